@@ -1,0 +1,265 @@
+"""What a RoFormer is made of, as plain numbers.
+
+Nothing here imports Keras: the command line reads a configuration without it.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["RoFormerConfig"]
+
+MODEL_TYPES = ("roformer", "roformer_v2")
+ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
+
+# bert_config.json field -> RoFormerConfig field. Fields that bert4keras also ignores
+# (`directionality`, `pooler_*`, `max_position_embeddings`) have no place here.
+_BERT_CONFIG_FIELDS = {
+    "vocab_size": "vocabulary_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "hidden_size": "hidden_dim",
+    "intermediate_size": "intermediate_dim",
+    "hidden_act": "activation",
+    "embedding_size": "embedding_dim",
+    "attention_key_size": "attention_key_size",
+    "type_vocab_size": "num_segments",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "initializer_range": "initializer_range",
+}
+_REQUIRED_BERT_FIELDS = (
+    "vocab_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "hidden_size",
+    "intermediate_size",
+    "hidden_act",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoFormerConfig:
+    """Hyper-parameters of one RoFormer; the same class serves v1 and v2.
+
+    Args:
+        vocabulary_size: int, at least 1. Rows of the token embedding.
+        num_layers: int, at least 1.
+        num_heads: int, at least 1.
+        hidden_dim: int, a multiple of `num_heads`.
+        intermediate_dim: int, at least 1. Inner width of the feed-forward.
+        model_type: `"roformer"` or `"roformer_v2"`. v2 has no biases, a norm
+            without parameters and no transform before the tied MLM output.
+        activation: str. A Keras activation name; `"gelu"` is the erf form.
+        embedding_dim: int or None. Width of the embeddings when it is not
+            `hidden_dim`; a dense layer then maps one to the other.
+        attention_key_size: int or None, even. Features per head of queries and
+            keys when it is not `hidden_dim / num_heads`.
+        num_segments: int, at least 1. Rows of the segment embedding.
+        dropout: float in [0, 1). After embeddings, attention and feed-forward.
+        attention_dropout: float in [0, 1). On attention weights.
+        layer_norm_epsilon: float above 0. 1e-12 as the checkpoints were trained;
+            bert4keras from 0.11.4 on computes with 1e-7.
+        initializer_range: float above 0. Standard deviation of fresh v1 weights.
+        attention: `"bidirectional"`, `"causal"` or `"unilm"`.
+        pooler_activation: str or None. With a name, a dense layer with that
+            activation turns the first position into a pooled output; RoFormer-Sim
+            needs `"linear"`.
+        with_nsp: bool. Adds next-sentence probabilities; needs a pooler.
+        custom_position_ids: bool. Adds a float input `position_ids`.
+        shared_segment_embeddings: bool. Segments index the token embedding.
+        residual_attention_scores: bool. Adds each layer's raw attention scores to
+            the next layer's (RealFormer, as bert4keras computes it).
+        layer_norm_cond_size: int or None. Width of the input `layer_norm_cond`,
+            which then shifts and scales every norm. v1 only.
+        layer_norm_cond_hidden_size: int or None. Width of a dense layer between
+            the condition and the norms.
+        layer_norm_cond_hidden_activation: str. Activation of that layer.
+
+    Raises:
+        ConfigurationError: a field breaks its rule; names the field and the value.
+    """
+
+    vocabulary_size: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    intermediate_dim: int
+    model_type: str = "roformer"
+    activation: str = "gelu"
+    embedding_dim: int | None = None
+    attention_key_size: int | None = None
+    num_segments: int = 2
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    layer_norm_epsilon: float = 1e-12
+    initializer_range: float = 0.02
+    attention: str = "bidirectional"
+    pooler_activation: str | None = None
+    with_nsp: bool = False
+    custom_position_ids: bool = False
+    shared_segment_embeddings: bool = False
+    residual_attention_scores: bool = False
+    layer_norm_cond_size: int | None = None
+    layer_norm_cond_hidden_size: int | None = None
+    layer_norm_cond_hidden_activation: str = "linear"
+
+    def __post_init__(self):
+        for name in (
+            "vocabulary_size",
+            "num_layers",
+            "num_heads",
+            "hidden_dim",
+            "intermediate_dim",
+            "num_segments",
+        ):
+            _check_count(name, getattr(self, name))
+        for name in (
+            "embedding_dim",
+            "attention_key_size",
+            "layer_norm_cond_size",
+            "layer_norm_cond_hidden_size",
+        ):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name))
+        for name in ("dropout", "attention_dropout"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 <= value < 1:
+                raise ConfigurationError(f"{name} must be in [0, 1), got {value!r}")
+        for name in ("layer_norm_epsilon", "initializer_range"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 < value < float("inf"):
+                raise ConfigurationError(f"{name} must be above 0, got {value!r}")
+        _check_choice("model_type", self.model_type, MODEL_TYPES)
+        _check_choice("attention", self.attention, ATTENTION_PATTERNS)
+        if self.attention_key_size is None and self.hidden_dim % self.num_heads:
+            raise ConfigurationError(
+                "hidden_dim must be a multiple of num_heads, got "
+                f"hidden_dim={self.hidden_dim}, num_heads={self.num_heads}"
+            )
+        if self.key_dim % 2:
+            raise ConfigurationError(
+                "features per head must be even, because RoPE turns them in pairs; "
+                f"got {self.key_dim}"
+            )
+        if self.with_nsp and self.pooler_activation is None:
+            raise ConfigurationError(
+                "with_nsp needs a pooler: set pooler_activation, which is 'tanh' in "
+                "bert4keras"
+            )
+        if self.layer_norm_cond_hidden_size and not self.layer_norm_cond_size:
+            raise ConfigurationError(
+                "layer_norm_cond_hidden_size needs layer_norm_cond_size"
+            )
+        if self.model_type == "roformer_v2":
+            for name in ("pooler_activation", "layer_norm_cond_size"):
+                if getattr(self, name) is not None:
+                    raise ConfigurationError(
+                        f"roformer_v2 has no {name}, got {getattr(self, name)!r}"
+                    )
+        if self.residual_attention_scores and self.attention != "bidirectional":
+            raise ConfigurationError(
+                "residual_attention_scores is defined for attention='bidirectional' "
+                f"only, got {self.attention!r}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        """Features per head of the values."""
+        return self.hidden_dim // self.num_heads
+
+    @property
+    def key_dim(self) -> int:
+        """Features per head of queries and keys."""
+        return self.attention_key_size or self.head_dim
+
+    @property
+    def input_dim(self) -> int:
+        """Width of the token embedding."""
+        return self.embedding_dim or self.hidden_dim
+
+    @property
+    def use_bias(self) -> bool:
+        """Whether dense layers have a bias and norms their own parameters: v1."""
+        return self.model_type == "roformer"
+
+    def replace(self, **changes) -> "RoFormerConfig":
+        """A copy with some fields changed; an unknown field is an error."""
+        return type(self).from_dict({**self.to_dict(), **changes})
+
+    def to_dict(self) -> dict:
+        """Plain JSON types, as `from_dict` takes them back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping) -> "RoFormerConfig":
+        """Builds from `to_dict`'s result; unknown and missing fields are errors."""
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        unknown = sorted(set(fields) - set(known))
+        if unknown:
+            raise ConfigurationError(
+                f"not a configuration field: {', '.join(unknown)}; the fields are "
+                f"{', '.join(known)}"
+            )
+        missing = [
+            name
+            for name, field in known.items()
+            if field.default is dataclasses.MISSING and name not in fields
+        ]
+        if missing:
+            raise ConfigurationError(f"missing configuration: {', '.join(missing)}")
+        return cls(**fields)
+
+    @classmethod
+    def from_bert_config(
+        cls, bert_config: Mapping, model_type: str = "roformer", **changes
+    ) -> "RoFormerConfig":
+        """Builds from the content of a `bert_config.json`.
+
+        The file does not tell v1 from v2: only the tensors beside it do, which is why
+        `model_type` is an argument. Fields that it lacks take bert4keras's defaults;
+        fields that bert4keras ignores are ignored here too.
+        """
+        if not isinstance(bert_config, Mapping):
+            raise ConfigurationError(
+                "bert_config.json must hold one JSON object, got "
+                f"{type(bert_config).__name__}"
+            )
+        missing = [name for name in _REQUIRED_BERT_FIELDS if name not in bert_config]
+        if missing:
+            raise ConfigurationError(f"bert_config.json lacks {', '.join(missing)}")
+        fields = {"dropout": 0.0, "attention_dropout": 0.0, "model_type": model_type}
+        for theirs, ours in _BERT_CONFIG_FIELDS.items():
+            if bert_config.get(theirs) is not None:
+                fields[ours] = bert_config[theirs]
+        return cls.from_dict({**fields, **changes})
+
+    def to_bert_config(self) -> dict:
+        """The `bert_config.json` from which bert4keras builds the same encoder."""
+        fields = self.to_dict()
+        return {
+            theirs: fields[ours]
+            for theirs, ours in _BERT_CONFIG_FIELDS.items()
+            if fields[ours] is not None
+        }
+
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_count(name, value):
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} must be an integer above 0, got {value!r}")
+
+
+def _check_choice(name, value, choices):
+    if value not in choices:
+        raise ConfigurationError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+        )
