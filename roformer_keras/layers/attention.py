@@ -1,0 +1,214 @@
+"""Self-attention with rotary position embedding."""
+
+import keras
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.position import (
+    ROTARY_LAYOUTS,
+    apply_rotary,
+    rotary_table,
+)
+
+__all__ = ["RoPEAttention"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoPEAttention(keras.layers.Layer):
+    """Self-attention whose queries and keys are rotated by position.
+
+    In each head, features `(2i, 2i + 1)` of the token at position `m` turn by
+    `m * base ** (-2i / key_dim)` radians, so a score depends on content and on the
+    distance between two tokens. Values are not rotated. Angles are float32 under
+    every dtype policy.
+
+    Args:
+        num_heads: int, at least 1.
+        head_dim: int, at least 1. Features per head of the values.
+        key_dim: int, even. Features per head of queries and keys; `head_dim` if it
+            is not given.
+        base: float above 0. Defaults to 10000.
+        layout: `"interleaved"` (the default, which the checkpoints use), or
+            `"half_split"`, which pairs features `(i, i + key_dim / 2)`.
+        dropout: float in [0, 1). Rate on attention weights, training only.
+        use_bias: bool. True for RoFormer, False for RoFormerV2.
+        kernel_initializer: of all four projections.
+
+    Call arguments:
+        x: float `(batch, length, hidden_dim)`.
+        attention_mask: bool, broadcastable to `(batch, num_heads, query, key)`;
+            True means "may attend". A padding mask is `(batch, 1, 1, key)`.
+        position_ids: float or int `(batch or 1, length)`, may be fractional.
+            0, 1, 2, ... (counted from `cache_index`) if it is not given.
+        residual_scores: float `(batch, num_heads, query, key)`, added to the scores.
+        return_scores: bool. Returns the scaled scores too, as they are before
+            `residual_scores`, mask and softmax.
+        cache: pair of rotated keys `(batch, capacity, num_heads, key_dim)` and
+            values `(batch, capacity, num_heads, head_dim)`; see `create_cache`.
+            The keys of `x` are written into it, and its whole capacity is attended
+            to: the mask must hide what has not been written.
+        cache_index: int, or int scalar tensor. Where in the cache `x` begins.
+
+    Returns:
+        float `(batch, length, hidden_dim)`; a tuple with the scores (`return_scores`)
+        and the updated cache (`cache`) behind it, where they are asked for.
+
+    Raises:
+        ConfigurationError: `key_dim` is odd, or another argument breaks its rule.
+        ValueError: `x` is not of rank 3; names the shape it got.
+
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        head_dim,
+        key_dim=None,
+        base=10000.0,
+        layout="interleaved",
+        dropout=0.0,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        # Fractional positions must not be rounded to the compute type on the way in.
+        super().__init__(autocast=False, **kwargs)
+        key_dim = head_dim if key_dim is None else key_dim
+        for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
+            if value < 1:
+                raise ConfigurationError(f"{name} must be at least 1, got {value!r}")
+        if key_dim < 2 or key_dim % 2:
+            raise ConfigurationError(
+                "key_dim must be even, because RoPE turns features in pairs; "
+                f"got {key_dim!r}"
+            )
+        if layout not in ROTARY_LAYOUTS:
+            raise ConfigurationError(
+                f"layout must be one of {', '.join(map(repr, ROTARY_LAYOUTS))}, "
+                f"got {layout!r}"
+            )
+        if not 0 <= dropout < 1:
+            raise ConfigurationError(f"dropout must be in [0, 1), got {dropout!r}")
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.key_dim = key_dim
+        self.base = base
+        self.layout = layout
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.query = self._dense(num_heads * key_dim, "query")
+        self.key = self._dense(num_heads * key_dim, "key")
+        self.value = self._dense(num_heads * head_dim, "value")
+        self.attention_dropout = keras.layers.Dropout(
+            dropout, dtype=self.dtype_policy, name="attention_dropout"
+        )
+
+    def _dense(self, units, name):
+        return keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            # A shared initializer object would give equal weights in some backends.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, input_shape):
+        if len(input_shape) != 3:
+            raise ValueError(
+                "x must be of shape (batch, length, hidden_dim), got "
+                f"{tuple(input_shape)}"
+            )
+        for projection in (self.query, self.key, self.value):
+            projection.build(input_shape)
+        self.output_dense = self._dense(input_shape[-1], "output_dense")
+        self.output_dense.build((*input_shape[:-1], self.num_heads * self.head_dim))
+
+    def call(
+        self,
+        x,
+        attention_mask=None,
+        position_ids=None,
+        residual_scores=None,
+        return_scores=False,
+        cache=None,
+        cache_index=0,
+        training=None,
+    ):
+        batch, length = ops.shape(x)[:2]
+        if position_ids is None:
+            position_ids = ops.arange(length)[None] + cache_index
+        sin, cos = rotary_table(position_ids, self.key_dim, self.base, self.layout)
+
+        # (batch, length, heads, features per head)
+        query = ops.reshape(
+            self.query(x), (batch, length, self.num_heads, self.key_dim)
+        )
+        key = ops.reshape(self.key(x), (batch, length, self.num_heads, self.key_dim))
+        value = ops.reshape(
+            self.value(x), (batch, length, self.num_heads, self.head_dim)
+        )
+        # Scaling the rotation scales the scores at no cost of its own.
+        scale = self.key_dim**-0.5
+        query = apply_rotary(query, sin * scale, cos * scale, self.layout)
+        key = apply_rotary(key, sin, cos, self.layout)
+        if cache is not None:
+            start = (0, cache_index, 0, 0)
+            key = ops.slice_update(cache[0], start, ops.cast(key, cache[0].dtype))
+            value = ops.slice_update(cache[1], start, ops.cast(value, cache[1].dtype))
+            cache = (key, value)
+
+        scores = ops.einsum("bqhd,bkhd->bhqk", query, key)
+        weights = scores
+        if residual_scores is not None:
+            weights = weights + ops.cast(residual_scores, weights.dtype)
+        if attention_mask is not None:
+            weights = weights + _additive(attention_mask, weights.dtype)
+        weights = ops.softmax(weights, axis=-1)
+        weights = self.attention_dropout(weights, training=training)
+
+        # (batch, length, heads, head_dim) -> (batch, length, heads * head_dim)
+        mixed = ops.einsum("bhqk,bkhd->bqhd", weights, value)
+        mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
+        output = self.output_dense(mixed)
+        extras = ((scores,) if return_scores else ()) + (
+            (cache,) if cache is not None else ()
+        )
+        return (output, *extras) if extras else output
+
+    def create_cache(self, batch, capacity):
+        """Zeros for `capacity` keys and values of `batch` rows, in the compute type."""
+        return (
+            ops.zeros(
+                (batch, capacity, self.num_heads, self.key_dim), self.compute_dtype
+            ),
+            ops.zeros(
+                (batch, capacity, self.num_heads, self.head_dim), self.compute_dtype
+            ),
+        )
+
+    def get_config(self):
+        config = super().get_config()
+        config.pop("autocast", None)
+        config.update(
+            num_heads=self.num_heads,
+            head_dim=self.head_dim,
+            key_dim=self.key_dim,
+            base=self.base,
+            layout=self.layout,
+            dropout=self.dropout,
+            use_bias=self.use_bias,
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+        )
+        return config
+
+
+def _additive(mask, dtype):
+    """0 where True and a number that no score outweighs where False.
+
+    Adding is faster than selecting, and leaves a row with nothing visible finite.
+    """
+    lowest = -3e4 if keras.backend.standardize_dtype(dtype) == "float16" else -1e9
+    return (1.0 - ops.cast(mask, dtype)) * ops.cast(lowest, dtype)

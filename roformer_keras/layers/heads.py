@@ -1,0 +1,181 @@
+"""What stands on top of the blocks: the tied MLM output and the pooler."""
+
+import keras
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.block import LayerNorm, activation_from_name
+
+__all__ = ["MaskedLMHead", "Pooler"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class MaskedLMHead(keras.layers.Layer):
+    """Scores every token of the vocabulary with the transposed token embedding.
+
+    RoFormer transforms first (dense, activation, LayerNorm) and adds a bias at the
+    end; RoFormerV2 does neither, and only maps to the width of the embedding where
+    that differs.
+
+    Args:
+        token_embedding: `keras.layers.ReversibleEmbedding` of `(vocabulary, dim)`.
+            The layer is shared, not copied.
+        transform: bool. True for RoFormer, False for RoFormerV2.
+        activation: of the transform; `"gelu"` is the exact form.
+        dropout: float in [0, 1). Before the output, where `transform` is False.
+        layer_norm_epsilon: float above 0, of the transform's norm. bert4keras has
+            1e-12 here in every version.
+        conditional, condition_hidden_dim, condition_hidden_activation: of the
+            transform's norm, see `LayerNorm`.
+        kernel_initializer: of the dense layer.
+
+    Call arguments:
+        x: float `(batch, length, hidden_dim)`.
+        condition: float `(batch, condition_dim)`, if `conditional`.
+
+    Returns:
+        float `(batch, length, vocabulary)`: logits.
+    """
+
+    def __init__(
+        self,
+        token_embedding,
+        transform=True,
+        activation="gelu",
+        dropout=0.0,
+        layer_norm_epsilon=1e-12,
+        conditional=False,
+        condition_hidden_dim=None,
+        condition_hidden_activation="linear",
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if conditional and not transform:
+            raise ConfigurationError("a head without a transform takes no condition")
+        self.token_embedding = token_embedding
+        self.transform = transform
+        self.activation = activation
+        self.dropout = dropout
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.conditional = conditional
+        self.condition_hidden_dim = condition_hidden_dim
+        self.condition_hidden_activation = condition_hidden_activation
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.dense = keras.layers.Dense(
+            token_embedding.output_dim,
+            activation=activation_from_name(activation) if transform else None,
+            use_bias=transform,
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        if transform:
+            self.norm = LayerNorm(
+                layer_norm_epsilon,
+                conditional=conditional,
+                condition_hidden_dim=condition_hidden_dim,
+                condition_hidden_activation=condition_hidden_activation,
+                dtype=self.dtype_policy,
+                name="norm",
+            )
+        else:
+            self.output_dropout = keras.layers.Dropout(
+                dropout, dtype=self.dtype_policy, name="output_dropout"
+            )
+
+    def build(self, x_shape, condition_shape=None):
+        embedded_shape = (*x_shape[:-1], self.token_embedding.output_dim)
+        if not self.token_embedding.built:
+            self.token_embedding.build()
+        if self.transform or x_shape[-1] != self.token_embedding.output_dim:
+            self.dense.build(x_shape)
+        if self.transform:
+            if self.conditional:
+                self.norm.build(embedded_shape, condition_shape)
+            else:
+                self.norm.build(embedded_shape)
+            self.bias = self.add_weight(
+                shape=(self.token_embedding.input_dim,),
+                initializer="zeros",
+                name="bias",
+            )
+
+    def call(self, x, condition=None, training=None):
+        if self.dense.built:
+            x = self.dense(x)
+        if self.transform:
+            x = self.norm(x, condition) if self.conditional else self.norm(x)
+            return self.token_embedding(x, reverse=True) + self.bias
+        x = self.output_dropout(x, training=training)
+        return self.token_embedding(x, reverse=True)
+
+    def compute_output_shape(self, x_shape, condition_shape=None):
+        return (*x_shape[:-1], self.token_embedding.input_dim)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            token_embedding=keras.layers.serialize(self.token_embedding),
+            transform=self.transform,
+            activation=self.activation,
+            dropout=self.dropout,
+            layer_norm_epsilon=self.layer_norm_epsilon,
+            conditional=self.conditional,
+            condition_hidden_dim=self.condition_hidden_dim,
+            condition_hidden_activation=self.condition_hidden_activation,
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        embedding = keras.layers.deserialize(config["token_embedding"])
+        return cls(**{**config, "token_embedding": embedding})
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class Pooler(keras.layers.Layer):
+    """The first position, through a dense layer: one vector a row.
+
+    Args:
+        activation: `"linear"` for RoFormer-Sim, whose cosines a tanh would spoil;
+            `"tanh"` as in BERT.
+        kernel_initializer: of the dense layer.
+
+    Call arguments:
+        x: float `(batch, length, hidden_dim)`.
+
+    Returns:
+        float `(batch, hidden_dim)`.
+    """
+
+    def __init__(
+        self, activation="linear", kernel_initializer="glorot_uniform", **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.activation = activation
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, input_shape):
+        self.dense = keras.layers.Dense(
+            input_shape[-1],
+            activation=activation_from_name(self.activation),
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name="dense",
+        )
+        self.dense.build((input_shape[0], input_shape[-1]))
+
+    def call(self, x):
+        return self.dense(x[:, 0])
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            activation=self.activation,
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+        )
+        return config

@@ -1,0 +1,99 @@
+"""Which key a query may attend to, as boolean masks; True means "may attend".
+
+Every mask broadcasts to `(batch, heads, query, key)`, so that masks combine with
+`ops.logical_and` whatever their shapes.
+"""
+
+import keras
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["AttentionMask", "causal_mask", "padding_mask", "unilm_mask"]
+
+
+def padding_mask(token_ids):
+    """Hides padding, as bert4keras does: id 0 anywhere, except at position 0.
+
+    Args:
+        token_ids: int `(batch, length)`.
+
+    Returns:
+        bool `(batch, 1, 1, length)`, over the key axis.
+    """
+    first = ops.equal(ops.arange(ops.shape(token_ids)[1]), 0)
+    visible = ops.logical_or(ops.not_equal(token_ids, 0), first)
+    return visible[:, None, None, :]
+
+
+def causal_mask(query_length, key_length=None, offset=0):
+    """Hides what comes after the query.
+
+    Args:
+        query_length: int. Number of queries.
+        key_length: int. Number of keys; `query_length` if it is not given.
+        offset: int, or int scalar tensor. Position of the first query among the keys.
+
+    Returns:
+        bool `(1, 1, query_length, key_length)`.
+    """
+    key_length = query_length if key_length is None else key_length
+    query = ops.arange(query_length)[:, None] + offset
+    return ops.less_equal(ops.arange(key_length)[None, :], query)[None, None]
+
+
+def unilm_mask(segment_ids):
+    """Bidirectional over the first segment, causal from the second on.
+
+    A key is visible where the number of ones up to it is at most the number up to
+    the query. The padding mask is separate.
+
+    Args:
+        segment_ids: int `(batch, length)`, 0 in the first segment, 1 in the second.
+
+    Returns:
+        bool `(batch, 1, length, length)`.
+
+    Source: Dong et al. 2019, arXiv:1905.03197.
+    """
+    order = ops.cumsum(segment_ids, axis=1)
+    return ops.less_equal(order[:, None, None, :], order[:, None, :, None])
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class AttentionMask(keras.layers.Layer):
+    """The mask of a whole model: padding, and a pattern on top of it.
+
+    Args:
+        pattern: `"bidirectional"`, `"causal"` or `"unilm"`.
+
+    Call arguments:
+        token_ids: int `(batch, length)`.
+        segment_ids: int `(batch, length)`; read for `"unilm"` only.
+
+    Returns:
+        bool `(batch, 1, 1 or length, length)`.
+
+    Raises:
+        ConfigurationError: an unknown pattern.
+    """
+
+    def __init__(self, pattern="bidirectional", **kwargs):
+        super().__init__(**kwargs)
+        if pattern not in ("bidirectional", "causal", "unilm"):
+            raise ConfigurationError(
+                "pattern must be 'bidirectional', 'causal' or 'unilm', "
+                f"got {pattern!r}"
+            )
+        self.pattern = pattern
+
+    def call(self, token_ids, segment_ids):
+        mask = padding_mask(token_ids)
+        if self.pattern == "causal":
+            mask = ops.logical_and(mask, causal_mask(ops.shape(token_ids)[1]))
+        elif self.pattern == "unilm":
+            mask = ops.logical_and(mask, unilm_mask(segment_ids))
+        return mask
+
+    def get_config(self):
+        return {**super().get_config(), "pattern": self.pattern}

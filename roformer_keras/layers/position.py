@@ -1,0 +1,138 @@
+"""Positions: the sinusoidal table, and the rotation that RoPE makes of it."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+
+__all__ = [
+    "ROTARY_LAYOUTS",
+    "SinusoidalPositionEmbedding",
+    "apply_rotary",
+    "rotary_table",
+]
+
+ROTARY_LAYOUTS = ("interleaved", "half_split")
+
+
+def _frequencies(dim, base):
+    """`base ** (-2i / dim)` for each pair i: float32 `(dim / 2,)`."""
+    if dim % 2 or dim < 2:
+        raise ConfigurationError(
+            f"the number of features must be even to form pairs, got {dim}"
+        )
+    if not base > 0:
+        raise ConfigurationError(f"base must be above 0, got {base!r}")
+    return (float(base) ** (-np.arange(0, dim, 2, dtype="float64") / dim)).astype(
+        "float32"
+    )
+
+
+def _check_layout(layout):
+    if layout not in ROTARY_LAYOUTS:
+        raise ConfigurationError(
+            f"layout must be one of {', '.join(map(repr, ROTARY_LAYOUTS))}, "
+            f"got {layout!r}"
+        )
+
+
+def _pair_swap(dim, layout):
+    """The constant matrix P for which `x @ P` turns each pair `(a, b)` to `(-b, a)`."""
+    swap = np.zeros((dim, dim), dtype="float32")
+    pair = np.arange(dim // 2)
+    if layout == "interleaved":
+        first, second = 2 * pair, 2 * pair + 1
+    else:
+        first, second = pair, pair + dim // 2
+    swap[second, first] = -1.0
+    swap[first, second] = 1.0
+    return swap
+
+
+def rotary_table(position_ids, dim, base=10000.0, layout="interleaved"):
+    """Sine and cosine of every angle that RoPE needs, each twice, once per feature.
+
+    Always float32: in bfloat16 neighbouring positions past 256 are the same number.
+
+    Args:
+        position_ids: float or int `(..., length)`. May be fractional.
+        dim: int, even. Features per head.
+        base: float above 0.
+        layout: `"interleaved"` pairs features `(2i, 2i + 1)`, `"half_split"` pairs
+            `(i, i + dim / 2)` as GPT-NeoX does.
+
+    Returns:
+        Two float32 tensors `(..., length, dim)`: sines and cosines.
+    """
+    _check_layout(layout)
+    frequencies = _frequencies(dim, base)
+    if layout == "interleaved":
+        frequencies = np.repeat(frequencies, 2)
+    else:
+        frequencies = np.concatenate([frequencies, frequencies])
+    angles = ops.cast(position_ids, "float32")[..., None] * frequencies
+    return ops.sin(angles), ops.cos(angles)
+
+
+def apply_rotary(x, sin, cos, layout="interleaved"):
+    """Turns each pair of features of `x` by the angle of its position.
+
+    Written as `x * cos + (x @ P) * sin` with the constant pair swap P: a small matrix
+    product costs far less than strided slices, and is exact in every float type since
+    each of its sums has one term.
+
+    Args:
+        x: float `(batch, length, heads, dim)`.
+        sin: float `(batch or 1, length, dim)`, from `rotary_table`.
+        cos: float, of the same shape.
+        layout: as for `rotary_table`.
+
+    Returns:
+        float, of the shape and type of `x`.
+    """
+    _check_layout(layout)
+    swap = ops.convert_to_tensor(_pair_swap(x.shape[-1], layout), dtype=x.dtype)
+    sin = ops.cast(sin, x.dtype)[:, :, None, :]
+    cos = ops.cast(cos, x.dtype)[:, :, None, :]
+    return x * cos + ops.matmul(x, swap) * sin
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class SinusoidalPositionEmbedding(keras.layers.Layer):
+    """Sines and cosines of positions, as features `(2i, 2i + 1)`.
+
+    Args:
+        output_dim: int, even.
+        base: float above 0. Defaults to 10000.
+
+    Call arguments:
+        x: `(batch, length, ...)`; only its length is read.
+        position_ids: float or int `(batch, length)`. 0, 1, 2, ... if not given.
+
+    Returns:
+        float32 `(batch or 1, length, output_dim)`.
+
+    Raises:
+        ConfigurationError: `output_dim` is odd or `base` is not above 0.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
+    """
+
+    def __init__(self, output_dim, base=10000.0, **kwargs):
+        # Positions must not be rounded to the compute type on the way in.
+        super().__init__(autocast=False, **kwargs)
+        self.output_dim = output_dim
+        self.base = base
+        _frequencies(output_dim, base)
+
+    def call(self, x, position_ids=None):
+        if position_ids is None:
+            position_ids = ops.arange(ops.shape(x)[1])[None]
+        sin, cos = rotary_table(position_ids, self.output_dim, self.base)
+        return ops.where(np.arange(self.output_dim) % 2 == 0, sin, cos)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(output_dim=self.output_dim, base=self.base)
+        return config

@@ -1,0 +1,240 @@
+"""The RoFormer encoder, v1 and v2: what every model of this package is built on."""
+
+import keras
+from keras import ops
+
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.layers import (
+    AttentionMask,
+    LayerNorm,
+    Pooler,
+    RMSNorm,
+    RoFormerBlock,
+)
+from roformer_keras.models.initializers import embedding_initializer, initializer
+from roformer_keras.models.preset import PresetModel
+
+__all__ = ["RoFormerBackbone"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerBackbone(PresetModel):
+    """Embeddings and post-norm blocks, with a pooler on request.
+
+    RoFormer and RoFormerV2 differ in `config.model_type` only. Any length: there is
+    no position table to run out of.
+
+    Args:
+        config: `RoFormerConfig`.
+        dtype: Keras dtype policy of all layers; the global one if not given.
+
+    Call arguments:
+        inputs: dict of
+            - `token_ids`: int32 `(batch, length)`. 0 is padding, except at position 0.
+            - `segment_ids`: int32 `(batch, length)`.
+            - `position_ids`: float32 `(batch, length)`, if `config.custom_position_ids`.
+            - `layer_norm_cond`: float32 `(batch, config.layer_norm_cond_size)`, if set.
+
+    Returns:
+        float `(batch, length, hidden_dim)`; with a pooler a dict of that as
+        `sequence_output`, `pooled_output` `(batch, hidden_dim)` and, if
+        `config.with_nsp`, `nsp_probabilities` `(batch, 2)`.
+
+    Example:
+    ```python
+    backbone = RoFormerBackbone.from_preset("chinese_roformer-char_L-12_H-768_A-12.zip")
+    hidden = backbone({"token_ids": [[101, 5, 102]], "segment_ids": [[0, 0, 0]]})
+    ```
+
+    References:
+        - [Su et al., 2021](https://arxiv.org/abs/2104.09864)
+        - [RoFormerV2](https://kexue.fm/archives/8998)
+    """
+
+    def __init__(self, config, dtype=None, **kwargs):
+        # === Layers ===
+        layers = _make_layers(config, dtype)
+
+        # === Functional Model ===
+        inputs = _make_inputs(config)
+        token_ids, segment_ids = inputs["token_ids"], inputs["segment_ids"]
+        x = _embed(config, layers, inputs)
+        mask = layers["attention_mask"](token_ids, segment_ids)
+        x = _transform(config, layers, x, mask, inputs)
+        outputs = {"sequence_output": x}
+        if config.pooler_activation is not None:
+            outputs["pooled_output"] = layers["pooler"](x)
+        if config.with_nsp:
+            outputs["nsp_probabilities"] = layers["nsp"](outputs["pooled_output"])
+        super().__init__(
+            inputs=inputs,
+            outputs=outputs if len(outputs) > 1 else x,
+            **kwargs,
+        )
+
+        # === Config ===
+        self.config = config
+        self.token_embedding = layers["token_embedding"]
+        self.transformer_layers = layers["blocks"]
+
+    @classmethod
+    def adapt_config(cls, config, stored_by, changes):
+        """A backbone is what was stored, or else bare and bidirectional."""
+        if stored_by != cls.__name__:
+            config = config.replace(
+                attention="bidirectional", pooler_activation=None, with_nsp=False
+            )
+        return config.replace(**changes)
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            **self.config.to_dict(),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        model = {name: config[name] for name in _MODEL_FIELDS if name in config}
+        fields = {k: v for k, v in config.items() if k not in _MODEL_FIELDS}
+        return cls(RoFormerConfig.from_dict(fields), **model)
+
+
+_MODEL_FIELDS = ("name", "trainable", "dtype")
+
+
+def _make_inputs(config):
+    inputs = {
+        "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
+        "segment_ids": keras.Input((None,), dtype="int32", name="segment_ids"),
+    }
+    if config.custom_position_ids:
+        inputs["position_ids"] = keras.Input(
+            (None,), dtype="float32", name="position_ids"
+        )
+    if config.layer_norm_cond_size:
+        inputs["layer_norm_cond"] = keras.Input(
+            (config.layer_norm_cond_size,), dtype="float32", name="layer_norm_cond"
+        )
+    return inputs
+
+
+def _make_layers(config, dtype):
+    layers = {
+        "token_embedding": keras.layers.ReversibleEmbedding(
+            config.vocabulary_size,
+            config.input_dim,
+            embeddings_initializer=embedding_initializer(config),
+            dtype=dtype,
+            name="token_embedding",
+        ),
+        "attention_mask": AttentionMask(config.attention, name="attention_mask"),
+        "embedding_dropout": keras.layers.Dropout(
+            config.dropout, dtype=dtype, name="embedding_dropout"
+        ),
+        "blocks": [
+            RoFormerBlock(
+                num_heads=config.num_heads,
+                head_dim=config.head_dim,
+                key_dim=config.key_dim,
+                intermediate_dim=config.intermediate_dim,
+                activation=config.activation,
+                dropout=config.dropout,
+                attention_dropout=config.attention_dropout,
+                use_bias=config.use_bias,
+                norm="layer_norm" if config.use_bias else "rms_norm",
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                conditional=config.layer_norm_cond_size is not None,
+                condition_hidden_dim=config.layer_norm_cond_hidden_size,
+                condition_hidden_activation=config.layer_norm_cond_hidden_activation,
+                kernel_initializer=initializer(config),
+                dtype=dtype,
+                name=f"transformer_layer_{i}",
+            )
+            for i in range(config.num_layers)
+        ],
+    }
+    if config.shared_segment_embeddings:
+        layers["segment_embedding"] = layers["token_embedding"]
+    else:
+        layers["segment_embedding"] = keras.layers.Embedding(
+            config.num_segments,
+            config.input_dim,
+            embeddings_initializer=embedding_initializer(config),
+            dtype=dtype,
+            name="segment_embedding",
+        )
+    if config.use_bias:
+        layers["embedding_norm"] = LayerNorm(
+            config.layer_norm_epsilon,
+            conditional=config.layer_norm_cond_size is not None,
+            condition_hidden_dim=config.layer_norm_cond_hidden_size,
+            condition_hidden_activation=config.layer_norm_cond_hidden_activation,
+            dtype=dtype,
+            name="embedding_norm",
+        )
+    else:
+        layers["embedding_norm"] = RMSNorm(
+            config.layer_norm_epsilon, dtype=dtype, name="embedding_norm"
+        )
+    if config.input_dim != config.hidden_dim:
+        layers["embedding_mapping"] = keras.layers.Dense(
+            config.hidden_dim,
+            use_bias=config.use_bias,
+            kernel_initializer=initializer(config),
+            dtype=dtype,
+            name="embedding_mapping",
+        )
+    if config.pooler_activation is not None:
+        layers["pooler"] = Pooler(
+            config.pooler_activation,
+            kernel_initializer=initializer(config),
+            dtype=dtype,
+            name="pooler",
+        )
+    if config.with_nsp:
+        layers["nsp"] = keras.layers.Dense(
+            2,
+            activation="softmax",
+            kernel_initializer=initializer(config),
+            dtype=dtype,
+            name="nsp",
+        )
+    return layers
+
+
+def _embed(config, layers, inputs):
+    """Token and segment embeddings, normalised: `(batch, length, hidden_dim)`."""
+    x = ops.add(
+        layers["token_embedding"](inputs["token_ids"]),
+        layers["segment_embedding"](inputs["segment_ids"]),
+    )
+    norm, dropout = layers["embedding_norm"], layers["embedding_dropout"]
+    if config.use_bias:
+        condition = (
+            (inputs["layer_norm_cond"],) if "layer_norm_cond" in inputs else ()
+        )
+        x = dropout(norm(x, *condition))
+    else:
+        # RoFormerV2 drops before it normalises.
+        x = norm(dropout(x))
+    if "embedding_mapping" in layers:
+        x = layers["embedding_mapping"](x)
+    return x
+
+
+def _transform(config, layers, x, mask, inputs):
+    scores = None
+    for block in layers["blocks"]:
+        x = block(
+            x,
+            attention_mask=mask,
+            position_ids=inputs.get("position_ids"),
+            condition=inputs.get("layer_norm_cond"),
+            residual_scores=scores,
+            return_scores=config.residual_attention_scores,
+        )
+        if config.residual_attention_scores:
+            # bert4keras passes on each layer's own scores, not their running sum.
+            x, scores = x
+    return x

@@ -1,0 +1,31 @@
+"""RoFormer-GPT: RoFormer as a left-to-right language model."""
+
+import keras
+
+from roformer_keras.models.language_model import LanguageModel
+
+__all__ = ["RoFormerCausalLM"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerCausalLM(LanguageModel):
+    """Scores the token after every position, seeing what stands before it.
+
+    Args:
+        backbone: `RoFormerBackbone` with causal attention.
+        activation: `"softmax"` for probabilities, or None for logits.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them.
+
+    Returns:
+        float `(batch, length, vocabulary_size)`.
+
+    Example:
+    ```python
+    model = RoFormerCausalLM.from_preset("chinese_roformer-gpt-char_L-12_H-768_A-12.zip")
+    logits = model({"token_ids": [[101, 5, 6]], "segment_ids": [[0, 0, 0]]})
+    ```
+    """
+
+    attention = "causal"

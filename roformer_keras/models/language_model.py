@@ -1,0 +1,105 @@
+"""What the models with an MLM head share."""
+
+import keras
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers import MaskedLMHead
+from roformer_keras.models.initializers import initializer
+from roformer_keras.models.preset import PresetModel
+
+__all__ = ["LanguageModel"]
+
+
+class LanguageModel(PresetModel):
+    """A backbone and its tied output layer.
+
+    Subclasses differ in the attention that their backbone must have, and in whether
+    it must have a pooler.
+    """
+
+    attention: str
+    pooler_activation: str | None = None
+
+    def __init__(self, backbone, activation=None, **kwargs):
+        config = backbone.config
+        if config.attention != self.attention:
+            raise ConfigurationError(
+                f"{type(self).__name__} needs a backbone with "
+                f"attention={self.attention!r}, got {config.attention!r}"
+            )
+        if self.pooler_activation and config.pooler_activation is None:
+            raise ConfigurationError(
+                f"{type(self).__name__} needs a backbone with a pooler, got "
+                "pooler_activation=None; the released checkpoints have "
+                f"{self.pooler_activation!r}"
+            )
+
+        # === Layers ===
+        head = MaskedLMHead(
+            backbone.token_embedding,
+            transform=config.use_bias,
+            activation=config.activation,
+            dropout=config.dropout,
+            conditional=config.layer_norm_cond_size is not None,
+            condition_hidden_dim=config.layer_norm_cond_hidden_size,
+            condition_hidden_activation=config.layer_norm_cond_hidden_activation,
+            kernel_initializer=initializer(config),
+            dtype=backbone.dtype_policy,
+            name="mlm_head",
+        )
+
+        # === Functional Model ===
+        outputs = backbone(backbone.input)
+        if not isinstance(outputs, dict):
+            outputs = {"sequence_output": outputs}
+        condition = (
+            (backbone.input["layer_norm_cond"],) if config.layer_norm_cond_size else ()
+        )
+        logits = head(outputs.pop("sequence_output"), *condition)
+        if activation is not None:
+            # A bfloat16 softmax over a vocabulary does not sum to one.
+            logits = keras.layers.Activation(
+                activation, dtype="float32", name="mlm_activation"
+            )(logits)
+        super().__init__(
+            inputs=backbone.input,
+            outputs={**outputs, "logits": logits} if outputs else logits,
+            **kwargs,
+        )
+
+        # === Config ===
+        self.backbone = backbone
+        self.config = config
+        self.activation = activation
+
+    @classmethod
+    def adapt_config(cls, config, stored_by, changes):
+        """The attention is the class's; a stored pooler stays where it belongs."""
+        changes = {"attention": cls.attention, **changes}
+        if stored_by != cls.__name__:
+            changes = {
+                "pooler_activation": cls.pooler_activation,
+                "with_nsp": False,
+                **changes,
+            }
+        return config.replace(**changes)
+
+    @classmethod
+    def from_roformer_config(cls, config, dtype=None, **kwargs):
+        from roformer_keras.models.backbone import RoFormerBackbone
+
+        backbone = RoFormerBackbone(config, dtype=dtype, name="backbone")
+        return cls(backbone, **kwargs)
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "activation": self.activation,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        backbone = keras.saving.deserialize_keras_object(config["backbone"])
+        return cls(**{**config, "backbone": backbone})

@@ -1,0 +1,6 @@
+import keras
+
+__all__ = ["PresetModel"]
+
+class PresetModel(keras.Model):
+    pass
