@@ -1,0 +1,499 @@
+"""TensorFlow's checkpoint files, read and written without TensorFlow.
+
+A checkpoint is a "tensor bundle": an index, which is a LevelDB table of protobuf
+messages sorted by key, and the bytes of the tensors in one file, or shard, or more.
+
+    <prefix>.index                                   <prefix>.data-00000-of-00001
+    ┌───────────────────────────────────────────┐    ┌──────────────────────────┐
+    │ data block                                │    │ tensor, little-endian    │
+    │   ""         -> BundleHeaderProto         │    ├──────────────────────────┤
+    │   "bert/..." -> BundleEntryProto ─────────┼───>│ tensor                   │
+    │ data block, begun every 256 KiB ...       │    ├──────────────────────────┤
+    │ metaindex block, always empty             │    │ ...                      │
+    │ index block                               │    └──────────────────────────┘
+    │   last key -> where its data block lies   │
+    │ footer: where metaindex and index lie,    │
+    │   zeros up to 40 bytes, 8 bytes of magic  │
+    └───────────────────────────────────────────┘
+
+    block   entry* | restart offset: uint32 * | restart count: uint32
+            | compression: uint8 | masked CRC-32C of all before: uint32
+    entry   shared, added, length: varint | key[shared:], `added` bytes
+            | value, `length` bytes;   key[:shared] is that of the entry before
+
+Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc and
+tensorflow/core/protobuf/tensor_bundle.proto; for the table,
+tensorflow/tsl/lib/io/{format,block_builder,table_builder}.cc and LevelDB's
+doc/table_format.md. What is written here equals TensorFlow's own files byte by byte.
+"""
+
+import math
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from roformer_keras.errors import CheckpointError
+
+__all__ = ["TensorBundleReader", "write_tensor_bundle"]
+
+_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+_FOOTER_SIZE = 48
+_TRAILER_SIZE = 5
+_BLOCK_SIZE = 262144
+_RESTART_INTERVAL = 16
+# Prefix compression lets a small index spell out enormous keys. Those of a hundred
+# thousand tensors fit in this many bytes.
+_MAX_KEY_BYTES = 2**26
+_MAX_RANK = 32
+
+# tensorflow/core/framework/types.proto: every type that is a plain array of numbers.
+_DTYPE_NAMES = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    14: "bfloat16",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+}
+_DTYPE_CODES = {name: code for code, name in _DTYPE_NAMES.items()}
+
+
+class _Malformed(Exception):
+    """Bytes that break the format; the reader adds which file and which tensor."""
+
+
+class _Entry(NamedTuple):
+    """A BundleEntryProto."""
+
+    dtype: str | None  # None: not numeric
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+    num_slices: int
+
+
+class TensorBundleReader:
+    """The numeric tensors of one checkpoint, read one at a time.
+
+    Opening checks the whole index and that every tensor lies inside its shard;
+    `read` checks the tensor's own bytes. String tensors, such as the object graph
+    that `tf.train.Checkpoint` adds, are left out.
+
+    Args:
+        index: bytes. Content of `<prefix>.index`.
+        shards: buffers (bytes, memoryview, mmap) with the content of
+            `<prefix>.data-?????-of-?????`, in that order.
+        label: str. Begins every error message, so that it says which checkpoint.
+
+    Raises:
+        CheckpointError: the index is damaged or is not one, a shard is missing or
+            cut short, or an entry contradicts itself; says which.
+    """
+
+    def __init__(self, index: bytes, shards: Sequence, label: str):
+        self._label = label
+        self._shards = [np.frombuffer(shard, np.uint8) for shard in shards]
+        self._entries = {}
+        try:
+            table = dict(_ascending(_table_entries(index)))
+            _check_header(table.pop(b"", None), len(shards))
+        except _Malformed as error:
+            raise self._error(f"the index cannot be used: {error}") from None
+        for key, value in table.items():
+            if key.startswith(b"\0"):  # one slice of a partitioned variable
+                continue
+            try:
+                entry = _read_entry(value)
+                if entry.dtype is not None and not entry.num_slices:
+                    self._check_extent(entry)
+                self._entries[key.decode()] = entry
+            except (_Malformed, UnicodeDecodeError) as error:
+                name = key.decode(errors="backslashreplace")
+                raise self._error(f"tensor {name!r}: {error}") from None
+
+    def names(self) -> list[str]:
+        """Names of the numeric tensors, sorted."""
+        return [name for name in self._entries if name in self]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries and self._entries[name].dtype is not None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor; raises as `read` does for a name that is not one."""
+        return self._entry(name).shape
+
+    def dtype(self, name: str) -> str:
+        """NumPy's name of a tensor's type, or `"bfloat16"`; raises as `shape` does."""
+        return self._entry(name).dtype
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor, read-only, as a view of its shard.
+
+        It is a copy only where the bytes are not aligned to the item size in memory,
+        because few libraries that take an array are ready for that.
+
+        Raises:
+            CheckpointError: there is no such tensor, it is not numeric, it is split
+                into slices, or its bytes do not match their checksum.
+        """
+        entry = self._entry(name)
+        if entry.num_slices:
+            raise self._error(
+                f"tensor {name!r} is a partitioned variable in {entry.num_slices} "
+                "slices, which is not supported; save it again without a partitioner"
+            )
+        data = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
+        if _masked_crc32c(data) != entry.checksum:
+            raise self._error(
+                f"tensor {name!r} does not match its checksum: the file is damaged; "
+                "get it again"
+            )
+        array = np.ndarray(entry.shape, _numpy_dtype(entry.dtype), data)
+        array = np.require(array, requirements="A")
+        array.flags.writeable = False
+        return array
+
+    def _entry(self, name: str) -> _Entry:
+        if name not in self._entries:
+            raise self._error(f"there is no tensor {name!r}")
+        if name not in self:
+            raise self._error(f"{name!r} is not a numeric tensor")
+        return self._entries[name]
+
+    def _check_extent(self, entry: _Entry):
+        expected = math.prod(entry.shape) * _numpy_dtype(entry.dtype).itemsize
+        if entry.size != expected:
+            raise _Malformed(
+                f"{entry.dtype} of shape {entry.shape} takes {expected} bytes, but the "
+                f"index says {entry.size}"
+            )
+        if entry.shard >= len(self._shards):
+            raise _Malformed(
+                f"it lies in data file {entry.shard}, counted from 0, but there are "
+                f"{len(self._shards)}"
+            )
+        end, available = entry.offset + entry.size, self._shards[entry.shard].size
+        if end > available:
+            raise _Malformed(
+                f"it ends at byte {end} of data file {entry.shard}, which has "
+                f"{available}: the file is truncated; get it again"
+            )
+
+    def _error(self, message: str) -> CheckpointError:
+        return CheckpointError(f"{self._label}: {message}")
+
+
+def write_tensor_bundle(
+    prefix: str | os.PathLike, tensors: Iterable[tuple[str, np.ndarray]]
+) -> None:
+    """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
+
+    Tensors are written as they come, and only one is held at a time. Files of these
+    names are overwritten; after an error what was written so far is left behind.
+
+    Args:
+        prefix: path that both files' names begin with, in an existing folder.
+        tensors: pairs of a name and a NumPy array, in any order.
+
+    Raises:
+        CheckpointError: a name is unusable or comes twice, or a type has no
+            counterpart in TensorFlow; names the tensor.
+        OSError: a file cannot be written.
+    """
+    prefix = os.fspath(prefix)
+    table = {b"": _number_field(1, 1) + _bytes_field(3, _number_field(1, 1))}
+    offset = 0
+    with open(f"{prefix}.data-00000-of-00001", "wb") as shard:
+        for name, array in tensors:
+            key = name.encode()
+            if not key or key.startswith(b"\0") or key in table:
+                raise CheckpointError(
+                    "names of tensors must differ, may not be empty and may not begin "
+                    f"with NUL, got {name!r}"
+                )
+            if array.dtype.name not in _DTYPE_CODES:
+                raise CheckpointError(
+                    f"tensor {name!r} has type {array.dtype}, which a TensorFlow "
+                    f"checkpoint cannot hold; it can: {', '.join(_DTYPE_CODES)}"
+                )
+            little_endian = np.asarray(array, array.dtype.newbyteorder("<"))
+            data = np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
+            shard.write(data)
+            dims = (_bytes_field(2, _number_field(1, size)) for size in array.shape)
+            table[key] = (
+                _number_field(1, _DTYPE_CODES[array.dtype.name])
+                + _bytes_field(2, b"".join(dims))
+                + _number_field(4, offset)
+                + _number_field(5, data.size)
+                + _fixed32_field(6, _masked_crc32c(data))
+            )
+            offset += data.size
+    with open(f"{prefix}.index", "wb") as index:
+        index.write(_encode_table(sorted(table.items())))
+
+
+def _numpy_dtype(name: str) -> np.dtype:
+    if name == "bfloat16":
+        import ml_dtypes  # NumPy has no bfloat16 of its own
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name).newbyteorder("<")
+
+
+def _masked_crc32c(data) -> int:
+    """CRC-32C, masked as LevelDB does because CRCs of data that holds CRCs are weak."""
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+# === Table ===
+
+
+def _table_entries(index: bytes) -> Iterator[tuple[bytes, bytes]]:
+    if len(index) < _FOOTER_SIZE or index[-8:] != _MAGIC:
+        raise _Malformed(
+            "it does not end in the magic number of TensorFlow's indices: it is "
+            "truncated, or something else"
+        )
+    _, _, at = _read_handle(index, len(index) - _FOOTER_SIZE)  # the metaindex
+    offset, size, _ = _read_handle(index, at)
+    end_of_last = 0
+    for number, (_, handle) in enumerate(
+        _ascending(_block_entries(_read_block(index, offset, size, "index block")))
+    ):
+        offset, size, _ = _read_handle(handle, 0)
+        if offset < end_of_last:  # else reading could take the square of its size
+            raise _Malformed("its data blocks overlap")
+        end_of_last = offset + size
+        yield from _block_entries(
+            _read_block(index, offset, size, f"data block {number}")
+        )
+
+
+def _read_handle(data: bytes, at: int) -> tuple[int, int, int]:
+    """A BlockHandle: offset and size; then where it ends itself."""
+    offset, at = _read_varint(data, at)
+    size, at = _read_varint(data, at)
+    return offset, size, at
+
+
+def _read_block(index: bytes, offset: int, size: int, which: str) -> bytes:
+    end = offset + size
+    if end + _TRAILER_SIZE > len(index) - _FOOTER_SIZE:
+        raise _Malformed(f"{which} lies outside the file")
+    checksum = int.from_bytes(index[end + 1 : end + _TRAILER_SIZE], "little")
+    if _masked_crc32c(index[offset : end + 1]) != checksum:
+        raise _Malformed(
+            f"{which} does not match its checksum: the file is damaged; get it again"
+        )
+    if index[end] != 0:
+        raise _Malformed(
+            f"{which} is compressed (type {index[end]}; 1 is Snappy), which TensorFlow "
+            "can read but does not write; load and save the checkpoint with it"
+        )
+    return index[offset:end]
+
+
+def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
+    if end < 0:
+        raise _Malformed("a block has no room for its restart offsets")
+    at, key = 0, b""
+    while at < end:
+        shared, at = _read_varint(block, at)
+        added, at = _read_varint(block, at)
+        length, at = _read_varint(block, at)
+        if shared > len(key) or added + length > end - at:
+            raise _Malformed("an entry is longer than its block")
+        key = key[:shared] + block[at : at + added]
+        at += added + length
+        yield key, block[at - length : at]
+
+
+def _ascending(
+    entries: Iterable[tuple[bytes, bytes]],
+) -> Iterator[tuple[bytes, bytes]]:
+    """Passes entries on while their keys ascend and stay within bounds."""
+    previous, total = None, 0
+    for key, value in entries:
+        total += len(key)
+        if total > _MAX_KEY_BYTES:
+            raise _Malformed(f"its keys take more than {_MAX_KEY_BYTES} bytes")
+        if previous is not None and key <= previous:
+            raise _Malformed(f"key {key[:99]!r} is out of order")
+        yield key, value
+        previous = key
+
+
+def _encode_table(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
+    table = bytearray()
+    block, index_block = _BlockBuilder(_RESTART_INTERVAL), _BlockBuilder(1)
+    followers = [key for key, _ in entries[1:]] + [b"\xff"]  # above any UTF-8 text
+    for (key, value), following in zip(entries, followers, strict=True):
+        block.add(key, value)
+        if following == b"\xff" or block.size() >= _BLOCK_SIZE:
+            handle = _append_block(table, block.encode())
+            index_block.add(_separator(key, following), handle)
+            block = _BlockBuilder(_RESTART_INTERVAL)
+    metaindex_handle = _append_block(table, _BlockBuilder(1).encode())
+    footer = metaindex_handle + _append_block(table, index_block.encode())
+    return bytes(table) + footer.ljust(_FOOTER_SIZE - len(_MAGIC), b"\0") + _MAGIC
+
+
+class _BlockBuilder:
+    """Prefix-compresses entries, but every `restart_interval`-th key is in full."""
+
+    def __init__(self, restart_interval: int):
+        self._interval = restart_interval
+        self._data = bytearray()
+        self._restarts = [0]
+        self._num_entries = 0
+        self._last_key = b""
+
+    def add(self, key: bytes, value: bytes):
+        if self._num_entries and self._num_entries % self._interval == 0:
+            self._restarts.append(len(self._data))
+            self._last_key = b""
+        shared = _shared_length(self._last_key, key)
+        for number in (shared, len(key) - shared, len(value)):
+            self._data += _varint(number)
+        self._data += key[shared:] + value
+        self._num_entries += 1
+        self._last_key = key
+
+    def size(self) -> int:
+        return len(self._data) + 4 * len(self._restarts) + 4
+
+    def encode(self) -> bytes:
+        tail = [*self._restarts, len(self._restarts)]
+        return bytes(self._data) + np.array(tail, "<u4").tobytes()
+
+
+def _append_block(table: bytearray, block: bytes) -> bytes:
+    """Returns the block's encoded BlockHandle."""
+    handle = _varint(len(table)) + _varint(len(block))
+    content = block + b"\0"  # not compressed
+    table += content + _masked_crc32c(content).to_bytes(4, "little")
+    return handle
+
+
+def _separator(key: bytes, following: bytes) -> bytes:
+    """A short key from `key` on that is less than `following`, as LevelDB has it."""
+    shared = _shared_length(key, following)
+    if shared < len(key) and key[shared] + 1 < following[shared]:
+        return key[:shared] + bytes([key[shared] + 1])
+    return key
+
+
+def _shared_length(a: bytes, b: bytes) -> int:
+    length = min(len(a), len(b))
+    return next((i for i in range(length) if a[i] != b[i]), length)
+
+
+# === Protocol buffers ===
+
+
+def _check_header(value: bytes | None, num_shards: int):
+    if value is None:
+        raise _Malformed("it has no header")
+    numbers, parts = _read_message(value)
+    version, _ = _read_message(b"".join(parts[3]))
+    if numbers[2] != 0:
+        raise _Malformed("its tensors are big-endian, which is not supported")
+    if version[2] > 1:
+        raise _Malformed(f"it needs a reader of format {version[2]}, this is of 1")
+    if numbers[1] != num_shards:
+        raise _Malformed(f"it is for {numbers[1]} data file(s), got {num_shards}")
+
+
+def _read_entry(value: bytes) -> _Entry:
+    numbers, parts = _read_message(value)
+    _, shape_parts = _read_message(b"".join(parts[2]))
+    shape = tuple(_read_message(dim)[0][1] for dim in shape_parts[2])
+    # Of an empty array too, NumPy computes the strides.
+    if len(shape) > _MAX_RANK or math.prod(max(1, dim) for dim in shape) >= 2**59:
+        raise _Malformed(f"no array can have its {len(shape)}-dimensional shape")
+    return _Entry(
+        dtype=_DTYPE_NAMES.get(numbers[1]),
+        shape=shape,
+        shard=numbers[3],
+        offset=numbers[4],
+        size=numbers[5],
+        checksum=numbers[6],
+        num_slices=len(parts[7]),
+    )
+
+
+def _read_message(data: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
+    """A message's numbers and its strings or messages, by field number.
+
+    An absent number is 0 and of several the last counts; of an embedded message in
+    several parts their concatenation is the whole. Both as protobuf has it.
+    """
+    numbers, parts = defaultdict(int), defaultdict(list)
+    at = 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        field, wire_type = tag >> 3, tag & 7
+        if wire_type == 0:
+            numbers[field], at = _read_varint(data, at)
+        elif wire_type == 5:
+            numbers[field], at = int.from_bytes(data[at : at + 4], "little"), at + 4
+        elif wire_type == 2:
+            size, at = _read_varint(data, at)
+            parts[field].append(data[at : at + size])
+            at += size
+        else:
+            raise _Malformed(f"field {field} has the unknown wire type {wire_type}")
+        if at > len(data):
+            raise _Malformed(f"field {field} runs past the end of its message")
+    return numbers, parts
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned 64-bit integer and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise _Malformed("it ends within a number")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80 and value < 2**64:
+            return value, at
+    raise _Malformed("a number is longer than 64 bits")
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _number_field(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value) if value else b""  # 0 is the default
+
+
+def _bytes_field(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _fixed32_field(number: int, value: int) -> bytes:
+    return _varint(number << 3 | 5) + value.to_bytes(4, "little")
