@@ -9,10 +9,18 @@ from collections.abc import Mapping
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["RoFormerConfig"]
+__all__ = ["MODEL_FIELDS", "RoFormerConfig", "config_for_model"]
 
 MODEL_TYPES = ("roformer", "roformer_v2")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
+
+# What each model class asks of its backbone; `bert_config.json` says none of it.
+MODEL_FIELDS = {
+    "RoFormerBackbone": {"attention": "bidirectional"},
+    "RoFormerMaskedLM": {"attention": "bidirectional"},
+    "RoFormerCausalLM": {"attention": "causal"},
+    "RoFormerSim": {"attention": "unilm", "pooler_activation": "linear"},
+}
 
 # bert_config.json field -> RoFormerConfig field. Fields that bert4keras also ignores
 # (`directionality`, `pooler_*`, `max_position_embeddings`) have no place here.
@@ -247,6 +255,37 @@ class RoFormerConfig:
 
     def __str__(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+def config_for_model(
+    model: str, config: RoFormerConfig, stored_as: str | None = None, **changes
+) -> RoFormerConfig:
+    """The configuration with which a model class takes up stored weights.
+
+    Attention and pooler are the class's own, unless the weights were stored by the
+    same class; `changes` go before both.
+
+    Args:
+        model: name of a model class.
+        config: of the stored weights.
+        stored_as: name of the class that stored them, where that is known.
+        changes: fields to set.
+
+    Raises:
+        ConfigurationError: no such class, or a field breaks its rule.
+    """
+    if model not in MODEL_FIELDS:
+        raise ConfigurationError(
+            f"model must be one of {', '.join(MODEL_FIELDS)}, got {model!r}"
+        )
+    fields = {}
+    if stored_as != model:
+        fields = {
+            "pooler_activation": None,
+            "with_nsp": False,
+            **MODEL_FIELDS[model],
+        }
+    return config.replace(**{**fields, **changes})
 
 
 def _is_number(value) -> bool:

@@ -31,14 +31,14 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 import numpy as np
 
 from roformer_keras.errors import CheckpointError
 
-__all__ = ["TensorBundleReader", "write_tensor_bundle"]
+__all__ = ["TensorBundleReader", "write_shard", "write_tensor_bundle"]
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_SIZE = 48
@@ -68,6 +68,7 @@ _DTYPE_NAMES = {
     22: "uint32",
     23: "uint64",
 }
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _DTYPE_CODES = {name: code for code, name in _DTYPE_NAMES.items()}
 
 
@@ -168,6 +169,53 @@ class TensorBundleReader:
         array.flags.writeable = False
         return array
 
+    def object_names(self) -> dict[str, str]:
+        """The variable behind each key of an object checkpoint, by the name it had.
+
+        `tf.train.Checkpoint`, and `save_weights` of tf.keras, name tensors by the
+        attributes that lead to them; the object graph beside them remembers the name
+        of each variable, such as `"Transformer-0-FeedForward/dense/kernel"`.
+
+        Returns:
+            dict of key to variable name; empty if this is no object checkpoint.
+
+        Raises:
+            CheckpointError: the graph is damaged.
+        """
+        if OBJECT_GRAPH not in self._entries:
+            return {}
+        try:
+            _, nodes = _read_message(self._read_string(OBJECT_GRAPH))
+            names = {}
+            for node in nodes[1]:
+                for attribute in _read_message(node)[1][2]:
+                    _, fields = _read_message(attribute)
+                    if fields[2] and fields[3]:
+                        names[fields[3][-1].decode()] = fields[2][-1].decode()
+        except (_Malformed, UnicodeDecodeError) as error:
+            raise self._error(f"tensor {OBJECT_GRAPH!r}: {error}") from None
+        return names
+
+    def _read_string(self, name: str) -> bytes:
+        """A scalar string: its length, the length's checksum, its bytes."""
+        entry = self._entries[name]
+        if entry.shard >= len(self._shards):
+            raise _Malformed("it lies in a data file that is not there")
+        data = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
+        data = data.tobytes()
+        length, at = _read_varint(data, 0)
+        text = data[at + 4 :]
+        if len(text) != length:
+            raise _Malformed(f"it has {len(text)} bytes instead of {length}")
+        # The checksum is that of the length as a plain integer, not as it is stored.
+        size = 4 if length < 2**32 else 8
+        covered = length.to_bytes(size, "little") + data[at:]
+        if _masked_crc32c(covered) != entry.checksum:
+            raise _Malformed(
+                "it does not match its checksum: the file is damaged; get it again"
+            )
+        return text
+
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
             raise self._error(f"there is no tensor {name!r}")
@@ -203,48 +251,65 @@ def write_tensor_bundle(
 ) -> None:
     """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
 
-    Tensors are written as they come, and only one is held at a time. Files of these
-    names are overwritten; after an error what was written so far is left behind.
+    Files of these names are overwritten; after an error what was written so far is
+    left behind.
 
     Args:
         prefix: path that both files' names begin with, in an existing folder.
+        tensors: as `write_shard` takes them.
+
+    Raises:
+        CheckpointError: as `write_shard` does.
+        OSError: a file cannot be written.
+    """
+    prefix = os.fspath(prefix)
+    with open(f"{prefix}.data-00000-of-00001", "wb") as shard:
+        index = write_shard(shard, tensors)
+    with open(f"{prefix}.index", "wb") as file:
+        file.write(index)
+
+
+def write_shard(shard: BinaryIO, tensors: Iterable[tuple[str, np.ndarray]]) -> bytes:
+    """Writes the only data file of a bundle, and returns the content of its index.
+
+    Tensors are written as they come, and only one is held at a time.
+
+    Args:
+        shard: binary file, open for writing.
         tensors: pairs of a name and a NumPy array, in any order.
 
     Raises:
         CheckpointError: a name is unusable or comes twice, or a type has no
             counterpart in TensorFlow; names the tensor.
-        OSError: a file cannot be written.
+        OSError: the file cannot be written.
     """
-    prefix = os.fspath(prefix)
     table = {b"": _number_field(1, 1) + _bytes_field(3, _number_field(1, 1))}
     offset = 0
-    with open(f"{prefix}.data-00000-of-00001", "wb") as shard:
-        for name, array in tensors:
-            key = name.encode()
-            if not key or key.startswith(b"\0") or key in table:
-                raise CheckpointError(
-                    "names of tensors must differ, may not be empty and may not begin "
-                    f"with NUL, got {name!r}"
-                )
-            if array.dtype.name not in _DTYPE_CODES:
-                raise CheckpointError(
-                    f"tensor {name!r} has type {array.dtype}, which a TensorFlow "
-                    f"checkpoint cannot hold; it can: {', '.join(_DTYPE_CODES)}"
-                )
-            little_endian = np.asarray(array, array.dtype.newbyteorder("<"))
-            data = np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
-            shard.write(data)
-            dims = (_bytes_field(2, _number_field(1, size)) for size in array.shape)
-            table[key] = (
-                _number_field(1, _DTYPE_CODES[array.dtype.name])
-                + _bytes_field(2, b"".join(dims))
-                + _number_field(4, offset)
-                + _number_field(5, data.size)
-                + _fixed32_field(6, _masked_crc32c(data))
+    for name, array in tensors:
+        key = name.encode()
+        if not key or key.startswith(b"\0") or key in table:
+            raise CheckpointError(
+                "names of tensors must differ, may not be empty and may not begin "
+                f"with NUL, got {name!r}"
             )
-            offset += data.size
-    with open(f"{prefix}.index", "wb") as index:
-        index.write(_encode_table(sorted(table.items())))
+        if array.dtype.name not in _DTYPE_CODES:
+            raise CheckpointError(
+                f"tensor {name!r} has type {array.dtype}, which a TensorFlow "
+                f"checkpoint cannot hold; it can: {', '.join(_DTYPE_CODES)}"
+            )
+        little_endian = np.asarray(array, array.dtype.newbyteorder("<"))
+        data = np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
+        shard.write(data)
+        dims = (_bytes_field(2, _number_field(1, size)) for size in array.shape)
+        table[key] = (
+            _number_field(1, _DTYPE_CODES[array.dtype.name])
+            + _bytes_field(2, b"".join(dims))
+            + _number_field(4, offset)
+            + _number_field(5, data.size)
+            + _fixed32_field(6, _masked_crc32c(data))
+        )
+        offset += data.size
+    return _encode_table(sorted(table.items()))
 
 
 def _numpy_dtype(name: str) -> np.dtype:

@@ -32,8 +32,10 @@ class RoFormerBackbone(PresetModel):
         inputs: dict of
             - `token_ids`: int32 `(batch, length)`. 0 is padding, except at position 0.
             - `segment_ids`: int32 `(batch, length)`.
-            - `position_ids`: float32 `(batch, length)`, if `config.custom_position_ids`.
-            - `layer_norm_cond`: float32 `(batch, config.layer_norm_cond_size)`, if set.
+            - `position_ids`: float32 `(batch, length)`, if
+              `config.custom_position_ids`.
+            - `layer_norm_cond`: float32 `(batch, config.layer_norm_cond_size)`, if
+              that is set.
 
     Returns:
         float `(batch, length, hidden_dim)`; with a pooler a dict of that as
@@ -78,13 +80,8 @@ class RoFormerBackbone(PresetModel):
         self.transformer_layers = layers["blocks"]
 
     @classmethod
-    def adapt_config(cls, config, stored_by, changes):
-        """A backbone is what was stored, or else bare and bidirectional."""
-        if stored_by != cls.__name__:
-            config = config.replace(
-                attention="bidirectional", pooler_activation=None, with_nsp=False
-            )
-        return config.replace(**changes)
+    def from_roformer_config(cls, config, dtype=None, **options):
+        return cls(config, dtype=dtype, name="backbone", **options)
 
     def get_config(self):
         return {
@@ -211,9 +208,7 @@ def _embed(config, layers, inputs):
     )
     norm, dropout = layers["embedding_norm"], layers["embedding_dropout"]
     if config.use_bias:
-        condition = (
-            (inputs["layer_norm_cond"],) if "layer_norm_cond" in inputs else ()
-        )
+        condition = (inputs["layer_norm_cond"],) if "layer_norm_cond" in inputs else ()
         x = dropout(norm(x, *condition))
     else:
         # RoFormerV2 drops before it normalises.

@@ -23,9 +23,7 @@ class RoFormerCausalLM(LanguageModel):
 
     Example:
     ```python
-    model = RoFormerCausalLM.from_preset("chinese_roformer-gpt-char_L-12_H-768_A-12.zip")
+    model = RoFormerCausalLM.from_preset("chinese_roformer-gpt-char_L-12_H-768_A-12")
     logits = model({"token_ids": [[101, 5, 6]], "segment_ids": [[0, 0, 0]]})
     ```
     """
-
-    attention = "causal"

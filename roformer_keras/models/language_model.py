@@ -2,8 +2,10 @@
 
 import keras
 
+from roformer_keras.config import MODEL_FIELDS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import MaskedLMHead
+from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.initializers import initializer
 from roformer_keras.models.preset import PresetModel
 
@@ -13,25 +15,22 @@ __all__ = ["LanguageModel"]
 class LanguageModel(PresetModel):
     """A backbone and its tied output layer.
 
-    Subclasses differ in the attention that their backbone must have, and in whether
-    it must have a pooler.
+    Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`.
     """
-
-    attention: str
-    pooler_activation: str | None = None
 
     def __init__(self, backbone, activation=None, **kwargs):
         config = backbone.config
-        if config.attention != self.attention:
+        needed = MODEL_FIELDS[type(self).__name__]
+        if config.attention != needed["attention"]:
             raise ConfigurationError(
                 f"{type(self).__name__} needs a backbone with "
-                f"attention={self.attention!r}, got {config.attention!r}"
+                f"attention={needed['attention']!r}, got {config.attention!r}"
             )
-        if self.pooler_activation and config.pooler_activation is None:
+        if "pooler_activation" in needed and config.pooler_activation is None:
             raise ConfigurationError(
                 f"{type(self).__name__} needs a backbone with a pooler, got "
                 "pooler_activation=None; the released checkpoints have "
-                f"{self.pooler_activation!r}"
+                f"{needed['pooler_activation']!r}"
             )
 
         # === Layers ===
@@ -73,23 +72,12 @@ class LanguageModel(PresetModel):
         self.activation = activation
 
     @classmethod
-    def adapt_config(cls, config, stored_by, changes):
-        """The attention is the class's; a stored pooler stays where it belongs."""
-        changes = {"attention": cls.attention, **changes}
-        if stored_by != cls.__name__:
-            changes = {
-                "pooler_activation": cls.pooler_activation,
-                "with_nsp": False,
-                **changes,
-            }
-        return config.replace(**changes)
-
-    @classmethod
-    def from_roformer_config(cls, config, dtype=None, **kwargs):
-        from roformer_keras.models.backbone import RoFormerBackbone
-
+    def from_roformer_config(cls, config, dtype=None, **options):
         backbone = RoFormerBackbone(config, dtype=dtype, name="backbone")
-        return cls(backbone, **kwargs)
+        return cls(backbone, **options)
+
+    def preset_options(self):
+        return {"activation": self.activation}
 
     def get_config(self):
         return {

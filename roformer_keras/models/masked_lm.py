@@ -28,5 +28,3 @@ class RoFormerMaskedLM(LanguageModel):
     logits = model({"token_ids": [[101, 103, 102]], "segment_ids": [[0, 0, 0]]})
     ```
     """
-
-    attention = "bidirectional"

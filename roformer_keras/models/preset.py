@@ -1,6 +1,209 @@
+"""Loading and saving, which every model of this package shares."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+
 import keras
+import numpy as np
+
+from roformer_keras.config import RoFormerConfig, config_for_model
+from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.convert import save
+from roformer_keras.conversion.mapping import (
+    OUTPUT_BIAS,
+    WORD_EMBEDDINGS,
+    model_heads,
+    weight_table,
+)
+from roformer_keras.conversion.reader import (
+    Checkpoint,
+    Tensor,
+    open_checkpoint,
+    weights_to_read,
+)
+from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.models.initializers import weights_to_be_loaded
 
 __all__ = ["PresetModel"]
 
+
 class PresetModel(keras.Model):
-    pass
+    """A model that comes from a checkpoint and goes to a preset folder.
+
+    Subclasses have a `config`, and are built from one by `from_roformer_config`.
+    """
+
+    config: RoFormerConfig
+
+    @classmethod
+    def from_roformer_config(cls, config, dtype=None, **options):
+        """Builds the model with fresh weights."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_preset(
+        cls,
+        source: str | os.PathLike,
+        *,
+        config=None,
+        keep_tokens: Sequence[int] | None = None,
+        compound_tokens: Sequence | None = None,
+        initialize_heads: bool = False,
+        ignore: Sequence[str] = (),
+        dtype=None,
+        **changes,
+    ):
+        """Builds the model with the weights of a checkpoint; strictly.
+
+        Args:
+            source: a zip, folder or checkpoint prefix as released; HDF5 weights, whole
+                models or object checkpoints that bert4keras's users saved; `.keras`,
+                `.weights.h5`, safetensors; a preset folder; or the name of a
+                downloaded checkpoint of the catalogue.
+            config: for sources without a configuration: a `RoFormerConfig`, or the
+                path or content of a `bert_config.json`.
+            keep_tokens: ids to keep of the vocabulary, in their new order.
+            compound_tokens: new tokens behind them, each the mean of rows of the kept
+                table: a list of ids, or a pair (ids, weights).
+            initialize_heads: bool. Whether a head that the source lacks begins afresh
+                instead of being an error.
+            ignore: patterns of the source's own layers to pass over, as `"dense_*"`.
+            dtype: Keras dtype policy.
+            changes: configuration fields to set, as `layer_norm_epsilon=1e-7`,
+                `dropout=0.2`, `pooler_activation="tanh"`; and `activation` of a model
+                with an MLM head.
+
+        Returns:
+            The model, its weights those of the source bit for bit if it is float32.
+
+        Raises:
+            CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
+            ConfigurationError: a configuration is missing or breaks a rule.
+            SourceError: there is no such source, or it cannot be used.
+            VocabularyError: vocabulary and embedding do not go together.
+        """
+        options = {k: changes.pop(k) for k in ("activation",) if k in changes}
+        with open_checkpoint(resolve(source), config) as checkpoint:
+            if checkpoint.model == cls.__name__:
+                options = {**checkpoint.model_options, **options}
+            stored = config_for_model(
+                cls.__name__, checkpoint.config, checkpoint.model, **changes
+            )
+            heads = model_heads(cls.__name__, stored)
+            rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
+            kept = _KeptTokens(stored.vocabulary_size, keep_tokens, compound_tokens)
+            model_config = stored.replace(vocabulary_size=kept.count)
+            complete = len(rows) == len(weight_table(stored, heads))
+            with weights_to_be_loaded() if complete else contextlib.nullcontext():
+                model = cls.from_roformer_config(model_config, dtype, **options)
+            _assign(model, checkpoint, rows, kept)
+        return model
+
+    def save_to_preset(
+        self, folder: str | os.PathLike, tokenizer=None, overwrite: bool = False
+    ) -> None:
+        """Writes a preset folder in Keras-Hub's layout, whole or not at all.
+
+        Args:
+            folder: path of the folder.
+            tokenizer: `RoFormerTokenizer` to save with the model.
+            overwrite: bool. Whether an existing folder is replaced.
+
+        Raises:
+            OutputError: the folder exists or cannot be written.
+        """
+        vocabulary, fields = None, {}
+        if tokenizer is not None:
+            vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
+            if len(vocabulary) != self.config.vocabulary_size:
+                raise ConfigurationError(
+                    f"the tokenizer has {len(vocabulary)} tokens but the model "
+                    f"{self.config.vocabulary_size}"
+                )
+        name = type(self).__name__
+        rows = weight_table(self.config, model_heads(name, self.config))
+        variables = {variable.path: variable for variable in self.weights}
+        checkpoint = Checkpoint(
+            label=self.name,
+            format="model",
+            config=self.config,
+            tensors={row.name: _tensor(row, variables[row.path]) for row in rows},
+            vocabulary=vocabulary,
+            model=name,
+            model_options=self.preset_options(),
+            tokenizer=fields,
+        )
+        save(checkpoint, folder, "preset", overwrite=overwrite)
+
+    def preset_options(self) -> dict:
+        """Arguments of the constructor beside the backbone."""
+        return {}
+
+
+def _tensor(row, variable) -> Tensor:
+    def read():
+        value = keras.ops.convert_to_numpy(variable)
+        return value.T if row.transposed else value
+
+    return Tensor(row.checkpoint_shape, str(variable.dtype), read)
+
+
+def _assign(model, checkpoint, rows, kept):
+    variables = {variable.path: variable for variable in model.weights}
+    for row in rows:
+        value = checkpoint.tensors[row.name].read()
+        if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
+            raise CheckpointError(
+                f"{checkpoint.label}: {row.name} must be a float tensor to be a "
+                f"weight, got {value.dtype.name}"
+            )
+        if row.name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
+            value = kept.rows_of(value)
+        variables[row.path].assign(value.T if row.transposed else value)
+
+
+class _KeptTokens:
+    """Which rows of the embedding and of the output bias a model takes."""
+
+    def __init__(self, vocabulary_size, keep_tokens, compound_tokens):
+        self.keep_tokens = None if keep_tokens is None else list(keep_tokens)
+        kept = vocabulary_size if keep_tokens is None else len(self.keep_tokens)
+        _check_ids("keep_tokens", self.keep_tokens or [], vocabulary_size)
+        self.compounds = []
+        for compound in compound_tokens or ():
+            ids, weights = (
+                compound
+                if isinstance(compound, tuple)
+                else (compound, [1] * len(compound))
+            )
+            if len(ids) == 0 or len(ids) != len(weights) or sum(weights) == 0:
+                raise ConfigurationError(
+                    "a compound token must be a list of ids, or a pair of ids and as "
+                    f"many weights that do not sum to zero, got {compound!r}"
+                )
+            _check_ids("compound_tokens", ids, kept)
+            self.compounds.append((list(ids), list(weights)))
+        self.count = kept + len(self.compounds)
+        if self.count == 0:
+            raise ConfigurationError("keep_tokens must name at least one token")
+
+    def rows_of(self, table: np.ndarray) -> np.ndarray:
+        """`(vocabulary, ...)` to `(count, ...)`."""
+        if self.keep_tokens is not None:
+            table = table[self.keep_tokens]
+        if not self.compounds:
+            return table
+        means = [
+            np.average(table[ids].astype("float64"), axis=0, weights=weights)
+            for ids, weights in self.compounds
+        ]
+        return np.concatenate([table, np.asarray(means, dtype=table.dtype)])
+
+
+def _check_ids(name, ids, limit):
+    wrong = [i for i in ids if not 0 <= i < limit]
+    if wrong:
+        raise ConfigurationError(
+            f"{name} must be ids from 0 to {limit - 1}, got {wrong[0]}"
+        )

@@ -35,6 +35,3 @@ class RoFormerSim(LanguageModel):
 
     Source: https://github.com/ZhuiyiTechnology/roformer-sim
     """
-
-    attention = "unilm"
-    pooler_activation = "linear"

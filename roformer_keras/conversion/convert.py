@@ -1,0 +1,168 @@
+"""From any source to any format, without building a model."""
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from tqdm import tqdm
+
+from roformer_keras.config import config_for_model
+from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.files import replacing
+from roformer_keras.conversion.mapping import model_heads
+from roformer_keras.conversion.reader import (
+    Checkpoint,
+    open_checkpoint,
+    weights_to_read,
+)
+from roformer_keras.conversion.writer import FORMATS
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["convert", "prepare", "save"]
+
+# First match wins: "x.weights.h5" is not "x.h5".
+_SUFFIXES = {
+    ".weights.h5": "weights.h5",
+    ".keras": "keras",
+    ".safetensors": "safetensors",
+    ".zip": "bert4keras",
+}
+
+
+def convert(
+    source: str | os.PathLike,
+    target: str | os.PathLike,
+    *,
+    format: str | None = None,
+    dtype: str = "float32",
+    model: str | None = None,
+    config=None,
+    vocabulary: str | os.PathLike | None = None,
+    ignore: Iterable[str] = (),
+    overwrite: bool = False,
+    progress: bool = True,
+    **changes,
+) -> Path:
+    """Writes the weights of a source in another format; nothing is left out.
+
+    Args:
+        source: a zip, folder, checkpoint prefix, weights file, preset folder, or the
+            name of a downloaded checkpoint of the catalogue.
+        target: path of the result, which appears whole or not at all.
+        format: `"preset"`, `"weights.h5"`, `"keras"`, `"safetensors"` or
+            `"bert4keras"`; by the target's extension if not given: a name without one
+            is a preset folder, `.zip` a bert4keras zip.
+        dtype: `"float32"` or `"float16"`.
+        model: class that the result is for. By default the one that was saved or that
+            the catalogue names, or else by the heads in the source.
+        config: configuration for sources without one, see `open_checkpoint`.
+        vocabulary: path of a `vocab.txt`, likewise.
+        ignore: patterns of unexpected tensors to pass over.
+        overwrite: bool. Whether an existing target is replaced.
+        progress: bool. Whether a progress bar is shown.
+        changes: configuration fields to set, such as `pooler_activation="tanh"`.
+
+    Returns:
+        The path of the result.
+
+    Raises:
+        RoFormerError: what each step raises; see `roformer_keras.errors`.
+    """
+    target = Path(target)
+    format = format or _format_of(target)
+    with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
+        ready = prepare(checkpoint, model, ignore, **changes)
+        save(ready, target, format, dtype, overwrite, progress)
+    return target
+
+
+def prepare(
+    checkpoint: Checkpoint,
+    model: str | None = None,
+    ignore: Iterable[str] = (),
+    **changes,
+) -> Checkpoint:
+    """A checkpoint as a model class would hold it, every tensor accounted for.
+
+    Raises:
+        ConfigurationError: the class has no place for a head that the source has.
+        CheckpointError: a tensor is missing, unexpected or mis-shaped.
+    """
+    model = model or _model_of(checkpoint)
+    if checkpoint.model != model:
+        # A pooler must not be dropped silently.
+        if "pooler" in checkpoint.heads and model != "RoFormerSim":
+            changes = {"pooler_activation": "tanh", **changes}
+        if "nsp" in checkpoint.heads:
+            changes = {"with_nsp": True, **changes}
+    config = config_for_model(model, checkpoint.config, checkpoint.model, **changes)
+    heads = model_heads(model, config)
+    homeless = [head for head in checkpoint.heads if head not in heads]
+    if homeless:
+        raise ConfigurationError(
+            f"{checkpoint.label} has a head ({', '.join(homeless)}) for which {model} "
+            "has no place: choose another model="
+        )
+    rows = weights_to_read(checkpoint, config, heads, ignore)
+    return dataclasses.replace(
+        checkpoint,
+        config=config,
+        model=model,
+        model_options=checkpoint.model_options if checkpoint.model == model else {},
+        tensors={row.name: checkpoint.tensors[row.name] for row in rows},
+        unexpected=(),
+    )
+
+
+def save(
+    checkpoint: Checkpoint,
+    target: Path,
+    format: str,
+    dtype: str = "float32",
+    overwrite: bool = False,
+    progress: bool = False,
+) -> None:
+    """Writes a prepared checkpoint; the result appears whole or not at all."""
+    if format not in FORMATS:
+        raise ConfigurationError(
+            f"format must be one of {', '.join(FORMATS)}, got {format!r}"
+        )
+    bar = functools.partial(
+        tqdm,
+        total=len(checkpoint.tensors),
+        desc=Path(target).name,
+        unit="tensor",
+        disable=not progress,
+    )
+    with replacing(target, overwrite, folder=format == "preset") as partial:
+        FORMATS[format](partial, checkpoint, dtype, bar)
+
+
+def _format_of(target: Path) -> str:
+    for suffix, format in _SUFFIXES.items():
+        if target.name.endswith(suffix):
+            return format
+    if target.suffix in (".h5", ".hdf5", ".ckpt", ".npz", ".bin", ".pt"):
+        raise ConfigurationError(
+            f"no format goes with {target.suffix!r}: end the target in "
+            f"{', '.join(_SUFFIXES)}, or give a folder for a preset, or pass format="
+        )
+    return "preset"
+
+
+def _model_of(checkpoint: Checkpoint) -> str:
+    """The class that was saved, or the one that the name and the heads speak for."""
+    if checkpoint.model is not None:
+        return checkpoint.model
+    # Names of the released zips: only they tell GPT from an encoder.
+    name = Path(checkpoint.label).name
+    if "mlm" in checkpoint.heads and re.search(r"(?<![a-z])gpt(?![a-z])", name):
+        return "RoFormerCausalLM"
+    if checkpoint.heads == ("pooler", "mlm"):
+        return "RoFormerSim"
+    if "mlm" in checkpoint.heads or checkpoint.config.model_type == "roformer_v2":
+        return "RoFormerMaskedLM"
+    return "RoFormerBackbone"

@@ -1,0 +1,593 @@
+"""Any source to one shape: a configuration, a vocabulary, and tensors by name.
+
+Tensors come under their checkpoint names (`bert/encoder/layer_0/...`) and are read
+when they are asked for, one at a time. What the source was does not show afterwards.
+"""
+
+import fnmatch
+import io
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.conversion.files import Blob, SourceFiles, open_source
+from roformer_keras.conversion.mapping import (
+    HEADS,
+    KERAS_BACKBONE,
+    Weight,
+    detect_model_type,
+    head_of,
+    is_training_state,
+    keras_key,
+    weight_table,
+)
+from roformer_keras.conversion.tensor_bundle import TensorBundleReader
+from roformer_keras.conversion.vocabulary import read_vocabulary
+from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
+
+__all__ = ["Checkpoint", "Tensor", "open_checkpoint", "weights_to_read"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a source, not read yet.
+
+    Args:
+        shape: tuple of int.
+        dtype: str, NumPy's name, or `"bfloat16"`.
+        read: reads it, verifying the checksum where the format has one.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    read: Callable[[], np.ndarray]
+
+    def transposed(self) -> "Tensor":
+        return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a source holds.
+
+    Args:
+        label: str. How messages name the source.
+        format: str. `"bert4keras"`, `"tf_object"`, `"hdf5"`, `"keras_weights"`,
+            `"keras"`, `"preset"`, `"safetensors"` or `"model"`.
+        config: `RoFormerConfig` of the stored tensors.
+        tensors: dict of checkpoint name to `Tensor`.
+        vocabulary: tuple of str, or None where the source has none.
+        model: str or None. The class that was saved, where the source says.
+        model_options: dict. Arguments of that class beside the backbone.
+        tokenizer: dict. Arguments of the tokenizer that was saved.
+        bert_config: dict or None. `bert_config.json` as it was found.
+        unexpected: names that belong to no RoFormer with this configuration.
+        training_state: names that belong to an optimizer or a counter.
+    """
+
+    label: str
+    format: str
+    config: RoFormerConfig
+    tensors: Mapping[str, Tensor]
+    vocabulary: tuple[str, ...] | None = None
+    model: str | None = None
+    model_options: Mapping = field(default_factory=dict)
+    tokenizer: Mapping = field(default_factory=dict)
+    bert_config: Mapping | None = None
+    unexpected: tuple[str, ...] = ()
+    training_state: tuple[str, ...] = ()
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Heads of which the source has at least one tensor."""
+        found = {head_of(name) for name in self.tensors}
+        return tuple(head for head in HEADS if head in found)
+
+
+@contextmanager
+def open_checkpoint(
+    source: str | os.PathLike,
+    config: RoFormerConfig | Mapping | str | os.PathLike | None = None,
+    vocabulary: str | os.PathLike | None = None,
+) -> Iterator[Checkpoint]:
+    """Opens a source; tensors can be read until the block ends.
+
+    Args:
+        source: a zip, folder, checkpoint prefix, HDF5, `.keras` or safetensors file,
+            or preset folder.
+        config: of sources that carry none, or to replace what they carry: a
+            `RoFormerConfig`, the content of a `bert_config.json`, or its path.
+        vocabulary: path of a `vocab.txt`, likewise.
+
+    Raises:
+        SourceError: there is no such source, or it is unsafe or holds no weights.
+        ConfigurationError: there is no configuration, or it cannot be used.
+        CheckpointError: the source is damaged, or not of a RoFormer.
+        VocabularyError: the vocabulary cannot be read.
+    """
+    with ExitStack() as stack:
+        files = stack.enter_context(open_source(source))
+        opener = _OPENERS[files.format]
+        yield opener(files, _Given(config, vocabulary), stack)
+
+
+def weights_to_read(
+    checkpoint: Checkpoint,
+    config: RoFormerConfig,
+    heads: Iterable[str],
+    ignore: Iterable[str] = (),
+    initialize_heads: bool = False,
+) -> tuple[Weight, ...]:
+    """The rows of the weight table that a model takes from a checkpoint; strict.
+
+    Args:
+        checkpoint: `Checkpoint`.
+        config: of the model, with the vocabulary size of the checkpoint.
+        heads: the model's heads. Heads that only the checkpoint has are no error.
+        ignore: patterns of unexpected names to pass over, such as `"dense_*"`.
+        initialize_heads: bool. Whether heads that the checkpoint lacks stay fresh.
+
+    Raises:
+        CheckpointError: a tensor is missing, unexpected or mis-shaped; names each
+            with what was expected.
+        VocabularyError: vocabulary and embedding differ in size.
+    """
+    label, tensors = checkpoint.label, checkpoint.tensors
+    found_type = checkpoint.config.model_type
+    if config.model_type != found_type:
+        raise CheckpointError(
+            f"{label} holds {found_type} weights, which do not fit a "
+            f"{config.model_type} model: leave model_type out, or take the checkpoint "
+            "that you mean"
+        )
+    rows = weight_table(config, heads)
+    problems = [
+        f"unexpected {name} {tensors[name].shape if name in tensors else ''}".rstrip()
+        for name in checkpoint.unexpected
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
+    ]
+    if problems:
+        problems[-1] += (
+            "; if these are layers of your own, name them in ignore=, for example "
+            f"ignore=({checkpoint.unexpected[0]!r},)"
+        )
+    taken, absent_heads = [], {}
+    for row in rows:
+        if row.name in tensors:
+            taken.append(row)
+            if tensors[row.name].shape != row.checkpoint_shape:
+                problems.append(
+                    f"{row.name} has shape {tensors[row.name].shape}, expected "
+                    f"{row.checkpoint_shape}"
+                )
+        elif row.head is not None and row.head not in checkpoint.heads:
+            if not row.optional:
+                absent_heads.setdefault(row.head, []).append(row)
+        elif not row.optional:
+            problems.append(f"missing {row.name} {row.checkpoint_shape}")
+    for head, absent in absent_heads.items() if not initialize_heads else ():
+        problems.append(
+            f"no {head} head: missing "
+            + ", ".join(f"{row.name} {row.checkpoint_shape}" for row in absent)
+            + "; initialize_heads=True begins it afresh"
+        )
+    if problems:
+        shown = "\n  ".join(problems[:12])
+        more = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
+        raise CheckpointError(
+            f"{label} does not fit {config.model_type} with {config.num_layers} "
+            f"layers, hidden size {config.hidden_dim} and vocabulary "
+            f"{config.vocabulary_size}:\n  {shown}{more}"
+        )
+    if (
+        checkpoint.vocabulary is not None
+        and len(checkpoint.vocabulary) != config.vocabulary_size
+    ):
+        raise VocabularyError(
+            f"{label}: the vocabulary has {len(checkpoint.vocabulary)} tokens but the "
+            f"embedding {config.vocabulary_size} rows; they must be of one model "
+            "(characters 12,000, words 50,000 in the released ones)"
+        )
+    return tuple(taken)
+
+
+# === What a source carries beside its tensors ===
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Configuration and vocabulary as the caller gave them, or not."""
+
+    config: RoFormerConfig | Mapping | str | os.PathLike | None
+    vocabulary: str | os.PathLike | None
+
+    def bert_config(self, files: SourceFiles) -> Mapping | RoFormerConfig:
+        config = self.config
+        if config is None:
+            if "bert_config" not in files.parts:
+                raise ConfigurationError(
+                    f"{files.label} comes without a bert_config.json: put it beside "
+                    "the weights, or give it as config="
+                )
+            return _json(files.parts["bert_config"])
+        if isinstance(config, str | os.PathLike):
+            path = Path(config)
+            if not path.is_file():
+                raise ConfigurationError(f"config: there is no file {path}")
+            return _json(Blob(path, 0, path.stat().st_size, str(path)))
+        return config
+
+    def tokens(self, files: SourceFiles) -> tuple[str, ...] | None:
+        if self.vocabulary is not None:
+            path = Path(self.vocabulary)
+            if not path.is_file():
+                raise VocabularyError(f"vocabulary: there is no file {path}")
+            return tuple(read_vocabulary(path.read_bytes(), str(path)))
+        blob = files.parts.get("vocabulary")
+        if blob is None:
+            return None
+        return tuple(read_vocabulary(blob.read(), blob.label))
+
+
+def _json(blob: Blob) -> dict:
+    try:
+        content = json.loads(blob.read().decode("utf-8-sig"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{blob.label} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(
+            f"{blob.label} must hold one JSON object, got {type(content).__name__}"
+        )
+    return content
+
+
+def _config(found: Mapping | RoFormerConfig, model_type: str) -> RoFormerConfig:
+    if isinstance(found, RoFormerConfig):
+        return found.replace(model_type=model_type)
+    return RoFormerConfig.from_bert_config(found, model_type)
+
+
+def _of_bert4keras(files, given, raw, format_, place_of):
+    """Puts tensors of bert4keras into the table by the place that each row has.
+
+    Args:
+        raw: dict of the source's own name to (place, `Tensor`).
+        place_of: of a row; the same kind of key.
+    """
+    found = given.bert_config(files)
+    shapes = {place: tensor.shape for place, tensor in raw.values() if place}
+    config = _config(found, _placed_model_type(shapes))
+    config = config.replace(**_placed_condition(shapes))
+    rows = {place_of(row): row for row in weight_table(config)}
+    tensors, unexpected, state = {}, {}, []
+    for name, (place, tensor) in raw.items():
+        if place in rows:
+            row = rows[place]
+            tensors[row.name] = tensor.transposed() if row.transposed else tensor
+        elif is_training_state(name):
+            state.append(name)
+        else:
+            unexpected[name] = tensor
+    return Checkpoint(
+        label=files.label,
+        format=format_,
+        config=config,
+        tensors={**tensors, **unexpected},
+        vocabulary=given.tokens(files),
+        bert_config=None if isinstance(found, RoFormerConfig) else found,
+        unexpected=tuple(unexpected),
+        training_state=tuple(state),
+    )
+
+
+def _placed_model_type(shapes) -> str:
+    """v2 has four weights in an attention layer, v1 eight."""
+    layers = Counter(layer for layer, _ in shapes)
+    count = layers.get("Transformer-0-MultiHeadSelfAttention")
+    return "roformer_v2" if count == 4 else "roformer"
+
+
+def _placed_condition(shapes) -> dict:
+    """A conditional norm keeps [hidden], beta and gamma kernels behind its own."""
+    extra = [
+        (at, shape)
+        for (layer, at), shape in shapes.items()
+        if layer == "Embedding-Norm" and len(shape) == 2
+    ]
+    if not extra:
+        return {}
+    if len(extra) == 2:
+        return {"layer_norm_cond_size": extra[0][1][0]}
+    hidden = dict(extra).get("hidden_dense/kernel") or min(extra)[1]
+    return {
+        "layer_norm_cond_size": hidden[0],
+        "layer_norm_cond_hidden_size": hidden[1],
+    }
+
+
+# === Formats ===
+
+
+def _open_tensor_bundle(files, given, stack):
+    shards = [
+        blob.map()
+        for role, blob in sorted(files.parts.items())
+        if role.startswith("data-")
+    ]
+    bundle = TensorBundleReader(files.parts["index"].read(), shards, files.label)
+    tensors = {
+        name: Tensor(
+            bundle.shape(name), bundle.dtype(name), lambda name=name: bundle.read(name)
+        )
+        for name in bundle.names()
+    }
+    objects = bundle.object_names()
+    if objects:
+        raw = {
+            name: (_object_place(name, objects.get(name, "")), tensor)
+            for name, tensor in tensors.items()
+        }
+        return _of_bert4keras(
+            files, given, raw, "tf_object", lambda row: (row.layer, row.attribute)
+        )
+    state = [name for name in tensors if is_training_state(name)]
+    weights = {name: tensors[name] for name in tensors if name not in set(state)}
+    found = given.bert_config(files)
+    config = _config(found, detect_model_type(weights))
+    known = {row.name for row in weight_table(config)}
+    return Checkpoint(
+        label=files.label,
+        format="bert4keras",
+        config=config,
+        tensors=weights,
+        vocabulary=given.tokens(files),
+        bert_config=None if isinstance(found, RoFormerConfig) else found,
+        unexpected=tuple(name for name in weights if name not in known),
+        training_state=tuple(state),
+    )
+
+
+def _object_place(key: str, variable: str):
+    """Layer from the variable's name, place in it from the attributes of the key."""
+    attribute = key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
+    if attribute == key or ".OPTIMIZER_SLOT" in key:
+        return None
+    attribute = re.sub(r"^.*layer_with_weights-\d+/", "", attribute)
+    return variable.split("/")[0], attribute
+
+
+def _open_hdf5(files, given, stack):
+    blob = files.parts["weights"]
+    file = stack.enter_context(_h5(blob))
+    root = file.get("model_weights", file)
+    if "layer_names" not in root.attrs:
+        return _of_keras_weights(files, given, file)
+    raw, count = {}, Counter()
+    for group_name in map(_text, root.attrs["layer_names"]):
+        group = root[group_name]
+        for weight_name in map(_text, group.attrs["weight_names"]):
+            # In the one group of a nested model, the weight tells the layer.
+            layer = weight_name.split("/")[0]
+            if _BERT4KERAS_LAYER.fullmatch(group_name):
+                layer = group_name
+            place = (layer, count[layer])
+            count[layer] += 1
+            name = f"{group_name}/{weight_name}"
+            raw[name] = (place, _h5_tensor(blob, name, group[weight_name]))
+    return _of_bert4keras(files, given, raw, "hdf5", lambda row: (row.layer, row.index))
+
+
+_BERT4KERAS_LAYER = re.compile(
+    r"Embedding-\w+|Transformer-\d+-\w+(-Norm)?|Pooler-Dense|NSP-Proba|MLM-\w+"
+    r"|Output-Mapping"
+)
+
+
+def _text(name) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _of_keras_weights(files, given, file):
+    """`save_weights` of one of our models: only the configuration is missing."""
+    found = given.bert_config(files)
+    datasets = _h5_datasets(files.parts["weights"], file)
+    stripped = {key.removeprefix(KERAS_BACKBONE): value for key, value in datasets}
+    if "layers/reversible_embedding/vars/0" not in stripped:
+        raise CheckpointError(
+            f"{files.label} holds HDF5 weights of another kind of model: neither "
+            "bert4keras's layers nor those of a model of this package"
+        )
+    norm = any(key.startswith("layers/layer_norm/") for key in stripped)
+    config = _config(found, "roformer" if norm else "roformer_v2")
+    return _of_keras(files, given, config, stripped, "keras_weights")
+
+
+def _of_keras(files, given, config, datasets, format_, **saved):
+    rows = {keras_key(row, config): row for row in weight_table(config)}
+    tensors, unexpected, state = {}, [], []
+    for key, tensor in datasets.items():
+        if key in rows:
+            row = rows[key]
+            tensors[row.name] = tensor.transposed() if row.transposed else tensor
+        elif key.startswith("optimizer/") or "seed_generator" in key:
+            state.append(key)
+        else:
+            unexpected.append(key)
+            tensors[key] = tensor
+    return Checkpoint(
+        label=files.label,
+        format=format_,
+        config=config,
+        tensors=tensors,
+        vocabulary=given.tokens(files),
+        unexpected=tuple(unexpected),
+        training_state=tuple(state),
+        **saved,
+    )
+
+
+def _open_keras(files, given, stack):
+    blob = files.parts["weights"]
+    file = stack.enter_context(_h5(blob))
+    config, saved = _saved_model(_json(files.parts["config"]), files.label)
+    datasets = {
+        key.removeprefix(KERAS_BACKBONE): tensor
+        for key, tensor in _h5_datasets(blob, file)
+    }
+    return _of_keras(files, given, config, datasets, "keras", **saved)
+
+
+def _open_preset(files, given, stack):
+    datasets = {}
+    for role in ("weights", "task_weights"):
+        if role in files.parts:
+            file = stack.enter_context(_h5(files.parts[role]))
+            datasets.update(_h5_datasets(files.parts[role], file))
+    role = "task" if "task" in files.parts else "config"
+    config, saved = _saved_model(_json(files.parts[role]), files.label)
+    if "tokenizer" in files.parts:
+        saved["tokenizer"] = _json(files.parts["tokenizer"]).get("config", {})
+    return _of_keras(files, given, config, datasets, "preset", **saved)
+
+
+def _saved_model(serialized: dict, label: str):
+    """Configuration and class from what Keras serialises of a model."""
+    try:
+        name, fields = serialized["class_name"], dict(serialized["config"])
+        backbone = dict(fields.pop("backbone", {"config": fields})["config"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{label} holds no RoFormer model") from error
+    for own in ("name", "trainable", "dtype"):
+        backbone.pop(own, None)
+        fields.pop(own, None)
+    options = fields if "backbone" in serialized["config"] else {}
+    config = RoFormerConfig.from_dict(backbone)
+    return config, {"model": name, "model_options": options}
+
+
+def _open_safetensors(files, given, stack):
+    from safetensors import SafetensorError, safe_open
+
+    blob = files.parts["weights"]
+    try:
+        file = stack.enter_context(safe_open(blob.path, framework="numpy"))
+        metadata = file.metadata() or {}
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        tensors = {
+            name: Tensor(
+                tuple(part.get_shape()),
+                _SAFETENSORS_DTYPES.get(part.get_dtype(), part.get_dtype()),
+                lambda name=name: file.get_tensor(name),
+            )
+            for name, part in slices.items()
+        }
+    except SafetensorError as error:
+        raise CheckpointError(
+            f"{blob.label} is damaged: {error}; convert or copy it again"
+        ) from error
+    if "config" in metadata and given.config is None:
+        config = RoFormerConfig.from_dict(json.loads(metadata["config"]))
+    else:
+        config = _config(given.bert_config(files), detect_model_type(tensors))
+    vocabulary = given.tokens(files)
+    if vocabulary is None and "vocabulary" in metadata:
+        vocabulary = tuple(json.loads(metadata["vocabulary"]))
+    known = {row.name for row in weight_table(config)}
+    return Checkpoint(
+        label=files.label,
+        format="safetensors",
+        config=config,
+        tensors=tensors,
+        vocabulary=vocabulary,
+        model=metadata.get("model"),
+        model_options=json.loads(metadata.get("model_options", "{}")),
+        tokenizer=json.loads(metadata.get("tokenizer", "{}")),
+        unexpected=tuple(name for name in tensors if name not in known),
+    )
+
+
+_SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+_OPENERS = {
+    "tensor_bundle": _open_tensor_bundle,
+    "hdf5": _open_hdf5,
+    "keras": _open_keras,
+    "preset": _open_preset,
+    "safetensors": _open_safetensors,
+}
+
+
+# === HDF5 ===
+
+
+class _Window(io.RawIOBase):
+    """A run of bytes as a file of its own: HDF5 weights inside a `.keras` zip."""
+
+    def __init__(self, view: memoryview):
+        self._view, self._at = view, 0
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}
+        self._at = start[whence] + offset
+        return self._at
+
+    def readinto(self, buffer):
+        part = self._view[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+
+@contextmanager
+def _h5(blob: Blob):
+    import h5py
+
+    source = blob.path if blob.offset == 0 else _Window(blob.map())
+    try:
+        file = h5py.File(source, "r")
+    except OSError as error:
+        raise CheckpointError(
+            f"{blob.label} is not a whole HDF5 file: {error}; save or download it again"
+        ) from error
+    with file:
+        yield file
+
+
+def _h5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
+    import h5py
+
+    found = []
+
+    def visit(name, node):
+        if isinstance(node, h5py.Dataset):
+            found.append((name, _h5_tensor(blob, name, node)))
+
+    file.visititems(visit)
+    return found
+
+
+def _h5_tensor(blob: Blob, name: str, dataset) -> Tensor:
+    def read():
+        try:
+            return dataset[()]
+        except OSError as error:
+            raise CheckpointError(
+                f"{blob.label}: tensor {name!r} cannot be read: {error}; the file is "
+                "damaged, save or download it again"
+            ) from error
+
+    return Tensor(tuple(dataset.shape), dataset.dtype.name, read)

@@ -1,0 +1,275 @@
+"""A checkpoint to files: every format that this package writes.
+
+Tensors are read and written one at a time. Each function writes to the path that it
+is given; renaming a finished result into place is the caller's, see `convert`.
+"""
+
+import json
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from roformer_keras.conversion.mapping import (
+    KERAS_BACKBONE,
+    Weight,
+    keras_key,
+    weight_table,
+)
+from roformer_keras.conversion.reader import Checkpoint
+from roformer_keras.conversion.tensor_bundle import write_shard
+from roformer_keras.conversion.vocabulary import write_vocabulary
+from roformer_keras.errors import CheckpointError, ConfigurationError
+
+__all__ = [
+    "DTYPES",
+    "FORMATS",
+    "keras_json",
+    "write_preset_metadata",
+    "write_preset_tokenizer",
+]
+
+DTYPES = ("float32", "float16")
+
+# Of what is inside a zip, so that the same weights give the same bytes.
+_ZIP_TIME = (2021, 3, 1, 0, 0, 0)
+
+
+def numbers(
+    checkpoint: Checkpoint, dtype: str, progress: Callable = iter
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and value of every tensor of the checkpoint, in `dtype`.
+
+    Raises:
+        CheckpointError: a tensor is not numeric, or does not fit into float16.
+        ConfigurationError: `dtype` is none of `DTYPES`.
+    """
+    if dtype not in DTYPES:
+        raise ConfigurationError(
+            f"dtype must be {' or '.join(map(repr, DTYPES))}, got {dtype!r}"
+        )
+    for name, tensor in progress(checkpoint.tensors.items()):
+        value = tensor.read()
+        if value.dtype.kind not in "f" and value.dtype.name != "bfloat16":
+            raise CheckpointError(
+                f"{checkpoint.label}: {name} must be a float tensor to be a weight, "
+                f"got {value.dtype.name}"
+            )
+        with np.errstate(over="ignore"):
+            converted = value.astype(dtype, copy=False)
+        if dtype == "float16" and not np.array_equal(
+            np.isfinite(converted), np.isfinite(value)
+        ):
+            raise CheckpointError(
+                f"{checkpoint.label}: {name} has values up to "
+                f"{np.nanmax(np.abs(value)):.3g}, beyond float16's 65504: keep float32"
+            )
+        yield name, converted
+
+
+def keras_json(checkpoint: Checkpoint, only_backbone: bool = False) -> dict:
+    """What Keras itself writes of the model, without building it."""
+    config = checkpoint.config.to_dict()
+    if checkpoint.model == "RoFormerBackbone" or only_backbone:
+        return _serialized("RoFormerBackbone", {"name": "backbone", **config})
+    return _serialized(
+        checkpoint.model,
+        {
+            "backbone": keras_json(checkpoint, only_backbone=True),
+            **checkpoint.model_options,
+        },
+    )
+
+
+_MODULES = {
+    "RoFormerBackbone": "roformer_keras.models.backbone",
+    "RoFormerCausalLM": "roformer_keras.models.causal_lm",
+    "RoFormerMaskedLM": "roformer_keras.models.masked_lm",
+    "RoFormerSim": "roformer_keras.models.sim",
+}
+
+
+def _serialized(name, config):
+    if name not in _MODULES:
+        raise ConfigurationError(
+            f"model must be one of {', '.join(_MODULES)}, got {name!r}"
+        )
+    return {
+        "module": _MODULES[name],
+        "class_name": name,
+        "config": config,
+        "registered_name": f"roformer_keras>{name}",
+    }
+
+
+def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, progress):
+    """Keras-Hub's layout; the head, where there is one, as a task on the backbone."""
+    import h5py
+
+    _write_json(folder / "config.json", keras_json(checkpoint, only_backbone=True))
+    has_head = checkpoint.model != "RoFormerBackbone"
+    rows = _rows(checkpoint)
+    with h5py.File(folder / "model.weights.h5", "w") as backbone:
+        head = backbone
+        if has_head:
+            _write_json(folder / "task.json", keras_json(checkpoint))
+            head = h5py.File(folder / "task.weights.h5", "w")
+        try:
+            count = 0
+            for name, value in numbers(checkpoint, dtype, progress):
+                row = rows[name]
+                file = head if row.head == "mlm" else backbone
+                _write_dataset(file, keras_key(row, checkpoint.config), row, value)
+                count += value.size
+        finally:
+            if has_head:
+                head.close()
+    if checkpoint.vocabulary is not None:
+        write_preset_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
+    write_preset_metadata(folder, count)
+
+
+def write_preset_tokenizer(folder: Path, vocabulary, fields):
+    """`tokenizer.json` and `assets/tokenizer/vocabulary.txt` of a preset."""
+    assets = folder / "assets" / "tokenizer"
+    assets.mkdir(parents=True, exist_ok=True)
+    (assets / "vocabulary.txt").write_bytes(write_vocabulary(vocabulary))
+    tokenizer = {
+        "module": "roformer_keras.tokenizer",
+        "class_name": "RoFormerTokenizer",
+        "config": dict(fields),
+        "registered_name": "roformer_keras>RoFormerTokenizer",
+    }
+    _write_json(folder / "tokenizer.json", tokenizer)
+
+
+def write_preset_metadata(folder: Path, parameter_count: int):
+    _write_json(
+        folder / "metadata.json",
+        {
+            "keras_version": version("keras"),
+            "roformer_keras_version": version("roformer-keras"),
+            "parameter_count": parameter_count,
+        },
+    )
+
+
+def _write_keras_weights(path: Path, checkpoint: Checkpoint, dtype: str, progress):
+    """The file that `save_weights` of the model would write."""
+    import h5py
+
+    prefix = "" if checkpoint.model == "RoFormerBackbone" else KERAS_BACKBONE
+    rows = _rows(checkpoint)
+    with h5py.File(path, "w") as file:
+        for name, value in numbers(checkpoint, dtype, progress):
+            row = rows[name]
+            key = keras_key(row, checkpoint.config)
+            key = key if row.head == "mlm" else prefix + key
+            _write_dataset(file, key, row, value)
+
+
+def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
+    """The file that `model.save` would write."""
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        zipfile.ZipFile(path, "w") as archive,
+    ):
+        weights = Path(scratch, "model.weights.h5")
+        _write_keras_weights(weights, checkpoint, dtype, progress)
+        metadata = {"keras_version": version("keras")}
+        _add(archive, "metadata.json", _json_bytes(metadata))
+        _add(archive, "config.json", _json_bytes(keras_json(checkpoint)))
+        with (
+            open(weights, "rb") as source,
+            archive.open(_member(weights.name), "w", force_zip64=True) as file,
+        ):
+            shutil.copyfileobj(source, file, 2**20)
+
+
+def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, progress):
+    """Tensors by checkpoint name; configuration and vocabulary in the header."""
+    from safetensors.numpy import save_file
+
+    metadata = {
+        "config": str(checkpoint.config),
+        "model": checkpoint.model,
+        "model_options": json.dumps(dict(checkpoint.model_options)),
+        "tokenizer": json.dumps(dict(checkpoint.tokenizer)),
+    }
+    if checkpoint.vocabulary is not None:
+        metadata["vocabulary"] = json.dumps(
+            list(checkpoint.vocabulary), ensure_ascii=False
+        )
+    tensors = {
+        name: np.ascontiguousarray(value)
+        for name, value in numbers(checkpoint, dtype, progress)
+    }
+    save_file(tensors, path, metadata)
+
+
+def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
+    """A zip of the released layout, which `build_transformer_model` loads.
+
+    The `.meta` graph of the released zips is left out: nothing reads it.
+    """
+    if checkpoint.vocabulary is None:
+        raise ConfigurationError(
+            f"{checkpoint.label} has no vocabulary, and a bert4keras zip needs its "
+            "vocab.txt: give it as vocabulary="
+        )
+    folder = _PARTIAL.sub("", path.name).removesuffix(".zip")
+    config = {**(checkpoint.bert_config or {}), **checkpoint.config.to_bert_config()}
+    state = "".join(
+        f'{key}: "bert_model.ckpt"\n'
+        for key in ("model_checkpoint_path", "all_model_checkpoint_paths")
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        _add(archive, f"{folder}/bert_config.json", _json_bytes(config))
+        _add(archive, f"{folder}/vocab.txt", write_vocabulary(checkpoint.vocabulary))
+        _add(archive, f"{folder}/checkpoint", state.encode())
+        shard = _member(f"{folder}/bert_model.ckpt.data-00000-of-00001")
+        with archive.open(shard, "w", force_zip64=True) as file:
+            index = write_shard(file, numbers(checkpoint, dtype, progress))
+        _add(archive, f"{folder}/bert_model.ckpt.index", index)
+
+
+# What `replacing` puts before the name while a file is being written.
+_PARTIAL = re.compile(r"^\.partial-\d+-[0-9a-f]+\.")
+
+
+def _rows(checkpoint: Checkpoint) -> dict[str, Weight]:
+    return {row.name: row for row in weight_table(checkpoint.config)}
+
+
+def _write_dataset(file, key: str, row: Weight, value: np.ndarray):
+    file.create_dataset(key, data=value.T if row.transposed else value)
+
+
+def _write_json(path: Path, content):
+    path.write_bytes(_json_bytes(content))
+
+
+def _json_bytes(content) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    return zipfile.ZipInfo(name, _ZIP_TIME)
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes):
+    archive.writestr(_member(name), content)
+
+
+FORMATS = {
+    "preset": _write_preset,
+    "weights.h5": _write_keras_weights,
+    "keras": _write_keras,
+    "safetensors": _write_safetensors,
+    "bert4keras": _write_bert4keras,
+}
