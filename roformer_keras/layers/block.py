@@ -344,9 +344,7 @@ class RoFormerBlock(keras.layers.Layer):
 
     def _norm(self, name):
         if self.norm == "rms_norm":
-            return RMSNorm(
-                self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
-            )
+            return RMSNorm(self.layer_norm_epsilon, dtype=self.dtype_policy, name=name)
         return LayerNorm(
             self.layer_norm_epsilon,
             conditional=self.conditional,

@@ -82,8 +82,7 @@ class AttentionMask(keras.layers.Layer):
         super().__init__(**kwargs)
         if pattern not in ("bidirectional", "causal", "unilm"):
             raise ConfigurationError(
-                "pattern must be 'bidirectional', 'causal' or 'unilm', "
-                f"got {pattern!r}"
+                f"pattern must be 'bidirectional', 'causal' or 'unilm', got {pattern!r}"
             )
         self.pattern = pattern
 
