@@ -1,0 +1,291 @@
+"""Runs the real bert4keras: a script for a process of its own, never imported.
+
+    PYTHONPATH=<folder of bert4keras> python reference_process.py REQUEST.json
+
+bert4keras needs Keras 2 and replaces `sys.modules["keras"]`, so nothing of this
+package can live in the same process. The request is `{"jobs": [job, ...]}`; jobs run
+in order, each with a model of its own. Every job answers with one JSON object on one
+line of standard output, on which nothing else is printed:
+
+    {"job": 0, "op": "predict", "ok": true, "seconds": 1.5, ...what the op reports}
+    {"job": 1, "op": "write", "ok": false, "seconds": 0.1,
+     "error": "KeyError: 'roformer_v2'", "traceback": "..."}
+
+A failed job does not stop the next. If bert4keras cannot be imported or the request
+cannot be read, the only line is `{"job": null, "ok": false, "error", "traceback"}`.
+Exit codes: 0 every job succeeded, 1 a job failed, 3 there was nothing to run with.
+
+Every op but "info" builds a model from these fields:
+
+    bert_config   path of a bert_config.json
+    kwargs        keywords of build_transformer_model, as JSON. Three are not JSON:
+                  `layer_norm_cond` is given as the width of that input;
+                  a `compound_tokens` item `[[ids], [weights]]` means a weighted mean;
+                  `checkpoint_path` and `return_keras_model` are set here.
+    checkpoint    optional prefix; loaded by bert4keras
+    weights       optional file of `model.save_weights`; loaded by Keras after that
+    seed          optional int; draws every weight that neither of the two has set
+    wrap          optional: "dense", a user's classification head on the first
+                  position, or "nested", the same with the model called as one layer
+
+and then does one thing:
+
+    info           reports bert4keras, tensorflow, tf_keras (versions) and
+                   layer_norm_epsilon (of embedding and block norms)
+    predict        batches: [{"inputs": npz, "outputs": npz}, ...], batch_size: int
+                   (default 4). Inputs hold token_ids and segment_ids `(batch, length)`,
+                   position_ids `(batch, length)` and layer_norm_cond `(batch, width)`
+                   where the model takes them. Outputs hold, in float32, what the model
+                   returns: sequence, pooled, nsp, mlm, or head for a wrapped model.
+                   Reports outputs, their names in the model's order.
+    write          output: prefix of a TF1 checkpoint, by save_weights_as_checkpoint
+    save_h5        output: path; `model.save_weights` as HDF5. A name that ends in
+                   .weights.h5 gets the newer layout that tf-keras writes under it.
+    save_model_h5  output: path; `model.save` as HDF5
+    save_object    output: prefix of a TF object checkpoint, by `model.save_weights`
+
+The last three report layers: the names of the layers that hold weights, in order.
+
+A request with a "write" runs in graph mode, any other eagerly, as users do today. The
+two differ by rounding, up to 2e-6; `.weights.h5` can only be written eagerly.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+
+# A module beside this script must not hide one that bert4keras imports.
+_HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _HERE]
+os.environ.setdefault("TF_KERAS", "1")
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+ROLES = {
+    "Pooler-Dense": "pooled",
+    "NSP-Proba": "nsp",
+    "MLM-Activation": "mlm",
+    "Output-MLM-Activation": "mlm",
+}
+INPUTS = {
+    "Input-Token": "token_ids",
+    "Input-Segment": "segment_ids",
+    "Input-Position": "position_ids",
+    "Input-Condition": "layer_norm_cond",
+}
+
+
+class Reference:
+    """The imported bert4keras, and what one job after the other does with it."""
+
+    def __init__(self, graph_mode):
+        import bert4keras
+        import numpy
+        import tensorflow as tf
+
+        if graph_mode:
+            tf.compat.v1.disable_eager_execution()
+            tf.Session = tf.compat.v1.Session
+            tf.train.Saver = tf.compat.v1.train.Saver
+        import tf_keras
+        from bert4keras import layers, models
+        from bert4keras.backend import K, keras
+
+        self.np, self.tf, self.K, self.keras = numpy, tf, K, keras
+        self.layers, self.models = layers, models
+        self.facts = {
+            "bert4keras": bert4keras.__version__,
+            "tensorflow": tf.__version__,
+            "tf_keras": tf_keras.__version__,
+            "layer_norm_epsilon": layers.LayerNormalization().epsilon,
+        }
+
+    def run(self, job):
+        """Does one job; returns what its op reports."""
+        if job["op"] == "info":
+            return self.facts
+        self.K.clear_session()
+        gc.collect()
+        return getattr(self, OPS[job["op"]])(job, *self.build(job))
+
+    def build(self, job):
+        """The bert4keras object of a job, and its Keras model with weights set."""
+        transformer = self.models.build_transformer_model(
+            job["bert_config"],
+            job.get("checkpoint"),
+            return_keras_model=False,
+            **self.keywords(job.get("kwargs", {})),
+        )
+        model = transformer.model
+        known = []
+        if job.get("checkpoint"):
+            known += self.checkpoint_weights(transformer)
+        if job.get("weights"):
+            model.load_weights(job["weights"])
+            known += model.weights
+        if job.get("wrap"):
+            model = self.wrapped(transformer.model, job["wrap"])
+        if job.get("seed") is not None:
+            self.draw(model.weights, known, job["seed"])
+        return transformer, model
+
+    def keywords(self, kwargs):
+        """`build_transformer_model` keywords, with what JSON cannot hold put in."""
+        keywords = dict(kwargs)
+        width = keywords.get("layer_norm_cond")
+        if width is not None:
+            condition = self.keras.layers.Input((width,), name="Input-Condition")
+            keywords["layer_norm_cond"] = condition
+            keywords["additional_input_layers"] = condition
+        if keywords.get("compound_tokens"):
+            keywords["compound_tokens"] = [
+                tuple(item) if isinstance(item[0], list) else item
+                for item in keywords["compound_tokens"]
+            ]
+        return keywords
+
+    def checkpoint_weights(self, transformer):
+        """The weights that bert4keras's own mapping fills from a checkpoint."""
+        return [
+            weight
+            for name, variables in transformer.variable_mapping().items()
+            if name in transformer.layers
+            for weight, _ in zip(
+                transformer.layers[name].trainable_weights, variables, strict=False
+            )
+        ]
+
+    def wrapped(self, model, how):
+        """A user's model around `model`: a classification head on position 0."""
+        keras = self.keras
+        if how == "dense":
+            inputs, sequence = model.inputs, model.output
+        elif how == "nested":
+            inputs = [keras.layers.Input((None,)) for _ in model.inputs]
+            sequence = model(inputs)
+        else:
+            raise ValueError(f"wrap must be 'dense' or 'nested', got {how!r}")
+        first = keras.layers.Lambda(lambda x: x[:, 0])(sequence)
+        scores = keras.layers.Dense(2, activation="softmax")(first)
+        return keras.models.Model(inputs, scores)
+
+    def draw(self, weights, known, seed):
+        """Draws the weights that are not known, spread as in a trained model.
+
+        Kernels keep the variance of what passes through, so attention is far from
+        uniform; embeddings have BERT's 0.02, at which the norm's epsilon shows; nothing
+        is left at zero or one, where a missing term would go unseen.
+        """
+        rng = self.np.random.default_rng(seed)
+        known = {id(weight) for weight in known}
+        drawn = []
+        for weight in weights:
+            if id(weight) in known:
+                continue
+            shape = self.K.int_shape(weight)
+            values = rng.standard_normal(shape)
+            name = weight.name.split("/")[-1].split(":")[0]
+            if name == "gamma":
+                values = 1 + 0.1 * values
+            elif len(shape) == 1:
+                values = 0.05 * values
+            elif name == "embeddings":
+                values = 0.02 * values
+            else:
+                values = values / shape[0] ** 0.5
+            drawn.append((weight, values.astype("float32")))
+        self.K.batch_set_value(drawn)
+
+    def predict(self, job, _, model):
+        names = [
+            "head" if job.get("wrap") else ROLES.get(name, "sequence")
+            for name in model.output_names
+        ]
+        for batch in job["batches"]:
+            with self.np.load(batch["inputs"]) as arrays:
+                inputs = [arrays[INPUTS[name]] for name in self.input_names(job, model)]
+            outputs = model.predict(
+                inputs, batch_size=job.get("batch_size", 4), verbose=0
+            )
+            if len(names) == 1:
+                outputs = [outputs]
+            self.np.savez(batch["outputs"], **dict(zip(names, outputs, strict=True)))
+        return {"outputs": names}
+
+    def input_names(self, job, model):
+        if job.get("wrap") == "nested":
+            return list(INPUTS)[: len(model.inputs)]
+        return model.input_names
+
+    def write(self, job, transformer, _):
+        session = self.tf.compat.v1.keras.backend.get_session()
+        with session.as_default():
+            transformer.save_weights_as_checkpoint(job["output"])
+        return {}
+
+    def save_h5(self, job, _, model):
+        model.save_weights(job["output"], save_format="h5")
+        return self.layer_names(model)
+
+    def save_model_h5(self, job, _, model):
+        model.save(job["output"], save_format="h5")
+        return self.layer_names(model)
+
+    def save_object(self, job, _, model):
+        model.save_weights(job["output"], save_format="tf")
+        return self.layer_names(model)
+
+    def layer_names(self, model):
+        return {"layers": [layer.name for layer in model.layers if layer.weights]}
+
+
+OPS = {
+    "predict": "predict",
+    "write": "write",
+    "save_h5": "save_h5",
+    "save_model_h5": "save_model_h5",
+    "save_object": "save_object",
+}
+
+
+def main():
+    # TensorFlow and bert4keras print; only answers may reach standard output.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(**fields):
+        print(json.dumps(fields), file=answers, flush=True)
+
+    def failure(error):
+        return {
+            "ok": False,
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": traceback.format_exc(),
+        }
+
+    try:
+        with open(sys.argv[1], encoding="utf-8") as file:
+            jobs = json.load(file)["jobs"]
+        # bert4keras writes checkpoints by TF1 calls under their TF1 names.
+        reference = Reference(graph_mode=any(job["op"] == "write" for job in jobs))
+    except Exception as error:
+        answer(job=None, **failure(error))
+        return 3
+    failed = False
+    for number, job in enumerate(jobs):
+        start = time.perf_counter()
+        try:
+            result = {"ok": True, **reference.run(job)}
+        except Exception as error:
+            result = failure(error)
+            failed = True
+        seconds = round(time.perf_counter() - start, 3)
+        answer(job=number, op=job.get("op"), seconds=seconds, **result)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
