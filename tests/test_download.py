@@ -168,6 +168,7 @@ def test_a_complete_download(tmp_path, fetch):
         assert path.read_bytes() == ZIP
         assert left(tmp_path) == DONE
         assert "Range" not in server.requests[0]
+        assert server.requests[0]["Accept-Encoding"] == "identity"
         # A second call asks for nothing.
         assert fetch(server) == path
         assert len(server.requests) == 1
@@ -611,6 +612,26 @@ def test_a_second_download_of_the_same_file_steps_back(tmp_path, fetch, half_way
     assert (output, errors) == ("", "")
     assert left(tmp_path) == DONE
     assert (tmp_path / f"{NAME}.zip").read_bytes() == ZIP
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_the_other_download_ends_just_before_the_lock_is_taken(
+    tmp_path, fetch, monkeypatch, finished
+):
+    lock = download_module.fcntl.flock
+
+    def flock(file, operation):
+        lock(file, operation)
+        monkeypatch.undo()
+        (tmp_path / HALF_DONE[0]).unlink()
+        if finished:
+            (tmp_path / DONE[0]).write_bytes(ZIP)
+
+    monkeypatch.setattr(download_module.fcntl, "flock", flock)
+    with serving(whole()) as server:
+        assert fetch(server).read_bytes() == ZIP
+        assert len(server.requests) == (0 if finished else 1)
+    assert left(tmp_path) == DONE
 
 
 def test_many_at_once_leave_one_whole_file(tmp_path, fetch):

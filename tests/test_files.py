@@ -260,12 +260,13 @@ PRESET_CONTENTS = (
 def test_a_preset_folder_with_and_without_its_optional_files(tmp_path):
     write_folder(tmp_path / "full", {**PRESET, "vocab.txt": b"no part of a preset"})
     assert contents(tmp_path / "full") == PRESET_CONTENTS
-    bare = {name: PRESET[name] for name in ("config.json", "model.weights.h5")}
-    write_folder(tmp_path / "bare", bare)
-    assert contents(tmp_path / "bare") == (
-        "preset",
-        {"config": bare["config.json"], "weights": bare["model.weights.h5"]},
-    )
+    # The three names of a .keras file; unzipped, they are a preset.
+    write_folder(tmp_path / "bare", KERAS_FILE)
+    parts = {"config": KERAS_FILE["config.json"], "weights": HDF5, "metadata": b"{}"}
+    assert contents(tmp_path / "bare") == ("preset", parts)
+    (tmp_path / "bare" / "metadata.json").unlink()
+    del parts["metadata"]
+    assert contents(tmp_path / "bare") == ("preset", parts)
 
 
 @pytest.mark.parametrize("folder", ["", "my_preset"])
