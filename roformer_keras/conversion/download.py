@@ -266,7 +266,7 @@ def _fetch(job: _Job, retries: int, wait: float, say):
 
 def _request(job: _Job, say):
     partial = job.partial
-    headers = {"User-Agent": "roformer_keras", "Accept-Encoding": "identity"}
+    headers = {"User-Agent": "roformer_keras"}
     if partial.size and partial.validator:
         headers["Range"] = f"bytes={partial.size}-"
         headers["If-Range"] = partial.validator
