@@ -77,7 +77,8 @@ class RoFormerConfig:
             needs `"linear"`.
         with_nsp: bool. Adds next-sentence probabilities; needs a pooler.
         custom_position_ids: bool. Adds a float input `position_ids`.
-        shared_segment_embeddings: bool. Segments index the token embedding.
+        shared_segment_embeddings: bool. Segments index the token embedding, and as in
+            bert4keras id 0 is then padding among the segments too.
         residual_attention_scores: bool. Adds each layer's raw attention scores to
             the next layer's (RealFormer, as bert4keras computes it).
         layer_norm_cond_size: int or None. Width of the input `layer_norm_cond`,
@@ -167,11 +168,6 @@ class RoFormerConfig:
                     raise ConfigurationError(
                         f"roformer_v2 has no {name}, got {getattr(self, name)!r}"
                     )
-        if self.residual_attention_scores and self.attention != "bidirectional":
-            raise ConfigurationError(
-                "residual_attention_scores is defined for attention='bidirectional' "
-                f"only, got {self.attention!r}"
-            )
 
     @property
     def head_dim(self) -> int:

@@ -361,7 +361,11 @@ def _object_place(key: str, variable: str):
     if attribute == key or ".OPTIMIZER_SLOT" in key:
         return None
     attribute = re.sub(r"^.*layer_with_weights-\d+/", "", attribute)
-    return variable.split("/")[0], attribute
+    layer = variable.split("/")[0]
+    if layer == "MLM-Bias":
+        # bert4keras before 0.11 had another layer here, and called it "bias".
+        attribute = "beta"
+    return layer, attribute
 
 
 def _open_hdf5(files, given, stack):

@@ -166,7 +166,11 @@ class RoPEAttention(keras.layers.Layer):
             weights = weights + ops.cast(residual_scores, weights.dtype)
         if attention_mask is not None:
             weights = weights + _additive(attention_mask, weights.dtype)
-        weights = ops.softmax(weights, axis=-1)
+        if weights.shape[-1] == 1:
+            # `ops.softmax` warns of a single key, but a text of one token is fine.
+            weights = ops.ones_like(weights)
+        else:
+            weights = ops.softmax(weights, axis=-1)
         weights = self.attention_dropout(weights, training=training)
 
         # (batch, length, heads, head_dim) -> (batch, length, heads * head_dim)

@@ -66,10 +66,12 @@ class AttentionMask(keras.layers.Layer):
 
     Args:
         pattern: `"bidirectional"`, `"causal"` or `"unilm"`.
+        pad_segments: bool. Whether segment 0 is padding too, except at position 0. So
+            it is in bert4keras where segments share the embedding of the tokens.
 
     Call arguments:
         token_ids: int `(batch, length)`.
-        segment_ids: int `(batch, length)`; read for `"unilm"` only.
+        segment_ids: int `(batch, length)`.
 
     Returns:
         bool `(batch, 1, 1 or length, length)`.
@@ -78,16 +80,19 @@ class AttentionMask(keras.layers.Layer):
         ConfigurationError: an unknown pattern.
     """
 
-    def __init__(self, pattern="bidirectional", **kwargs):
+    def __init__(self, pattern="bidirectional", pad_segments=False, **kwargs):
         super().__init__(**kwargs)
         if pattern not in ("bidirectional", "causal", "unilm"):
             raise ConfigurationError(
                 f"pattern must be 'bidirectional', 'causal' or 'unilm', got {pattern!r}"
             )
         self.pattern = pattern
+        self.pad_segments = pad_segments
 
     def call(self, token_ids, segment_ids):
         mask = padding_mask(token_ids)
+        if self.pad_segments:
+            mask = ops.logical_and(mask, padding_mask(segment_ids))
         if self.pattern == "causal":
             mask = ops.logical_and(mask, causal_mask(ops.shape(token_ids)[1]))
         elif self.pattern == "unilm":
@@ -95,4 +100,6 @@ class AttentionMask(keras.layers.Layer):
         return mask
 
     def get_config(self):
-        return {**super().get_config(), "pattern": self.pattern}
+        config = super().get_config()
+        config.update(pattern=self.pattern, pad_segments=self.pad_segments)
+        return config

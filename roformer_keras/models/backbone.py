@@ -125,7 +125,11 @@ def _make_layers(config, dtype):
             dtype=dtype,
             name="token_embedding",
         ),
-        "attention_mask": AttentionMask(config.attention, name="attention_mask"),
+        "attention_mask": AttentionMask(
+            config.attention,
+            pad_segments=config.shared_segment_embeddings,
+            name="attention_mask",
+        ),
         "embedding_dropout": keras.layers.Dropout(
             config.dropout, dtype=dtype, name="embedding_dropout"
         ),

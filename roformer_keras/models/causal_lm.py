@@ -1,4 +1,4 @@
-"""RoFormer-GPT: RoFormer as a left-to-right language model."""
+"""RoFormer-GPT: RoFormer as a left-to-right language model, or from text to text."""
 
 import keras
 
@@ -12,7 +12,8 @@ class RoFormerCausalLM(LanguageModel):
     """Scores the token after every position, seeing what stands before it.
 
     Args:
-        backbone: `RoFormerBackbone` with causal attention.
+        backbone: `RoFormerBackbone` with causal attention; or with UniLM attention, to
+            write a second segment from a first that is seen both ways.
         activation: `"softmax"` for probabilities, or None for logits.
 
     Call arguments:
@@ -27,3 +28,5 @@ class RoFormerCausalLM(LanguageModel):
     logits = model({"token_ids": [[101, 5, 6]], "segment_ids": [[0, 0, 0]]})
     ```
     """
+
+    other_attention = ("unilm",)

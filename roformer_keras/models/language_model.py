@@ -18,13 +18,16 @@ class LanguageModel(PresetModel):
     Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`.
     """
 
+    other_attention = ()
+
     def __init__(self, backbone, activation=None, **kwargs):
         config = backbone.config
         needed = MODEL_FIELDS[type(self).__name__]
-        if config.attention != needed["attention"]:
+        allowed = (needed["attention"], *self.other_attention)
+        if config.attention not in allowed:
             raise ConfigurationError(
-                f"{type(self).__name__} needs a backbone with "
-                f"attention={needed['attention']!r}, got {config.attention!r}"
+                f"{type(self).__name__} needs a backbone with attention="
+                f"{' or '.join(map(repr, allowed))}, got {config.attention!r}"
             )
         if "pooler_activation" in needed and config.pooler_activation is None:
             raise ConfigurationError(

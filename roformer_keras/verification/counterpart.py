@@ -1,0 +1,98 @@
+"""The model of this package that a `build_transformer_model` call corresponds to."""
+
+import keras
+
+from roformer_keras.models import (
+    RoFormerBackbone,
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerSim,
+)
+
+__all__ = ["counterpart", "outputs_by_role"]
+
+_PASSED_ON = (
+    "attention_key_size",
+    "compound_tokens",
+    "custom_position_ids",
+    "keep_tokens",
+    "residual_attention_scores",
+    "shared_segment_embeddings",
+)
+_RENAMED = {
+    "embedding_size": "embedding_dim",
+    "layer_norm_cond": "layer_norm_cond_size",
+    "layer_norm_cond_hidden_size": "layer_norm_cond_hidden_size",
+    "layer_norm_cond_hidden_act": "layer_norm_cond_hidden_activation",
+}
+_ATTENTION = {"encoder": "bidirectional", "lm": "causal", "unilm": "unilm"}
+
+
+def counterpart(source, kwargs, **options):
+    """Loads what bert4keras would build, where it loads `source`.
+
+    Args:
+        source: as `from_preset` takes it.
+        kwargs: keywords of `build_transformer_model`, as JSON.
+        options: more arguments of `from_preset`, such as `layer_norm_epsilon`.
+
+    Returns:
+        A model of this package; `outputs_by_role` names what it returns.
+    """
+    application = kwargs.get("application", "encoder")
+    mlm = kwargs.get("with_mlm", application != "encoder")
+    # RoFormerV2 has neither; bert4keras passes over what is asked for.
+    heads = {} if kwargs.get("model") == "roformer_v2" else kwargs
+    pool = heads.get("with_pool") or heads.get("with_nsp")
+    options |= {name: kwargs[name] for name in _PASSED_ON if name in kwargs}
+    options |= {ours: kwargs[name] for name, ours in _RENAMED.items() if name in kwargs}
+    if "compound_tokens" in options:
+        options["compound_tokens"] = [
+            tuple(item) if isinstance(item[0], list) else item
+            for item in options["compound_tokens"]
+        ]
+    options["attention"] = _ATTENTION[application]
+    options["pooler_activation"] = ("tanh" if pool is True else pool) or None
+    options["with_nsp"] = bool(heads.get("with_nsp"))
+    if not mlm:
+        model = RoFormerBackbone
+    else:
+        options["activation"] = "softmax" if mlm is True else mlm
+        model = {"encoder": RoFormerMaskedLM, "lm": RoFormerCausalLM}.get(
+            application, RoFormerSim if pool else RoFormerCausalLM
+        )
+    return model.from_preset(source, **options)
+
+
+def outputs_by_role(model, inputs, batch_size=4):
+    """What the model returns for NumPy inputs, as NumPy, under the reference's names.
+
+    Returns:
+        dict of `sequence`, `pooled`, `nsp` and `mlm`, those that there are. As in
+        bert4keras, next-sentence probabilities take the place of the pooled output,
+        and a head that of the sequence.
+    """
+    names = [name for name in model.input if name in inputs]
+    count = len(inputs[names[0]])
+    batches = []
+    for start in range(0, count, batch_size):
+        batch = {name: inputs[name][start : start + batch_size] for name in names}
+        outputs = model(batch, training=False)
+        if not isinstance(outputs, dict):
+            backbone = isinstance(model, RoFormerBackbone)
+            outputs = {"sequence_output" if backbone else "logits": outputs}
+        batches.append(outputs)
+    merged = {
+        name: keras.ops.convert_to_numpy(
+            keras.ops.concatenate([batch[name] for batch in batches])
+        ).astype("float32")
+        for name in batches[0]
+    }
+    roles = {}
+    if "nsp_probabilities" in merged:
+        roles["nsp"] = merged["nsp_probabilities"]
+    elif "pooled_output" in merged:
+        roles["pooled"] = merged["pooled_output"]
+    if "logits" in merged:
+        roles["mlm"] = merged["logits"]
+    return roles or {"sequence": merged["sequence_output"]}

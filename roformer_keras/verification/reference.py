@@ -1,0 +1,122 @@
+"""Running the real bert4keras in a process of its own, from this side."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from roformer_keras.errors import CheckpointError, ReferenceUnavailable
+
+__all__ = ["Reference", "find_reference"]
+
+_SCRIPT = Path(__file__).with_name("reference_process.py")
+_INSTALL = """\
+The real bert4keras runs beside this package, in a process of its own. Install it with
+
+    pip install tf-keras setuptools
+    pip install --no-deps --target bert4keras-0.11.5 bert4keras==0.11.5
+
+(tf-keras must be of TensorFlow's version) and say where it is, with
+
+    --bert4keras bert4keras-0.11.5      on the command line,
+    verify(..., bert4keras="bert4keras-0.11.5")   in Python, or
+    ROFORMER_KERAS_REFERENCE=bert4keras-0.11.5    in the environment.
+
+A reference file that was saved before (--reference FILE) needs none of this."""
+
+
+class Reference:
+    """A bert4keras that has answered.
+
+    Attributes:
+        version: str, of bert4keras.
+        layer_norm_epsilon: float, of its embedding and block norms.
+        versions: dict of the packages that it runs on.
+    """
+
+    def __init__(self, python: str, folder: Path | None, scratch: Path):
+        self._python, self._folder, self._scratch = python, folder, scratch
+        (info,) = self.run([{"op": "info"}])
+        self.version = info["bert4keras"]
+        self.layer_norm_epsilon = info["layer_norm_epsilon"]
+        self.versions = {
+            name: info[name] for name in ("bert4keras", "tensorflow", "tf_keras")
+        }
+
+    def run(self, jobs: Sequence[Mapping]) -> Iterator[dict]:
+        """Answers to the jobs, in order, each as soon as it is there.
+
+        Raises:
+            ReferenceUnavailable: bert4keras cannot be run.
+            CheckpointError: a job failed; says what bert4keras said.
+        """
+        request = self._scratch / "request.json"
+        request.write_text(json.dumps({"jobs": list(jobs)}))
+        environment = {
+            **os.environ,
+            "TF_KERAS": "1",
+            "TF_USE_LEGACY_KERAS": "1",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        if self._folder is not None:
+            environment["PYTHONPATH"] = str(self._folder.resolve())
+        log = self._scratch / "stderr.txt"
+        with (
+            open(log, "w") as errors,
+            subprocess.Popen(
+                [self._python, str(_SCRIPT), str(request)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                text=True,
+            ) as process,
+        ):
+            try:
+                count = 0
+                for line in process.stdout:
+                    answer = json.loads(line)
+                    if answer["job"] is None:
+                        raise ReferenceUnavailable(f"{answer['error']}\n\n{_INSTALL}")
+                    if not answer["ok"]:
+                        raise CheckpointError(
+                            f"bert4keras could not do {jobs[answer['job']]}: "
+                            f"{answer['error']}"
+                        )
+                    count += 1
+                    yield answer
+            finally:
+                if process.poll() is None:
+                    process.kill()
+        if count < len(jobs):
+            tail = log.read_text(errors="replace")[-2000:]
+            raise ReferenceUnavailable(
+                f"the reference process ended early, with code {process.returncode}; "
+                f"the end of what it said:\n{tail}\n\n{_INSTALL}"
+            )
+
+
+def find_reference(
+    scratch: Path,
+    bert4keras: str | os.PathLike | None = None,
+    python: str | None = None,
+) -> Reference:
+    """Finds bert4keras and asks it for its version.
+
+    Args:
+        scratch: folder for requests and logs.
+        bert4keras: folder that holds the package, as `pip install --target` makes it;
+            `$ROFORMER_KERAS_REFERENCE` if not given, or else what `python` imports.
+        python: path of the interpreter; this one if not given.
+
+    Raises:
+        ReferenceUnavailable: it cannot be run; says how to install it.
+    """
+    folder = bert4keras or os.environ.get("ROFORMER_KERAS_REFERENCE")
+    folder = Path(folder) if folder else None
+    if folder is not None and not (folder / "bert4keras").is_dir():
+        raise ReferenceUnavailable(
+            f"there is no bert4keras package in {folder}\n\n{_INSTALL}"
+        )
+    return Reference(python or sys.executable, folder, scratch)

@@ -1,0 +1,510 @@
+"""Does a model of this package compute what bert4keras computes? Measured."""
+
+import dataclasses
+import gc
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.convert import prepare
+from roformer_keras.conversion.files import open_source, replacing
+from roformer_keras.conversion.reader import Checkpoint, open_checkpoint
+from roformer_keras.conversion.tensor_bundle import write_tensor_bundle
+from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+from roformer_keras.verification.reference import find_reference
+
+__all__ = ["DEFAULT_LENGTHS", "PUBLISHED", "Comparison", "Report", "verify"]
+
+DEFAULT_LENGTHS = (1, 2, 512, 1536)
+
+# Largest difference that passes, up to a length; beyond it the second one. Rounding
+# grows with the position: two float32 tables of angles differ by 1.2e-4 at 1536.
+_BAR, _BAR_LENGTH, _LONG_BAR = 1e-4, 512, 5e-4
+
+# Numbers in a saved reference file, of one output; more are sampled evenly.
+_SAVED_SIZE = 500_000
+
+# Values of released weights that others have published.
+PUBLISHED = {
+    "chinese_roformer_L-12_H-768_A-12": {
+        "token_ids": [[0, 1, 2, 3, 4, 5]],
+        "mlm": [
+            [-0.1205, -1.0265, 0.2922],
+            [-1.5134, 0.1974, 0.1519],
+            [-5.0135, -3.9003, -0.8404],
+        ],
+        "tolerance": 1e-4,
+        "source": "integration test of RoFormer in Hugging Face transformers",
+    }
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output of one case.
+
+    Attributes:
+        case: what was built, such as `"unilm"`.
+        output: `"sequence"`, `"pooled"`, `"nsp"` or `"mlm"`.
+        length: int, of the padded batch.
+        largest: float, largest absolute difference.
+        mean: float, mean absolute difference.
+        same_top: float or None. Share of positions with the same best token.
+        bar: float, what `largest` must not exceed.
+    """
+
+    case: str
+    output: str
+    length: int
+    largest: float
+    mean: float
+    same_top: float | None
+    bar: float
+
+    @property
+    def passed(self) -> bool:
+        # Written so that a NaN does not pass.
+        return bool(self.largest <= self.bar)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` measured; `str` gives it as a table.
+
+    Attributes:
+        source: str.
+        reference: str, such as `"bert4keras 0.11.5"`.
+        layer_norm_epsilon: float that both sides computed with.
+        comparisons: tuple of `Comparison`.
+    """
+
+    source: str
+    reference: str
+    layer_norm_epsilon: float
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.comparisons) and all(c.passed for c in self.comparisons)
+
+    def to_dict(self) -> dict:
+        """Plain JSON types."""
+        return {
+            "source": self.source,
+            "reference": self.reference,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "passed": self.passed,
+            "comparisons": [
+                {**dataclasses.asdict(c), "passed": c.passed} for c in self.comparisons
+            ],
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.source} against {self.reference} "
+            f"(layer_norm_epsilon {self.layer_norm_epsilon:g})",
+            "",
+            f"{'case':<14} {'output':<9} {'length':>6} {'max diff':>9} "
+            f"{'mean diff':>9} {'same top':>9} {'bar':>8}",
+        ]
+        for c in self.comparisons:
+            top = "" if c.same_top is None else f"{c.same_top:.2%}"
+            lines.append(
+                f"{c.case:<14} {c.output:<9} {c.length:>6} {c.largest:>9.1e} "
+                f"{c.mean:>9.1e} {top:>9} {c.bar:>8.1e}"
+                f"{'' if c.passed else '  FAILED'}"
+            )
+        failed = sum(not c.passed for c in self.comparisons)
+        count = len(self.comparisons)
+        lines += [
+            "",
+            f"passed: all {count} outputs within their bars"
+            if self.passed
+            else f"FAILED: {failed} of {count} outputs are beyond their bars",
+        ]
+        return "\n".join(lines)
+
+
+def verify(
+    source: str | os.PathLike,
+    *,
+    bert4keras: str | os.PathLike | None = None,
+    python: str | None = None,
+    reference: str | os.PathLike | None = None,
+    save_reference: str | os.PathLike | None = None,
+    published: bool = False,
+    lengths: Sequence[int] = DEFAULT_LENGTHS,
+    config=None,
+    vocabulary: str | os.PathLike | None = None,
+    progress: bool = True,
+) -> Report:
+    """Compares a source in this package with the same source in the real bert4keras.
+
+    Everything that the source has weights for is compared: encoder, masked, causal
+    and UniLM language model, pooler (linear and tanh), next-sentence prediction, kept
+    tokens; on padded batches of rows of unequal lengths, with UniLM segments and zeros
+    in mid-sequence. bert4keras loads the files as they are; weights that it cannot
+    load (a preset, safetensors, `.keras`) are exported to its own format for it.
+
+    Args:
+        source: as `from_preset` takes it.
+        bert4keras: folder that holds bert4keras, see `find_reference`.
+        python: interpreter to run it with; this one if not given.
+        reference: file that `save_reference` wrote; bert4keras is not run then.
+        save_reference: path to save bert4keras's outputs to, sampled where they are
+            large; overwritten.
+        published: bool. Compares with values that others published of these weights,
+            instead of with bert4keras.
+        lengths: of the batches.
+        config, vocabulary: for sources without them, see `open_checkpoint`.
+        progress: bool. Whether a progress bar is shown.
+
+    Returns:
+        `Report`. A difference may be 1e-4 up to length 512 and 5e-4 beyond, times the
+        root mean square of the output where that is above 1.
+
+    Raises:
+        ReferenceUnavailable: bert4keras cannot be run; says how to install it.
+        CheckpointError: the source cannot be loaded on one of the sides.
+    """
+    path = resolve(source)
+    if published:
+        return _verify_published(path, config)
+    if any(length < 1 for length in lengths) or not lengths:
+        raise ConfigurationError(f"lengths must be 1 or more, got {list(lengths)}")
+    with tempfile.TemporaryDirectory() as scratch:
+        if reference is not None:
+            answers = _Saved(path, reference, config)
+        else:
+            answers = _Live(path, Path(scratch), bert4keras, python, lengths, config)
+        comparisons = _compare(path, answers, config, progress)
+        if save_reference is not None:
+            answers.save(save_reference)
+    return Report(
+        source=str(source),
+        reference=answers.name,
+        layer_norm_epsilon=answers.layer_norm_epsilon,
+        comparisons=tuple(comparisons),
+    )
+
+
+def _compare(path, answers, config, progress) -> list[Comparison]:
+    from roformer_keras.verification.counterpart import counterpart, outputs_by_role
+
+    comparisons = []
+    bar = tqdm(total=len(answers.cases), desc="cases", disable=not progress)
+    with bar:
+        for case, kwargs, batches in answers:
+            bar.set_postfix_str(case)
+            model = counterpart(
+                path,
+                kwargs,
+                config=config,
+                layer_norm_epsilon=answers.layer_norm_epsilon,
+            )
+            for length, inputs, expected in batches:
+                ours = outputs_by_role(model, inputs, batch_size=2)
+                for role, theirs in expected.items():
+                    comparisons.append(
+                        _comparison(case, role, length, ours[role], theirs)
+                    )
+            # Two base models at once would be 800 MB.
+            del model
+            gc.collect()
+            bar.update()
+    return comparisons
+
+
+def _comparison(case, role, length, ours, theirs) -> Comparison:
+    same_top = None
+    if theirs.top is not None:
+        same_top = float(np.mean(ours.argmax(-1) == theirs.top))
+    ours = theirs.sampled(ours)
+    difference = np.abs(ours - theirs.values)
+    bar = _BAR if length <= _BAR_LENGTH else _LONG_BAR
+    scale = max(1.0, float(np.sqrt(np.mean(np.square(theirs.values)))))
+    return Comparison(
+        case=case,
+        output=role,
+        length=length,
+        largest=float(difference.max()),
+        mean=float(difference.mean()),
+        same_top=same_top,
+        bar=bar * scale,
+    )
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """An output of bert4keras, or evenly spaced places along its last two axes."""
+
+    values: np.ndarray
+    top: np.ndarray | None = None
+    places: tuple[np.ndarray, ...] = ()
+
+    @classmethod
+    def of(cls, role, values):
+        return cls(values, values.argmax(-1) if role == "mlm" else None)
+
+    def sampled(self, array: np.ndarray) -> np.ndarray:
+        if self.places:
+            rows, columns = self.places
+            return array[:, rows[:, None], columns]
+        return array
+
+    def small(self) -> "_Expected":
+        """At most about `_SAVED_SIZE` numbers of it."""
+        if self.values.size <= _SAVED_SIZE:
+            return self
+        share = (_SAVED_SIZE / self.values.size) ** 0.5
+        places = tuple(
+            np.unique(np.linspace(0, size - 1, max(2, int(size * share))).astype(int))
+            for size in self.values.shape[1:]
+        )
+        rows, columns = places
+        return _Expected(self.values[:, rows[:, None], columns], self.top, places)
+
+
+class _Live:
+    """Answers of a bert4keras that runs now, case by case."""
+
+    def __init__(self, path, scratch, bert4keras, python, lengths, config):
+        self._reference = find_reference(scratch, bert4keras, python)
+        self._scratch, self._kept = scratch, {}
+        self.name = f"bert4keras {self._reference.version}"
+        self.layer_norm_epsilon = self._reference.layer_norm_epsilon
+        with open_checkpoint(path, config) as checkpoint:
+            self._checkpoint = _export(path, checkpoint, scratch)
+            self.cases = _cases(checkpoint)
+            self._fingerprint = _fingerprint(checkpoint)
+            size = min(
+                len(kwargs.get("keep_tokens", ())) or checkpoint.config.vocabulary_size
+                for kwargs in self.cases.values()
+            )
+        self._inputs = {length: _inputs(length, size) for length in lengths}
+
+    def __iter__(self):
+        jobs = [self._job(case, kwargs) for case, kwargs in self.cases.items()]
+        for (case, kwargs), job, _ in zip(
+            self.cases.items(), jobs, self._reference.run(jobs), strict=True
+        ):
+            yield case, kwargs, self._batches(case, job)
+
+    def _job(self, case, kwargs):
+        batches = []
+        for length, inputs in self._inputs.items():
+            given = self._scratch / f"inputs-{length}.npz"
+            np.savez(given, **inputs)
+            outputs = self._scratch / f"{case}-{length}.npz"
+            batches.append({"inputs": str(given), "outputs": str(outputs)})
+        return {
+            "op": "predict",
+            "bert_config": str(self._scratch / "bert_config.json"),
+            "checkpoint": str(self._checkpoint),
+            "kwargs": kwargs,
+            "batches": batches,
+            "batch_size": 2,
+        }
+
+    def _batches(self, case, job):
+        for (length, inputs), files in zip(
+            self._inputs.items(), job["batches"], strict=True
+        ):
+            path = Path(files["outputs"])
+            with np.load(path) as arrays:
+                expected = {
+                    role: _Expected.of(role, arrays[role]) for role in arrays.files
+                }
+            path.unlink()
+            self._kept[case, length] = {
+                role: answer.small() for role, answer in expected.items()
+            }
+            yield length, inputs, expected
+
+    def save(self, target):
+        arrays = {}
+        for length, inputs in self._inputs.items():
+            arrays |= {f"inputs/{length}/{name}": v for name, v in inputs.items()}
+        for (case, length), outputs in self._kept.items():
+            for role, answer in outputs.items():
+                key = f"outputs/{case}/{length}/{role}"
+                arrays[f"{key}/values"] = answer.values
+                if answer.top is not None:
+                    arrays[f"{key}/top"] = answer.top.astype("int32")
+                for axis, places in enumerate(answer.places):
+                    arrays[f"{key}/places{axis}"] = places.astype("int32")
+        metadata = {
+            "name": self.name,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "versions": self._reference.versions,
+            "fingerprint": self._fingerprint,
+            "cases": self.cases,
+            "lengths": list(self._inputs),
+        }
+        arrays["metadata"] = np.array(json.dumps(metadata))
+        with replacing(target, overwrite=True) as partial, open(partial, "wb") as file:
+            np.savez_compressed(file, **arrays)
+
+
+class _Saved:
+    """Answers that `_Live.save` wrote."""
+
+    def __init__(self, path, reference, config):
+        try:
+            with np.load(reference) as file:
+                self._arrays = dict(file)
+            metadata = json.loads(str(self._arrays["metadata"]))
+            self.name = f"{metadata['name']}, as saved in {os.fspath(reference)}"
+            self.layer_norm_epsilon = metadata["layer_norm_epsilon"]
+            self.cases = metadata["cases"]
+            self._lengths = metadata["lengths"]
+        except FileNotFoundError as error:
+            raise SourceError(f"there is no reference file {reference}") from error
+        except (OSError, KeyError, ValueError, EOFError) as error:
+            raise SourceError(
+                f"{reference} is not a whole reference file ({error}): save it again "
+                "with --save-reference"
+            ) from error
+        with open_checkpoint(path, config) as checkpoint:
+            if _fingerprint(checkpoint) != metadata["fingerprint"]:
+                raise CheckpointError(
+                    f"{reference} was saved for other weights than those in {path}"
+                )
+
+    def __iter__(self):
+        for case, kwargs in self.cases.items():
+            yield case, kwargs, self._batches(case)
+
+    def _batches(self, case):
+        for length in self._lengths:
+            inputs = self._under(f"inputs/{length}/")
+            outputs = self._under(f"outputs/{case}/{length}/")
+            expected = {
+                role: _Expected(
+                    outputs[f"{role}/values"],
+                    outputs.get(f"{role}/top"),
+                    tuple(
+                        outputs[f"{role}/places{axis}"]
+                        for axis in (0, 1)
+                        if f"{role}/places{axis}" in outputs
+                    ),
+                )
+                for role in {key.split("/")[0] for key in outputs}
+            }
+            yield length, inputs, expected
+
+    def _under(self, prefix):
+        return {
+            key.removeprefix(prefix): value
+            for key, value in self._arrays.items()
+            if key.startswith(prefix)
+        }
+
+    def save(self, target):
+        raise ConfigurationError("a saved reference cannot be saved again: copy it")
+
+
+def _cases(checkpoint: Checkpoint) -> dict[str, dict]:
+    """`build_transformer_model` keywords of everything the source has weights for."""
+    base = {"model": checkpoint.config.model_type}
+    v2 = checkpoint.config.model_type == "roformer_v2"
+    mlm = {"with_mlm": "linear"} if v2 or "mlm" in checkpoint.heads else {}
+    pool = {"with_pool": "linear"} if "pooler" in checkpoint.heads else {}
+    size = checkpoint.config.vocabulary_size
+    keep = [0, *range(size - 1, 0, -2)]
+    cases = {"encoder": {}}
+    if mlm:
+        cases["mlm"] = mlm
+        cases["lm"] = {"application": "lm", **mlm}
+        cases["unilm"] = {"application": "unilm", **mlm, **pool}
+    if pool:
+        cases["pool-linear"] = pool
+        cases["pool-tanh"] = {"with_pool": True}
+    if "nsp" in checkpoint.heads:
+        cases["nsp"] = {"with_nsp": True}
+    cases["keep-tokens"] = {"keep_tokens": keep, **mlm}
+    return {name: {**base, **kwargs} for name, kwargs in cases.items()}
+
+
+def _inputs(length: int, vocabulary_size: int) -> dict[str, np.ndarray]:
+    """Rows of unequal lengths, second segments, zeros in mid-sequence and in front."""
+    random = np.random.default_rng(length)
+    token_ids = random.integers(1, vocabulary_size, (3, length), dtype="int32")
+    segment_ids = np.zeros_like(token_ids)
+    token_ids[1, max(1, length // 2) :] = 0
+    token_ids[2, length - length // 5 :] = 0
+    token_ids[2, 0] = 0
+    token_ids[2, length // 3 : length // 3 + length // 16] = 0
+    for row, end in ((0, length), (1, max(1, length // 2))):
+        segment_ids[row, end // 2 + 1 : end] = 1
+    return {"token_ids": token_ids, "segment_ids": segment_ids}
+
+
+def _export(path, checkpoint: Checkpoint, scratch: Path) -> Path:
+    """bert4keras's own files of a checkpoint, in a folder; returns their prefix."""
+    prefix = scratch / "bert_model.ckpt"
+    config = checkpoint.bert_config or checkpoint.config.to_bert_config()
+    (scratch / "bert_config.json").write_text(json.dumps(config))
+    if checkpoint.format == "bert4keras":
+        with open_source(path) as files:
+            for role, blob in files.parts.items():
+                if role == "index" or role.startswith("data-"):
+                    with open(f"{prefix}.{role}", "wb") as file:
+                        file.write(blob.map())
+    else:
+        ready = prepare(checkpoint)
+        write_tensor_bundle(
+            prefix,
+            (
+                (name, tensor.read().astype("float32"))
+                for name, tensor in ready.tensors.items()
+            ),
+        )
+    return prefix
+
+
+def _fingerprint(checkpoint: Checkpoint) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(checkpoint.tensors):
+        digest.update(name.encode())
+        values = checkpoint.tensors[name].read()
+        digest.update(np.ascontiguousarray(values.astype("float32")).tobytes())
+    return digest.hexdigest()
+
+
+def _verify_published(path, config) -> Report:
+    from roformer_keras.verification.counterpart import counterpart, outputs_by_role
+
+    known = PUBLISHED.get(Path(path).stem)
+    if known is None:
+        raise ConfigurationError(
+            f"nothing is published of {Path(path).stem!r}; of these there is: "
+            f"{', '.join(PUBLISHED)}"
+        )
+    model = counterpart(path, {"with_mlm": "linear"}, config=config)
+    token_ids = np.array(known["token_ids"], "int32")
+    inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+    expected = np.array(known["mlm"], "float32")
+    rows, columns = expected.shape
+    logits = outputs_by_role(model, inputs)["mlm"][0, :rows, :columns]
+    difference = np.abs(logits - expected)
+    comparison = Comparison(
+        case="published",
+        output="mlm",
+        length=token_ids.shape[1],
+        largest=float(difference.max()),
+        mean=float(difference.mean()),
+        same_top=None,
+        bar=known["tolerance"],
+    )
+    return Report(
+        str(path), known["source"], model.config.layer_norm_epsilon, (comparison,)
+    )

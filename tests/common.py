@@ -1,0 +1,46 @@
+"""What several tests need: where things lie, and what belongs together."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CHECKPOINTS = Path(__file__).parent / "checkpoints"
+SAVED = CHECKPOINTS / "saved"
+SHARED = ROOT.parent / "shared"
+
+CHARACTER = CHECKPOINTS / "chinese_roformer-char_L-2_H-32_A-4.zip"
+WORD = CHECKPOINTS / "chinese_roformer_L-2_H-32_A-4.zip"
+GPT = CHECKPOINTS / "chinese_roformer-gpt-char_L-2_H-32_A-4.zip"
+SIM = CHECKPOINTS / "chinese_roformer-sim-char_L-2_H-32_A-4.zip"
+V2 = CHECKPOINTS / "chinese_roformer-v2-char_L-2_H-32_A-4.zip"
+SMALL = CHECKPOINTS / "roformer-small_L-2_H-8_A-2.zip"
+NSP = CHECKPOINTS / "roformer-nsp_L-2_H-24_A-4.zip"
+V2_EMBEDDING_SIZE = CHECKPOINTS / "roformer-v2-embedding-size_L-3_H-24_A-4.zip"
+
+
+def zipped_json(path, name="bert_config.json"):
+    """The content of a JSON file in a checkpoint zip."""
+    return json.loads(zipped(path, name))
+
+
+def zipped(path, name):
+    """The bytes of a member of a checkpoint zip, in whichever folder it is."""
+    with zipfile.ZipFile(path) as archive:
+        (member,) = (n for n in archive.namelist() if n.split("/")[-1] == name)
+        return archive.read(member)
+
+
+def config_of_saved(name):
+    """The bert_config of a file in `saved/`: it is that of the zip it came from."""
+    return zipped_json(V2_EMBEDDING_SIZE if name.startswith("v2-") else SMALL)
+
+
+def reference_folder(version="0.11.5"):
+    """Where the real bert4keras is, or None."""
+    found = os.environ.get("ROFORMER_KERAS_REFERENCE")
+    folder = Path(found) if found else ROOT / ".reference" / f"bert4keras-{version}"
+    if found and version != "0.11.5":
+        folder = folder.with_name(f"bert4keras-{version}")
+    return folder if (folder / "bert4keras").is_dir() else None
