@@ -1,0 +1,152 @@
+"""Cutting Chinese text into words, as `jieba.cut(text, HMM=False)` does.
+
+Word-level RoFormer vocabularies were built on that cut, so it must be the same to the
+last tie. jieba's dictionary file is read, its code is not run: this route search is
+faster, needs no cache file in the temporary folder, and does not change when other
+code in the process calls `jieba.add_word`.
+"""
+
+import functools
+import importlib.util
+import math
+import pathlib
+import re
+from collections.abc import Iterable
+
+from roformer_keras.errors import SourceError
+
+__all__ = ["Segmenter", "default_segmenter"]
+
+# What jieba looks up in its dictionary; every other character is an item of its own.
+_BLOCK = re.compile(r"([\u4E00-\u9FD5a-zA-Z0-9+#&._%\-]+)")
+_ALPHANUMERIC = re.compile("[a-zA-Z0-9]")
+_NEVER = -math.inf
+
+
+class Segmenter:
+    """Cuts text along the most probable route through a word-frequency dictionary.
+
+    The score of a route is the sum of `log(frequency) - log(total)` over its words;
+    a character that begins no word counts as a word of frequency 1. Of two equal
+    scores the one whose first word is longer wins. Neighbouring words of one ASCII
+    letter or digit are joined at the end.
+
+    Args:
+        entries: iterable of (word, frequency), frequency an int of at least 0. The
+            last of two entries for a word wins, yet both count in the total.
+
+    Source: jieba 0.42.1, `Tokenizer.cut` with `HMM=False`.
+    """
+
+    def __init__(self, entries: Iterable[tuple[str, int]]):
+        frequencies = {}
+        total = 0
+        for word, frequency in entries:
+            frequencies[word] = frequency
+            total += frequency
+        log_total = math.log(total)
+
+        @functools.cache
+        def weight(frequency):
+            return math.log(frequency) - log_total if frequency else _NEVER
+
+        # First character -> {rest of the word: weight}. A prefix that is no word is
+        # there too, with a weight that keeps the search going and never wins.
+        words_from = {}
+        for word, frequency in frequencies.items():
+            rests = words_from.setdefault(word[0], {"": _NEVER})
+            rests[word[1:]] = weight(frequency)
+            for end in range(2, len(word)):
+                rests.setdefault(word[1:end], _NEVER)
+        self._heads = {
+            head: (rests.pop(""), rests.get) for head, rests in words_from.items()
+        }
+        self._lone_weight = -log_total
+        self._unknown_head = (self._lone_weight, {}.get)
+
+    def cut(self, text: str) -> list[str]:
+        """Cuts `text` into items whose concatenation is `text`.
+
+        The same items as jieba's, but that "\\r\\n" is two items here.
+        """
+        items = []
+        for position, part in enumerate(_BLOCK.split(text)):
+            if position % 2:
+                items.extend(self._cut_block(part))
+            else:
+                items.extend(part)
+        return items
+
+    def _cut_block(self, block):
+        ends = self._best_ends(block)
+        words = []
+        start = 0
+        while start < len(block):
+            words.append(block[start : ends[start]])
+            start = ends[start]
+        return _join_alphanumerics(words) if _ALPHANUMERIC.search(block) else words
+
+    def _best_ends(self, block):
+        """For each start, where the first word of the best route from there ends."""
+        # No word holds a line feed, so no match runs past the end of the block.
+        padded = block + "\n"
+        scores = [0.0] * len(padded)
+        ends = [0] * len(block)
+        head_of = self._heads.get
+        second, second_character = len(block), "\n"
+        for character in reversed(block):
+            start = second - 1
+            weight, weight_of = head_of(character, self._unknown_head)
+            best, best_end = weight + scores[second], second
+            end = second + 1
+            weight = weight_of(second_character)
+            while weight is not None:
+                score = weight + scores[end]
+                if score >= best:
+                    best, best_end = score, end
+                end += 1
+                weight = weight_of(padded[second:end])
+            if best == _NEVER:
+                best, best_end = self._lone_weight + scores[second], second
+            scores[start], ends[start] = best, best_end
+            second, second_character = start, character
+        return ends
+
+
+def _join_alphanumerics(words):
+    joined = []
+    letters = ""
+    for word in words:
+        if _ALPHANUMERIC.fullmatch(word):
+            letters += word
+            continue
+        if letters:
+            joined.append(letters)
+            letters = ""
+        joined.append(word)
+    return [*joined, letters] if letters else joined
+
+
+@functools.cache
+def default_segmenter() -> Segmenter:
+    """The segmenter of jieba's default dictionary, read once in a process.
+
+    Raises:
+        SourceError: jieba, which ships the dictionary, is not installed.
+    """
+    # Finding the package does not import it, and with it its warnings and its logger.
+    jieba = importlib.util.find_spec("jieba")
+    if jieba is None:
+        raise SourceError(
+            "a word-level vocabulary needs the dictionary that jieba ships, and jieba "
+            "is not installed; run: pip install jieba"
+        )
+    return Segmenter(_read_entries(pathlib.Path(jieba.origin).with_name("dict.txt")))
+
+
+def _read_entries(path):
+    """Yields (word, frequency) from lines of `word frequency tag`."""
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            word, frequency, _ = line.split(" ", 2)
+            yield word, int(frequency)
