@@ -12,8 +12,7 @@ import pathlib
 import sys
 
 FOLDER = pathlib.Path(__file__).parent
-ROOT = FOLDER.parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+TOOLS = FOLDER.parents[2] / "tools"
 
 SPECIALS = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"]
 CHARACTERS = [
@@ -142,6 +141,7 @@ def golden(reference, level):
 
 
 def main():
+    sys.path.insert(0, str(TOOLS))
     from reference_tokenizer import ReferenceTokenizer
 
     for level in ("character", "word"):
