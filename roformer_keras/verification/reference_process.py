@@ -64,6 +64,7 @@ os.environ.setdefault("TF_KERAS", "1")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+OPS = ("info", "predict", "write", "save_h5", "save_model_h5", "save_object")
 ROLES = {
     "Pooler-Dense": "pooled",
     "NSP-Proba": "nsp",
@@ -105,11 +106,14 @@ class Reference:
 
     def run(self, job):
         """Does one job; returns what its op reports."""
-        if job["op"] == "info":
+        op = job.get("op")
+        if op not in OPS:
+            raise ValueError(f"op must be one of {', '.join(OPS)}, got {op!r}")
+        if op == "info":
             return self.facts
         self.K.clear_session()
         gc.collect()
-        return getattr(self, OPS[job["op"]])(job, *self.build(job))
+        return getattr(self, op)(job, *self.build(job))
 
     def build(self, job):
         """The bert4keras object of a job, and its Keras model with weights set."""
@@ -242,15 +246,6 @@ class Reference:
         return {"layers": [layer.name for layer in model.layers if layer.weights]}
 
 
-OPS = {
-    "predict": "predict",
-    "write": "write",
-    "save_h5": "save_h5",
-    "save_model_h5": "save_model_h5",
-    "save_object": "save_object",
-}
-
-
 def main():
     # TensorFlow and bert4keras print; only answers may reach standard output.
     answers = os.fdopen(os.dup(1), "w")
@@ -270,7 +265,7 @@ def main():
         with open(sys.argv[1], encoding="utf-8") as file:
             jobs = json.load(file)["jobs"]
         # bert4keras writes checkpoints by TF1 calls under their TF1 names.
-        reference = Reference(graph_mode=any(job["op"] == "write" for job in jobs))
+        reference = Reference(graph_mode=any(job.get("op") == "write" for job in jobs))
     except Exception as error:
         answer(job=None, **failure(error))
         return 3
