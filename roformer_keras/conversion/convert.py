@@ -21,7 +21,7 @@ from roformer_keras.conversion.reader import (
 from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["convert", "prepare", "save"]
+__all__ = ["convert", "model_of", "prepare", "save"]
 
 # First match wins: "x.weights.h5" is not "x.h5".
 _SUFFIXES = {
@@ -91,7 +91,7 @@ def prepare(
         ConfigurationError: the class has no place for a head that the source has.
         CheckpointError: a tensor is missing, unexpected or mis-shaped.
     """
-    model = model or _model_of(checkpoint)
+    model = model or model_of(checkpoint)
     if checkpoint.model != model:
         # A pooler must not be dropped silently.
         if "pooler" in checkpoint.heads and model != "RoFormerSim":
@@ -153,7 +153,7 @@ def _format_of(target: Path) -> str:
     return "preset"
 
 
-def _model_of(checkpoint: Checkpoint) -> str:
+def model_of(checkpoint: Checkpoint) -> str:
     """The class that was saved, or the one that the name and the heads speak for."""
     if checkpoint.model is not None:
         return checkpoint.model

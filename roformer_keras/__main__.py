@@ -1,0 +1,5 @@
+import sys
+
+from roformer_keras.cli import main
+
+sys.exit(main())

@@ -1,0 +1,139 @@
+"""From texts to vectors and to filled masks."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tqdm import tqdm
+
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["MaskCandidate", "embed", "fill_mask"]
+
+_POSITIONS_PER_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class MaskCandidate:
+    """One token for one mask.
+
+    Attributes:
+        token: str.
+        token_id: int.
+        probability: float, of the token at this mask, the other masks left masked.
+    """
+
+    token: str
+    token_id: int
+    probability: float
+
+
+def embed(
+    model,
+    tokenizer,
+    texts: Sequence[str],
+    max_length: int = 512,
+    normalize: bool = True,
+    progress: bool = True,
+) -> np.ndarray:
+    """One vector a text: the pooled output, or else the first position's.
+
+    Texts are computed in batches of similar length, and returned in their own order.
+
+    Args:
+        model: a model with a pooler (`RoFormerSim`), or a bare `RoFormerBackbone`.
+        tokenizer: `RoFormerTokenizer` of the same vocabulary.
+        texts: sequence of str.
+        max_length: int. Longer texts are cut to as many tokens.
+        normalize: bool. Whether vectors have length 1, so that products are cosines.
+        progress: bool. Whether a progress bar is shown.
+
+    Returns:
+        float32 `(len(texts), hidden_dim)`.
+
+    Raises:
+        ConfigurationError: `texts` is one str, or tokenizer and model do not match.
+    """
+    _check_match(model, tokenizer)
+    if isinstance(texts, str):
+        raise ConfigurationError("texts must be a list of str; put one text in a list")
+    rows = [tokenizer.encode(text, max_length=max_length)[0] for text in texts]
+    vectors = np.zeros((len(rows), model.config.hidden_dim), "float32")
+    with tqdm(total=len(rows), desc="texts", disable=not progress) as bar:
+        for batch in _batches([len(row) for row in rows]):
+            token_ids = np.zeros(
+                (len(batch), max(len(rows[i]) for i in batch)), "int32"
+            )
+            for at, i in enumerate(batch):
+                token_ids[at, : len(rows[i])] = rows[i]
+            vectors[batch] = _vectors(model, token_ids)
+            bar.update(len(batch))
+    if normalize:
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.maximum(lengths, np.finfo("float32").tiny)
+    return vectors
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of texts of similar length, longest first, within a budget."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        size = max(1, _POSITIONS_PER_BATCH // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size
+
+
+def _vectors(model, token_ids):
+    inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+    outputs = model.predict_on_batch(inputs)
+    if isinstance(outputs, dict):
+        return outputs["pooled_output"]
+    return outputs[:, 0]
+
+
+def fill_mask(model, tokenizer, text: str, top_k: int = 5) -> list[list[MaskCandidate]]:
+    """The likeliest tokens for every `[MASK]` in a text.
+
+    Args:
+        model: `RoFormerMaskedLM` that gives logits.
+        tokenizer: `RoFormerTokenizer` of the same vocabulary.
+        text: str with at least one literal `[MASK]`.
+        top_k: int, at least 1.
+
+    Returns:
+        A list a mask, in the order of the text, of `top_k` candidates, best first.
+
+    Raises:
+        ConfigurationError: no `[MASK]` in the text, or `top_k` is out of range.
+    """
+    _check_match(model, tokenizer)
+    if not 1 <= top_k <= tokenizer.vocabulary_size:
+        raise ConfigurationError(
+            f"top_k must be from 1 to {tokenizer.vocabulary_size}, got {top_k}"
+        )
+    batch = tokenizer([text], keep_mask=True)
+    (positions,) = np.nonzero(batch["token_ids"][0] == tokenizer.mask_id)
+    if len(positions) == 0:
+        raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
+    outputs = model.predict_on_batch(batch)
+    logits = outputs["logits"] if isinstance(outputs, dict) else outputs
+    logits = logits[0, positions].astype("float64")
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities = weights / weights.sum(axis=-1, keepdims=True)
+    return [
+        [
+            MaskCandidate(tokenizer.id_to_token(int(i)), int(i), float(row[i]))
+            for i in np.argsort(-row, kind="stable")[:top_k]
+        ]
+        for row in probabilities
+    ]
+
+
+def _check_match(model, tokenizer):
+    if model.config.vocabulary_size != tokenizer.vocabulary_size:
+        raise ConfigurationError(
+            f"model and tokenizer must be of one vocabulary; the model has "
+            f"{model.config.vocabulary_size} tokens, the tokenizer "
+            f"{tokenizer.vocabulary_size}"
+        )
