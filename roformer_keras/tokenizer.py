@@ -19,18 +19,17 @@ import os
 import pathlib
 import re
 import string
-import tempfile
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from roformer_keras.errors import (
-    ConfigurationError,
-    OutputError,
-    SourceError,
-    VocabularyError,
-)
+from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.files import replacing
+from roformer_keras.conversion.reader import read_tokenizer
+from roformer_keras.conversion.vocabulary import read_vocabulary, write_vocabulary
+from roformer_keras.conversion.writer import save_tokenizer
+from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
 from roformer_keras.segmentation import default_segmenter
 
 __all__ = ["RoFormerTokenizer", "vocabulary_level"]
@@ -230,17 +229,38 @@ class RoFormerTokenizer:
         ]
         return self.subset(keep_tokens), keep_tokens
 
+    @classmethod
+    def from_preset(
+        cls, source: str | os.PathLike, level: str | None = None
+    ) -> "RoFormerTokenizer":
+        """The tokenizer of a checkpoint: its vocabulary and level.
+
+        Args:
+            source: a zip, folder, checkpoint prefix, preset folder or other source of
+                a model's `from_preset`, or the name of a downloaded checkpoint.
+            level: see the class; what was saved or is detected, if not given.
+
+        Raises:
+            VocabularyError: the source has no vocabulary, or one that cannot be used.
+            SourceError: there is no such source, or it cannot be used.
+        """
+        tokens, fields = read_tokenizer(resolve(source))
+        return cls(list(tokens), level or fields.get("level"))
+
+    def save_to_preset(self, folder: str | os.PathLike) -> None:
+        """Writes `tokenizer.json` and the vocabulary into a preset folder.
+
+        Files of these names are replaced; the folder is made if there is none.
+
+        Raises:
+            OutputError: a file cannot be written; what was there stays.
+        """
+        save_tokenizer(pathlib.Path(folder), self._tokens, self.to_dict())
+
     def save_vocabulary(self, path: str | os.PathLike) -> None:
         """Writes `vocab.txt`: UTF-8, a token a line; replaces `path` in one step."""
-        path = pathlib.Path(path)
-        try:
-            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-                draft = pathlib.Path(folder) / path.name
-                lines = "".join(token + "\n" for token in self._tokens)
-                draft.write_bytes(lines.encode("utf-8"))
-                os.replace(draft, path)
-        except OSError as error:
-            raise OutputError(f"cannot write the vocabulary {path}: {error}") from error
+        with replacing(path, overwrite=True) as partial:
+            partial.write_bytes(write_vocabulary(self._tokens))
 
     def to_dict(self) -> dict:
         """The constructor's arguments besides the vocabulary, as plain JSON types."""
@@ -587,13 +607,7 @@ def _read_vocabulary(vocabulary):
 
 def _read_vocabulary_file(path):
     try:
-        with open(path, encoding="utf-8") as lines:
-            # A line of nothing but unusual spaces is the token "".
-            return [next(iter(line.split()), "") for line in lines]
-    except UnicodeDecodeError as error:
-        raise VocabularyError(
-            f"a vocabulary must be a UTF-8 text, {path} is not: {error}"
-        ) from error
+        return read_vocabulary(pathlib.Path(path).read_bytes(), os.fspath(path))
     except OSError as error:
         raise SourceError(f"cannot read the vocabulary {path}: {error}") from error
 

@@ -9,7 +9,6 @@ a result appears under its final name whole, or not at all.
 import copy
 import difflib
 import errno
-import mmap
 import os
 import re
 import secrets
@@ -87,6 +86,8 @@ _OTHER_ARCHIVES = {
 class Blob:
     """A run of bytes on disk: a file, or a stored member inside a zip.
 
+    `len` and slices read it piece by piece.
+
     Args:
         path: Path of the file that holds the bytes.
         offset: int. First byte.
@@ -100,50 +101,37 @@ class Blob:
     size: int
     label: str
 
-    def read(self) -> bytes:
-        """All of it.
+    def read(self, start: int = 0, size: int | None = None) -> bytes:
+        """All of it, or `size` bytes from `start` on, as far as it goes.
+
+        Read rather than mapped: mapped pages would count as memory of the process,
+        and touching them ends it if someone cuts the file short.
 
         Raises:
             SourceError: the file cannot be read, or has become shorter.
         """
+        size = min(self.size - start, self.size if size is None else size)
         try:
             with open(self.path, "rb") as file:
-                file.seek(self.offset)
-                data = file.read(self.size)
+                file.seek(self.offset + start)
+                data = file.read(max(0, size))
         except OSError as error:
             raise _unreadable(self.label, error) from error
-        if len(data) < self.size:
+        if len(data) < size:
             raise self._shrunk()
         return data
 
-    def map(self) -> memoryview:
-        """A read-only view that the system pages in as it is touched.
+    def __len__(self) -> int:
+        return self.size
 
-        The view keeps the mapping alive; nothing needs to be closed. It must not
-        outlive the `open_source` block it comes from if the bytes were unpacked.
+    def __getitem__(self, piece: slice) -> bytes:
+        start, stop, _ = piece.indices(self.size)
+        return self.read(start, stop - start)
 
-        Raises:
-            SourceError: the file cannot be mapped, or has become shorter.
-        """
-        if self.size == 0:
-            return memoryview(b"")
-        # A mapping starts on a page; a member of a zip starts anywhere.
-        margin = self.offset % mmap.ALLOCATIONGRANULARITY
-        try:
-            with open(self.path, "rb") as file:
-                if os.fstat(file.fileno()).st_size < self.offset + self.size:
-                    raise self._shrunk()
-                mapping = mmap.mmap(
-                    file.fileno(),
-                    margin + self.size,
-                    offset=self.offset - margin,
-                    access=mmap.ACCESS_READ,
-                )
-        except SourceError:
-            raise
-        except OSError as error:
-            raise _unreadable(self.label, error) from error
-        return memoryview(mapping)[margin:]
+    def chunks(self, size: int = _CHUNK) -> Iterator[bytes]:
+        """All of it, piece by piece; raises as `read` does."""
+        for start in range(0, self.size, size):
+            yield self.read(start, size)
 
     def _shrunk(self) -> SourceError:
         return SourceError(

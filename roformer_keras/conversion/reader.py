@@ -33,7 +33,13 @@ from roformer_keras.conversion.tensor_bundle import TensorBundleReader
 from roformer_keras.conversion.vocabulary import read_vocabulary
 from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
 
-__all__ = ["Checkpoint", "Tensor", "open_checkpoint", "weights_to_read"]
+__all__ = [
+    "Checkpoint",
+    "Tensor",
+    "open_checkpoint",
+    "read_tokenizer",
+    "weights_to_read",
+]
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,30 @@ def open_checkpoint(
         files = stack.enter_context(open_source(source))
         opener = _OPENERS[files.format]
         yield opener(files, _Given(config, vocabulary), stack)
+
+
+def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
+    """Vocabulary of a source, and the tokenizer's other arguments if it was saved.
+
+    Raises:
+        VocabularyError: the source has no vocabulary, or it cannot be read.
+        SourceError: there is no such source, or it is unsafe.
+    """
+    with ExitStack() as stack:
+        files = stack.enter_context(open_source(source))
+        if files.format == "safetensors" and "vocabulary" not in files.parts:
+            checkpoint = _open_safetensors(files, _Given(None, None), stack)
+            tokens, fields = checkpoint.vocabulary, dict(checkpoint.tokenizer)
+        else:
+            tokens, fields = _Given(None, None).tokens(files), {}
+            if "tokenizer" in files.parts:
+                fields = _json(files.parts["tokenizer"]).get("config", {})
+    if tokens is None:
+        raise VocabularyError(
+            f"{source} comes without a vocabulary: put its vocab.txt beside the "
+            "weights, or give it as vocabulary="
+        )
+    return tokens, fields
 
 
 def weights_to_read(
@@ -318,9 +348,7 @@ def _placed_condition(shapes) -> dict:
 
 def _open_tensor_bundle(files, given, stack):
     shards = [
-        blob.map()
-        for role, blob in sorted(files.parts.items())
-        if role.startswith("data-")
+        blob for role, blob in sorted(files.parts.items()) if role.startswith("data-")
     ]
     bundle = TensorBundleReader(files.parts["index"].read(), shards, files.label)
     tensors = {
@@ -532,11 +560,11 @@ _OPENERS = {
 # === HDF5 ===
 
 
-class _Window(io.RawIOBase):
-    """A run of bytes as a file of its own: HDF5 weights inside a `.keras` zip."""
+class _BlobFile(io.RawIOBase):
+    """A blob as a file of its own: HDF5 weights inside a `.keras` zip."""
 
-    def __init__(self, view: memoryview):
-        self._view, self._at = view, 0
+    def __init__(self, blob: Blob):
+        self._blob, self._at = blob, 0
 
     def readable(self):
         return True
@@ -545,12 +573,12 @@ class _Window(io.RawIOBase):
         return True
 
     def seek(self, offset, whence=io.SEEK_SET):
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._blob)}
         self._at = start[whence] + offset
         return self._at
 
     def readinto(self, buffer):
-        part = self._view[self._at : self._at + len(buffer)]
+        part = self._blob.read(self._at, len(buffer))
         buffer[: len(part)] = part
         self._at += len(part)
         return len(part)
@@ -560,7 +588,7 @@ class _Window(io.RawIOBase):
 def _h5(blob: Blob):
     import h5py
 
-    source = blob.path if blob.offset == 0 else _Window(blob.map())
+    source = blob.path if blob.offset == 0 else _BlobFile(blob)
     try:
         file = h5py.File(source, "r")
     except OSError as error:

@@ -97,8 +97,8 @@ class TensorBundleReader:
 
     Args:
         index: bytes. Content of `<prefix>.index`.
-        shards: buffers (bytes, memoryview, mmap) with the content of
-            `<prefix>.data-?????-of-?????`, in that order.
+        shards: the content of `<prefix>.data-?????-of-?????`, in that order: bytes,
+            or what gives its length and, when sliced, bytes.
         label: str. Begins every error message, so that it says which checkpoint.
 
     Raises:
@@ -108,7 +108,7 @@ class TensorBundleReader:
 
     def __init__(self, index: bytes, shards: Sequence, label: str):
         self._label = label
-        self._shards = [np.frombuffer(shard, np.uint8) for shard in shards]
+        self._shards = list(shards)
         self._entries = {}
         try:
             table = dict(_ascending(_table_entries(index)))
@@ -143,10 +143,10 @@ class TensorBundleReader:
         return self._entry(name).dtype
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor, read-only, as a view of its shard.
+        """One tensor, read-only.
 
-        It is a copy only where the bytes are not aligned to the item size in memory,
-        because few libraries that take an array are ready for that.
+        Where the shard is in memory it is a view, unless the bytes are not aligned to
+        the item size there: few libraries that take an array are ready for that.
 
         Raises:
             CheckpointError: there is no such tensor, it is not numeric, it is split
@@ -159,6 +159,7 @@ class TensorBundleReader:
                 "slices, which is not supported; save it again without a partitioner"
             )
         data = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
+        data = np.frombuffer(data, np.uint8)
         if _masked_crc32c(data) != entry.checksum:
             raise self._error(
                 f"tensor {name!r} does not match its checksum: the file is damaged; "
@@ -202,7 +203,7 @@ class TensorBundleReader:
         if entry.shard >= len(self._shards):
             raise _Malformed("it lies in a data file that is not there")
         data = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
-        data = data.tobytes()
+        data = bytes(data)
         length, at = _read_varint(data, 0)
         text = data[at + 4 :]
         if len(text) != length:
@@ -235,7 +236,7 @@ class TensorBundleReader:
                 f"it lies in data file {entry.shard}, counted from 0, but there are "
                 f"{len(self._shards)}"
             )
-        end, available = entry.offset + entry.size, self._shards[entry.shard].size
+        end, available = entry.offset + entry.size, len(self._shards[entry.shard])
         if end > available:
             raise _Malformed(
                 f"it ends at byte {end} of data file {entry.shard}, which has "

@@ -9,12 +9,13 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.conversion.files import replacing
 from roformer_keras.conversion.mapping import (
     KERAS_BACKBONE,
     Weight,
@@ -24,14 +25,13 @@ from roformer_keras.conversion.mapping import (
 from roformer_keras.conversion.reader import Checkpoint
 from roformer_keras.conversion.tensor_bundle import write_shard
 from roformer_keras.conversion.vocabulary import write_vocabulary
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 
 __all__ = [
     "DTYPES",
     "FORMATS",
     "keras_json",
-    "write_preset_metadata",
-    "write_preset_tokenizer",
+    "save_tokenizer",
 ]
 
 DTYPES = ("float32", "float16")
@@ -130,25 +130,38 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, progress):
             if has_head:
                 head.close()
     if checkpoint.vocabulary is not None:
-        write_preset_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
-    write_preset_metadata(folder, count)
+        save_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
+    _write_metadata(folder, count)
 
 
-def write_preset_tokenizer(folder: Path, vocabulary, fields):
-    """`tokenizer.json` and `assets/tokenizer/vocabulary.txt` of a preset."""
+def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
+    """`tokenizer.json` and `assets/tokenizer/vocabulary.txt` into a preset folder.
+
+    Each file is replaced whole; the folder is made if there is none.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
     assets = folder / "assets" / "tokenizer"
-    assets.mkdir(parents=True, exist_ok=True)
-    (assets / "vocabulary.txt").write_bytes(write_vocabulary(vocabulary))
+    try:
+        assets.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {assets}: {error}") from error
     tokenizer = {
         "module": "roformer_keras.tokenizer",
         "class_name": "RoFormerTokenizer",
         "config": dict(fields),
         "registered_name": "roformer_keras>RoFormerTokenizer",
     }
-    _write_json(folder / "tokenizer.json", tokenizer)
+    for path, content in (
+        (assets / "vocabulary.txt", write_vocabulary(vocabulary)),
+        (folder / "tokenizer.json", _json_bytes(tokenizer)),
+    ):
+        with replacing(path, overwrite=True) as partial:
+            partial.write_bytes(content)
 
 
-def write_preset_metadata(folder: Path, parameter_count: int):
+def _write_metadata(folder: Path, parameter_count: int):
     _write_json(
         folder / "metadata.json",
         {

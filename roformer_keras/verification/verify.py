@@ -458,7 +458,7 @@ def _export(path, checkpoint: Checkpoint, scratch: Path) -> Path:
             for role, blob in files.parts.items():
                 if role == "index" or role.startswith("data-"):
                     with open(f"{prefix}.{role}", "wb") as file:
-                        file.write(blob.map())
+                        file.writelines(blob.chunks())
     else:
         ready = prepare(checkpoint)
         write_tensor_bundle(

@@ -1,0 +1,296 @@
+"""Loading and encoding, against the real bert4keras in the same run.
+
+    python tools/benchmark.py                      # the base model, 12x768
+    python tools/benchmark.py --layers 6 --hidden 384 --rounds 3
+
+The real bert4keras writes a checkpoint of random weights first. Then both sides work in
+turn, each in a process of its own: loads in fresh processes, encodes in one that stays.
+Figures are medians; the ratio is the median of the ratios of neighbouring runs. The
+limit is the time of the model's matrix products alone, on the same threads.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "roformer_keras" / "verification" / "reference_process.py"
+SIDES = ("roformer_keras", "bert4keras")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--hidden", type=int, default=768)
+    parser.add_argument("--vocabulary", type=int, default=12000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--bert4keras",
+        type=Path,
+        default=os.environ.get(
+            "ROFORMER_KERAS_REFERENCE", ROOT / ".reference" / "bert4keras-0.11.5"
+        ),
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--worker", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        options.folder = write_checkpoint(options, Path(scratch))
+        loads = measure_loads(options)
+        encodes, limits = measure_encodes(options)
+    report(options, loads, encodes, limits)
+
+
+# === The side that measures ===
+
+
+def write_checkpoint(options, scratch):
+    folder = scratch / "checkpoint"
+    folder.mkdir()
+    config = {
+        "vocab_size": options.vocabulary,
+        "hidden_size": options.hidden,
+        "num_hidden_layers": options.layers,
+        "num_attention_heads": options.hidden // 64,
+        "intermediate_size": 4 * options.hidden,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "type_vocab_size": 2,
+    }
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    tokens = ["[PAD]", *(f"[unused{i}]" for i in range(1, options.vocabulary))]
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    job = {
+        "op": "write",
+        "bert_config": str(folder / "bert_config.json"),
+        "kwargs": {"model": "roformer", "with_mlm": True},
+        "seed": 1,
+        "output": str(folder / "bert_model.ckpt"),
+    }
+    request = scratch / "request.json"
+    request.write_text(json.dumps({"jobs": [job]}))
+    subprocess.run(
+        [sys.executable, SCRIPT, request],
+        env=environment(options, "bert4keras"),
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return folder
+
+
+def measure_loads(options):
+    loads = {side: [] for side in SIDES}
+    for number in range(options.rounds):
+        for side in SIDES:
+            with Worker(options, side) as worker:
+                loads[side].append(worker.ask("load"))
+        progress("load", number, options)
+    return loads
+
+
+def measure_encodes(options):
+    encodes, limits = {side: [] for side in SIDES}, []
+    with (
+        Worker(options, "roformer_keras") as ours,
+        Worker(options, "bert4keras") as theirs,
+    ):
+        workers = dict(zip(SIDES, (ours, theirs), strict=True))
+        for worker in workers.values():
+            worker.ask("load")
+            worker.ask("encode")
+        ours.ask("limit")
+        for number in range(options.rounds):
+            limits.append(ours.ask("limit")["seconds"])
+            for side, worker in workers.items():
+                encodes[side].append(worker.ask("encode"))
+            progress("encode", number, options)
+    return encodes, limits
+
+
+def progress(what, number, options):
+    print(f"\r{what} {number + 1}/{options.rounds} ", end="", file=sys.stderr)
+
+
+def report(options, loads, encodes, limits):
+    tokens = options.batch * options.length
+    rows = [
+        ("load, s", median(loads, "seconds"), ratio(loads, lower_is_better=True)),
+        ("load, peak MB", median(loads, "peak_mb"), None),
+        (
+            f"encode {options.batch}x{options.length}, tokens/s",
+            {s: tokens / t for s, t in median(encodes, "seconds").items()},
+            ratio(encodes, lower_is_better=True),
+        ),
+    ]
+    limit = tokens / statistics.median(limits)
+    print(f"\n\n{'work':<28} {'roformer_keras':>15} {'bert4keras':>12} {'ratio':>7}")
+    for name, values, times in rows:
+        shown = "" if times is None else f"{times:.2f}x"
+        ours, theirs = (f"{values[side]:,.5g}" for side in SIDES)
+        print(f"{name:<28} {ours:>15} {theirs:>12} {shown:>7}")
+    share = rows[-1][1]["roformer_keras"] / limit
+    print(f"matrix products alone: {limit:,.0f} tokens/s; we reach {share:.0%} of it")
+    if options.json:
+        figures = {
+            "rows": [
+                {"work": name, **values, "ratio": times} for name, values, times in rows
+            ],
+            "limit_tokens_per_second": limit,
+            "rounds": options.rounds,
+        }
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def median(runs, figure):
+    return {
+        side: statistics.median(run[figure] for run in runs[side]) for side in SIDES
+    }
+
+
+def ratio(runs, lower_is_better):
+    """How many times faster we are, pair by pair."""
+    ours, theirs = ([run["seconds"] for run in runs[side]] for side in SIDES)
+    return statistics.median(t / o for o, t in zip(ours, theirs, strict=True))
+
+
+class Worker:
+    """A process that does one side's work when asked."""
+
+    def __init__(self, options, side):
+        command = [sys.executable, __file__, "--worker", side]
+        for name in ("batch", "length", "layers", "hidden", "folder"):
+            command += [f"--{name}", str(getattr(options, name))]
+        self.process = subprocess.Popen(
+            command,
+            env=environment(options, side),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def ask(self, what):
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        while line := self.process.stdout.readline():
+            if line.startswith("{"):
+                return json.loads(line)
+        raise SystemExit(f"the worker ended at {what!r}; run it with its stderr shown")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def environment(options, side):
+    variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if side == "bert4keras":
+        variables |= {
+            "TF_KERAS": "1",
+            "TF_USE_LEGACY_KERAS": "1",
+            "PYTHONPATH": str(options.bert4keras),
+        }
+    return variables
+
+
+# === The sides that work ===
+
+
+def work(options):
+    import resource
+    import time
+
+    load, encode, limit = SETTINGS[options.worker](options)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        {"load": load, "encode": encode, "limit": limit}[line.strip()]()
+        seconds = time.perf_counter() - start
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"seconds": seconds, "peak_mb": peak}), flush=True)
+
+
+def batch_of(options):
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    shape = (options.batch, options.length)
+    token_ids = random.integers(1, options.vocabulary, shape, dtype="int32")
+    token_ids[::2, options.length * 3 // 4 :] = 0
+    return token_ids, np.zeros_like(token_ids)
+
+
+def our_side(options):
+    import tensorflow as tf
+
+    from roformer_keras import RoFormerBackbone
+
+    token_ids, segment_ids = batch_of(options)
+    inputs = {"token_ids": token_ids, "segment_ids": segment_ids}
+    kept = {}
+
+    def load():
+        kept["model"] = RoFormerBackbone.from_preset(options.folder)
+
+    def encode():
+        kept["model"].predict(inputs, batch_size=options.batch, verbose=0)
+
+    @tf.function
+    def products():
+        x = rows
+        for _ in range(options.layers):
+            for _ in range(4):
+                x = tf.matmul(x, square)
+            x = tf.matmul(tf.matmul(x, up), down)
+        return x
+
+    hidden = options.hidden
+    rows = tf.random.normal((token_ids.size, hidden))
+    square = tf.random.normal((hidden, hidden)) / hidden
+    up = tf.random.normal((hidden, 4 * hidden)) / hidden
+    down = tf.random.normal((4 * hidden, hidden)) / hidden
+    return load, encode, lambda: products().numpy()
+
+
+def their_side(options):
+    from bert4keras.models import build_transformer_model
+
+    inputs = list(batch_of(options))
+    kept = {}
+
+    def load():
+        kept["model"] = build_transformer_model(
+            str(options.folder / "bert_config.json"),
+            str(options.folder / "bert_model.ckpt"),
+            model="roformer",
+        )
+
+    def encode():
+        kept["model"].predict(inputs, batch_size=options.batch, verbose=0)
+
+    return load, encode, None
+
+
+SETTINGS = {"roformer_keras": our_side, "bert4keras": their_side}
+
+
+if __name__ == "__main__":
+    main()

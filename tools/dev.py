@@ -1,0 +1,117 @@
+"""Everything from a fresh clone, by one command each; needs Python 3.11 and pip.
+
+    python3 tools/dev.py demo     set up, then run the main job on a small checkpoint
+    python3 tools/dev.py test     set up, then lint and run every test
+    python3 tools/dev.py test --fast [...]    without the slow ones; more goes to pytest
+
+Both set up `.venv` (this package, TensorFlow, what the tests need) and `.reference`
+(the real bert4keras, two versions), and find them in place the next time.
+"""
+
+import argparse
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+REFERENCE = ROOT / ".reference"
+BERT4KERAS_VERSIONS = ("0.11.5", "0.10.6")
+
+# Written by the real bert4keras; its weights are random.
+DEMO = "tests/checkpoints/chinese_roformer-sim-char_L-2_H-32_A-4.zip"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("job", choices=["setup", "demo", "test"])
+    parser.add_argument("--fast", action="store_true", help="skip the slow tests")
+    options, pytest_arguments = parser.parse_known_args()
+    if sys.version_info < (3, 11):  # noqa: UP036  This script runs before the check.
+        found = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(f"Python 3.11 or later is needed, this is {found}")
+    set_up()
+    if options.job == "demo":
+        demo()
+    elif options.job == "test":
+        test(options.fast, pytest_arguments)
+
+
+def set_up():
+    """Makes `.venv` and `.reference`, unless they are of this setup.cfg already."""
+    stamp = VENV / "roformer-keras-setup"
+    wanted = hashlib.sha256(
+        (ROOT / "setup.cfg").read_bytes() + Path(__file__).read_bytes()
+    ).hexdigest()
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        # Without pip, because not every system's Python can put one in.
+        run(sys.executable, "-m", "venv", "--without-pip", VENV)
+        pip = [sys.executable, "-m", "pip", "--python", PYTHON, "install"]
+        run(*pip, "--quiet", "pip", "setuptools", "wheel")
+        run(*pip, "--editable", f"{ROOT}[test]")
+        stamp.write_text(wanted)
+    for version in BERT4KERAS_VERSIONS:
+        folder = REFERENCE / f"bert4keras-{version}"
+        if not (folder / "bert4keras").is_dir():
+            # Its metadata asks for Keras 2.3.1, which it does not need.
+            run(
+                *(PYTHON, "-m", "pip", "install", "--quiet", "--no-deps"),
+                *("--target", folder, f"bert4keras=={version}"),
+            )
+
+
+def demo():
+    """Inspect, load, verify, convert, fill a mask, embed two sentences."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["ROFORMER_KERAS_REFERENCE"] = str(REFERENCE / "bert4keras-0.11.5")
+    out = "checkpoints/demo"
+    cli("inspect", DEMO)
+    run(
+        PYTHON,
+        "-c",
+        "import roformer_keras\n"
+        f"model = roformer_keras.RoFormerSim.from_preset({DEMO!r})\n"
+        "print(model.name, f'{model.count_params():,} parameters')\n",
+    )
+    cli("verify", DEMO, "--lengths", "1,2,64,512")
+    cli("convert", DEMO, out, "--overwrite")
+    cli("convert", out, f"{out}.zip", "--overwrite")
+    cli("fill-mask", DEMO, "今天天[MASK]不错")
+    cli("embed", DEMO, input="今天天气不错\n今天天气很好\n")
+    print(
+        "\nThis checkpoint has random weights: its tokens and vectors mean nothing, "
+        "its numbers equal bert4keras's."
+    )
+
+
+def test(fast, pytest_arguments):
+    run(PYTHON, "-m", "ruff", "check", ".")
+    run(PYTHON, "-m", "ruff", "format", "--check", ".")
+    which = "not slow" if fast else "slow or not slow"
+    run(PYTHON, "-m", "pytest", "-m", which, *pytest_arguments)
+
+
+def cli(*arguments, input=None):
+    run(VENV / "bin" / "roformer-keras", *arguments, input=input)
+
+
+def run(*command, input=None):
+    """Shows a command, runs it in the root, and ends with its exit code if not 0."""
+    words = [str(word) for word in command]
+    shown = shlex.join(
+        word.removeprefix(f"{VENV}/bin/").removeprefix(f"{ROOT}/") for word in words
+    )
+    print(f"\n$ {shown}", flush=True)
+    done = subprocess.run(words, cwd=ROOT, input=input, encoding="utf-8", check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()
