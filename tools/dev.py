@@ -83,7 +83,7 @@ def demo():
     cli("convert", DEMO, out, "--overwrite")
     cli("convert", out, f"{out}.zip", "--overwrite")
     cli("fill-mask", DEMO, "今天天[MASK]不错")
-    cli("embed", DEMO, input="今天天气不错\n今天天气很好\n")
+    cli("embed", DEMO, "-", input="今天天气不错\n今天天气很好\n")
     print(
         "\nThis checkpoint has random weights: its tokens and vectors mean nothing, "
         "its numbers equal bert4keras's."

@@ -123,11 +123,13 @@ def _parser():
 
     verb = _verb(verbs, "embed", "embed", "turn lines of text into vectors")
     _source(verb)
+    verb.add_argument("input", help="text file, a text a line; - is stdin")
     verb.add_argument(
-        "input", nargs="?", default="-", help="text file, a text a line; - is stdin"
-    )
-    verb.add_argument(
-        "output", nargs="?", default="-", help=".npy or .jsonl; - is JSON lines"
+        "--output",
+        "-o",
+        default="-",
+        metavar="FILE",
+        help=".npy or .jsonl; JSON lines on stdout if none",
     )
     verb.add_argument("--max-length", type=int, default=512, metavar="N")
     verb.add_argument(
@@ -169,7 +171,7 @@ def _source(verb, config=True):
 
 def _texts(verb, what):
     verb.add_argument(
-        "texts", nargs="*", metavar="TEXT", help=f"{what}; lines of stdin if none"
+        "texts", nargs="+", metavar="TEXT", help=f"{what}; - is the lines of stdin"
     )
 
 

@@ -5,6 +5,7 @@ long to import are imported where they are used.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -102,6 +103,7 @@ def convert(source, target, *, quiet: bool = False, **options) -> int:
 
 def verify(source, *, quiet: bool = False, as_json: bool = False, **options) -> int:
     """Compares with the real bert4keras; 0 if every output is within its bar."""
+    _start_backend()
     from roformer_keras.verification.verify import verify as run
 
     report = run(source, progress=not quiet, **options)
@@ -116,6 +118,7 @@ def fill_mask(
     source, texts, *, top_k: int = 5, config=None, vocabulary=None, as_json=False
 ) -> int:
     """The likeliest tokens for each [MASK] of each text."""
+    _start_backend()
     from roformer_keras.inference import fill_mask as fill
     from roformer_keras.models import RoFormerMaskedLM
 
@@ -141,9 +144,9 @@ def fill_mask(
 
 def embed(
     source,
-    input="-",
-    output="-",
+    input,
     *,
+    output="-",
     max_length: int = 512,
     normalize: bool = True,
     config=None,
@@ -152,6 +155,7 @@ def embed(
     quiet: bool = False,
 ) -> int:
     """A vector for each line of a text file, to .npy or .jsonl."""
+    _start_backend()
     import numpy as np
 
     from roformer_keras.conversion.files import replacing
@@ -215,6 +219,24 @@ def tokenize(
 # === Helpers ===
 
 
+def _start_backend():
+    """Imports Keras and its backend without what they say of devices meanwhile.
+
+    TensorFlow writes it to the file descriptor, past every setting of its own.
+    """
+    sys.stderr.flush()
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        import keras
+
+        keras.ops.zeros(())
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
+
+
 def _tokenizer(source, vocabulary):
     from roformer_keras.tokenizer import RoFormerTokenizer
 
@@ -235,8 +257,8 @@ def _vector_model(source, config):
 
 
 def _texts(texts):
-    """Those of the command line, or the lines of standard input."""
-    return list(texts) if texts else _lines("-")
+    """Those of the command line, "-" standing for the lines of standard input."""
+    return [line for text in texts for line in (_lines("-") if text == "-" else [text])]
 
 
 def _lines(path) -> list[str]:
