@@ -9,15 +9,16 @@ import io
 import json
 import os
 import re
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, config_for_model
 from roformer_keras.conversion.files import Blob, SourceFiles, open_source
 from roformer_keras.conversion.mapping import (
     HEADS,
@@ -31,7 +32,13 @@ from roformer_keras.conversion.mapping import (
 )
 from roformer_keras.conversion.tensor_bundle import TensorBundleReader
 from roformer_keras.conversion.vocabulary import read_vocabulary
-from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    RoFormerError,
+    SourceError,
+    VocabularyError,
+)
 
 __all__ = [
     "Checkpoint",
@@ -140,7 +147,7 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
         else:
             tokens, fields = _Given(None, None).tokens(files), {}
             if "tokenizer" in files.parts:
-                fields = _json(files.parts["tokenizer"]).get("config", {})
+                fields = _tokenizer_fields(files.parts["tokenizer"])
     if tokens is None:
         raise VocabularyError(
             f"{source} comes without a vocabulary: put its vocab.txt beside the "
@@ -162,7 +169,8 @@ def weights_to_read(
         checkpoint: `Checkpoint`.
         config: of the model, with the vocabulary size of the checkpoint.
         heads: the model's heads. Heads that only the checkpoint has are no error.
-        ignore: patterns of unexpected names to pass over, such as `"dense_*"`.
+        ignore: patterns of unexpected names to pass over, such as `"dense_*"`; one
+            str is one pattern.
         initialize_heads: bool. Whether heads that the checkpoint lacks stay fresh.
 
     Raises:
@@ -179,15 +187,17 @@ def weights_to_read(
             "that you mean"
         )
     rows = weight_table(config, heads)
-    problems = [
-        f"unexpected {name} {tensors[name].shape if name in tensors else ''}".rstrip()
+    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    unexpected = [
+        name
         for name in checkpoint.unexpected
         if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
     ]
-    if problems:
+    problems = [f"unexpected {name} {tensors[name].shape}" for name in unexpected]
+    if unexpected:
         problems[-1] += (
             "; if these are layers of your own, name them in ignore=, for example "
-            f"ignore=({checkpoint.unexpected[0]!r},)"
+            f"ignore=({unexpected[0]!r},)"
         )
     taken, absent_heads = [], {}
     for row in rows:
@@ -269,20 +279,64 @@ class _Given:
 
 def _json(blob: Blob) -> dict:
     try:
-        content = json.loads(blob.read().decode("utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        return _json_object(blob.read().decode("utf-8-sig"), blob.label)
+    except UnicodeDecodeError as error:
         raise ConfigurationError(f"{blob.label} is not valid JSON: {error}") from error
+
+
+def _json_object(text: str, label: str) -> dict:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{label} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise ConfigurationError(
-            f"{blob.label} must hold one JSON object, got {type(content).__name__}"
+            f"{label} must hold one JSON object, got {type(content).__name__}"
         )
     return content
 
 
-def _config(found: Mapping | RoFormerConfig, model_type: str) -> RoFormerConfig:
+def _config(
+    found: Mapping | RoFormerConfig, model_type: str, label: str
+) -> RoFormerConfig:
     if isinstance(found, RoFormerConfig):
         return found.replace(model_type=model_type)
-    return RoFormerConfig.from_bert_config(found, model_type)
+    with _naming(label):
+        return RoFormerConfig.from_bert_config(found, model_type)
+
+
+def _replaced(
+    config: RoFormerConfig, model: str | None, files, given
+) -> RoFormerConfig:
+    """The configuration that was saved with a model, or what the caller gave."""
+    if given.config is None:
+        return config
+    found = given.bert_config(files)
+    config = _config(found, config.model_type, files.label)
+    if isinstance(found, RoFormerConfig) or model is None:
+        return config
+    return config_for_model(model, config)
+
+
+@contextmanager
+def _naming(label: str):
+    """Lets errors of a configuration say where it is."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{label}: {error}") from error
+
+
+def _whole_table(
+    config: RoFormerConfig, found: Sized, label: str
+) -> tuple[Weight, ...]:
+    """The table, which a hostile configuration would make endless."""
+    if config.num_layers > len(found):
+        raise CheckpointError(
+            f"{label}: the configuration has {config.num_layers:,} layers, but there "
+            f"are only {len(found)} tensors"
+        )
+    return weight_table(config)
 
 
 def _of_bert4keras(files, given, raw, format_, place_of):
@@ -294,9 +348,9 @@ def _of_bert4keras(files, given, raw, format_, place_of):
     """
     found = given.bert_config(files)
     shapes = {place: tensor.shape for place, tensor in raw.values() if place}
-    config = _config(found, _placed_model_type(shapes))
+    config = _config(found, _placed_model_type(shapes), files.label)
     config = config.replace(**_placed_condition(shapes))
-    rows = {place_of(row): row for row in weight_table(config)}
+    rows = {place_of(row): row for row in _whole_table(config, raw, files.label)}
     tensors, unexpected, state = {}, {}, []
     for name, (place, tensor) in raw.items():
         if place in rows:
@@ -369,8 +423,8 @@ def _open_tensor_bundle(files, given, stack):
     state = [name for name in tensors if is_training_state(name)]
     weights = {name: tensors[name] for name in tensors if name not in set(state)}
     found = given.bert_config(files)
-    config = _config(found, detect_model_type(weights))
-    known = {row.name for row in weight_table(config)}
+    config = _config(found, detect_model_type(weights), files.label)
+    known = {row.name for row in _whole_table(config, weights, files.label)}
     return Checkpoint(
         label=files.label,
         format="bert4keras",
@@ -399,9 +453,17 @@ def _object_place(key: str, variable: str):
 def _open_hdf5(files, given, stack):
     blob = files.parts["weights"]
     file = stack.enter_context(_h5(blob))
-    root = file.get("model_weights", file)
-    if "layer_names" not in root.attrs:
-        return _of_keras_weights(files, given, file)
+    with _h5_errors(blob.label):
+        root = file.get("model_weights", file)
+        layered = "layer_names" in root.attrs
+        raw = _h5_layers(blob, root) if layered else {}
+    if not layered:
+        return _of_keras_weights(files, given, _h5_datasets(blob, file))
+    return _of_bert4keras(files, given, raw, "hdf5", lambda row: (row.layer, row.index))
+
+
+def _h5_layers(blob, root) -> dict:
+    """Weights by group and name, each with its layer and its place in the layer."""
     raw, count = {}, Counter()
     for group_name in map(_text, root.attrs["layer_names"]):
         group = root[group_name]
@@ -413,8 +475,8 @@ def _open_hdf5(files, given, stack):
             place = (layer, count[layer])
             count[layer] += 1
             name = f"{group_name}/{weight_name}"
-            raw[name] = (place, _h5_tensor(blob, name, group[weight_name]))
-    return _of_bert4keras(files, given, raw, "hdf5", lambda row: (row.layer, row.index))
+            raw[name] = (place, _h5_tensor(blob, name, group[weight_name], root.file))
+    return raw
 
 
 _BERT4KERAS_LAYER = re.compile(
@@ -427,10 +489,9 @@ def _text(name) -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-def _of_keras_weights(files, given, file):
+def _of_keras_weights(files, given, datasets):
     """`save_weights` of one of our models: only the configuration is missing."""
     found = given.bert_config(files)
-    datasets = _h5_datasets(files.parts["weights"], file)
     stripped = {key.removeprefix(KERAS_BACKBONE): value for key, value in datasets}
     if "layers/reversible_embedding/vars/0" not in stripped:
         raise CheckpointError(
@@ -438,12 +499,13 @@ def _of_keras_weights(files, given, file):
             "bert4keras's layers nor those of a model of this package"
         )
     norm = any(key.startswith("layers/layer_norm/") for key in stripped)
-    config = _config(found, "roformer" if norm else "roformer_v2")
+    config = _config(found, "roformer" if norm else "roformer_v2", files.label)
     return _of_keras(files, given, config, stripped, "keras_weights")
 
 
 def _of_keras(files, given, config, datasets, format_, **saved):
-    rows = {keras_key(row, config): row for row in weight_table(config)}
+    table = _whole_table(config, datasets, files.label)
+    rows = {keras_key(row, config): row for row in table}
     tensors, unexpected, state = {}, [], []
     for key, tensor in datasets.items():
         if key in rows:
@@ -470,6 +532,7 @@ def _open_keras(files, given, stack):
     blob = files.parts["weights"]
     file = stack.enter_context(_h5(blob))
     config, saved = _saved_model(_json(files.parts["config"]), files.label)
+    config = _replaced(config, saved["model"], files, given)
     datasets = {
         key.removeprefix(KERAS_BACKBONE): tensor
         for key, tensor in _h5_datasets(blob, file)
@@ -485,9 +548,17 @@ def _open_preset(files, given, stack):
             datasets.update(_h5_datasets(files.parts[role], file))
     role = "task" if "task" in files.parts else "config"
     config, saved = _saved_model(_json(files.parts[role]), files.label)
+    config = _replaced(config, saved["model"], files, given)
     if "tokenizer" in files.parts:
-        saved["tokenizer"] = _json(files.parts["tokenizer"]).get("config", {})
+        saved["tokenizer"] = _tokenizer_fields(files.parts["tokenizer"])
     return _of_keras(files, given, config, datasets, "preset", **saved)
+
+
+def _tokenizer_fields(blob: Blob) -> dict:
+    fields = _json(blob).get("config")
+    if not isinstance(fields, dict):
+        raise ConfigurationError(f"{blob.label} holds no tokenizer")
+    return fields
 
 
 def _saved_model(serialized: dict, label: str):
@@ -497,11 +568,17 @@ def _saved_model(serialized: dict, label: str):
         backbone = dict(fields.pop("backbone", {"config": fields})["config"])
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{label} holds no RoFormer model") from error
+    if name not in MODEL_FIELDS:
+        raise ConfigurationError(
+            f"{label} holds a model of class {name!r}, which must be one of "
+            f"{', '.join(MODEL_FIELDS)}"
+        )
     for own in ("name", "trainable", "dtype"):
         backbone.pop(own, None)
         fields.pop(own, None)
     options = fields if "backbone" in serialized["config"] else {}
-    config = RoFormerConfig.from_dict(backbone)
+    with _naming(label):
+        config = RoFormerConfig.from_dict(backbone)
     return config, {"model": name, "model_options": options}
 
 
@@ -510,7 +587,8 @@ def _open_safetensors(files, given, stack):
 
     blob = files.parts["weights"]
     try:
-        file = stack.enter_context(safe_open(blob.path, framework="numpy"))
+        path = _file_of_its_own(blob, stack)
+        file = stack.enter_context(safe_open(path, framework="numpy"))
         metadata = file.metadata() or {}
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
         tensors = {
@@ -525,25 +603,61 @@ def _open_safetensors(files, given, stack):
         raise CheckpointError(
             f"{blob.label} is damaged: {error}; convert or copy it again"
         ) from error
-    if "config" in metadata and given.config is None:
-        config = RoFormerConfig.from_dict(json.loads(metadata["config"]))
+    model = metadata.get("model")
+    model_options, tokenizer = (
+        _json_object(metadata.get(name, "{}"), f"{files.label}: {name}")
+        for name in ("model_options", "tokenizer")
+    )
+    if "config" in metadata:
+        with _naming(files.label):
+            saved = _json_object(metadata["config"], "config")
+            config = RoFormerConfig.from_dict(saved)
+        config = _replaced(config, model, files, given)
     else:
-        config = _config(given.bert_config(files), detect_model_type(tensors))
+        found = given.bert_config(files)
+        config = _config(found, detect_model_type(tensors), files.label)
     vocabulary = given.tokens(files)
     if vocabulary is None and "vocabulary" in metadata:
-        vocabulary = tuple(json.loads(metadata["vocabulary"]))
-    known = {row.name for row in weight_table(config)}
+        vocabulary = _json_tokens(metadata["vocabulary"], files.label)
+    known = {row.name for row in _whole_table(config, tensors, files.label)}
     return Checkpoint(
         label=files.label,
         format="safetensors",
         config=config,
         tensors=tensors,
         vocabulary=vocabulary,
-        model=metadata.get("model"),
-        model_options=json.loads(metadata.get("model_options", "{}")),
-        tokenizer=json.loads(metadata.get("tokenizer", "{}")),
+        model=model,
+        model_options=model_options,
+        tokenizer=tokenizer,
         unexpected=tuple(name for name in tensors if name not in known),
     )
+
+
+def _file_of_its_own(blob: Blob, stack: ExitStack) -> Path:
+    """Where the bytes are a file: safetensors opens nothing inside a zip."""
+    if blob.offset == 0:
+        return blob.path
+    try:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        path = Path(folder, "weights.safetensors")
+        with open(path, "wb") as file:
+            file.writelines(blob.chunks())
+    except OSError as error:
+        raise SourceError(
+            f"could not unpack {blob.label} into {tempfile.gettempdir()} "
+            f"({error.strerror}): free some space there, or unpack the zip yourself"
+        ) from error
+    return path
+
+
+def _json_tokens(text: str, label: str) -> tuple[str, ...]:
+    try:
+        tokens = json.loads(text)
+    except (ValueError, RecursionError):
+        tokens = None
+    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
+        raise VocabularyError(f"{label}: its vocabulary is not a list of tokens")
+    return tuple(tokens)
 
 
 _SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -606,20 +720,38 @@ def _h5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
 
     def visit(name, node):
         if isinstance(node, h5py.Dataset):
-            found.append((name, _h5_tensor(blob, name, node)))
+            found.append((_text(name), _h5_tensor(blob, name, node, file)))
 
-    file.visititems(visit)
+    with _h5_errors(blob.label):
+        file.visititems(visit)
     return found
 
 
-def _h5_tensor(blob: Blob, name: str, dataset) -> Tensor:
+@contextmanager
+def _h5_errors(what: str):
+    """Of a damaged file, h5py raises whatever the damage comes to."""
+    try:
+        yield
+    except RoFormerError:
+        raise
+    except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
+        message = str(error.args[0]) if error.args else type(error).__name__
+        raise CheckpointError(
+            f"{what} cannot be read: {message}; the file is damaged, save or download "
+            "it again"
+        ) from error
+
+
+def _h5_tensor(blob: Blob, name: str, dataset, home) -> Tensor:
+    what = f"{blob.label}: tensor {name!r}"
+    elsewhere = dataset.file.filename != home.filename
+    if elsewhere or dataset.external or dataset.is_virtual:
+        raise CheckpointError(
+            f"{what} lies in another file, which a file of weights must not name"
+        )
+
     def read():
-        try:
+        with _h5_errors(what):
             return dataset[()]
-        except OSError as error:
-            raise CheckpointError(
-                f"{blob.label}: tensor {name!r} cannot be read: {error}; the file is "
-                "damaged, save or download it again"
-            ) from error
 
     return Tensor(tuple(dataset.shape), dataset.dtype.name, read)
