@@ -12,7 +12,7 @@ from tqdm import tqdm
 from roformer_keras.config import config_for_model
 from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.files import replacing
-from roformer_keras.conversion.mapping import model_heads
+from roformer_keras.conversion.mapping import model_heads, weight_table
 from roformer_keras.conversion.reader import (
     Checkpoint,
     open_checkpoint,
@@ -95,7 +95,8 @@ def prepare(
     if checkpoint.model != model:
         # A pooler must not be dropped silently.
         if "pooler" in checkpoint.heads and model != "RoFormerSim":
-            changes = {"pooler_activation": "tanh", **changes}
+            activation = checkpoint.config.pooler_activation or "tanh"
+            changes = {"pooler_activation": activation, **changes}
         if "nsp" in checkpoint.heads:
             changes = {"with_nsp": True, **changes}
     config = config_for_model(model, checkpoint.config, checkpoint.model, **changes)
@@ -157,12 +158,16 @@ def model_of(checkpoint: Checkpoint) -> str:
     """The class that was saved, or the one that the name and the heads speak for."""
     if checkpoint.model is not None:
         return checkpoint.model
-    # Names of the released zips: only they tell GPT from an encoder.
-    name = Path(checkpoint.label).name
+    # Names of the released zips: only they tell GPT from an encoder. A prefix has
+    # that name in its folder.
+    path = Path(checkpoint.label)
+    name = path.parent.name if path.stem == "bert_model" else path.name
     if "mlm" in checkpoint.heads and re.search(r"(?<![a-z])gpt(?![a-z])", name):
         return "RoFormerCausalLM"
     if checkpoint.heads == ("pooler", "mlm"):
         return "RoFormerSim"
-    if "mlm" in checkpoint.heads or checkpoint.config.model_type == "roformer_v2":
+    # That of RoFormerV2 is the token embedding, and in no file a head of its own.
+    tied = not any(row.head for row in weight_table(checkpoint.config, ("mlm",)))
+    if "mlm" in checkpoint.heads or tied:
         return "RoFormerMaskedLM"
     return "RoFormerBackbone"
