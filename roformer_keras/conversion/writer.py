@@ -62,12 +62,14 @@ def numbers(
             )
         with np.errstate(over="ignore"):
             converted = value.astype(dtype, copy=False)
-        if dtype == "float16" and not np.array_equal(
+        if converted.dtype != value.dtype and not np.array_equal(
             np.isfinite(converted), np.isfinite(value)
         ):
             raise CheckpointError(
                 f"{checkpoint.label}: {name} has values up to "
-                f"{np.nanmax(np.abs(value)):.3g}, beyond float16's 65504: keep float32"
+                f"{np.nanmax(np.abs(value)):.3g}, beyond {dtype}'s "
+                f"{np.finfo(dtype).max:.6g}"
+                + (": keep float32" if dtype == "float16" else "")
             )
         yield name, converted
 
@@ -234,6 +236,11 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
         raise ConfigurationError(
             f"{checkpoint.label} has no vocabulary, and a bert4keras zip needs its "
             "vocab.txt: give it as vocabulary="
+        )
+    if checkpoint.config.layer_norm_cond_size:
+        raise ConfigurationError(
+            f"{checkpoint.label} has conditional norms, which bert4keras keeps in no "
+            "checkpoint: choose another format"
         )
     folder = _PARTIAL.sub("", path.name).removesuffix(".zip")
     config = {**(checkpoint.bert_config or {}), **checkpoint.config.to_bert_config()}
