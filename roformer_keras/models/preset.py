@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Sequence
+from numbers import Integral
 
 import keras
 import numpy as np
@@ -71,8 +72,8 @@ class PresetModel(keras.Model):
             ignore: patterns of the source's own layers to pass over, as `"dense_*"`.
             dtype: Keras dtype policy.
             changes: configuration fields to set, as `layer_norm_epsilon=1e-7`,
-                `dropout=0.2`, `pooler_activation="tanh"`; and `activation` of a model
-                with an MLM head.
+                `dropout=0.2`, `pooler_activation="tanh"`; but `activation` of a model
+                with an MLM head is that of its output.
 
         Returns:
             The model, its weights those of the source bit for bit if it is float32.
@@ -83,7 +84,9 @@ class PresetModel(keras.Model):
             SourceError: there is no such source, or it cannot be used.
             VocabularyError: vocabulary and embedding do not go together.
         """
-        options = {k: changes.pop(k) for k in ("activation",) if k in changes}
+        options = {}
+        if "activation" in changes and cls.__name__ != "RoFormerBackbone":
+            options["activation"] = changes.pop("activation")
         with open_checkpoint(resolve(source), config) as checkpoint:
             if checkpoint.model == cls.__name__:
                 options = {**checkpoint.model_options, **options}
@@ -172,18 +175,9 @@ class _KeptTokens:
         _check_ids("keep_tokens", self.keep_tokens or [], vocabulary_size)
         self.compounds = []
         for compound in compound_tokens or ():
-            ids, weights = (
-                compound
-                if isinstance(compound, tuple)
-                else (compound, [1] * len(compound))
-            )
-            if len(ids) == 0 or len(ids) != len(weights) or sum(weights) == 0:
-                raise ConfigurationError(
-                    "a compound token must be a list of ids, or a pair of ids and as "
-                    f"many weights that do not sum to zero, got {compound!r}"
-                )
+            ids, weights = _ids_and_weights(compound)
             _check_ids("compound_tokens", ids, kept)
-            self.compounds.append((list(ids), list(weights)))
+            self.compounds.append((ids, weights))
         self.count = kept + len(self.compounds)
         if self.count == 0:
             raise ConfigurationError("keep_tokens must name at least one token")
@@ -201,9 +195,24 @@ class _KeptTokens:
         return np.concatenate([table, np.asarray(means, dtype=table.dtype)])
 
 
+def _ids_and_weights(compound):
+    try:
+        ids, weights = (
+            compound if isinstance(compound, tuple) else (compound, [1] * len(compound))
+        )
+        if len(ids) == len(weights) and sum(weights) != 0:
+            return list(ids), list(weights)
+    except (TypeError, ValueError):
+        pass
+    raise ConfigurationError(
+        "a compound token must be a list of ids, or a pair of ids and as many weights "
+        f"that do not sum to zero, got {compound!r}"
+    )
+
+
 def _check_ids(name, ids, limit):
-    wrong = [i for i in ids if not 0 <= i < limit]
+    wrong = [i for i in ids if not isinstance(i, Integral) or not 0 <= i < limit]
     if wrong:
         raise ConfigurationError(
-            f"{name} must be ids from 0 to {limit - 1}, got {wrong[0]}"
+            f"{name} must be ids from 0 to {limit - 1}, got {wrong[0]!r}"
         )
