@@ -65,13 +65,7 @@ class Reference:
         log = self._scratch / "stderr.txt"
         with (
             open(log, "w") as errors,
-            subprocess.Popen(
-                [self._python, str(_SCRIPT), str(request)],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                text=True,
-            ) as process,
+            self._start(str(request), errors, environment) as process,
         ):
             try:
                 count = 0
@@ -80,10 +74,7 @@ class Reference:
                     if answer["job"] is None:
                         raise ReferenceUnavailable(f"{answer['error']}\n\n{_INSTALL}")
                     if not answer["ok"]:
-                        raise CheckpointError(
-                            f"bert4keras could not do {jobs[answer['job']]}: "
-                            f"{answer['error']}"
-                        )
+                        raise self._failure(jobs[answer["job"]], answer["error"])
                     count += 1
                     yield answer
             finally:
@@ -95,6 +86,33 @@ class Reference:
                 f"the reference process ended early, with code {process.returncode}; "
                 f"the end of what it said:\n{tail}\n\n{_INSTALL}"
             )
+
+    def _start(self, request, errors, environment) -> subprocess.Popen:
+        try:
+            return subprocess.Popen(
+                [self._python, str(_SCRIPT), request],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                text=True,
+            )
+        except OSError as error:
+            raise ReferenceUnavailable(
+                f"cannot run {self._python}: {error.strerror}; python= must be the "
+                "path of an interpreter"
+            ) from error
+
+    def _failure(self, job, error: str):
+        model = job.get("kwargs", {}).get("model")
+        if error == f"KeyError: {model!r}":
+            return ReferenceUnavailable(
+                f"bert4keras {self.version} has no model {model!r}: compare with a "
+                "later version, such as 0.11.5"
+            )
+        return CheckpointError(
+            f"bert4keras {self.version} could not do {job['op']} with "
+            f"{job.get('kwargs')}: {error}"
+        )
 
 
 def find_reference(

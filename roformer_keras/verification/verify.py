@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +145,6 @@ def verify(
     published: bool = False,
     lengths: Sequence[int] = DEFAULT_LENGTHS,
     config=None,
-    vocabulary: str | os.PathLike | None = None,
     progress: bool = True,
 ) -> Report:
     """Compares a source in this package with the same source in the real bert4keras.
@@ -164,7 +165,7 @@ def verify(
         published: bool. Compares with values that others published of these weights,
             instead of with bert4keras.
         lengths: of the batches.
-        config, vocabulary: for sources without them, see `open_checkpoint`.
+        config: for sources without one, see `open_checkpoint`.
         progress: bool. Whether a progress bar is shown.
 
     Returns:
@@ -366,15 +367,19 @@ class _Saved:
             self.layer_norm_epsilon = metadata["layer_norm_epsilon"]
             self.cases = metadata["cases"]
             self._lengths = metadata["lengths"]
+            fingerprint = metadata["fingerprint"]
         except FileNotFoundError as error:
             raise SourceError(f"there is no reference file {reference}") from error
-        except (OSError, KeyError, ValueError, EOFError) as error:
+        except (
+            *(OSError, LookupError, TypeError, ValueError, EOFError),
+            *(zipfile.BadZipFile, zlib.error),
+        ) as error:
             raise SourceError(
                 f"{reference} is not a whole reference file ({error}): save it again "
                 "with --save-reference"
             ) from error
         with open_checkpoint(path, config) as checkpoint:
-            if _fingerprint(checkpoint) != metadata["fingerprint"]:
+            if _fingerprint(checkpoint) != fingerprint:
                 raise CheckpointError(
                     f"{reference} was saved for other weights than those in {path}"
                 )
@@ -397,7 +402,7 @@ class _Saved:
                         if f"{role}/places{axis}" in outputs
                     ),
                 )
-                for role in {key.split("/")[0] for key in outputs}
+                for role in dict.fromkeys(key.split("/")[0] for key in outputs)
             }
             yield length, inputs, expected
 
@@ -415,8 +420,12 @@ class _Saved:
 def _cases(checkpoint: Checkpoint) -> dict[str, dict]:
     """`build_transformer_model` keywords of everything the source has weights for."""
     base = {"model": checkpoint.config.model_type}
-    v2 = checkpoint.config.model_type == "roformer_v2"
-    mlm = {"with_mlm": "linear"} if v2 or "mlm" in checkpoint.heads else {}
+    if checkpoint.config.model_type == "roformer_v2":
+        # bert4keras reads the mapping to another width from no checkpoint.
+        has_mlm = checkpoint.config.input_dim == checkpoint.config.hidden_dim
+    else:
+        has_mlm = "mlm" in checkpoint.heads
+    mlm = {"with_mlm": "linear"} if has_mlm else {}
     pool = {"with_pool": "linear"} if "pooler" in checkpoint.heads else {}
     size = checkpoint.config.vocabulary_size
     keep = [0, *range(size - 1, 0, -2)]
