@@ -6,6 +6,7 @@ or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not writt
 """
 
 import argparse
+import io
 import os
 import sys
 
@@ -21,6 +22,10 @@ _SOURCE = (
 
 def main(arguments=None) -> int:
     """Runs one command; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # Texts are Chinese in every locale, and may hold what is no character.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     options = vars(_parser().parse_args(arguments))
     command = options.pop("command")
     # TensorFlow speaks of devices and instruction sets on import.
@@ -91,7 +96,7 @@ def _parser():
     _quiet(verb)
 
     verb = _verb(verbs, "verify", "verify", "compare with the real bert4keras")
-    _source(verb)
+    _source(verb, vocabulary=False)
     verb.add_argument("--bert4keras", metavar="FOLDER", help="that holds bert4keras")
     verb.add_argument("--python", metavar="PATH", help="interpreter to run it with")
     verb.add_argument(
@@ -158,15 +163,16 @@ def _verb(verbs, name, command, summary):
     return verb
 
 
-def _source(verb, config=True):
+def _source(verb, config=True, vocabulary=True):
     verb.add_argument("source", help=_SOURCE)
     if config:
         verb.add_argument(
             "--config", metavar="FILE", help="bert_config.json, if the source has none"
         )
-    verb.add_argument(
-        "--vocabulary", metavar="FILE", help="vocab.txt, if the source has none"
-    )
+    if vocabulary:
+        verb.add_argument(
+            "--vocabulary", metavar="FILE", help="vocab.txt, if the source has none"
+        )
 
 
 def _texts(verb, what):

@@ -167,22 +167,26 @@ def embed(
             f"got {output!r}"
         )
     texts = _lines(input)
-    tokenizer = _tokenizer(source, vocabulary)
-    model = _vector_model(source, config)
-    vectors = compute(
-        model, tokenizer, texts, max_length, normalize, progress=not quiet
-    )
+
+    def vectors():
+        tokenizer = _tokenizer(source, vocabulary)
+        model = _vector_model(source, config)
+        return compute(
+            model, tokenizer, texts, max_length, normalize, progress=not quiet
+        )
+
     if output == "-":
-        for text, vector in zip(texts, vectors, strict=True):
+        for text, vector in zip(texts, vectors(), strict=True):
             _print_json_line({"text": text, "vector": vector.tolist()})
         return 0
+    # An output that cannot be written is refused before the work, not after it.
     with replacing(output, overwrite) as partial:
         if output.endswith(".npy"):
             with open(partial, "wb") as file:
-                np.save(file, vectors)
+                np.save(file, vectors())
         else:
             with open(partial, "w", encoding="utf-8") as file:
-                for text, vector in zip(texts, vectors, strict=True):
+                for text, vector in zip(texts, vectors(), strict=True):
                     line = {"text": text, "vector": vector.tolist()}
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
     print(output)
