@@ -1,0 +1,250 @@
+"""RoFormerConfig: its rules, and what it makes of a `bert_config.json`."""
+
+import dataclasses
+import json
+
+import pytest
+from common import CHARACTER, SHARED, zipped_json
+
+from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, config_for_model
+from roformer_keras.errors import ConfigurationError
+
+BASE = {
+    "vocabulary_size": 30,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 16,
+}
+BERT = {
+    "vocab_size": 30,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "hidden_act": "gelu",
+}
+NAN, INFINITY = float("nan"), float("inf")
+
+WRONG = [
+    *((name, value) for name in BASE for value in (0, -3, 2.5, "8", None, True)),
+    *(("num_segments", value) for value in (0, -1, 1.5, None)),
+    *(
+        (name, value)
+        for name in (
+            "embedding_dim",
+            "attention_key_size",
+            "layer_norm_cond_size",
+            "layer_norm_cond_hidden_size",
+        )
+        for value in (0, -2, 1.5, "4", False)
+    ),
+    *(
+        (name, value)
+        for name in ("dropout", "attention_dropout")
+        for value in (-0.1, 1, 1.5, NAN, "0.1", None, True)
+    ),
+    *(
+        (name, value)
+        for name in ("layer_norm_epsilon", "initializer_range")
+        for value in (0, -1e-7, NAN, INFINITY, "1e-7", None, True)
+    ),
+    *(("model_type", value) for value in ("roformer_v3", "bert", None)),
+    *(("attention", value) for value in ("lm", "encoder", None)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_wrong_field_is_named_with_its_value(name, value):
+    with pytest.raises(ConfigurationError) as caught:
+        RoFormerConfig(**{**BASE, name: value})
+    assert name in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+# Rules between fields, and what their messages must say.
+CONTRADICTORY = [
+    ({"hidden_dim": 9}, ["hidden_dim=9", "num_heads=2"]),
+    ({"hidden_dim": 6}, ["even", "3"]),
+    ({"attention_key_size": 5}, ["even", "5"]),
+    ({"with_nsp": True}, ["with_nsp", "pooler_activation", "'tanh'"]),
+    ({"layer_norm_cond_hidden_size": 4}, ["layer_norm_cond_size"]),
+    (
+        {"model_type": "roformer_v2", "pooler_activation": "linear"},
+        ["roformer_v2", "pooler_activation", "'linear'"],
+    ),
+    (
+        {"model_type": "roformer_v2", "layer_norm_cond_size": 4},
+        ["roformer_v2", "layer_norm_cond_size", "4"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "parts"), CONTRADICTORY)
+def test_fields_that_contradict(fields, parts):
+    with pytest.raises(ConfigurationError) as caught:
+        RoFormerConfig(**{**BASE, **fields})
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_widths():
+    config = RoFormerConfig(**BASE)
+    assert (config.head_dim, config.key_dim, config.input_dim) == (4, 4, 8)
+    config = config.replace(attention_key_size=6, embedding_dim=5)
+    assert (config.head_dim, config.key_dim, config.input_dim) == (4, 6, 5)
+    assert config.use_bias
+    assert not config.replace(model_type="roformer_v2").use_bias
+
+
+def test_is_frozen_and_equal_by_value():
+    config = RoFormerConfig(**BASE)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.dropout = 0.5
+    assert config == RoFormerConfig(**BASE)
+    assert hash(config) == hash(RoFormerConfig(**BASE))
+    assert config != config.replace(dropout=0.5)
+
+
+def test_dict_and_string_are_json_and_go_back():
+    config = RoFormerConfig(
+        **BASE, pooler_activation="tanh", embedding_dim=4, layer_norm_epsilon=1e-7
+    )
+    assert RoFormerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert RoFormerConfig.from_dict(json.loads(str(config))) == config
+
+
+def test_replace_names_an_unknown_field():
+    with pytest.raises(ConfigurationError, match="droput") as caught:
+        RoFormerConfig(**BASE).replace(droput=0.1)
+    assert "dropout" in str(caught.value)
+
+
+def test_from_dict_names_a_missing_field():
+    fields = {name: value for name, value in BASE.items() if name != "num_heads"}
+    with pytest.raises(ConfigurationError, match="num_heads"):
+        RoFormerConfig.from_dict(fields)
+
+
+def test_from_bert_config_takes_bert4keras_defaults():
+    """What the file lacks: no dropout, two segments, a deviation of 0.02."""
+    config = RoFormerConfig.from_bert_config(BERT)
+    assert config == RoFormerConfig(**BASE, dropout=0.0, attention_dropout=0.0)
+    assert config.num_segments == 2
+    assert config.initializer_range == 0.02
+    assert config.activation == "gelu"
+
+
+def test_from_bert_config_takes_every_field():
+    config = RoFormerConfig.from_bert_config(
+        {
+            **BERT,
+            "hidden_act": "relu",
+            "embedding_size": 6,
+            "attention_key_size": 10,
+            "type_vocab_size": 3,
+            "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.2,
+            "initializer_range": 0.01,
+            # bert4keras passes over these.
+            "directionality": "bidi",
+            "pooler_fc_size": 768,
+            "max_position_embeddings": 512,
+        },
+        model_type="roformer_v2",
+        layer_norm_epsilon=1e-7,
+    )
+    assert config == RoFormerConfig(
+        **BASE,
+        activation="relu",
+        embedding_dim=6,
+        attention_key_size=10,
+        num_segments=3,
+        dropout=0.1,
+        attention_dropout=0.2,
+        initializer_range=0.01,
+        model_type="roformer_v2",
+        layer_norm_epsilon=1e-7,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(BERT))
+def test_from_bert_config_names_what_is_missing(name):
+    fields = {key: value for key, value in BERT.items() if key != name}
+    with pytest.raises(ConfigurationError, match=name):
+        RoFormerConfig.from_bert_config(fields)
+
+
+@pytest.mark.parametrize("content", [[], "roformer", 12, None])
+def test_from_bert_config_must_be_an_object(content):
+    with pytest.raises(ConfigurationError, match=type(content).__name__):
+        RoFormerConfig.from_bert_config(content)
+
+
+def test_bert_config_round_trip():
+    config = RoFormerConfig(
+        **BASE, embedding_dim=4, attention_key_size=6, num_segments=3, activation="relu"
+    )
+    written = json.loads(json.dumps(config.to_bert_config()))
+    assert RoFormerConfig.from_bert_config(written) == config
+    # A field that is not set is not written: bert4keras would take None for a width.
+    assert "embedding_size" not in RoFormerConfig(**BASE).to_bert_config()
+
+
+def test_bert_config_of_a_reference_checkpoint():
+    theirs = zipped_json(CHARACTER)
+    ours = RoFormerConfig.from_bert_config(theirs).to_bert_config()
+    assert {name: ours[name] for name in ours if name in theirs} == {
+        name: theirs[name] for name in theirs if name in ours
+    }
+
+
+# What is known of the released files: layers, hidden size, heads.
+RELEASED = {
+    "chinese_roformer-sim-char-ft_L-12_H-768_A-12": ("roformer", 12, 768, 12, "gelu"),
+    "chinese_roformer-sim-char-ft_L-6_H-384_A-6": ("roformer", 6, 384, 6, "gelu"),
+    "chinese_roformer-v2-char_L-12_H-768_A-12": ("roformer_v2", 12, 768, 12, "relu"),
+    "chinese_roformer-v2-char_L-6_H-384_A-6": ("roformer_v2", 6, 384, 6, "relu"),
+}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real configurations are not here")
+@pytest.mark.parametrize("name", sorted(RELEASED))
+def test_released_configurations(name):
+    path = SHARED / "data" / "configs" / f"{name}.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    model_type, layers, hidden, heads, activation = RELEASED[name]
+    config = RoFormerConfig.from_bert_config(content, model_type=model_type)
+    assert (config.num_layers, config.hidden_dim, config.num_heads) == (
+        layers,
+        hidden,
+        heads,
+    )
+    assert config.activation == activation
+    assert config.intermediate_dim == 4 * hidden
+    assert config.vocabulary_size == 12000
+    assert config.num_segments == 2
+    assert config.initializer_range == 0.02
+    back = RoFormerConfig.from_bert_config(config.to_bert_config(), model_type)
+    assert back == config
+
+
+@pytest.mark.parametrize("model", sorted(MODEL_FIELDS))
+def test_config_for_model(model):
+    stored = RoFormerConfig(
+        **BASE, attention="unilm", pooler_activation="tanh", with_nsp=True
+    )
+    taken = config_for_model(model, stored)
+    assert taken.attention == MODEL_FIELDS[model]["attention"]
+    assert taken.pooler_activation == MODEL_FIELDS[model].get("pooler_activation")
+    assert not taken.with_nsp
+    # What the same class stored is taken as it is; what the caller sets, in any case.
+    assert config_for_model(model, stored, stored_as=model) == stored
+    assert config_for_model(model, stored, dropout=0.3).dropout == 0.3
+    assert config_for_model(model, stored, attention="causal").attention == "causal"
+
+
+def test_config_for_an_unknown_model():
+    with pytest.raises(ConfigurationError, match="'RoFormer'") as caught:
+        config_for_model("RoFormer", RoFormerConfig(**BASE))
+    assert "RoFormerMaskedLM" in str(caught.value)
