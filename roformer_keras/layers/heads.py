@@ -1,6 +1,7 @@
 """What stands on top of the blocks: the tied MLM output and the pooler."""
 
 import keras
+from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.block import LayerNorm, activation_from_name
@@ -105,9 +106,13 @@ class MaskedLMHead(keras.layers.Layer):
             x = self.dense(x)
         if self.transform:
             x = self.norm(x, condition) if self.conditional else self.norm(x)
-            return self.token_embedding(x, reverse=True) + self.bias
-        x = self.output_dropout(x, training=training)
-        return self.token_embedding(x, reverse=True)
+            return self._logits(x) + self.bias
+        return self._logits(self.output_dropout(x, training=training))
+
+    def _logits(self, x):
+        # A Keras embedding does not cast its table, so under a mixed policy its product
+        # is of the table's type unless its `reverse_dtype` says otherwise.
+        return ops.cast(self.token_embedding(x, reverse=True), self.compute_dtype)
 
     def compute_output_shape(self, x_shape, condition_shape=None):
         return (*x_shape[:-1], self.token_embedding.input_dim)

@@ -55,6 +55,7 @@ class RoFormerBackbone(PresetModel):
 
     def __init__(self, config, dtype=None, **kwargs):
         # === Layers ===
+        dtype = keras.dtype_policies.get(dtype)
         layers = _make_layers(config, dtype)
 
         # === Functional Model ===
@@ -75,6 +76,7 @@ class RoFormerBackbone(PresetModel):
         )
 
         # === Config ===
+        self.dtype_policy = dtype
         self.config = config
         self.token_embedding = layers["token_embedding"]
         self.transformer_layers = layers["blocks"]
@@ -87,6 +89,7 @@ class RoFormerBackbone(PresetModel):
         return {
             "name": self.name,
             "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             **self.config.to_dict(),
         }
 
@@ -122,6 +125,8 @@ def _make_layers(config, dtype):
             config.vocabulary_size,
             config.input_dim,
             embeddings_initializer=embedding_initializer(config),
+            # Else the tied output would be computed in float32 under a mixed policy.
+            reverse_dtype=dtype.compute_dtype,
             dtype=dtype,
             name="token_embedding",
         ),

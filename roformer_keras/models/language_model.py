@@ -70,6 +70,8 @@ class LanguageModel(PresetModel):
         )
 
         # === Config ===
+        # Under mixed_float16 `compile` goes by it, and scales the loss.
+        self.dtype_policy = backbone.dtype_policy
         self.backbone = backbone
         self.config = config
         self.activation = activation
