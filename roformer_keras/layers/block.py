@@ -119,8 +119,11 @@ class LayerNorm(keras.layers.Layer):
 
     def call(self, x, condition=None):
         x = ops.cast(x, "float32")
-        mean, variance = ops.moments(x, axes=[-1], keepdims=True)
-        gamma, beta = self.gamma, self.beta
+        # Not `ops.moments`: PyTorch's subtracts squares, and may come out below zero.
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        gamma = ops.cast(self.gamma, "float32")
+        beta = ops.cast(self.beta, "float32")
         if self.conditional:
             if self.hidden_dense:
                 condition = self.hidden_dense(condition)
@@ -132,8 +135,8 @@ class LayerNorm(keras.layers.Layer):
             beta = beta + ops.cast(
                 ops.expand_dims(self.beta_dense(condition), axes), "float32"
             )
-        scale = ops.rsqrt(variance + self.epsilon) * gamma
-        return ops.cast(x * scale + (beta - mean * scale), self.compute_dtype)
+        normalised = centred * ops.rsqrt(variance + self.epsilon)
+        return ops.cast(normalised * gamma + beta, self.compute_dtype)
 
     def compute_output_shape(self, x_shape, condition_shape=None):
         return x_shape
