@@ -71,7 +71,8 @@ def rotary_table(position_ids, dim, base=10000.0, layout="interleaved"):
         frequencies = np.repeat(frequencies, 2)
     else:
         frequencies = np.concatenate([frequencies, frequencies])
-    angles = ops.cast(position_ids, "float32")[..., None] * frequencies
+    position_ids = ops.expand_dims(ops.cast(position_ids, "float32"), -1)
+    angles = ops.multiply(position_ids, frequencies)
     return ops.sin(angles), ops.cos(angles)
 
 
