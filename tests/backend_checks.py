@@ -1,0 +1,225 @@
+"""What must hold on every Keras backend; `test_backends.py` runs this as a process.
+
+    KERAS_BACKEND=jax python tests/backend_checks.py
+
+TensorFlow has the rest of the tests to itself. Here it is as if it were not installed.
+"""
+
+# ruff: noqa: E402
+import json
+import sys
+
+# Importing it is now an ImportError, for Keras too, which would where it can.
+sys.modules["tensorflow"] = None
+
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+from common import CHARACTER, CHECKPOINTS, SAVED, SIM, config_of_saved
+from keras import ops
+
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerConfig,
+    RoFormerMaskedLM,
+    RoFormerSim,
+    RoFormerTokenizer,
+)
+from roformer_keras.inference import embed, fill_mask
+from roformer_keras.layers import (
+    LayerNorm,
+    RoPEAttention,
+    causal_mask,
+    padding_mask,
+    unilm_mask,
+)
+from roformer_keras.verification.counterpart import counterpart
+
+GOLDEN = CHECKPOINTS / "golden-0.11.5.npz"
+CASES = {
+    "encoder": ["sequence"],
+    "mlm": ["mlm"],
+    "unilm-pool": ["pooled", "mlm"],
+    "lm": ["mlm"],
+    "v2-mlm": ["mlm"],
+    "custom-position-ids": ["sequence"],
+    "layer-norm-cond": ["sequence"],
+}
+
+
+def close(ours, expected, atol=2e-5):
+    ours = ops.convert_to_numpy(ops.cast(ours, "float32"))
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=atol)
+
+
+def golden_case(name):
+    with np.load(GOLDEN) as file:
+        metadata = json.loads(str(file["metadata"]))
+        prefix = f"{name}/main/"
+        data = {k.removeprefix(prefix): file[k] for k in file if k.startswith(prefix)}
+    case = metadata["cases"][name]
+    options = {"layer_norm_epsilon": metadata["layer_norm_epsilon"]}
+    source = CHECKPOINTS / f"{case['source']}.zip"
+    if case["source"].endswith(".h5"):
+        source = SAVED / case["source"]
+        options["config"] = config_of_saved(case["source"])
+    return counterpart(source, case["kwargs"], **options), data
+
+
+def inputs_of(model, data):
+    return {name: data[name] for name in model.input}
+
+
+def check_outputs_equal_bert4keras():
+    """By `predict`, which compiles where the backend can."""
+    for name, roles in CASES.items():
+        model, data = golden_case(name)
+        outputs = model.predict(inputs_of(model, data), verbose=0)
+        if not isinstance(outputs, dict):
+            outputs = {"sequence_output": outputs, "logits": outputs}
+        for role in roles:
+            if role == "mlm":
+                assert (outputs["logits"].argmax(-1) == data["mlm_top"]).all(), name
+                columns = data.get("mlm_columns", slice(None))
+                close(outputs["logits"][..., columns], data[role])
+            else:
+                close(outputs[f"{role}_output"], data[role])
+
+
+def check_call():
+    model, data = golden_case("unilm-pool")
+    outputs = model(inputs_of(model, data))
+    close(outputs["pooled_output"], data["pooled"])
+
+
+def check_mixed_bfloat16():
+    _, data = golden_case("unilm-pool")
+    model = RoFormerSim.from_preset(SIM, dtype="mixed_bfloat16")
+    outputs = model.predict(inputs_of(model, data), verbose=0)
+    for value in outputs.values():
+        assert str(value.dtype) == "bfloat16"
+        assert np.isfinite(value.astype("float32")).all()
+    error = np.abs(outputs["pooled_output"].astype("float32") - data["pooled"])
+    assert error.mean() < 0.02 * np.abs(data["pooled"]).max()
+
+
+def check_cache():
+    """Prefilled and then fed token by token: as all at once."""
+    layer = RoPEAttention(num_heads=2, head_dim=4)
+    x = np.random.default_rng(0).normal(size=(2, 6, 8)).astype("float32")
+    expected = layer(x, attention_mask=causal_mask(6))
+    for as_index in (int, lambda i: ops.convert_to_tensor(i, "int32")):
+        cache, parts = layer.create_cache(2, 9), []
+        for start, stop in ((0, 3), (3, 4), (4, 5), (5, 6)):
+            index = as_index(start)
+            output, cache = layer(
+                x[:, start:stop],
+                attention_mask=causal_mask(stop - start, 9, index),
+                cache=cache,
+                cache_index=index,
+            )
+            parts.append(ops.convert_to_numpy(output))
+        close(expected, np.concatenate(parts, axis=1), 1e-5)
+
+
+def check_masks():
+    token_ids = ops.convert_to_tensor([[0, 5, 0, 7], [4, 0, 0, 0]], "int32")
+    segment_ids = ops.convert_to_tensor([[0, 0, 1, 1], [0, 1, 1, 1]], "int32")
+    assert ops.convert_to_numpy(padding_mask(token_ids))[:, 0, 0].tolist() == [
+        [True, True, False, True],
+        [True, False, False, False],
+    ]
+    assert ops.convert_to_numpy(unilm_mask(segment_ids))[1, 0].tolist() == [
+        [True, False, False, False],
+        [True, True, False, False],
+        [True, True, True, False],
+        [True, True, True, True],
+    ]
+
+
+def check_norm_of_nearly_constant_rows():
+    """A variance that is computed by subtracting squares comes out negative here."""
+    x = np.full((200, 16), 300.0, "float32")
+    x += np.random.default_rng(0).normal(size=x.shape, scale=1e-2)
+    exact = x.astype("float64") - x.astype("float64").mean(-1, keepdims=True)
+    exact /= np.sqrt(np.square(exact).mean(-1, keepdims=True))
+    close(LayerNorm()(x), exact, 1e-2)
+
+
+def check_fit():
+    config = RoFormerConfig(
+        vocabulary_size=20,
+        num_layers=1,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=16,
+        residual_attention_scores=True,
+    )
+    model = RoFormerMaskedLM(RoFormerBackbone(config))
+    inputs = {
+        "token_ids": np.array([[3, 4, 5, 0], [6, 7, 8, 9]]),
+        "segment_ids": np.array([[0, 0, 1, 1], [0, 0, 0, 1]]),
+    }
+    before = model.get_weights()
+    model.compile(
+        keras.optimizers.SGD(1.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    history = model.fit(inputs, inputs["token_ids"], epochs=2, verbose=0).history
+    assert history["loss"][1] < history["loss"][0]
+    after = model.get_weights()
+    for weight, old, new in zip(model.weights, before, after, strict=True):
+        assert (old != new).any(), weight.path
+
+
+def check_saving():
+    model, data = golden_case("unilm-pool")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_to_preset(Path(folder) / "preset")
+        model.save(Path(folder) / "model.keras")
+        restored = [
+            RoFormerSim.from_preset(Path(folder) / "preset"),
+            RoFormerSim.from_preset(Path(folder) / "model.keras"),
+            keras.saving.load_model(Path(folder) / "model.keras"),
+        ]
+    for other in restored:
+        assert other.config == model.config
+        for ours, expected in zip(other.weights, model.weights, strict=True):
+            assert ours.path == expected.path
+            np.testing.assert_array_equal(ours.numpy(), expected.numpy())
+    outputs = restored[-1].predict(inputs_of(model, data), verbose=0)
+    close(outputs["pooled_output"], data["pooled"])
+
+
+def check_text():
+    tokenizer = RoFormerTokenizer.from_preset(SIM)
+    texts = ["今天天气不错", "你好"]
+    vectors = embed(RoFormerSim.from_preset(SIM), tokenizer, texts, progress=False)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    ((best, _),) = fill_mask(
+        RoFormerMaskedLM.from_preset(CHARACTER),
+        RoFormerTokenizer.from_preset(CHARACTER),
+        "今天[MASK]气",
+        top_k=2,
+    )
+    assert 0 < best.probability <= 1
+
+
+def main():
+    warnings.simplefilter("error")
+    # Keras's own variables and PyTorch's tensors, with NumPy 2.
+    warnings.filterwarnings("ignore", message="__array__ implementation")
+    checks = [v for k, v in list(globals().items()) if k.startswith("check_")]
+    for check in checks:
+        start = time.perf_counter()
+        check()
+        print(f"{check.__name__} {time.perf_counter() - start:.1f} s", flush=True)
+    print(f"passed {len(checks)} on {keras.backend.backend()}")
+
+
+if __name__ == "__main__":
+    main()
