@@ -11,15 +11,14 @@ limit is the time of the model's matrix products alone, on the same threads.
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = ROOT / "roformer_keras" / "verification" / "reference_process.py"
+from full_size_checkpoint import bert4keras_environment, write_checkpoint
+
 SIDES = ("roformer_keras", "bert4keras")
 
 
@@ -33,13 +32,6 @@ def main():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--bert4keras",
-        type=Path,
-        default=os.environ.get(
-            "ROFORMER_KERAS_REFERENCE", ROOT / ".reference" / "bert4keras-0.11.5"
-        ),
-    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--worker", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -48,49 +40,20 @@ def main():
         work(options)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        options.folder = write_checkpoint(options, Path(scratch))
+        options.folder = Path(scratch)
+        write_checkpoint(
+            options.folder,
+            "roformer",
+            options.layers,
+            options.hidden,
+            options.vocabulary,
+        )
         loads = measure_loads(options)
         encodes, limits = measure_encodes(options)
     report(options, loads, encodes, limits)
 
 
 # === The side that measures ===
-
-
-def write_checkpoint(options, scratch):
-    folder = scratch / "checkpoint"
-    folder.mkdir()
-    config = {
-        "vocab_size": options.vocabulary,
-        "hidden_size": options.hidden,
-        "num_hidden_layers": options.layers,
-        "num_attention_heads": options.hidden // 64,
-        "intermediate_size": 4 * options.hidden,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "type_vocab_size": 2,
-    }
-    (folder / "bert_config.json").write_text(json.dumps(config))
-    tokens = ["[PAD]", *(f"[unused{i}]" for i in range(1, options.vocabulary))]
-    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    job = {
-        "op": "write",
-        "bert_config": str(folder / "bert_config.json"),
-        "kwargs": {"model": "roformer", "with_mlm": True},
-        "seed": 1,
-        "output": str(folder / "bert_model.ckpt"),
-    }
-    request = scratch / "request.json"
-    request.write_text(json.dumps({"jobs": [job]}))
-    subprocess.run(
-        [sys.executable, SCRIPT, request],
-        env=environment(options, "bert4keras"),
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    return folder
 
 
 def measure_loads(options):
@@ -129,12 +92,12 @@ def progress(what, number, options):
 def report(options, loads, encodes, limits):
     tokens = options.batch * options.length
     rows = [
-        ("load, s", median(loads, "seconds"), ratio(loads, lower_is_better=True)),
+        ("load, s", median(loads, "seconds"), ratio(loads)),
         ("load, peak MB", median(loads, "peak_mb"), None),
         (
             f"encode {options.batch}x{options.length}, tokens/s",
             {s: tokens / t for s, t in median(encodes, "seconds").items()},
-            ratio(encodes, lower_is_better=True),
+            ratio(encodes),
         ),
     ]
     limit = tokens / statistics.median(limits)
@@ -162,7 +125,7 @@ def median(runs, figure):
     }
 
 
-def ratio(runs, lower_is_better):
+def ratio(runs):
     """How many times faster we are, pair by pair."""
     ours, theirs = ([run["seconds"] for run in runs[side]] for side in SIDES)
     return statistics.median(t / o for o, t in zip(ours, theirs, strict=True))
@@ -173,11 +136,11 @@ class Worker:
 
     def __init__(self, options, side):
         command = [sys.executable, __file__, "--worker", side]
-        for name in ("batch", "length", "layers", "hidden", "folder"):
+        for name in ("batch", "length", "layers", "hidden", "vocabulary", "folder"):
             command += [f"--{name}", str(getattr(options, name))]
         self.process = subprocess.Popen(
             command,
-            env=environment(options, side),
+            env=bert4keras_environment() if side == "bert4keras" else None,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -199,17 +162,6 @@ class Worker:
         self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
-
-
-def environment(options, side):
-    variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    if side == "bert4keras":
-        variables |= {
-            "TF_KERAS": "1",
-            "TF_USE_LEGACY_KERAS": "1",
-            "PYTHONPATH": str(options.bert4keras),
-        }
-    return variables
 
 
 # === The sides that work ===
