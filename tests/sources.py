@@ -1,0 +1,99 @@
+"""Sources for tests: real checkpoints in every wrapping, and changed copies of them."""
+
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.tensor_bundle import write_tensor_bundle
+
+SHARD = "bert_model.ckpt.data-00000-of-00001"
+INPUTS = {
+    "token_ids": np.array([[2, 7, 9, 0, 11, 3], [2, 8, 3, 0, 0, 0]], "int32"),
+    "segment_ids": np.array([[0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]], "int32"),
+}
+
+
+def unpacked(archive, folder):
+    """Unpacks a checkpoint zip into `folder`; returns the folder of its files."""
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(folder)
+        return Path(folder, file.namelist()[0].split("/")[0])
+
+
+def packed(folder, archive, prefix="", method=zipfile.ZIP_STORED, strangers=()):
+    """Packs the files of a folder, as members `prefix/name`."""
+    with zipfile.ZipFile(archive, "w", method) as file:
+        for name in strangers:
+            file.writestr(name, b"stranger")
+        for path in sorted(Path(folder).rglob("*")):
+            if path.is_file():
+                file.write(path, f"{prefix}{path.relative_to(folder).as_posix()}")
+    return archive
+
+
+def tensorflow_tensors(prefix):
+    """What TensorFlow itself reads: name -> array."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {
+        name: reader.get_tensor(name) for name in reader.get_variable_to_dtype_map()
+    }
+
+
+def tensors_of(source, **given):
+    """What this package reads: name -> array."""
+    with open_checkpoint(source, **given) as checkpoint:
+        return {
+            name: np.array(tensor.read()) for name, tensor in checkpoint.tensors.items()
+        }
+
+
+def write_checkpoint(folder, tensors, config, vocabulary=None):
+    """Writes a folder like an unpacked zip; returns it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensor_bundle(folder / "bert_model.ckpt", tensors.items())
+    (folder / "bert_config.json").write_text(json.dumps(config), encoding="utf-8")
+    if vocabulary is not None:
+        text = "".join(f"{token}\n" for token in vocabulary)
+        (folder / "vocab.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+def listing(folder):
+    """Every path under a folder, hidden ones too."""
+    return sorted(
+        os.path.relpath(os.path.join(place, name), folder)
+        for place, folders, files in os.walk(folder)
+        for name in (*folders, *files)
+    )
+
+
+def outputs(model, inputs=INPUTS):
+    """The outputs of a model by name, as NumPy."""
+    found = model({name: inputs[name] for name in model.input}, training=False)
+    if not isinstance(found, dict):
+        found = {"output": found}
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def assert_same(first, second):
+    """Two dicts of arrays are equal bit for bit."""
+    assert set(first) == set(second)
+    different = [n for n in first if not np.array_equal(first[n], second[n])]
+    assert different == []
+
+
+def copied(source, folder):
+    """Copies a file, or a folder, into `folder`; returns the copy."""
+    target = Path(folder, Path(source).name)
+    if Path(source).is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy(source, target)
+    return target
