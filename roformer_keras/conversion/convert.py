@@ -88,7 +88,8 @@ def prepare(
     """A checkpoint as a model class would hold it, every tensor accounted for.
 
     Raises:
-        ConfigurationError: the class has no place for a head that the source has.
+        ConfigurationError: the class has no place for a head that the source has, or
+            the changed configuration none for a tensor.
         CheckpointError: a tensor is missing, unexpected or mis-shaped.
     """
     model = model or model_of(checkpoint)
@@ -108,6 +109,13 @@ def prepare(
             "has no place: choose another model="
         )
     rows = weights_to_read(checkpoint, config, heads, ignore)
+    known = {*checkpoint.unexpected, *(row.name for row in rows)}
+    homeless = [name for name in checkpoint.tensors if name not in known]
+    if homeless:
+        raise ConfigurationError(
+            f"{checkpoint.label} has {len(homeless)} tensors for which the changed "
+            f"configuration has no place, {homeless[0]} among them"
+        )
     return dataclasses.replace(
         checkpoint,
         config=config,
@@ -161,7 +169,8 @@ def model_of(checkpoint: Checkpoint) -> str:
     # Names of the released zips: only they tell GPT from an encoder. A prefix has
     # that name in its folder.
     path = Path(checkpoint.label)
-    name = path.parent.name if path.stem == "bert_model" else path.name
+    unnamed = path.name.startswith("bert_model.ckpt")
+    name = path.parent.name if unnamed else path.name
     if "mlm" in checkpoint.heads and re.search(r"(?<![a-z])gpt(?![a-z])", name):
         return "RoFormerCausalLM"
     if checkpoint.heads == ("pooler", "mlm"):
