@@ -88,6 +88,8 @@ class RoPEAttention(keras.layers.Layer):
                 f"layout must be one of {', '.join(map(repr, ROTARY_LAYOUTS))}, "
                 f"got {layout!r}"
             )
+        if not base > 0:
+            raise ConfigurationError(f"base must be above 0, got {base!r}")
         if not 0 <= dropout < 1:
             raise ConfigurationError(f"dropout must be in [0, 1), got {dropout!r}")
         self.num_heads = num_heads
@@ -195,7 +197,6 @@ class RoPEAttention(keras.layers.Layer):
 
     def get_config(self):
         config = super().get_config()
-        config.pop("autocast", None)
         config.update(
             num_heads=self.num_heads,
             head_dim=self.head_dim,

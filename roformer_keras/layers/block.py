@@ -378,6 +378,7 @@ class RoFormerBlock(keras.layers.Layer):
         cache_index=0,
         training=None,
     ):
+        x = ops.cast(x, self.compute_dtype)
         attended = self.attention(
             x,
             attention_mask=attention_mask,
@@ -398,7 +399,6 @@ class RoFormerBlock(keras.layers.Layer):
 
     def get_config(self):
         config = super().get_config()
-        config.pop("autocast", None)
         for name in (
             "num_heads",
             "head_dim",
