@@ -62,8 +62,9 @@ class PresetModel(keras.Model):
                 models or object checkpoints that bert4keras's users saved; `.keras`,
                 `.weights.h5`, safetensors; a preset folder; or the name of a
                 downloaded checkpoint of the catalogue.
-            config: for sources without a configuration: a `RoFormerConfig`, or the
-                path or content of a `bert_config.json`.
+            config: for sources without a configuration, or instead of theirs: the
+                path or content of a `bert_config.json`; or a `RoFormerConfig`, which
+                is taken as it is, attention and pooler included.
             keep_tokens: ids to keep of the vocabulary, in their new order.
             compound_tokens: new tokens behind them, each the mean of rows of the kept
                 table: a list of ids, or a pair (ids, weights).
@@ -90,8 +91,10 @@ class PresetModel(keras.Model):
         with open_checkpoint(resolve(source), config) as checkpoint:
             if checkpoint.model == cls.__name__:
                 options = {**checkpoint.model_options, **options}
+            as_it_is = isinstance(config, RoFormerConfig)
+            stored_as = cls.__name__ if as_it_is else checkpoint.model
             stored = config_for_model(
-                cls.__name__, checkpoint.config, checkpoint.model, **changes
+                cls.__name__, checkpoint.config, stored_as, **changes
             )
             heads = model_heads(cls.__name__, stored)
             rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
