@@ -44,8 +44,10 @@ class RoFormerBackbone(PresetModel):
 
     Example:
     ```python
-    backbone = RoFormerBackbone.from_preset("chinese_roformer-char_L-12_H-768_A-12.zip")
-    hidden = backbone({"token_ids": [[101, 5, 102]], "segment_ids": [[0, 0, 0]]})
+    source = "chinese_roformer-char_L-12_H-768_A-12.zip"
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    backbone = RoFormerBackbone.from_preset(source)
+    hidden = backbone(tokenizer(["今天天气不错", "你好"]))
     ```
 
     References:
@@ -95,12 +97,13 @@ class RoFormerBackbone(PresetModel):
 
     @classmethod
     def from_config(cls, config):
-        model = {name: config[name] for name in _MODEL_FIELDS if name in config}
-        fields = {k: v for k, v in config.items() if k not in _MODEL_FIELDS}
-        return cls(RoFormerConfig.from_dict(fields), **model)
-
-
-_MODEL_FIELDS = ("name", "trainable", "dtype")
+        fields = dict(config)
+        trainable = fields.pop("trainable", True)
+        options = {k: fields.pop(k) for k in ("name", "dtype") if k in fields}
+        model = cls(RoFormerConfig.from_dict(fields), **options)
+        # Not an argument: Keras would take it up before the model has its layers.
+        model.trainable = trainable
+        return model
 
 
 def _make_inputs(config):

@@ -24,8 +24,10 @@ class RoFormerCausalLM(LanguageModel):
 
     Example:
     ```python
-    model = RoFormerCausalLM.from_preset("chinese_roformer-gpt-char_L-12_H-768_A-12")
-    logits = model({"token_ids": [[101, 5, 6]], "segment_ids": [[0, 0, 0]]})
+    source = "chinese_roformer-gpt-char_L-12_H-768_A-12.zip"
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    model = RoFormerCausalLM.from_preset(source)
+    logits = model(tokenizer(["今天天气"]))
     ```
     """
 

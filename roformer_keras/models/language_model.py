@@ -94,5 +94,11 @@ class LanguageModel(PresetModel):
 
     @classmethod
     def from_config(cls, config):
-        backbone = keras.saving.deserialize_keras_object(config["backbone"])
-        return cls(**{**config, "backbone": backbone})
+        options = dict(config)
+        backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
+        trainable = options.pop("trainable", True)
+        model = cls(backbone, **options)
+        if not trainable:
+            # Setting True would thaw a backbone that was frozen by itself.
+            model.trainable = False
+        return model

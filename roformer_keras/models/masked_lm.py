@@ -24,7 +24,9 @@ class RoFormerMaskedLM(LanguageModel):
 
     Example:
     ```python
-    model = RoFormerMaskedLM.from_preset("chinese_roformer-char_L-12_H-768_A-12.zip")
-    logits = model({"token_ids": [[101, 103, 102]], "segment_ids": [[0, 0, 0]]})
+    source = "chinese_roformer-char_L-12_H-768_A-12.zip"
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    model = RoFormerMaskedLM.from_preset(source)
+    logits = model(tokenizer(["今天[MASK]气不错"], keep_mask=True))
     ```
     """

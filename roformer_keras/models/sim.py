@@ -28,9 +28,10 @@ class RoFormerSim(LanguageModel):
 
     Example:
     ```python
-    model = RoFormerSim.from_preset("chinese_roformer-sim-char_L-12_H-768_A-12.zip")
-    outputs = model({"token_ids": [[101, 5, 102]], "segment_ids": [[0, 0, 0]]})
-    vector = outputs["pooled_output"]
+    source = "chinese_roformer-sim-char_L-12_H-768_A-12.zip"
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    model = RoFormerSim.from_preset(source)
+    vectors = model(tokenizer(["今天天气不错", "你好"]))["pooled_output"]
     ```
 
     Source: https://github.com/ZhuiyiTechnology/roformer-sim
