@@ -588,17 +588,12 @@ def _open_safetensors(files, given, stack):
     blob = files.parts["weights"]
     try:
         path = _file_of_its_own(blob, stack)
-        file = stack.enter_context(safe_open(path, framework="numpy"))
-        metadata = file.metadata() or {}
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        tensors = {
-            name: Tensor(
-                tuple(part.get_shape()),
-                _SAFETENSORS_DTYPES.get(part.get_dtype(), part.get_dtype()),
-                lambda name=name: file.get_tensor(name),
-            )
-            for name, part in slices.items()
-        }
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {
+                name: _safetensors_tensor(path, name, file.get_slice(name))
+                for name in file.keys()  # noqa: SIM118
+            }
     except SafetensorError as error:
         raise CheckpointError(
             f"{blob.label} is damaged: {error}; convert or copy it again"
@@ -631,6 +626,19 @@ def _open_safetensors(files, given, stack):
         tokenizer=tokenizer,
         unexpected=tuple(name for name in tensors if name not in known),
     )
+
+
+def _safetensors_tensor(path: Path, name: str, piece) -> Tensor:
+    from safetensors import safe_open
+
+    def read():
+        # Opened anew each time: what was read stays mapped as long as it is open,
+        # and would count as memory of the process.
+        with safe_open(path, framework="numpy") as file:
+            return file.get_tensor(name)
+
+    dtype = _SAFETENSORS_DTYPES.get(piece.get_dtype(), piece.get_dtype())
+    return Tensor(tuple(piece.get_shape()), dtype, read)
 
 
 def _file_of_its_own(blob: Blob, stack: ExitStack) -> Path:
