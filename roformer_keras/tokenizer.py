@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from roformer_keras.conversion.catalog import resolve
-from roformer_keras.conversion.files import replacing
+from roformer_keras.conversion.outputs import replacing
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.conversion.vocabulary import read_vocabulary, write_vocabulary
 from roformer_keras.conversion.writer import save_tokenizer

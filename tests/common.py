@@ -2,6 +2,11 @@
 
 import json
 import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
 import zipfile
 from pathlib import Path
 
@@ -44,3 +49,21 @@ def reference_folder(version="0.11.5"):
     if found and version != "0.11.5":
         folder = folder.with_name(f"bert4keras-{version}")
     return folder if (folder / "bert4keras").is_dir() else None
+
+
+def run(code, *arguments, **options):
+    """A Python process of its own; its last line of output, or its error."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        **options,
+    )
+
+
+def limited_file_size():
+    """Every write beyond 100 kB fails, as it does on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

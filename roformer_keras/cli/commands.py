@@ -158,7 +158,7 @@ def embed(
     _start_backend()
     import numpy as np
 
-    from roformer_keras.conversion.files import replacing
+    from roformer_keras.conversion.outputs import replacing
     from roformer_keras.inference import embed as compute
 
     if output != "-" and not output.endswith((".npy", ".jsonl")):

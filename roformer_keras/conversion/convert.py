@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 from roformer_keras.config import config_for_model
 from roformer_keras.conversion.catalog import resolve
-from roformer_keras.conversion.files import replacing
 from roformer_keras.conversion.mapping import model_heads, weight_table
+from roformer_keras.conversion.outputs import replacing
 from roformer_keras.conversion.reader import (
     Checkpoint,
     open_checkpoint,

@@ -21,7 +21,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from roformer_keras.conversion.catalog import checkpoints_folder, download_url, find
-from roformer_keras.conversion.files import is_space_error, verify_archive
+from roformer_keras.conversion.files import verify_archive
+from roformer_keras.conversion.outputs import is_space_error
 from roformer_keras.errors import CheckpointError, DownloadError, SourceError
 
 __all__ = ["download"]

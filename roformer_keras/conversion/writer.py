@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.conversion.files import replacing
 from roformer_keras.conversion.mapping import (
     KERAS_BACKBONE,
     Weight,
     keras_key,
     weight_table,
 )
+from roformer_keras.conversion.outputs import replacing
 from roformer_keras.conversion.reader import Checkpoint
 from roformer_keras.conversion.tensor_bundle import write_shard
 from roformer_keras.conversion.vocabulary import write_vocabulary

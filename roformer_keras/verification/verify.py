@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.convert import prepare
-from roformer_keras.conversion.files import open_source, replacing
+from roformer_keras.conversion.files import open_source
+from roformer_keras.conversion.outputs import replacing
 from roformer_keras.conversion.reader import Checkpoint, open_checkpoint
 from roformer_keras.conversion.tensor_bundle import write_tensor_bundle
 from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
@@ -73,8 +74,9 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        # Written so that a NaN does not pass.
-        return bool(self.largest <= self.bar)
+        # Written so that what is not finite does not pass: the bar of an infinite
+        # output is infinite itself.
+        return bool(self.largest <= self.bar < float("inf"))
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def verify(
     Raises:
         ReferenceUnavailable: bert4keras cannot be run; says how to install it.
         CheckpointError: the source cannot be loaded on one of the sides.
+        ConfigurationError: it has inputs that nothing is known to compare for.
     """
     path = resolve(source)
     if published:
@@ -419,15 +422,25 @@ class _Saved:
 
 def _cases(checkpoint: Checkpoint) -> dict[str, dict]:
     """`build_transformer_model` keywords of everything the source has weights for."""
-    base = {"model": checkpoint.config.model_type}
-    if checkpoint.config.model_type == "roformer_v2":
+    config = checkpoint.config
+    for option in ("layer_norm_cond_size", "custom_position_ids"):
+        if getattr(config, option):
+            raise ConfigurationError(
+                f"{checkpoint.label} has {option}, for which there are no inputs to "
+                "compare with"
+            )
+    base = {"model": config.model_type}
+    for option in ("residual_attention_scores", "shared_segment_embeddings"):
+        if getattr(config, option):
+            base[option] = True
+    if config.model_type == "roformer_v2":
         # bert4keras reads the mapping to another width from no checkpoint.
-        has_mlm = checkpoint.config.input_dim == checkpoint.config.hidden_dim
+        has_mlm = config.input_dim == config.hidden_dim
     else:
         has_mlm = "mlm" in checkpoint.heads
     mlm = {"with_mlm": "linear"} if has_mlm else {}
     pool = {"with_pool": "linear"} if "pooler" in checkpoint.heads else {}
-    size = checkpoint.config.vocabulary_size
+    size = config.vocabulary_size
     keep = [0, *range(size - 1, 0, -2)]
     cases = {"encoder": {}}
     if mlm:
