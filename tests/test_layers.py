@@ -307,6 +307,21 @@ def test_dropout_is_for_training_and_follows_the_seed(name):
     assert (run(False) == run(None)).all()
 
 
+@pytest.mark.parametrize("part", ["attention", "feed_forward"])
+def test_block_drops_what_each_part_gives(part):
+    keras.utils.set_random_seed(0)
+    block = RoFormerBlock(2, 4, 16, dropout=0.5)
+    block(X)
+    for name in ("attention", "feed_forward"):
+        dense = getattr(block, name).output_dense
+        dense.kernel.assign(np.zeros(dense.kernel.shape))
+        dense.bias.assign(np.full(dense.bias.shape, float(name == part)))
+    # One part gives ones, which a norm takes off again, and the other zeros.
+    plain = normalized(normalized(X, 1e-12), 1e-12)
+    np.testing.assert_allclose(array(block(X)), plain, rtol=0, atol=1e-5)
+    assert np.abs(array(block(X, training=True)) - plain).max() > 0.1
+
+
 @pytest.mark.parametrize("name", HAS_WEIGHTS)
 def test_gradients_reach_every_weight(name):
     case = CASES[name]

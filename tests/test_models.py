@@ -357,6 +357,8 @@ def test_dtype_policy(name, policy, given, tmp_path):
     for layer in (*backbone.layers, *model.layers):
         if layer.weights:
             assert layer.dtype_policy.name == policy, layer.name
+    tied = backbone.token_embedding(np.ones((1, 8)), reverse=True)
+    assert keras.backend.standardize_dtype(tied.dtype) == model.compute_dtype
     raw = model(inputs_for(model))
     raw = raw if isinstance(raw, dict) else {"output": raw}
     for key, value in outputs_of(model).items():
@@ -443,6 +445,26 @@ def test_fit_moves_every_weight(name, option, dtype):
         assert weight.dtype == "float32"
         assert np.isfinite(new).all(), weight.path
         assert (old != new).any(), weight.path
+
+
+@pytest.mark.parametrize("name", ["backbone", "backbone-v2"])
+def test_dropout_of_embeddings(name):
+    """After the norm in v1, before it in v2."""
+    keras.utils.set_random_seed(0)
+    backbone = build(name, dropout=0.5)
+    normed, dropped = (
+        keras.Model(backbone.input, backbone.get_layer(layer).output)(
+            inputs_for(backbone), training=True
+        ).numpy()
+        for layer in ("embedding_norm", "embedding_dropout")
+    )
+    kept = dropped != 0
+    assert 0.3 < kept.mean() < 0.7
+    if name == "backbone":
+        np.testing.assert_allclose(dropped[kept], 2 * normed[kept], rtol=1e-6)
+    else:
+        assert 0.3 < (normed != 0).mean() < 0.7
+        np.testing.assert_allclose(np.square(normed).mean(-1), 1, rtol=1e-5)
 
 
 # === Fresh weights ===
