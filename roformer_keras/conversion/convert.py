@@ -11,13 +11,10 @@ from tqdm import tqdm
 
 from roformer_keras.config import config_for_model
 from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.mapping import model_heads, weight_table
 from roformer_keras.conversion.outputs import replacing
-from roformer_keras.conversion.reader import (
-    Checkpoint,
-    open_checkpoint,
-    weights_to_read,
-)
+from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.errors import ConfigurationError
 

@@ -4,28 +4,30 @@ Tensors come under their checkpoint names (`bert/encoder/layer_0/...`) and are r
 when they are asked for, one at a time. What the source was does not show afterwards.
 """
 
-import fnmatch
-import io
 import json
 import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, config_for_model
+from roformer_keras.conversion.checkpoint import Checkpoint, Tensor
 from roformer_keras.conversion.files import Blob, SourceFiles, open_source
+from roformer_keras.conversion.hdf5 import (
+    hdf5_datasets,
+    hdf5_errors,
+    hdf5_tensor,
+    hdf5_text,
+    open_hdf5,
+)
 from roformer_keras.conversion.mapping import (
-    HEADS,
     KERAS_BACKBONE,
     Weight,
     detect_model_type,
-    head_of,
     is_training_state,
     keras_key,
     weight_table,
@@ -35,74 +37,11 @@ from roformer_keras.conversion.vocabulary import read_vocabulary
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
-    RoFormerError,
     SourceError,
     VocabularyError,
 )
 
-__all__ = [
-    "Checkpoint",
-    "Tensor",
-    "open_checkpoint",
-    "read_tokenizer",
-    "weights_to_read",
-]
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor of a source, not read yet.
-
-    Args:
-        shape: tuple of int.
-        dtype: str, NumPy's name, or `"bfloat16"`.
-        read: reads it, verifying the checksum where the format has one.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    read: Callable[[], np.ndarray]
-
-    def transposed(self) -> "Tensor":
-        return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a source holds.
-
-    Args:
-        label: str. How messages name the source.
-        format: str. `"bert4keras"`, `"tf_object"`, `"hdf5"`, `"keras_weights"`,
-            `"keras"`, `"preset"`, `"safetensors"` or `"model"`.
-        config: `RoFormerConfig` of the stored tensors.
-        tensors: dict of checkpoint name to `Tensor`.
-        vocabulary: tuple of str, or None where the source has none.
-        model: str or None. The class that was saved, where the source says.
-        model_options: dict. Arguments of that class beside the backbone.
-        tokenizer: dict. Arguments of the tokenizer that was saved.
-        bert_config: dict or None. `bert_config.json` as it was found.
-        unexpected: names that belong to no RoFormer with this configuration.
-        training_state: names that belong to an optimizer or a counter.
-    """
-
-    label: str
-    format: str
-    config: RoFormerConfig
-    tensors: Mapping[str, Tensor]
-    vocabulary: tuple[str, ...] | None = None
-    model: str | None = None
-    model_options: Mapping = field(default_factory=dict)
-    tokenizer: Mapping = field(default_factory=dict)
-    bert_config: Mapping | None = None
-    unexpected: tuple[str, ...] = ()
-    training_state: tuple[str, ...] = ()
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """Heads of which the source has at least one tensor."""
-        found = {head_of(name) for name in self.tensors}
-        return tuple(head for head in HEADS if head in found)
+__all__ = ["open_checkpoint", "read_tokenizer"]
 
 
 @contextmanager
@@ -154,89 +93,6 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
             "weights, or give it as vocabulary="
         )
     return tokens, fields
-
-
-def weights_to_read(
-    checkpoint: Checkpoint,
-    config: RoFormerConfig,
-    heads: Iterable[str],
-    ignore: Iterable[str] = (),
-    initialize_heads: bool = False,
-) -> tuple[Weight, ...]:
-    """The rows of the weight table that a model takes from a checkpoint; strict.
-
-    Args:
-        checkpoint: `Checkpoint`.
-        config: of the model, with the vocabulary size of the checkpoint.
-        heads: the model's heads. Heads that only the checkpoint has are no error.
-        ignore: patterns of unexpected names to pass over, such as `"dense_*"`; one
-            str is one pattern.
-        initialize_heads: bool. Whether heads that the checkpoint lacks stay fresh.
-
-    Raises:
-        CheckpointError: a tensor is missing, unexpected or mis-shaped; names each
-            with what was expected.
-        VocabularyError: vocabulary and embedding differ in size.
-    """
-    label, tensors = checkpoint.label, checkpoint.tensors
-    found_type = checkpoint.config.model_type
-    if config.model_type != found_type:
-        raise CheckpointError(
-            f"{label} holds {found_type} weights, which do not fit a "
-            f"{config.model_type} model: leave model_type out, or take the checkpoint "
-            "that you mean"
-        )
-    rows = weight_table(config, heads)
-    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
-    unexpected = [
-        name
-        for name in checkpoint.unexpected
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
-    ]
-    problems = [f"unexpected {name} {tensors[name].shape}" for name in unexpected]
-    if unexpected:
-        problems[-1] += (
-            "; if these are layers of your own, name them in ignore=, for example "
-            f"ignore=({unexpected[0]!r},)"
-        )
-    taken, absent_heads = [], {}
-    for row in rows:
-        if row.name in tensors:
-            taken.append(row)
-            if tensors[row.name].shape != row.checkpoint_shape:
-                problems.append(
-                    f"{row.name} has shape {tensors[row.name].shape}, expected "
-                    f"{row.checkpoint_shape}"
-                )
-        elif row.head is not None and row.head not in checkpoint.heads:
-            if not row.optional:
-                absent_heads.setdefault(row.head, []).append(row)
-        elif not row.optional:
-            problems.append(f"missing {row.name} {row.checkpoint_shape}")
-    for head, absent in absent_heads.items() if not initialize_heads else ():
-        problems.append(
-            f"no {head} head: missing "
-            + ", ".join(f"{row.name} {row.checkpoint_shape}" for row in absent)
-            + "; initialize_heads=True begins it afresh"
-        )
-    if problems:
-        shown = "\n  ".join(problems[:12])
-        more = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
-        raise CheckpointError(
-            f"{label} does not fit {config.model_type} with {config.num_layers} "
-            f"layers, hidden size {config.hidden_dim} and vocabulary "
-            f"{config.vocabulary_size}:\n  {shown}{more}"
-        )
-    if (
-        checkpoint.vocabulary is not None
-        and len(checkpoint.vocabulary) != config.vocabulary_size
-    ):
-        raise VocabularyError(
-            f"{label}: the vocabulary has {len(checkpoint.vocabulary)} tokens but the "
-            f"embedding {config.vocabulary_size} rows; they must be of one model "
-            "(characters 12,000, words 50,000 in the released ones)"
-        )
-    return tuple(taken)
 
 
 # === What a source carries beside its tensors ===
@@ -452,22 +308,22 @@ def _object_place(key: str, variable: str):
 
 def _open_hdf5(files, given, stack):
     blob = files.parts["weights"]
-    file = stack.enter_context(_h5(blob))
-    with _h5_errors(blob.label):
+    file = stack.enter_context(open_hdf5(blob))
+    with hdf5_errors(blob.label):
         root = file.get("model_weights", file)
         layered = "layer_names" in root.attrs
         raw = _h5_layers(blob, root) if layered else {}
     if not layered:
-        return _of_keras_weights(files, given, _h5_datasets(blob, file))
+        return _of_keras_weights(files, given, hdf5_datasets(blob, file))
     return _of_bert4keras(files, given, raw, "hdf5", lambda row: (row.layer, row.index))
 
 
 def _h5_layers(blob, root) -> dict:
     """Weights by group and name, each with its layer and its place in the layer."""
     raw, count = {}, Counter()
-    for group_name in map(_text, root.attrs["layer_names"]):
+    for group_name in map(hdf5_text, root.attrs["layer_names"]):
         group = root[group_name]
-        for weight_name in map(_text, group.attrs["weight_names"]):
+        for weight_name in map(hdf5_text, group.attrs["weight_names"]):
             # In the one group of a nested model, the weight tells the layer.
             layer = weight_name.split("/")[0]
             if _BERT4KERAS_LAYER.fullmatch(group_name):
@@ -475,7 +331,7 @@ def _h5_layers(blob, root) -> dict:
             place = (layer, count[layer])
             count[layer] += 1
             name = f"{group_name}/{weight_name}"
-            raw[name] = (place, _h5_tensor(blob, name, group[weight_name], root.file))
+            raw[name] = (place, hdf5_tensor(blob, name, group[weight_name], root.file))
     return raw
 
 
@@ -483,10 +339,6 @@ _BERT4KERAS_LAYER = re.compile(
     r"Embedding-\w+|Transformer-\d+-\w+(-Norm)?|Pooler-Dense|NSP-Proba|MLM-\w+"
     r"|Output-Mapping"
 )
-
-
-def _text(name) -> str:
-    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def _of_keras_weights(files, given, datasets):
@@ -530,12 +382,12 @@ def _of_keras(files, given, config, datasets, format_, **saved):
 
 def _open_keras(files, given, stack):
     blob = files.parts["weights"]
-    file = stack.enter_context(_h5(blob))
+    file = stack.enter_context(open_hdf5(blob))
     config, saved = _saved_model(_json(files.parts["config"]), files.label)
     config = _replaced(config, saved["model"], files, given)
     datasets = {
         key.removeprefix(KERAS_BACKBONE): tensor
-        for key, tensor in _h5_datasets(blob, file)
+        for key, tensor in hdf5_datasets(blob, file)
     }
     return _of_keras(files, given, config, datasets, "keras", **saved)
 
@@ -544,8 +396,8 @@ def _open_preset(files, given, stack):
     datasets = {}
     for role in ("weights", "task_weights"):
         if role in files.parts:
-            file = stack.enter_context(_h5(files.parts[role]))
-            datasets.update(_h5_datasets(files.parts[role], file))
+            file = stack.enter_context(open_hdf5(files.parts[role]))
+            datasets.update(hdf5_datasets(files.parts[role], file))
     role = "task" if "task" in files.parts else "config"
     config, saved = _saved_model(_json(files.parts[role]), files.label)
     config = _replaced(config, saved["model"], files, given)
@@ -677,89 +529,3 @@ _OPENERS = {
     "preset": _open_preset,
     "safetensors": _open_safetensors,
 }
-
-
-# === HDF5 ===
-
-
-class _BlobFile(io.RawIOBase):
-    """A blob as a file of its own: HDF5 weights inside a `.keras` zip."""
-
-    def __init__(self, blob: Blob):
-        self._blob, self._at = blob, 0
-
-    def readable(self):
-        return True
-
-    def seekable(self):
-        return True
-
-    def seek(self, offset, whence=io.SEEK_SET):
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._blob)}
-        self._at = start[whence] + offset
-        return self._at
-
-    def readinto(self, buffer):
-        part = self._blob.read(self._at, len(buffer))
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
-
-
-@contextmanager
-def _h5(blob: Blob):
-    import h5py
-
-    source = blob.path if blob.offset == 0 else _BlobFile(blob)
-    try:
-        file = h5py.File(source, "r")
-    except OSError as error:
-        raise CheckpointError(
-            f"{blob.label} is not a whole HDF5 file: {error}; save or download it again"
-        ) from error
-    with file:
-        yield file
-
-
-def _h5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
-    import h5py
-
-    found = []
-
-    def visit(name, node):
-        if isinstance(node, h5py.Dataset):
-            found.append((_text(name), _h5_tensor(blob, name, node, file)))
-
-    with _h5_errors(blob.label):
-        file.visititems(visit)
-    return found
-
-
-@contextmanager
-def _h5_errors(what: str):
-    """Of a damaged file, h5py raises whatever the damage comes to."""
-    try:
-        yield
-    except RoFormerError:
-        raise
-    except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
-        message = str(error.args[0]) if error.args else type(error).__name__
-        raise CheckpointError(
-            f"{what} cannot be read: {message}; the file is damaged, save or download "
-            "it again"
-        ) from error
-
-
-def _h5_tensor(blob: Blob, name: str, dataset, home) -> Tensor:
-    what = f"{blob.label}: tensor {name!r}"
-    elsewhere = dataset.file.filename != home.filename
-    if elsewhere or dataset.external or dataset.is_virtual:
-        raise CheckpointError(
-            f"{what} lies in another file, which a file of weights must not name"
-        )
-
-    def read():
-        with _h5_errors(what):
-            return dataset[()]
-
-    return Tensor(tuple(dataset.shape), dataset.dtype.name, read)

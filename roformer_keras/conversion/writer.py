@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.mapping import (
     KERAS_BACKBONE,
     Weight,
@@ -22,7 +23,6 @@ from roformer_keras.conversion.mapping import (
     weight_table,
 )
 from roformer_keras.conversion.outputs import replacing
-from roformer_keras.conversion.reader import Checkpoint
 from roformer_keras.conversion.tensor_bundle import write_shard
 from roformer_keras.conversion.vocabulary import write_vocabulary
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError

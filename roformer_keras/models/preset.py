@@ -10,6 +10,7 @@ import numpy as np
 
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.checkpoint import Checkpoint, Tensor, weights_to_read
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.mapping import (
     OUTPUT_BIAS,
@@ -17,12 +18,7 @@ from roformer_keras.conversion.mapping import (
     model_heads,
     weight_table,
 )
-from roformer_keras.conversion.reader import (
-    Checkpoint,
-    Tensor,
-    open_checkpoint,
-    weights_to_read,
-)
+from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.initializers import weights_to_be_loaded
 

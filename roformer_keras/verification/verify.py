@@ -16,10 +16,11 @@ import numpy as np
 from tqdm import tqdm
 
 from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import prepare
 from roformer_keras.conversion.files import open_source
 from roformer_keras.conversion.outputs import replacing
-from roformer_keras.conversion.reader import Checkpoint, open_checkpoint
+from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.tensor_bundle import write_tensor_bundle
 from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
 from roformer_keras.verification.reference import find_reference
