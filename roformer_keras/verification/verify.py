@@ -364,8 +364,9 @@ class _Saved:
 
     def __init__(self, path, reference, config):
         try:
-            with np.load(reference) as file:
-                self._arrays = dict(file)
+            # NumPy leaves a file that it opens itself open if it is no zip.
+            with open(reference, "rb") as file, np.load(file) as arrays:
+                self._arrays = dict(arrays)
             metadata = json.loads(str(self._arrays["metadata"]))
             self.name = f"{metadata['name']}, as saved in {os.fspath(reference)}"
             self.layer_norm_epsilon = metadata["layer_norm_epsilon"]
