@@ -38,10 +38,11 @@ def embed(
 ) -> np.ndarray:
     """One vector a text: the pooled output, or else the first position's.
 
-    Texts are computed in batches of similar length, and returned in their own order.
+    Of a model with a head only the backbone runs. Texts are computed in batches of
+    similar length, and returned in their own order.
 
     Args:
-        model: a model with a pooler (`RoFormerSim`), or a bare `RoFormerBackbone`.
+        model: any model of this package; in `RoFormerSim` the vectors are trained.
         tokenizer: `RoFormerTokenizer` of the same vocabulary.
         texts: sequence of str.
         max_length: int. Longer texts are cut to as many tokens.
@@ -57,6 +58,7 @@ def embed(
     _check_match(model, tokenizer)
     if isinstance(texts, str):
         raise ConfigurationError("texts must be a list of str; put one text in a list")
+    backbone = getattr(model, "backbone", model)
     rows = [tokenizer.encode(text, max_length=max_length)[0] for text in texts]
     vectors = np.zeros((len(rows), model.config.hidden_dim), "float32")
     with tqdm(total=len(rows), desc="texts", disable=not progress) as bar:
@@ -66,7 +68,7 @@ def embed(
             )
             for at, i in enumerate(batch):
                 token_ids[at, : len(rows[i])] = rows[i]
-            vectors[batch] = _vectors(model, token_ids)
+            vectors[batch] = _vectors(backbone, token_ids)
             bar.update(len(batch))
     if normalize:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -84,9 +86,9 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         start += size
 
 
-def _vectors(model, token_ids):
+def _vectors(backbone, token_ids):
     inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
-    outputs = model.predict_on_batch(inputs)
+    outputs = backbone.predict_on_batch(inputs)
     if isinstance(outputs, dict):
         return outputs["pooled_output"]
     return outputs[:, 0]
@@ -105,9 +107,15 @@ def fill_mask(model, tokenizer, text: str, top_k: int = 5) -> list[list[MaskCand
         A list a mask, in the order of the text, of `top_k` candidates, best first.
 
     Raises:
-        ConfigurationError: no `[MASK]` in the text, or `top_k` is out of range.
+        ConfigurationError: no `[MASK]` in the text, `top_k` is out of range, or the
+            model gives no logits.
     """
     _check_match(model, tokenizer)
+    if getattr(model, "activation", "no head") is not None:
+        raise ConfigurationError(
+            "a model to fill masks must give logits: load a RoFormerMaskedLM with "
+            "activation=None"
+        )
     if not 1 <= top_k <= tokenizer.vocabulary_size:
         raise ConfigurationError(
             f"top_k must be from 1 to {tokenizer.vocabulary_size}, got {top_k}"

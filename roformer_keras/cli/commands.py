@@ -124,7 +124,7 @@ def fill_mask(
 
     texts = _texts(texts)
     tokenizer = _tokenizer(source, vocabulary)
-    model = RoFormerMaskedLM.from_preset(source, config=config)
+    model = RoFormerMaskedLM.from_preset(source, config=config, activation=None)
     for text in texts:
         masks = fill(model, tokenizer, text, top_k)
         if as_json:
