@@ -1,0 +1,208 @@
+"""Vectors and filled masks against the same computed by hand."""
+
+import numpy as np
+import pytest
+from common import CHARACTER, SIM, SMALL, WORD
+
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerMaskedLM,
+    RoFormerSim,
+    RoFormerTokenizer,
+    inference,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.inference import embed, fill_mask
+
+TEXTS = [
+    "今天天气不错",
+    "",
+    "北京",
+    "我爱北京天安门，天安门上太阳升。" * 5,
+    "今天天气不错",
+    "a",
+    "hello, world 2021",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return RoFormerTokenizer.from_preset(SIM)
+
+
+@pytest.fixture(scope="module")
+def pooled():
+    return RoFormerBackbone.from_preset(SIM, pooler_activation="linear")
+
+
+@pytest.fixture(scope="module")
+def masked_lm():
+    return RoFormerMaskedLM.from_preset(CHARACTER)
+
+
+def alone(model, tokenizer, text, max_length=512):
+    """The vector of one text, computed by itself and without padding."""
+    token_ids, segment_ids = tokenizer.encode(text, max_length=max_length)
+    outputs = model(
+        {"token_ids": np.array([token_ids]), "segment_ids": np.array([segment_ids])},
+        training=False,
+    )
+    if isinstance(outputs, dict):
+        return np.asarray(outputs["pooled_output"])[0]
+    return np.asarray(outputs)[0, 0]
+
+
+# === Vectors ===
+
+
+@pytest.mark.parametrize("budget", [1, 40, 4096])
+def test_each_vector_is_that_of_its_text_alone(budget, pooled, tokenizer, monkeypatch):
+    monkeypatch.setattr(inference, "_POSITIONS_PER_BATCH", budget)
+    vectors = embed(pooled, tokenizer, TEXTS, normalize=False, progress=False)
+    assert vectors.shape == (len(TEXTS), 32)
+    assert vectors.dtype == "float32"
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        expected = alone(pooled, tokenizer, text)
+        np.testing.assert_allclose(vector, expected, atol=2e-6)
+    # Equal texts have equal vectors, and different ones do not.
+    np.testing.assert_allclose(vectors[0], vectors[4], atol=2e-6)
+    assert np.abs(vectors[0] - vectors[2]).max() > 0.1
+
+
+def test_vectors_have_length_one_unless_told_otherwise(pooled, tokenizer):
+    vectors = embed(pooled, tokenizer, TEXTS, progress=False)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    raw = embed(pooled, tokenizer, TEXTS, normalize=False, progress=False)
+    assert np.abs(np.linalg.norm(raw, axis=1) - 1).max() > 0.1
+    np.testing.assert_allclose(
+        vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6
+    )
+
+
+def test_longer_texts_are_cut(pooled, tokenizer):
+    vectors = embed(
+        pooled, tokenizer, TEXTS, max_length=8, normalize=False, progress=False
+    )
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        expected = alone(pooled, tokenizer, text, max_length=8)
+        np.testing.assert_allclose(vector, expected, atol=2e-6)
+    whole = embed(pooled, tokenizer, TEXTS, normalize=False, progress=False)
+    changed = np.abs(vectors - whole).max(axis=1) > 1e-3
+    assert changed.tolist() == [len(tokenizer.encode(t)[0]) > 8 for t in TEXTS]
+
+
+def test_of_a_model_with_a_head_the_backbone_is_what_counts(tokenizer, pooled):
+    expected = embed(pooled, tokenizer, TEXTS, progress=False)
+    sim = RoFormerSim.from_preset(SIM)
+    # The first segment sees all of itself, so the pattern makes no difference.
+    np.testing.assert_allclose(
+        embed(sim, tokenizer, TEXTS, progress=False), expected, atol=2e-6
+    )
+    bare = RoFormerBackbone.from_preset(SIM)
+    first = embed(bare, tokenizer, TEXTS, progress=False)
+    expected = alone(bare, tokenizer, TEXTS[0])
+    np.testing.assert_allclose(first[0], expected / np.linalg.norm(expected), atol=2e-6)
+    headed = RoFormerMaskedLM.from_preset(SIM)
+    np.testing.assert_allclose(
+        embed(headed, tokenizer, TEXTS, progress=False), first, atol=2e-6
+    )
+
+
+def test_no_texts_give_no_vectors(pooled, tokenizer):
+    assert embed(pooled, tokenizer, [], progress=False).shape == (0, 32)
+
+
+def test_progress_counts_texts(pooled, tokenizer, capsys):
+    embed(pooled, tokenizer, TEXTS, progress=False)
+    assert capsys.readouterr() == ("", "")
+    embed(pooled, tokenizer, TEXTS)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "texts: 100%" in shown.err
+    assert "7/7" in shown.err
+
+
+def test_batches_hold_every_text_once_within_the_budget(monkeypatch):
+    monkeypatch.setattr(inference, "_POSITIONS_PER_BATCH", 100)
+    lengths = [3, 50, 7, 120, 50, 2, 33, 1]
+    batches = list(inference._batches(lengths))
+    assert sorted(i for batch in batches for i in batch) == list(range(8))
+    for batch in batches:
+        longest = max(lengths[i] for i in batch)
+        assert len(batch) == 1 or longest * len(batch) <= 100
+    assert batches[0] == [3]
+
+
+# === Filled masks ===
+
+
+def logits_of(model, tokenizer, text):
+    batch = tokenizer([text], keep_mask=True)
+    (row,) = np.asarray(model(batch, training=False)).astype("float64")
+    positions = np.flatnonzero(batch["token_ids"][0] == tokenizer.mask_id)
+    return row[positions]
+
+
+@pytest.mark.parametrize("text", ["今[MASK]天气不错", "[MASK][MASK]天气[MASK]错"])
+def test_candidates_are_the_softmax_of_the_logits(text, masked_lm, tokenizer):
+    found = fill_mask(masked_lm, tokenizer, text, top_k=4)
+    logits = logits_of(masked_lm, tokenizer, text)
+    assert len(found) == len(logits) == text.count("[MASK]")
+    for candidates, row in zip(found, logits, strict=True):
+        probabilities = np.exp(row) / np.exp(row).sum()
+        best = np.argsort(-row)[:4]
+        assert [c.token_id for c in candidates] == best.tolist()
+        assert [c.token for c in candidates] == [tokenizer.vocabulary[i] for i in best]
+        np.testing.assert_allclose(
+            [c.probability for c in candidates], probabilities[best], rtol=1e-4
+        )
+
+
+def test_all_candidates_sum_to_one(masked_lm, tokenizer):
+    (candidates,) = fill_mask(
+        masked_lm, tokenizer, "今[MASK]天", top_k=tokenizer.vocabulary_size
+    )
+    assert len({c.token for c in candidates}) == 669
+    assert sum(c.probability for c in candidates) == pytest.approx(1)
+    order = [c.probability for c in candidates]
+    assert order == sorted(order, reverse=True)
+
+
+def test_a_mask_may_become_a_word():
+    tokenizer = RoFormerTokenizer.from_preset(WORD)
+    model = RoFormerMaskedLM.from_preset(WORD)
+    text = "今天[MASK]不错"
+    (candidates,) = fill_mask(model, tokenizer, text, top_k=877)
+    assert any(len(c.token) > 1 and "[" not in c.token for c in candidates)
+    (row,) = logits_of(model, tokenizer, text)
+    assert [c.token_id for c in candidates][:5] == np.argsort(-row)[:5].tolist()
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 670])
+def test_top_k_is_within_the_vocabulary(top_k, masked_lm, tokenizer):
+    with pytest.raises(ConfigurationError, match=f"top_k must be .* 669, got {top_k}"):
+        fill_mask(masked_lm, tokenizer, "今[MASK]", top_k=top_k)
+
+
+@pytest.mark.parametrize("text", ["", "今天", "[mask]", "[MASK"])
+def test_a_text_without_a_mask_is_refused(text, masked_lm, tokenizer):
+    with pytest.raises(ConfigurationError, match=r"a text to fill must hold \[MASK\]"):
+        fill_mask(masked_lm, tokenizer, text)
+
+
+def test_a_model_that_gives_no_logits_is_refused(tokenizer, pooled):
+    softmax = RoFormerMaskedLM.from_preset(CHARACTER, activation="softmax")
+    for model in (softmax, pooled):
+        with pytest.raises(ConfigurationError, match="must give logits: load a RoForm"):
+            fill_mask(model, tokenizer, "今[MASK]")
+
+
+def test_model_and_tokenizer_must_be_of_one_vocabulary(masked_lm, pooled):
+    other = RoFormerTokenizer.from_preset(SMALL)
+    message = "the model has 669 tokens, the tokenizer 260"
+    with pytest.raises(ConfigurationError, match=message):
+        fill_mask(masked_lm, other, "今[MASK]")
+    with pytest.raises(ConfigurationError, match=message):
+        embed(pooled, other, ["今"])
+    with pytest.raises(ConfigurationError, match="put one text in a list"):
+        embed(pooled, RoFormerTokenizer.from_preset(SIM), "今天")
