@@ -188,7 +188,9 @@ def _json(verb):
 
 
 def _quiet(verb):
-    verb.add_argument("--quiet", action="store_true", help="no progress bar")
+    verb.add_argument(
+        "--quiet", action="store_true", help="no progress bar, on a terminal either"
+    )
 
 
 def _overwrite(verb):

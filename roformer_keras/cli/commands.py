@@ -45,7 +45,7 @@ def download(names, *, folder=None, base_url=None, quiet: bool = False) -> int:
     from roformer_keras.conversion.download import download as fetch
 
     for name in names:
-        print(fetch(name, folder, base_url, progress=not quiet))
+        print(fetch(name, folder, base_url, progress=_shows_progress(quiet)))
     return 0
 
 
@@ -97,7 +97,7 @@ def convert(source, target, *, quiet: bool = False, **options) -> int:
     """Writes the weights in another format."""
     from roformer_keras.conversion.convert import convert as run
 
-    print(run(source, target, progress=not quiet, **options))
+    print(run(source, target, progress=_shows_progress(quiet), **options))
     return 0
 
 
@@ -106,7 +106,7 @@ def verify(source, *, quiet: bool = False, as_json: bool = False, **options) -> 
     _start_backend()
     from roformer_keras.verification.verify import verify as run
 
-    report = run(source, progress=not quiet, **options)
+    report = run(source, progress=_shows_progress(quiet), **options)
     if as_json:
         _print_json(report.to_dict())
     else:
@@ -172,7 +172,12 @@ def embed(
         tokenizer = _tokenizer(source, vocabulary)
         model = _vector_model(source, config)
         return compute(
-            model, tokenizer, texts, max_length, normalize, progress=not quiet
+            model,
+            tokenizer,
+            texts,
+            max_length,
+            normalize,
+            progress=_shows_progress(quiet),
         )
 
     if output == "-":
@@ -241,6 +246,11 @@ def _start_backend():
         os.close(null)
 
 
+def _shows_progress(quiet: bool) -> bool:
+    """A bar is for who sits before it; in a log it would only be in the way."""
+    return not quiet and sys.stderr.isatty()
+
+
 def _tokenizer(source, vocabulary):
     from roformer_keras.tokenizer import RoFormerTokenizer
 
@@ -266,21 +276,20 @@ def _texts(texts):
 
 
 def _lines(path) -> list[str]:
+    name = "standard input" if path == "-" else path
     try:
-        if path == "-":
-            text = sys.stdin.buffer.read().decode("utf-8-sig")
-        else:
-            text = Path(path).read_text(encoding="utf-8-sig")
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SourceError(f"{path} must be UTF-8 text: {error}") from error
+        raise SourceError(f"{name} must be UTF-8 text: {error}") from error
     except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}") from error
+        raise SourceError(f"cannot read {name}: {error.strerror}") from error
     lines = text.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
     lines = [line.removesuffix("\r") for line in lines]
     if not lines:
-        raise SourceError(f"{path} holds no text")
+        raise SourceError(f"{name} holds no text")
     return lines
 
 
