@@ -145,3 +145,8 @@ def _check_match(model, tokenizer):
             f"{model.config.vocabulary_size} tokens, the tokenizer "
             f"{tokenizer.vocabulary_size}"
         )
+    others = sorted(set(model.input) - {"token_ids", "segment_ids"})
+    if others:
+        raise ConfigurationError(
+            f"texts give no {' and no '.join(others)}, which this model takes"
+        )
