@@ -654,7 +654,7 @@ def test_the_real_bert4keras_fails_other_weights(tmp_path, monkeypatch):
     # Ours loads what is not what bert4keras is given.
     folder = real("0.11.5")
     tensors = tensors_of(SMALL)
-    tensors["bert/encoder/layer_0/output/dense/bias"] += 0.01
+    tensors["bert/encoder/layer_0/output/dense/bias"][0] += 0.01
     changed = write_checkpoint(tmp_path / "x", tensors, CONFIG)
     export = module._export
     monkeypatch.setattr(
