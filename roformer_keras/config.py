@@ -9,7 +9,12 @@ from collections.abc import Mapping
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["MODEL_FIELDS", "RoFormerConfig", "config_for_model"]
+__all__ = [
+    "BERT_CONFIG_OPTIONS",
+    "MODEL_FIELDS",
+    "RoFormerConfig",
+    "config_for_model",
+]
 
 MODEL_TYPES = ("roformer", "roformer_v2")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
@@ -22,8 +27,9 @@ MODEL_FIELDS = {
     "RoFormerSim": {"attention": "unilm", "pooler_activation": "linear"},
 }
 
-# bert_config.json field -> RoFormerConfig field. Fields that bert4keras also ignores
-# (`directionality`, `pooler_*`, `max_position_embeddings`) have no place here.
+# bert_config.json field -> RoFormerConfig field. bert4keras takes keywords of its
+# models from that file too; what it does not know (`directionality`, `pooler_*`) has no
+# place here. `layer_norm_epsilon` is ours: bert4keras passes over it.
 _BERT_CONFIG_FIELDS = {
     "vocab_size": "vocabulary_size",
     "num_hidden_layers": "num_layers",
@@ -37,7 +43,18 @@ _BERT_CONFIG_FIELDS = {
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
     "initializer_range": "initializer_range",
+    "residual_attention_scores": "residual_attention_scores",
+    "shared_segment_embeddings": "shared_segment_embeddings",
+    "custom_position_ids": "custom_position_ids",
+    "layer_norm_epsilon": "layer_norm_epsilon",
 }
+# Those that a released bert_config.json does not have.
+BERT_CONFIG_OPTIONS = (
+    "residual_attention_scores",
+    "shared_segment_embeddings",
+    "custom_position_ids",
+    "layer_norm_epsilon",
+)
 _REQUIRED_BERT_FIELDS = (
     "vocab_size",
     "num_hidden_layers",
@@ -243,10 +260,12 @@ class RoFormerConfig:
     def to_bert_config(self) -> dict:
         """The `bert_config.json` from which bert4keras builds the same encoder."""
         fields = self.to_dict()
+        plain = {field.name: field.default for field in dataclasses.fields(self)}
         return {
             theirs: fields[ours]
             for theirs, ours in _BERT_CONFIG_FIELDS.items()
             if fields[ours] is not None
+            and not (ours in BERT_CONFIG_OPTIONS and fields[ours] == plain[ours])
         }
 
     def __str__(self) -> str:

@@ -111,10 +111,10 @@ def fill_mask(model, tokenizer, text: str, top_k: int = 5) -> list[list[MaskCand
             model gives no logits.
     """
     _check_match(model, tokenizer)
-    if getattr(model, "activation", "no head") is not None:
+    if getattr(model, "output_activation", "no head") is not None:
         raise ConfigurationError(
             "a model to fill masks must give logits: load a RoFormerMaskedLM with "
-            "activation=None"
+            "output_activation=None"
         )
     if not 1 <= top_k <= tokenizer.vocabulary_size:
         raise ConfigurationError(

@@ -231,7 +231,10 @@ class RoFormerTokenizer:
 
     @classmethod
     def from_preset(
-        cls, source: str | os.PathLike, level: str | None = None
+        cls,
+        source: str | os.PathLike,
+        level: str | None = None,
+        vocabulary: str | os.PathLike | None = None,
     ) -> "RoFormerTokenizer":
         """The tokenizer of a checkpoint: its vocabulary and level.
 
@@ -239,11 +242,14 @@ class RoFormerTokenizer:
             source: a zip, folder, checkpoint prefix, preset folder or other source of
                 a model's `from_preset`, or the name of a downloaded checkpoint.
             level: see the class; what was saved or is detected, if not given.
+            vocabulary: path of a `vocab.txt`, for a source without one or instead.
 
         Raises:
             VocabularyError: the source has no vocabulary, or one that cannot be used.
             SourceError: there is no such source, or it cannot be used.
         """
+        if vocabulary is not None:
+            return cls(vocabulary, level)
         tokens, fields = read_tokenizer(resolve(source))
         return cls(list(tokens), level or fields.get("level"))
 

@@ -170,7 +170,7 @@ def bad_zip(folder):
         (["convert", SAVED / "lm.h5", "x.zip"], 2, "comes without a bert_config.json"),
         (["convert", "bad", "x.keras"], 3, "does not match its checksum"),
         (["convert", SIM, "nowhere/x.keras"], 4, "nowhere is not a folder: make it"),
-        (["convert", GPT, "."], 4, "exists: choose another name"),
+        (["convert", GPT, "bad"], 4, "bad is a file: give the name of a folder"),
         (["fill-mask", GPT, "今天"], 2, "a text to fill must hold [MASK], got '今天'"),
         (["fill-mask", GPT, "[MASK]", "--top-k", "0"], 2, "top_k must be from 1 to"),
         (["fill-mask", V2_EMBEDDING_SIZE, "[MASK]"], 3, "no mlm head"),
@@ -331,13 +331,8 @@ def test_inspect_marks_what_does_not_belong(tmp_path, capsys):
     assert "vocabulary   none" in out
 
 
-@pytest.fixture
-def terminal(capsys, monkeypatch):
-    """Lets standard error be a terminal."""
+def test_progress_is_shown_on_a_terminal(tmp_path, texts, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-
-
-def test_progress_is_shown_on_a_terminal(tmp_path, terminal, texts, capsys):
     target = tmp_path / "x.keras"
     code, out, err = run("convert", SIM, target, capsys=capsys)
     assert (code, out) == (0, f"{target}\n")
@@ -423,7 +418,7 @@ def test_fill_mask_prints_what_the_function_returns(source, capsys):
 def test_fill_mask_gives_probabilities_whatever_the_model_was_saved_with(
     tmp_path, capsys
 ):
-    model = RoFormerMaskedLM.from_preset(CHARACTER, activation="softmax")
+    model = RoFormerMaskedLM.from_preset(CHARACTER, output_activation="softmax")
     tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
     model.save_to_preset(tmp_path / "preset", tokenizer)
     expected = run("fill-mask", CHARACTER, "今[MASK]", capsys=capsys)

@@ -247,7 +247,12 @@ def test_a_pooler_keeps_its_activation_under_another_class(tmp_path):
         ),
         (NSP, {"model": "RoFormerSim", "with_nsp": False}, r"has a head \(nsp\)"),
         (SIM, {"pooler_activation": None, "model": "RoFormerMaskedLM"}, "pooler"),
-        (SIM, {"num_layers": 1}, "has 16 tensors for which the changed"),
+        (SIM, {"num_layers": 1}, "unexpected bert/encoder/layer_1/"),
+        (
+            SAVED / "v2-embedding-size-mlm.h5",
+            {"config": zipped_json(V2_EMBEDDING_SIZE)},
+            "maps the output to another width",
+        ),
         (SMALL, {"shared_segment_embeddings": True}, "token_type_embeddings among"),
         (SIM, {"model": "GPT"}, "model must be one of RoFormerBackbone, .* got 'GPT'"),
         (SIM, {"dtype": "int8"}, "dtype must be 'float32' or 'float16', got 'int8'"),
@@ -268,10 +273,10 @@ def test_a_pooler_keeps_its_activation_under_another_class(tmp_path):
 )
 def test_nothing_is_left_out_in_silence(source, options, message, tmp_path):
     files = unpacked(SMALL, tmp_path)
-    if "condition" in source.name:
+    if source.parent == SAVED and source.name != "lm.h5":
         options = {**options, "vocabulary": files / "vocab.txt"}
     before = listing(tmp_path)
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises((ConfigurationError, CheckpointError), match=message):
         quietly(source, tmp_path / "x.zip", **options)
     assert listing(tmp_path) == before
 
@@ -393,7 +398,7 @@ def test_a_source_may_be_replaced_by_its_own_conversion(tmp_path):
         with open_checkpoint(target) as checkpoint:
             assert checkpoint.config.dropout == 0.3
         # A failure leaves the source as it was.
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(CheckpointError):
             quietly(target, target, overwrite=True, num_layers=1)
         assert_same(tensors_of(target), truth)
 

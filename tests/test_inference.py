@@ -191,7 +191,7 @@ def test_a_text_without_a_mask_is_refused(text, masked_lm, tokenizer):
 
 
 def test_a_model_that_gives_no_logits_is_refused(tokenizer, pooled):
-    softmax = RoFormerMaskedLM.from_preset(CHARACTER, activation="softmax")
+    softmax = RoFormerMaskedLM.from_preset(CHARACTER, output_activation="softmax")
     for model in (softmax, pooled):
         with pytest.raises(ConfigurationError, match="must give logits: load a RoForm"):
             fill_mask(model, tokenizer, "今[MASK]")

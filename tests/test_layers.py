@@ -895,7 +895,7 @@ def test_cache_of_any_prompt_length_in_one_graph():
         input_signature=[
             tf.TensorSpec([2, None, 8]),
             tf.TensorSpec([], tf.int32),
-            (tf.TensorSpec([2, None, 2, 4]), tf.TensorSpec([2, None, 2, 4])),
+            (tf.TensorSpec([2, 2, None, 4]), tf.TensorSpec([2, 2, None, 4])),
         ]
     )
     def step(x, index, cache):
@@ -1035,3 +1035,21 @@ def test_broken_rules(make, parts):
 def test_attention_wants_three_axes():
     with pytest.raises(ValueError, match=r"\(batch, length, hidden_dim\).*\(2, 8\)"):
         RoPEAttention(2, 4)(random(2, 8))
+
+
+def test_a_cache_has_no_room_for_more_than_its_capacity():
+    layer = RoPEAttention(2, 4)
+    x = random(1, 3, 8)
+    layer(x)
+    with pytest.raises(ConfigurationError, match="capacity 4 has no room for 3 tokens"):
+        layer(x, cache=layer.create_cache(1, 4), cache_index=2)
+
+
+def test_a_block_takes_its_arguments_by_position_in_a_functional_model():
+    block = RoFormerBlock(2, 4, 16)
+    x = keras.Input((None, 8))
+    mask = keras.Input((1, 1, None), dtype="bool")
+    model = keras.Model([x, mask], block(x, mask))
+    visible = np.ones((1, 1, 1, 3), bool)
+    values = random(1, 3, 8)
+    np.testing.assert_allclose(model([values, visible]), block(values, visible))

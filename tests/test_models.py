@@ -206,7 +206,7 @@ def test_any_length(name, length):
 @pytest.mark.parametrize("activation", [None, "softmax"])
 def test_activation_of_the_logits(activation):
     model = RoFormerMaskedLM(
-        RoFormerBackbone(RoFormerConfig(**BASE)), activation=activation
+        RoFormerBackbone(RoFormerConfig(**BASE)), output_activation=activation
     )
     sums = outputs_of(model)["output"].sum(-1)
     if activation:
@@ -304,11 +304,11 @@ def test_config_keras_file_and_weights_file(name, option, tmp_path):
 
 def test_activation_and_names_are_saved(tmp_path):
     backbone = RoFormerBackbone(RoFormerConfig(**BASE), name="encoder")
-    model = RoFormerMaskedLM(backbone, activation="softmax", name="mlm")
+    model = RoFormerMaskedLM(backbone, output_activation="softmax", name="mlm")
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert (loaded.name, loaded.backbone.name) == ("mlm", "encoder")
-    assert loaded.activation == "softmax"
+    assert loaded.output_activation == "softmax"
     assert_equal(outputs_of(loaded), outputs_of(model))
 
 
@@ -379,7 +379,7 @@ def test_dtype_policy(name, policy, given, tmp_path):
 
 def test_probabilities_are_float32_under_a_mixed_policy():
     backbone = RoFormerBackbone(RoFormerConfig(**BASE), dtype="mixed_bfloat16")
-    model = RoFormerMaskedLM(backbone, activation="softmax")
+    model = RoFormerMaskedLM(backbone, output_activation="softmax")
     probabilities = model(inputs_for(model))
     assert probabilities.dtype == "float32"
     np.testing.assert_allclose(np.sum(probabilities, -1), 1, rtol=1e-6)
@@ -585,12 +585,12 @@ def test_changes_and_dtype_of_from_preset():
         CHARACTER,
         layer_norm_epsilon=1e-7,
         dropout=0.25,
-        activation="softmax",
+        output_activation="softmax",
         dtype="mixed_bfloat16",
     )
     assert model.config.layer_norm_epsilon == 1e-7
     assert model.config.dropout == 0.25
-    assert model.activation == "softmax"
+    assert model.output_activation == "softmax"
     assert model.dtype_policy.name == "mixed_bfloat16"
     assert model.get_layer("mlm_head").dtype_policy.name == "mixed_bfloat16"
 

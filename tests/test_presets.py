@@ -139,7 +139,7 @@ def test_a_preset_brings_back_model_and_tokenizer(model, source, options, tmp_pa
             saved = json.loads((folder / part).read_text())
             if part == "task.json":
                 # The default, of which a checkpoint of bert4keras says nothing.
-                assert saved["config"].pop("activation") is None
+                assert saved["config"].pop("output_activation") is None
             assert json.loads((converted / part).read_text()) == saved
     assert_same(tensors_of(converted), tensors_of(folder))
 
@@ -158,15 +158,15 @@ def test_keras_reads_the_json_of_a_preset(tmp_path):
 
 
 def test_the_output_activation_is_kept_and_can_be_set(tmp_path):
-    model = RoFormerMaskedLM.from_preset(SMALL, activation="softmax")
+    model = RoFormerMaskedLM.from_preset(SMALL, output_activation="softmax")
     model.save_to_preset(tmp_path / "preset")
     again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
-    assert again.activation == "softmax"
+    assert again.output_activation == "softmax"
     np.testing.assert_allclose(outputs(again)["output"].sum(-1), 1, rtol=1e-5)
-    logits = RoFormerMaskedLM.from_preset(tmp_path / "preset", activation=None)
+    logits = RoFormerMaskedLM.from_preset(tmp_path / "preset", output_activation=None)
     assert_same(outputs(logits), outputs(RoFormerMaskedLM.from_preset(SMALL)))
     # For another class of model it means nothing.
-    assert RoFormerCausalLM.from_preset(tmp_path / "preset").activation is None
+    assert RoFormerCausalLM.from_preset(tmp_path / "preset").output_activation is None
 
 
 def test_a_preset_of_one_class_can_be_loaded_by_another(tmp_path):
@@ -187,7 +187,38 @@ def test_a_preset_folder_is_not_replaced_unless_asked(tmp_path):
         model.save_to_preset(folder)
     assert listing(tmp_path) == before
     model.save_to_preset(folder, overwrite=True)
-    assert "tokenizer.json" not in listing(folder)
+    assert "tokenizer.json" in listing(folder)
+
+
+def test_a_preset_is_saved_in_either_order(tmp_path):
+    tokenizer = RoFormerTokenizer.from_preset(SMALL)
+    model = RoFormerBackbone.from_preset(SMALL)
+    model.save_to_preset(tmp_path / "one")
+    tokenizer.save_to_preset(tmp_path / "one")
+    tokenizer.save_to_preset(tmp_path / "other")
+    model.save_to_preset(tmp_path / "other")
+    assert listing(tmp_path / "one") == listing(tmp_path / "other")
+    for folder in ("one", "other"):
+        again = RoFormerTokenizer.from_preset(tmp_path / folder)
+        assert again.vocabulary == tokenizer.vocabulary
+        RoFormerBackbone.from_preset(tmp_path / folder)
+
+
+def test_a_folder_with_other_things_in_it_is_not_replaced(tmp_path):
+    model = RoFormerBackbone.from_preset(SMALL)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputError, match=r"no part of a preset \(thesis\.txt\)"):
+        model.save_to_preset(tmp_path / "mine", overwrite=True)
+    assert listing(tmp_path) == ["mine", "mine/thesis.txt"]
+
+
+def test_lora_is_not_dropped_in_silence(tmp_path):
+    model = RoFormerBackbone.from_preset(SMALL)
+    model.transformer_layers[0].attention.query.enable_lora(2)
+    with pytest.raises(ConfigurationError, match="merge LoRA weights"):
+        model.save_to_preset(tmp_path / "preset")
+    assert listing(tmp_path) == []
 
 
 def test_a_tokenizer_of_another_vocabulary_is_not_saved(tmp_path):

@@ -321,7 +321,7 @@ def test_optimizer_slots_and_counters_are_passed_over(tmp_path, truth):
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 def test_a_fitted_model_of_keras_is_read_without_its_optimizer(tmp_path, truth):
-    model = RoFormerMaskedLM.from_preset(SMALL, activation="softmax")
+    model = RoFormerMaskedLM.from_preset(SMALL, output_activation="softmax")
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     inputs = {
         "token_ids": np.ones((2, 3), "int32"),
@@ -335,7 +335,7 @@ def test_a_fitted_model_of_keras_is_read_without_its_optimizer(tmp_path, truth):
         assert checkpoint.unexpected == ()
         assert set(checkpoint.tensors) == {n for n in before if "pooler" not in n}
     again = RoFormerMaskedLM.from_preset(tmp_path / "x.keras")
-    assert again.activation == "softmax"
+    assert again.output_activation == "softmax"
     assert_same(outputs(again), outputs(model))
 
 

@@ -36,6 +36,8 @@ def main():
     if sys.version_info < (3, 11):  # noqa: UP036  This script runs before the check.
         found = ".".join(map(str, sys.version_info[:3]))
         sys.exit(f"Python 3.11 or later is needed, this is {found}")
+    if pytest_arguments and options.job != "test":
+        parser.error(f"unrecognized arguments: {' '.join(pytest_arguments)}")
     set_up()
     if options.job == "demo":
         demo()

@@ -124,7 +124,7 @@ def fill_mask(
 
     texts = _texts(texts)
     tokenizer = _tokenizer(source, vocabulary)
-    model = RoFormerMaskedLM.from_preset(source, config=config, activation=None)
+    model = RoFormerMaskedLM.from_preset(source, config=config, output_activation=None)
     for text in texts:
         masks = fill(model, tokenizer, text, top_k)
         if as_json:
@@ -240,6 +240,11 @@ def _start_backend():
         import keras
 
         keras.ops.zeros(())
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(
+            f"Keras's backend {os.environ.get('KERAS_BACKEND', 'tensorflow')!r} cannot "
+            f"be used: {error}"
+        ) from error
     finally:
         os.dup2(kept, 2)
         os.close(kept)
@@ -254,19 +259,18 @@ def _shows_progress(quiet: bool) -> bool:
 def _tokenizer(source, vocabulary):
     from roformer_keras.tokenizer import RoFormerTokenizer
 
-    if vocabulary is not None:
-        return RoFormerTokenizer(vocabulary)
-    return RoFormerTokenizer.from_preset(source)
+    return RoFormerTokenizer.from_preset(source, vocabulary=vocabulary)
 
 
 def _vector_model(source, config):
-    """With the pooler where the source has one; its vectors are those of Sim."""
+    """With the pooler where the source has one."""
+    from roformer_keras.conversion.convert import pooler_activation_of
     from roformer_keras.conversion.reader import open_checkpoint
     from roformer_keras.models import RoFormerBackbone
 
     with open_checkpoint(resolve(source), config) as checkpoint:
-        stored = checkpoint.config.pooler_activation
-        pooler = (stored or "linear") if "pooler" in checkpoint.heads else None
+        has_pooler = "pooler" in checkpoint.heads
+        pooler = pooler_activation_of(checkpoint) if has_pooler else None
     return RoFormerBackbone.from_preset(source, config=config, pooler_activation=pooler)
 
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.mapping import HEADS, Weight, head_of, weight_table
+from roformer_keras.conversion.mapping import (
+    HEADS,
+    SEGMENT_EMBEDDINGS,
+    Weight,
+    head_of,
+    weight_table,
+)
 from roformer_keras.errors import CheckpointError, VocabularyError
 
 __all__ = ["Checkpoint", "Tensor", "weights_to_read"]
@@ -81,7 +87,8 @@ def weights_to_read(
     Args:
         checkpoint: `Checkpoint`.
         config: of the model, with the vocabulary size of the checkpoint.
-        heads: the model's heads. Heads that only the checkpoint has are no error.
+        heads: the model's heads. Heads that only the checkpoint has are no error, and
+            neither is the segment embedding of a model that shares the tokens'.
         ignore: patterns of unexpected names to pass over, such as `"dense_*"`; one
             str is one pattern.
         initialize_heads: bool. Whether heads that the checkpoint lacks stay fresh.
@@ -101,10 +108,15 @@ def weights_to_read(
         )
     rows = weight_table(config, heads)
     ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    known = {row.name for row in rows}
+    if config.shared_segment_embeddings:
+        known.add(SEGMENT_EMBEDDINGS)
     unexpected = [
         name
-        for name in checkpoint.unexpected
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
+        for name in tensors
+        if name not in known
+        and (name in checkpoint.unexpected or head_of(name) is None)
+        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
     ]
     problems = [f"unexpected {name} {tensors[name].shape}" for name in unexpected]
     if unexpected:

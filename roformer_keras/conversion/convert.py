@@ -10,15 +10,16 @@ from pathlib import Path
 from tqdm import tqdm
 
 from roformer_keras.config import config_for_model
-from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.catalog import CATALOG, resolve
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
+from roformer_keras.conversion.files import PRESET_NAMES
 from roformer_keras.conversion.mapping import model_heads, weight_table
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.writer import FORMATS
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, OutputError
 
-__all__ = ["convert", "model_of", "prepare", "save"]
+__all__ = ["convert", "model_of", "pooler_activation_of", "prepare", "save"]
 
 # First match wins: "x.weights.h5" is not "x.h5".
 _SUFFIXES = {
@@ -92,8 +93,8 @@ def prepare(
     model = model or model_of(checkpoint)
     if checkpoint.model != model:
         # A pooler must not be dropped silently.
-        if "pooler" in checkpoint.heads and model != "RoFormerSim":
-            activation = checkpoint.config.pooler_activation or "tanh"
+        if "pooler" in checkpoint.heads:
+            activation = pooler_activation_of(checkpoint, model)
             changes = {"pooler_activation": activation, **changes}
         if "nsp" in checkpoint.heads:
             changes = {"with_nsp": True, **changes}
@@ -143,20 +144,44 @@ def save(
         unit="tensor",
         disable=not progress,
     )
-    with replacing(target, overwrite, folder=format == "preset") as partial:
+    is_folder = format == "preset"
+    if is_folder:
+        _check_only_preset(Path(target))
+    with replacing(target, overwrite, folder=is_folder) as partial:
         FORMATS[format](partial, checkpoint, dtype, bar)
+
+
+def _check_only_preset(folder: Path) -> None:
+    """Replacing a folder deletes all that is in it."""
+    if not folder.is_dir():
+        return
+    strangers = sorted({path.name for path in folder.iterdir()} - PRESET_NAMES)
+    if strangers:
+        raise OutputError(
+            f"{folder} holds what is no part of a preset ({', '.join(strangers[:3])}), "
+            "and would be replaced whole: give a folder of its own"
+        )
 
 
 def _format_of(target: Path) -> str:
     for suffix, format in _SUFFIXES.items():
         if target.name.endswith(suffix):
             return format
-    if target.suffix in (".h5", ".hdf5", ".ckpt", ".npz", ".bin", ".pt"):
+    extension = target.suffix[1:]
+    if extension.isalnum() and not extension.isdigit() and not target.is_dir():
         raise ConfigurationError(
             f"no format goes with {target.suffix!r}: end the target in "
-            f"{', '.join(_SUFFIXES)}, or give a folder for a preset, or pass format="
+            f"{', '.join(_SUFFIXES)}, or give a name without a dot for a preset "
+            "folder, or pass format= (--format on the command line)"
         )
     return "preset"
+
+
+def pooler_activation_of(checkpoint: Checkpoint, model: str | None = None) -> str:
+    """Of a stored pooler: what was saved, linear in RoFormer-Sim, tanh as in BERT."""
+    if checkpoint.config.pooler_activation is not None:
+        return checkpoint.config.pooler_activation
+    return "linear" if (model or model_of(checkpoint)) == "RoFormerSim" else "tanh"
 
 
 def model_of(checkpoint: Checkpoint) -> str:
@@ -168,6 +193,9 @@ def model_of(checkpoint: Checkpoint) -> str:
     path = Path(checkpoint.label)
     unnamed = path.name.startswith("bert_model.ckpt")
     name = path.parent.name if unnamed else path.name
+    for entry in CATALOG:
+        if name.removesuffix(".zip") == entry.name:
+            return entry.model_class
     if "mlm" in checkpoint.heads and re.search(r"(?<![a-z])gpt(?![a-z])", name):
         return "RoFormerCausalLM"
     if checkpoint.heads == ("pooler", "mlm"):

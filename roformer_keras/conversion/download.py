@@ -86,10 +86,9 @@ def download(
                 _fetch(job, retries, wait, say)
                 _put_in_place(job)
                 say(f"{target} is whole")
-    except KeyboardInterrupt as error:
-        raise DownloadError(
-            f"interrupted: the same command goes on from what is in {target}.partial"
-        ) from error
+    except KeyboardInterrupt:
+        say(f"interrupted: the same command goes on from what is in {target}.partial")
+        raise
     except DownloadError:
         raise
     except OSError as error:

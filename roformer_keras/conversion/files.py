@@ -30,6 +30,7 @@ __all__ = [
     "MAX_MEMBERS",
     "MAX_RATIO",
     "MAX_TOTAL_SIZE",
+    "PRESET_NAMES",
     "Blob",
     "SourceFiles",
     "open_source",
@@ -56,6 +57,8 @@ _PRESET_PARTS = {
     "vocabulary": "assets/tokenizer/vocabulary.txt",
     "metadata": "metadata.json",
 }
+# Every name that a preset folder may hold at its top.
+PRESET_NAMES = frozenset(name.split("/")[0] for name in _PRESET_PARTS.values())
 _KERAS_PARTS = {
     "config": "config.json",
     "weights": "model.weights.h5",

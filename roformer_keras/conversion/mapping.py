@@ -15,6 +15,9 @@ from roformer_keras.config import RoFormerConfig
 __all__ = [
     "HEADS",
     "KERAS_BACKBONE",
+    "OUTPUT_BIAS",
+    "SEGMENT_EMBEDDINGS",
+    "WORD_EMBEDDINGS",
     "Weight",
     "detect_model_type",
     "head_of",
@@ -25,6 +28,7 @@ __all__ = [
 ]
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 
 HEADS = ("pooler", "nsp", "mlm")
@@ -88,7 +92,7 @@ def weight_table(
     if not config.shared_segment_embeddings:
         rows.append(
             Weight(
-                "bert/embeddings/token_type_embeddings",
+                SEGMENT_EMBEDDINGS,
                 "segment_embedding/embeddings",
                 (config.num_segments, embedded),
                 "Embedding-Segment",

@@ -41,7 +41,7 @@ from roformer_keras.errors import (
     VocabularyError,
 )
 
-__all__ = ["open_checkpoint", "read_tokenizer"]
+__all__ = ["open_checkpoint", "read_saved_tokenizer", "read_tokenizer"]
 
 
 @contextmanager
@@ -312,13 +312,13 @@ def _open_hdf5(files, given, stack):
     with hdf5_errors(blob.label):
         root = file.get("model_weights", file)
         layered = "layer_names" in root.attrs
-        raw = _h5_layers(blob, root) if layered else {}
+        raw = _h5_layers(blob, root, file) if layered else {}
     if not layered:
         return _of_keras_weights(files, given, hdf5_datasets(blob, file))
     return _of_bert4keras(files, given, raw, "hdf5", lambda row: (row.layer, row.index))
 
 
-def _h5_layers(blob, root) -> dict:
+def _h5_layers(blob, root, home) -> dict:
     """Weights by group and name, each with its layer and its place in the layer."""
     raw, count = {}, Counter()
     for group_name in map(hdf5_text, root.attrs["layer_names"]):
@@ -331,7 +331,7 @@ def _h5_layers(blob, root) -> dict:
             place = (layer, count[layer])
             count[layer] += 1
             name = f"{group_name}/{weight_name}"
-            raw[name] = (place, hdf5_tensor(blob, name, group[weight_name], root.file))
+            raw[name] = (place, hdf5_tensor(blob, name, group[weight_name], home))
     return raw
 
 
@@ -404,6 +404,16 @@ def _open_preset(files, given, stack):
     if "tokenizer" in files.parts:
         saved["tokenizer"] = _tokenizer_fields(files.parts["tokenizer"])
     return _of_keras(files, given, config, datasets, "preset", **saved)
+
+
+def read_saved_tokenizer(folder: Path) -> tuple[tuple[str, ...], dict]:
+    """Vocabulary and fields of a tokenizer that was saved into a preset folder."""
+    vocabulary = folder / "assets" / "tokenizer" / "vocabulary.txt"
+    if not vocabulary.is_file():
+        raise VocabularyError(f"{folder} has a tokenizer.json but no {vocabulary}")
+    file = folder / "tokenizer.json"
+    fields = _tokenizer_fields(Blob(file, 0, file.stat().st_size, str(file)))
+    return tuple(read_vocabulary(vocabulary.read_bytes(), str(vocabulary))), fields
 
 
 def _tokenizer_fields(blob: Blob) -> dict:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.config import BERT_CONFIG_OPTIONS
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.mapping import (
     KERAS_BACKBONE,
@@ -243,7 +244,16 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
             "checkpoint: choose another format"
         )
     folder = _PARTIAL.sub("", path.name).removesuffix(".zip")
-    config = {**(checkpoint.bert_config or {}), **checkpoint.config.to_bert_config()}
+    if "cls/predictions/output_mapping/kernel" in checkpoint.tensors:
+        raise ConfigurationError(
+            f"{checkpoint.label} maps the output to another width, which bert4keras "
+            "reads from no RoFormerV2 checkpoint: choose another format"
+        )
+    found = checkpoint.bert_config or {}
+    config = {
+        **{name: found[name] for name in found if name not in BERT_CONFIG_OPTIONS},
+        **checkpoint.config.to_bert_config(),
+    }
     state = "".join(
         f'{key}: "bert_model.ckpt"\n'
         for key in ("model_checkpoint_path", "all_model_checkpoint_paths")

@@ -43,11 +43,12 @@ class RoPEAttention(keras.layers.Layer):
         residual_scores: float `(batch, num_heads, query, key)`, added to the scores.
         return_scores: bool. Returns the scaled scores too, as they are before
             `residual_scores`, mask and softmax.
-        cache: pair of rotated keys `(batch, capacity, num_heads, key_dim)` and
-            values `(batch, capacity, num_heads, head_dim)`; see `create_cache`.
+        cache: pair of rotated keys `(batch, num_heads, capacity, key_dim)` and
+            values `(batch, num_heads, capacity, head_dim)`; see `create_cache`.
             The keys of `x` are written into it, and its whole capacity is attended
             to: the mask must hide what has not been written.
-        cache_index: int, or int scalar tensor. Where in the cache `x` begins.
+        cache_index: int, or int scalar tensor. Where in the cache `x` begins;
+            `cache_index + length` must not exceed the capacity.
 
     Returns:
         float `(batch, length, hidden_dim)`; a tuple with the scores (`return_scores`)
@@ -156,13 +157,19 @@ class RoPEAttention(keras.layers.Layer):
         scale = self.key_dim**-0.5
         query = apply_rotary(query, sin * scale, cos * scale, self.layout)
         key = apply_rotary(key, sin, cos, self.layout)
+        # (batch, heads, length, features per head): a cache in this order is not
+        # transposed for each token that is generated.
+        query, key, value = (
+            ops.transpose(projected, (0, 2, 1, 3)) for projected in (query, key, value)
+        )
         if cache is not None:
-            start = (0, cache_index, 0, 0)
+            _check_room(cache[0].shape[2], cache_index, length)
+            start = (0, 0, cache_index, 0)
             key = ops.slice_update(cache[0], start, ops.cast(key, cache[0].dtype))
             value = ops.slice_update(cache[1], start, ops.cast(value, cache[1].dtype))
             cache = (key, value)
 
-        scores = ops.einsum("bqhd,bkhd->bhqk", query, key)
+        scores = ops.einsum("bhqd,bhkd->bhqk", query, key)
         weights = scores
         if residual_scores is not None:
             weights = weights + ops.cast(residual_scores, weights.dtype)
@@ -176,7 +183,7 @@ class RoPEAttention(keras.layers.Layer):
         weights = self.attention_dropout(weights, training=training)
 
         # (batch, length, heads, head_dim) -> (batch, length, heads * head_dim)
-        mixed = ops.einsum("bhqk,bkhd->bqhd", weights, value)
+        mixed = ops.einsum("bhqk,bhkd->bqhd", weights, value)
         mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
         output = self.output_dense(mixed)
         extras = ((scores,) if return_scores else ()) + (
@@ -188,10 +195,10 @@ class RoPEAttention(keras.layers.Layer):
         """Zeros for `capacity` keys and values of `batch` rows, in the compute type."""
         return (
             ops.zeros(
-                (batch, capacity, self.num_heads, self.key_dim), self.compute_dtype
+                (batch, self.num_heads, capacity, self.key_dim), self.compute_dtype
             ),
             ops.zeros(
-                (batch, capacity, self.num_heads, self.head_dim), self.compute_dtype
+                (batch, self.num_heads, capacity, self.head_dim), self.compute_dtype
             ),
         )
 
@@ -208,6 +215,16 @@ class RoPEAttention(keras.layers.Layer):
             kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
         )
         return config
+
+
+def _check_room(capacity, index, length):
+    """Where the numbers are known; else `slice_update` would move the start back."""
+    known = all(isinstance(number, int) for number in (capacity, index, length))
+    if known and not 0 <= index <= capacity - length:
+        raise ConfigurationError(
+            f"a cache of capacity {capacity} has no room for {length} tokens at index "
+            f"{index}: create a larger one"
+        )
 
 
 def _additive(mask, dtype):

@@ -397,10 +397,29 @@ class RoFormerBlock(keras.layers.Layer):
         x = self.feed_forward_norm(x + fed, *norm_arguments)
         return (x, *extras) if extras else x
 
-    def compute_output_spec(self, x, return_scores=False, cache=None, **arguments):
+    def compute_output_spec(
+        self,
+        x,
+        attention_mask=None,
+        position_ids=None,
+        residual_scores=None,
+        return_scores=False,
+        condition=None,
+        cache=None,
+        cache_index=0,
+        training=None,
+    ):
         if return_scores or cache is not None:
             return super().compute_output_spec(
-                x, return_scores=return_scores, cache=cache, **arguments
+                x,
+                attention_mask=attention_mask,
+                position_ids=position_ids,
+                residual_scores=residual_scores,
+                return_scores=return_scores,
+                condition=condition,
+                cache=cache,
+                cache_index=cache_index,
+                training=training,
             )
         # Tracing each block for a shape that is known takes two thirds of the time in
         # which a base model is built.

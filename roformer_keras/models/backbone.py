@@ -81,7 +81,13 @@ class RoFormerBackbone(PresetModel):
         self.dtype_policy = dtype
         self.config = config
         self.token_embedding = layers["token_embedding"]
+        self.segment_embedding = layers["segment_embedding"]
+        self.embedding_norm = layers["embedding_norm"]
+        self.embedding_dropout = layers["embedding_dropout"]
+        self.embedding_mapping = layers.get("embedding_mapping")
+        self.attention_mask = layers["attention_mask"]
         self.transformer_layers = layers["blocks"]
+        self.pooler = layers.get("pooler")
 
     @classmethod
     def from_roformer_config(cls, config, dtype=None, **options):

@@ -14,7 +14,7 @@ class RoFormerCausalLM(LanguageModel):
     Args:
         backbone: `RoFormerBackbone` with causal attention; or with UniLM attention, to
             write a second segment from a first that is seen both ways.
-        activation: `"softmax"` for probabilities, or None for logits.
+        output_activation: `"softmax"` for probabilities, or None for logits.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.

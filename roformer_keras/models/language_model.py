@@ -5,6 +5,7 @@ import keras
 from roformer_keras.config import MODEL_FIELDS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import MaskedLMHead
+from roformer_keras.layers.block import activation_from_name
 from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.initializers import initializer
 from roformer_keras.models.preset import PresetModel
@@ -20,7 +21,7 @@ class LanguageModel(PresetModel):
 
     other_attention = ()
 
-    def __init__(self, backbone, activation=None, **kwargs):
+    def __init__(self, backbone, output_activation=None, **kwargs):
         config = backbone.config
         needed = MODEL_FIELDS[type(self).__name__]
         allowed = (needed["attention"], *self.other_attention)
@@ -58,10 +59,12 @@ class LanguageModel(PresetModel):
             (backbone.input["layer_norm_cond"],) if config.layer_norm_cond_size else ()
         )
         logits = head(outputs.pop("sequence_output"), *condition)
-        if activation is not None:
+        if output_activation is not None:
             # A bfloat16 softmax over a vocabulary does not sum to one.
             logits = keras.layers.Activation(
-                activation, dtype="float32", name="mlm_activation"
+                activation_from_name(output_activation),
+                dtype="float32",
+                name="output_activation",
             )(logits)
         super().__init__(
             inputs=backbone.input,
@@ -74,7 +77,8 @@ class LanguageModel(PresetModel):
         self.dtype_policy = backbone.dtype_policy
         self.backbone = backbone
         self.config = config
-        self.activation = activation
+        self.mlm_head = head
+        self.output_activation = output_activation
 
     @classmethod
     def from_roformer_config(cls, config, dtype=None, **options):
@@ -82,14 +86,14 @@ class LanguageModel(PresetModel):
         return cls(backbone, **options)
 
     def preset_options(self):
-        return {"activation": self.activation}
+        return {"output_activation": self.output_activation}
 
     def get_config(self):
         return {
             "name": self.name,
             "trainable": self.trainable,
             "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "activation": self.activation,
+            "output_activation": self.output_activation,
         }
 
     @classmethod

@@ -13,7 +13,7 @@ class RoFormerMaskedLM(LanguageModel):
 
     Args:
         backbone: `RoFormerBackbone` with bidirectional attention.
-        activation: `"softmax"` for probabilities, or None for logits.
+        output_activation: `"softmax"` for probabilities, or None for logits.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.

@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from numbers import Integral
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,7 +19,7 @@ from roformer_keras.conversion.mapping import (
     model_heads,
     weight_table,
 )
-from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.reader import open_checkpoint, read_saved_tokenizer
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.initializers import weights_to_be_loaded
 
@@ -69,8 +70,8 @@ class PresetModel(keras.Model):
             ignore: patterns of the source's own layers to pass over, as `"dense_*"`.
             dtype: Keras dtype policy.
             changes: configuration fields to set, as `layer_norm_epsilon=1e-7`,
-                `dropout=0.2`, `pooler_activation="tanh"`; but `activation` of a model
-                with an MLM head is that of its output.
+                `dropout=0.2`, `pooler_activation="tanh"`; and `output_activation` of
+                a model with an MLM head.
 
         Returns:
             The model, its weights those of the source bit for bit if it is float32.
@@ -82,8 +83,8 @@ class PresetModel(keras.Model):
             VocabularyError: vocabulary and embedding do not go together.
         """
         options = {}
-        if "activation" in changes and cls.__name__ != "RoFormerBackbone":
-            options["activation"] = changes.pop("activation")
+        if "output_activation" in changes and cls.__name__ != "RoFormerBackbone":
+            options["output_activation"] = changes.pop("output_activation")
         with open_checkpoint(resolve(source), config) as checkpoint:
             if checkpoint.model == cls.__name__:
                 options = {**checkpoint.model_options, **options}
@@ -109,8 +110,9 @@ class PresetModel(keras.Model):
 
         Args:
             folder: path of the folder.
-            tokenizer: `RoFormerTokenizer` to save with the model.
-            overwrite: bool. Whether an existing folder is replaced.
+            tokenizer: `RoFormerTokenizer` to save with the model; one that was saved
+                into the folder before stays there otherwise.
+            overwrite: bool. Whether an existing preset is replaced.
 
         Raises:
             OutputError: the folder exists or cannot be written.
@@ -118,14 +120,29 @@ class PresetModel(keras.Model):
         vocabulary, fields = None, {}
         if tokenizer is not None:
             vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
-            if len(vocabulary) != self.config.vocabulary_size:
-                raise ConfigurationError(
-                    f"the tokenizer has {len(vocabulary)} tokens but the model "
-                    f"{self.config.vocabulary_size}"
-                )
+        elif (Path(folder) / "tokenizer.json").is_file():
+            vocabulary, fields = read_saved_tokenizer(Path(folder))
+        if vocabulary and len(vocabulary) != self.config.vocabulary_size:
+            raise ConfigurationError(
+                f"the tokenizer has {len(vocabulary)} tokens but the model "
+                f"{self.config.vocabulary_size}"
+            )
+        # A folder in which only a tokenizer was saved waits for its model.
+        overwrite = overwrite or not (Path(folder) / "config.json").exists()
         name = type(self).__name__
         rows = weight_table(self.config, model_heads(name, self.config))
         variables = {variable.path: variable for variable in self.weights}
+        homeless = sorted(
+            path
+            for path in variables.keys() - {row.path for row in rows}
+            if "seed_generator" not in path
+        )
+        if homeless:
+            raise ConfigurationError(
+                f"a preset has no place for {homeless[0]} and {len(homeless) - 1} more "
+                "weights: merge LoRA weights into their kernels first, or save layers "
+                "of your own with `model.save`"
+            )
         checkpoint = Checkpoint(
             label=self.name,
             format="model",

@@ -17,7 +17,7 @@ class RoFormerSim(LanguageModel):
     Args:
         backbone: `RoFormerBackbone` with UniLM attention and a pooler, whose
             activation is linear in the released checkpoints.
-        activation: `"softmax"` for probabilities, or None for logits.
+        output_activation: `"softmax"` for probabilities, or None for logits.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.

@@ -57,7 +57,7 @@ def counterpart(source, kwargs, **options):
     if not mlm:
         model = RoFormerBackbone
     else:
-        options["activation"] = "softmax" if mlm is True else mlm
+        options["output_activation"] = "softmax" if mlm is True else mlm
         model = {"encoder": RoFormerMaskedLM, "lm": RoFormerCausalLM}.get(
             application, RoFormerSim if pool else RoFormerCausalLM
         )
