@@ -900,7 +900,7 @@ def test_cache_of_any_prompt_length_in_one_graph():
     )
     def step(x, index, cache):
         traces.append(1)
-        mask = causal_mask(tf.shape(x)[1], tf.shape(cache[0])[1], index)
+        mask = causal_mask(tf.shape(x)[1], tf.shape(cache[0])[2], index)
         return layer(x, attention_mask=mask, cache=cache, cache_index=index)
 
     for prompt, capacity in ((1, 5), (3, 6), (4, 5)):
