@@ -92,26 +92,30 @@ def progress(what, number, options):
 def report(options, loads, encodes, limits):
     tokens = options.batch * options.length
     rows = [
-        ("load, s", median(loads, "seconds"), ratio(loads)),
+        ("load, s", median(loads, "seconds"), ratios(loads)),
         ("load, peak MB", median(loads, "peak_mb"), None),
         (
             f"encode {options.batch}x{options.length}, tokens/s",
             {s: tokens / t for s, t in median(encodes, "seconds").items()},
-            ratio(encodes),
+            ratios(encodes),
         ),
     ]
     limit = tokens / statistics.median(limits)
-    print(f"\n\n{'work':<28} {'roformer_keras':>15} {'bert4keras':>12} {'ratio':>7}")
+    print(f"\n\n{'work':<28} {'roformer_keras':>15} {'bert4keras':>12}  ratio of pairs")
     for name, values, times in rows:
-        shown = "" if times is None else f"{times:.2f}x"
+        shown = ""
+        if times:
+            low, high = min(times), max(times)
+            shown = f"{statistics.median(times):.2f}x ({low:.2f} to {high:.2f})"
         ours, theirs = (f"{values[side]:,.5g}" for side in SIDES)
-        print(f"{name:<28} {ours:>15} {theirs:>12} {shown:>7}")
+        print(f"{name:<28} {ours:>15} {theirs:>12}  {shown}")
     share = rows[-1][1]["roformer_keras"] / limit
     print(f"matrix products alone: {limit:,.0f} tokens/s; we reach {share:.0%} of it")
     if options.json:
         figures = {
             "rows": [
-                {"work": name, **values, "ratio": times} for name, values, times in rows
+                {"work": name, **values, "ratios": times}
+                for name, values, times in rows
             ],
             "limit_tokens_per_second": limit,
             "rounds": options.rounds,
@@ -125,10 +129,10 @@ def median(runs, figure):
     }
 
 
-def ratio(runs):
+def ratios(runs):
     """How many times faster we are, pair by pair."""
     ours, theirs = ([run["seconds"] for run in runs[side]] for side in SIDES)
-    return statistics.median(t / o for o, t in zip(ours, theirs, strict=True))
+    return [t / o for o, t in zip(ours, theirs, strict=True)]
 
 
 class Worker:

@@ -77,6 +77,16 @@ def main():
     for level, path in VOCABULARIES.items():
         parser.add_argument(f"--{level}", type=pathlib.Path, default=path)
     options = parser.parse_args()
+    missing = [
+        str(path)
+        for path in (*options.files, *(vars(options)[level] for level in VOCABULARIES))
+        if not path.is_file()
+    ]
+    if missing:
+        parser.error(
+            f"no {', '.join(missing)}: give text files, and the vocabularies of a "
+            "released zip as --character and --word"
+        )
 
     lines = sorted({line for path in options.files for line in read_lines(path)})
     if len(lines) < options.lines:
