@@ -67,3 +67,8 @@ def limited_file_size():
     """Every write beyond 100 kB fails, as it does on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+
+def interruptible():
+    """Ctrl-C reaches the process, also where a shell in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -22,6 +22,7 @@ from common import (
     V2,
     V2_EMBEDDING_SIZE,
     WORD,
+    interruptible,
     zipped_json,
 )
 from sources import assert_same, listing, tensors_of, unpacked
@@ -665,6 +666,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(tmp_path):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=interruptible,
     )
     wait_until_it_reads(waiting)
     waiting.send_signal(signal.SIGINT)

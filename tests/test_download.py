@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-import resource
 import signal
 import socket
 import ssl
@@ -22,6 +21,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from common import interruptible, limited_file_size
 
 from roformer_keras.conversion import download as download_module
 from roformer_keras.conversion.download import download
@@ -541,12 +541,6 @@ def start(tmp_path, server, **options):
     )
 
 
-def limited_file_size():
-    """Every write beyond 100 kB fails, as it does on a full disk."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-
 def test_a_full_disk(tmp_path, fetch):
     with serving(whole()) as server:
         process = start(tmp_path, server, preexec_fn=limited_file_size)
@@ -581,7 +575,7 @@ def wait_for_half(tmp_path):
 
 
 def test_an_interrupt_keeps_what_has_arrived(tmp_path, fetch, half_way):
-    with start(tmp_path, half_way) as process:
+    with start(tmp_path, half_way, preexec_fn=interruptible) as process:
         wait_for_half(tmp_path)
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=30)
