@@ -5,6 +5,7 @@ long to import are imported where they are used.
 """
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -75,7 +76,7 @@ def inspect(source, *, config=None, vocabulary=None, as_json: bool = False) -> i
     if as_json:
         _print_json(facts)
         return 0
-    count = sum(_size(tensor["shape"]) for tensor in facts["tensors"].values())
+    count = sum(math.prod(tensor["shape"]) for tensor in facts["tensors"].values())
     print(f"source       {facts['source']}")
     print(f"format       {facts['format']}")
     print(f"model        {facts['model']} ({facts['config']['model_type']})")
@@ -304,13 +305,6 @@ def _ids(text):
         raise ConfigurationError(
             f"ids to decode must be integers between spaces, got {text!r}"
         ) from error
-
-
-def _size(shape):
-    count = 1
-    for dim in shape:
-        count *= dim
-    return count
 
 
 def _print_json(content):

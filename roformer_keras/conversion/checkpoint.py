@@ -74,6 +74,20 @@ class Checkpoint:
         found = {head_of(name) for name in self.tensors}
         return tuple(head for head in HEADS if head in found)
 
+    def weight(self, name: str) -> np.ndarray:
+        """The value of a tensor that must be a weight.
+
+        Raises:
+            CheckpointError: it is not of a float type, or cannot be read.
+        """
+        value = self.tensors[name].read()
+        if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
+            raise CheckpointError(
+                f"{self.label}: {name} must be a float tensor to be a weight, got "
+                f"{value.dtype.name}"
+            )
+        return value
+
 
 def weights_to_read(
     checkpoint: Checkpoint,

@@ -54,13 +54,8 @@ def numbers(
         raise ConfigurationError(
             f"dtype must be {' or '.join(map(repr, DTYPES))}, got {dtype!r}"
         )
-    for name, tensor in progress(checkpoint.tensors.items()):
-        value = tensor.read()
-        if value.dtype.kind not in "f" and value.dtype.name != "bfloat16":
-            raise CheckpointError(
-                f"{checkpoint.label}: {name} must be a float tensor to be a weight, "
-                f"got {value.dtype.name}"
-            )
+    for name in progress(checkpoint.tensors):
+        value = checkpoint.weight(name)
         with np.errstate(over="ignore"):
             converted = value.astype(dtype, copy=False)
         if converted.dtype != value.dtype and not np.array_equal(

@@ -5,8 +5,8 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.position import (
-    ROTARY_LAYOUTS,
     apply_rotary,
+    check_layout,
     rotary_table,
 )
 
@@ -84,11 +84,7 @@ class RoPEAttention(keras.layers.Layer):
                 "key_dim must be even, because RoPE turns features in pairs; "
                 f"got {key_dim!r}"
             )
-        if layout not in ROTARY_LAYOUTS:
-            raise ConfigurationError(
-                f"layout must be one of {', '.join(map(repr, ROTARY_LAYOUTS))}, "
-                f"got {layout!r}"
-            )
+        check_layout(layout)
         if not base > 0:
             raise ConfigurationError(f"base must be above 0, got {base!r}")
         if not 0 <= dropout < 1:

@@ -7,13 +7,13 @@ from keras import ops
 from roformer_keras.errors import ConfigurationError
 
 __all__ = [
-    "ROTARY_LAYOUTS",
     "SinusoidalPositionEmbedding",
     "apply_rotary",
+    "check_layout",
     "rotary_table",
 ]
 
-ROTARY_LAYOUTS = ("interleaved", "half_split")
+_LAYOUTS = ("interleaved", "half_split")
 
 
 def _frequencies(dim, base):
@@ -29,11 +29,11 @@ def _frequencies(dim, base):
     )
 
 
-def _check_layout(layout):
-    if layout not in ROTARY_LAYOUTS:
+def check_layout(layout):
+    """Raises ConfigurationError unless it is one of the two pair layouts."""
+    if layout not in _LAYOUTS:
         raise ConfigurationError(
-            f"layout must be one of {', '.join(map(repr, ROTARY_LAYOUTS))}, "
-            f"got {layout!r}"
+            f"layout must be one of {', '.join(map(repr, _LAYOUTS))}, got {layout!r}"
         )
 
 
@@ -65,7 +65,7 @@ def rotary_table(position_ids, dim, base=10000.0, layout="interleaved"):
     Returns:
         Two float32 tensors `(..., length, dim)`: sines and cosines.
     """
-    _check_layout(layout)
+    check_layout(layout)
     frequencies = _frequencies(dim, base)
     if layout == "interleaved":
         frequencies = np.repeat(frequencies, 2)
@@ -92,7 +92,7 @@ def apply_rotary(x, sin, cos, layout="interleaved"):
     Returns:
         float, of the shape and type of `x`.
     """
-    _check_layout(layout)
+    check_layout(layout)
     swap = ops.convert_to_tensor(_pair_swap(x.shape[-1], layout), dtype=x.dtype)
     sin = ops.cast(sin, x.dtype)[:, :, None, :]
     cos = ops.cast(cos, x.dtype)[:, :, None, :]

@@ -20,7 +20,7 @@ from roformer_keras.conversion.mapping import (
     weight_table,
 )
 from roformer_keras.conversion.reader import open_checkpoint, read_saved_tokenizer
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.initializers import weights_to_be_loaded
 
 __all__ = ["PresetModel"]
@@ -171,12 +171,7 @@ def _tensor(row, variable) -> Tensor:
 def _assign(model, checkpoint, rows, kept):
     variables = {variable.path: variable for variable in model.weights}
     for row in rows:
-        value = checkpoint.tensors[row.name].read()
-        if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
-            raise CheckpointError(
-                f"{checkpoint.label}: {row.name} must be a float tensor to be a "
-                f"weight, got {value.dtype.name}"
-            )
+        value = checkpoint.weight(row.name)
         if row.name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
             value = kept.rows_of(value)
         variables[row.path].assign(value.T if row.transposed else value)
