@@ -49,6 +49,9 @@ class RoPEAttention(keras.layers.Layer):
             to: the mask must hide what has not been written.
         cache_index: int, or int scalar tensor. Where in the cache `x` begins;
             `cache_index + length` must not exceed the capacity.
+        context: sequence of caches that are read and not written. Their keys stand
+            before those of `x` in the mask, in this order. One of fewer rows serves
+            as many neighbouring rows of `x` as there are to each of its own.
 
     Returns:
         float `(batch, length, hidden_dim)`; a tuple with the scores (`return_scores`)
@@ -134,6 +137,7 @@ class RoPEAttention(keras.layers.Layer):
         return_scores=False,
         cache=None,
         cache_index=0,
+        context=(),
         training=None,
     ):
         batch, length = ops.shape(x)[:2]
@@ -165,7 +169,10 @@ class RoPEAttention(keras.layers.Layer):
             value = ops.slice_update(cache[1], start, ops.cast(value, cache[1].dtype))
             cache = (key, value)
 
-        scores = ops.einsum("bhqd,bhkd->bhqk", query, key)
+        # Each on its own: to put keys together would copy them for every token.
+        segments = [*context, (key, value)]
+        scores = [_scores(query, keys) for keys, _ in segments]
+        scores = ops.concatenate(scores, axis=-1) if context else scores[0]
         weights = scores
         if residual_scores is not None:
             weights = weights + ops.cast(residual_scores, weights.dtype)
@@ -178,8 +185,12 @@ class RoPEAttention(keras.layers.Layer):
             weights = ops.softmax(weights, axis=-1)
         weights = self.attention_dropout(weights, training=training)
 
+        mixed, first = 0, 0
+        for keys, values in segments:
+            last = first + keys.shape[2] if context else None
+            mixed = mixed + _mixed(weights[..., first:last], values)
+            first = last
         # (batch, length, heads, head_dim) -> (batch, length, heads * head_dim)
-        mixed = ops.einsum("bhqk,bhkd->bqhd", weights, value)
         mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
         output = self.output_dense(mixed)
         extras = ((scores,) if return_scores else ()) + (
@@ -211,6 +222,29 @@ class RoPEAttention(keras.layers.Layer):
             kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
         )
         return config
+
+
+def _scores(query, keys):
+    """`(batch, heads, query, key)` of keys with as many rows, or a divisor of them."""
+    batch, heads, length, dim = query.shape
+    rows = keys.shape[0]
+    if rows == batch:
+        return ops.einsum("bhqd,bhkd->bhqk", query, keys)
+    # One product for all the rows that share keys, instead of one for each.
+    query = ops.reshape(query, (rows, batch // rows, heads, length, dim))
+    scores = ops.einsum("gnhqd,ghkd->gnhqk", query, keys)
+    return ops.reshape(scores, (batch, heads, length, keys.shape[2]))
+
+
+def _mixed(weights, values):
+    """`(batch, query, heads, head_dim)`: values weighted, shared as in `_scores`."""
+    batch, heads, length, _ = weights.shape
+    rows = values.shape[0]
+    if rows == batch:
+        return ops.einsum("bhqk,bhkd->bqhd", weights, values)
+    weights = ops.reshape(weights, (rows, batch // rows, *weights.shape[1:]))
+    mixed = ops.einsum("gnhqk,ghkd->gnqhd", weights, values)
+    return ops.reshape(mixed, (batch, length, heads, values.shape[3]))
 
 
 def _check_room(capacity, index, length):

@@ -270,7 +270,7 @@ class RoFormerBlock(keras.layers.Layer):
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
         attention_mask, position_ids, residual_scores, return_scores, cache,
-        cache_index: as `RoPEAttention` takes them.
+        cache_index, context: as `RoPEAttention` takes them.
         condition: float `(batch, condition_dim)`, if `conditional`.
 
     Returns:
@@ -376,6 +376,7 @@ class RoFormerBlock(keras.layers.Layer):
         condition=None,
         cache=None,
         cache_index=0,
+        context=(),
         training=None,
     ):
         x = ops.cast(x, self.compute_dtype)
@@ -387,6 +388,7 @@ class RoFormerBlock(keras.layers.Layer):
             return_scores=return_scores,
             cache=cache,
             cache_index=cache_index,
+            context=context,
             training=training,
         )
         attended, *extras = attended if isinstance(attended, tuple) else (attended,)
@@ -407,6 +409,7 @@ class RoFormerBlock(keras.layers.Layer):
         condition=None,
         cache=None,
         cache_index=0,
+        context=(),
         training=None,
     ):
         if return_scores or cache is not None:
@@ -419,6 +422,7 @@ class RoFormerBlock(keras.layers.Layer):
                 condition=condition,
                 cache=cache,
                 cache_index=cache_index,
+                context=context,
                 training=training,
             )
         # Tracing each block for a shape that is known takes two thirds of the time in

@@ -89,6 +89,48 @@ class RoFormerBackbone(PresetModel):
         self.transformer_layers = layers["blocks"]
         self.pooler = layers.get("pooler")
 
+    def call_with_cache(
+        self, inputs, attention_mask, caches, cache_index=0, contexts=None
+    ):
+        """Runs the blocks on tokens that follow others, whose keys are kept.
+
+        Args:
+            inputs: dict as the model takes it, and always with `position_ids`.
+            attention_mask: bool, broadcastable to `(batch, heads, length, keys)`,
+                where keys are those of the contexts and then all of the cache.
+            caches: a cache a layer, see `create_caches`.
+            cache_index: int, or int scalar tensor. Where in the caches tokens go.
+            contexts: None, or for each layer a list of caches that come before and
+                are only read; see `RoPEAttention`.
+
+        Returns:
+            float `(batch, length, hidden_dim)`, and the caches, written to.
+        """
+        layers = {
+            "token_embedding": self.token_embedding,
+            "segment_embedding": self.segment_embedding,
+            "embedding_norm": self.embedding_norm,
+            "embedding_dropout": self.embedding_dropout,
+            "blocks": self.transformer_layers,
+        }
+        if self.embedding_mapping is not None:
+            layers["embedding_mapping"] = self.embedding_mapping
+        x = _embed(self.config, layers, inputs)
+        caching = [
+            {"cache": cache, "cache_index": cache_index, "context": context}
+            for cache, context in zip(
+                caches, contexts or [()] * len(caches), strict=True
+            )
+        ]
+        return _transform(self.config, layers, x, attention_mask, inputs, caching)
+
+    def create_caches(self, batch, capacity):
+        """Room for keys and values of every layer, as `RoPEAttention.create_cache`."""
+        return [
+            block.attention.create_cache(batch, capacity)
+            for block in self.transformer_layers
+        ]
+
     @classmethod
     def from_roformer_config(cls, config, dtype=None, **options):
         return cls(config, dtype=dtype, name="backbone", **options)
@@ -236,9 +278,11 @@ def _embed(config, layers, inputs):
     return x
 
 
-def _transform(config, layers, x, mask, inputs):
-    scores = None
-    for block in layers["blocks"]:
+def _transform(config, layers, x, mask, inputs, caching=None):
+    """All blocks; `caching` holds for each what it needs of a cache."""
+    blocks = layers["blocks"]
+    scores, caches = None, []
+    for block, options in zip(blocks, caching or [{}] * len(blocks), strict=True):
         x = block(
             x,
             attention_mask=mask,
@@ -246,8 +290,11 @@ def _transform(config, layers, x, mask, inputs):
             condition=inputs.get("layer_norm_cond"),
             residual_scores=scores,
             return_scores=config.residual_attention_scores,
+            **options,
         )
+        x, *extras = x if isinstance(x, tuple) else (x,)
         if config.residual_attention_scores:
             # bert4keras passes on each layer's own scores, not their running sum.
-            x, scores = x
-    return x
+            scores = extras.pop(0)
+        caches += extras
+    return (x, caches) if caching else x

@@ -2,13 +2,13 @@
 
 import keras
 
-from roformer_keras.models.language_model import LanguageModel
+from roformer_keras.models.generative import GenerativeModel
 
 __all__ = ["RoFormerCausalLM"]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerCausalLM(LanguageModel):
+class RoFormerCausalLM(GenerativeModel):
     """Scores the token after every position, seeing what stands before it.
 
     Args:
@@ -25,9 +25,9 @@ class RoFormerCausalLM(LanguageModel):
     Example:
     ```python
     source = "chinese_roformer-gpt-char_L-12_H-768_A-12.zip"
-    tokenizer = RoFormerTokenizer.from_preset(source)
     model = RoFormerCausalLM.from_preset(source)
-    logits = model(tokenizer(["今天天气"]))
+    logits = model(model.tokenizer(["今天天气"]))
+    text = model.generate("今天天气", stop_tokens="。")
     ```
     """
 

@@ -1,7 +1,10 @@
 """RoFormer with its masked language model head."""
 
+from collections.abc import Sequence
+
 import keras
 
+from roformer_keras.inference import fill_mask
 from roformer_keras.models.language_model import LanguageModel
 
 __all__ = ["RoFormerMaskedLM"]
@@ -30,3 +33,19 @@ class RoFormerMaskedLM(LanguageModel):
     logits = model(tokenizer(["今天[MASK]气不错"], keep_mask=True))
     ```
     """
+
+    def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
+        """The likeliest tokens for every `[MASK]` in a text.
+
+        Args:
+            texts: a str with at least one literal `[MASK]`, or a list of them.
+            top_k: int, at least 1.
+
+        Returns:
+            A list a mask, in the order of the text, of `top_k` candidates, best first:
+            `MaskCandidate` with token, token_id and probability. For a list of texts a
+            list of those.
+        """
+        if isinstance(texts, str):
+            return fill_mask(self, self.text_tokenizer(), texts, top_k)
+        return [fill_mask(self, self.text_tokenizer(), text, top_k) for text in texts]

@@ -20,8 +20,9 @@ from roformer_keras.conversion.mapping import (
     weight_table,
 )
 from roformer_keras.conversion.reader import open_checkpoint, read_saved_tokenizer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.models.initializers import weights_to_be_loaded
+from roformer_keras.tokenizer import RoFormerTokenizer
 
 __all__ = ["PresetModel"]
 
@@ -33,6 +34,28 @@ class PresetModel(keras.Model):
     """
 
     config: RoFormerConfig
+    # Of the source that the model came from, if that has a vocabulary; can be set.
+    tokenizer: RoFormerTokenizer | None = None
+
+    def text_tokenizer(self) -> RoFormerTokenizer:
+        """The tokenizer, or an error that says how to give the model one.
+
+        Raises:
+            VocabularyError: it has none.
+            ConfigurationError: it has one of another vocabulary.
+        """
+        if self.tokenizer is None:
+            raise VocabularyError(
+                "this model has no vocabulary to read and write texts with: set "
+                "model.tokenizer to the RoFormerTokenizer of its vocabulary"
+            )
+        size, needed = self.tokenizer.vocabulary_size, self.config.vocabulary_size
+        if size != needed:
+            raise ConfigurationError(
+                "model and tokenizer must be of one vocabulary; the model has "
+                f"{needed} tokens, the tokenizer {size}"
+            )
+        return self.tokenizer
 
     @classmethod
     def from_roformer_config(cls, config, dtype=None, **options):
@@ -74,7 +97,8 @@ class PresetModel(keras.Model):
                 a model with an MLM head.
 
         Returns:
-            The model, its weights those of the source bit for bit if it is float32.
+            The model, its weights those of the source bit for bit if it is float32,
+            with the source's tokenizer unless there are compound tokens.
 
         Raises:
             CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
@@ -101,6 +125,10 @@ class PresetModel(keras.Model):
             with weights_to_be_loaded() if complete else contextlib.nullcontext():
                 model = cls.from_roformer_config(model_config, dtype, **options)
             _assign(model, checkpoint, rows, kept)
+            if checkpoint.vocabulary is not None and not kept.compounds:
+                # A vocabulary that tells no level serves who works with ids.
+                with contextlib.suppress(VocabularyError):
+                    model.tokenizer = _tokenizer(checkpoint, kept.keep_tokens)
         return model
 
     def save_to_preset(
@@ -110,8 +138,8 @@ class PresetModel(keras.Model):
 
         Args:
             folder: path of the folder.
-            tokenizer: `RoFormerTokenizer` to save with the model; one that was saved
-                into the folder before stays there otherwise.
+            tokenizer: `RoFormerTokenizer` to save with the model; if not given, one
+                that was saved into the folder before, or else the model's own.
             overwrite: bool. Whether an existing preset is replaced.
 
         Raises:
@@ -122,6 +150,9 @@ class PresetModel(keras.Model):
             vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
         elif (Path(folder) / "tokenizer.json").is_file():
             vocabulary, fields = read_saved_tokenizer(Path(folder))
+        elif self.tokenizer is not None:
+            vocabulary = tuple(self.tokenizer.vocabulary)
+            fields = self.tokenizer.to_dict()
         if vocabulary and len(vocabulary) != self.config.vocabulary_size:
             raise ConfigurationError(
                 f"the tokenizer has {len(vocabulary)} tokens but the model "
@@ -158,6 +189,12 @@ class PresetModel(keras.Model):
     def preset_options(self) -> dict:
         """Arguments of the constructor beside the backbone."""
         return {}
+
+
+def _tokenizer(checkpoint, keep_tokens):
+    level = checkpoint.tokenizer.get("level")
+    tokenizer = RoFormerTokenizer(checkpoint.vocabulary, level)
+    return tokenizer if keep_tokens is None else tokenizer.subset(keep_tokens)
 
 
 def _tensor(row, variable) -> Tensor:

@@ -1,14 +1,24 @@
 """RoFormer-Sim (SimBERT v2): sentence vectors and similar sentences in one model."""
 
-import keras
+from collections.abc import Sequence
 
-from roformer_keras.models.language_model import LanguageModel
+import keras
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.inference import embed
+from roformer_keras.models.generative import (
+    GenerativeModel,
+    Scored,
+    _as_rows,
+    _check_positive,
+)
 
 __all__ = ["RoFormerSim"]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSim(LanguageModel):
+class RoFormerSim(GenerativeModel):
     """A sentence vector from the first segment, and the next tokens of the second.
 
     The first segment sees itself both ways; the second sees the first and what stands
@@ -29,10 +39,167 @@ class RoFormerSim(LanguageModel):
     Example:
     ```python
     source = "chinese_roformer-sim-char_L-12_H-768_A-12.zip"
-    tokenizer = RoFormerTokenizer.from_preset(source)
     model = RoFormerSim.from_preset(source)
-    vectors = model(tokenizer(["今天天气不错", "你好"]))["pooled_output"]
+    vectors = model.encode(["今天天气不错", "你好"])
+    model.similarity("今天天气不错", "天气真好")
+    model.paraphrase("今天天气不错")
     ```
 
     Source: https://github.com/ZhuiyiTechnology/roformer-sim
     """
+
+    default_max_length = 64
+
+    def encode(
+        self, texts: Sequence[str], *, max_length: int = 512, progress: bool = True
+    ) -> np.ndarray:
+        """A vector of length 1 for each text, so that products are cosines.
+
+        Args:
+            texts: sequence of str.
+            max_length: int. Longer texts are cut to as many tokens.
+            progress: bool. Whether a progress bar is shown.
+
+        Returns:
+            float32 `(len(texts), hidden_dim)`.
+        """
+        return embed(self, self.text_tokenizer(), texts, max_length, progress=progress)
+
+    def similarity(
+        self,
+        first: str | Sequence[str],
+        second: str | Sequence[str],
+        *,
+        max_length: int = 512,
+        progress: bool = True,
+    ) -> float | np.ndarray:
+        """The cosine of two texts, from -1 to 1, or of each pair of two lists.
+
+        Args:
+            first: str, or sequence of str.
+            second: likewise, and of the same length.
+            max_length: int. Longer texts are cut to as many tokens.
+            progress: bool. Whether a progress bar is shown.
+
+        Returns:
+            float; float32 `(len(first),)` for lists.
+        """
+        if isinstance(first, str) and isinstance(second, str):
+            first_vector, second_vector = self.encode(
+                [first, second], max_length=max_length, progress=False
+            )
+            return float(first_vector @ second_vector)
+        if isinstance(first, str) or isinstance(second, str):
+            raise ConfigurationError(
+                "similarity takes two texts or two lists of texts, got one of each"
+            )
+        if len(first) != len(second):
+            raise ConfigurationError(
+                "two lists to compare must be of one length, got "
+                f"{len(first)} and {len(second)}"
+            )
+        # Texts that come again are computed once.
+        texts = list(dict.fromkeys([*first, *second]))
+        numbers = {text: number for number, text in enumerate(texts)}
+        vectors = self.encode(texts, max_length=max_length, progress=progress)
+        return np.sum(
+            vectors[[numbers[text] for text in first]]
+            * vectors[[numbers[text] for text in second]],
+            axis=1,
+        )
+
+    def paraphrase(
+        self,
+        texts: str | Sequence[str],
+        n: int = 100,
+        k: int = 20,
+        *,
+        masked_positions: Sequence[int] = (),
+        max_length: int = 64,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 0.95,
+        seed: int | None = None,
+        batch_size: int = 128,
+        progress: bool = True,
+    ) -> list:
+        """Similar sentences: writes `n`, and keeps the `k` nearest to the original.
+
+        What is written twice counts once, and the original not at all, so there may be
+        fewer than `k`.
+
+        Args:
+            texts: a str, or a list of them.
+            n: int. Sentences that are written for each text.
+            k: int. Most sentences that are returned for each text.
+            masked_positions: ints. Tokens of each text that `[MASK]` takes the place
+                of first, so that others are found for them; 1 is the first, 0 is
+                `[CLS]`.
+            max_length: int. Most tokens of a text, and of what is written.
+            temperature, top_k, top_p, seed, batch_size, progress: as for `generate`.
+
+        Returns:
+            A list of `(sentence, cosine)` pairs, nearest first; for a list of texts a
+            list of those.
+
+        Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
+        """
+        for name, value in (("n", n), ("k", k), ("batch_size", batch_size)):
+            _check_positive(name, value)
+        rows, is_text, is_one = _as_rows(texts)
+        if not is_text:
+            raise ConfigurationError("texts to paraphrase must be str, got ids")
+        decoding = self._decoding(
+            None,
+            num_return_sequences=n,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        prompts = [
+            self._prompt(self._masked(row, masked_positions), max_length, 0)
+            for row in rows
+        ]
+        written = self._decode(prompts, decoding, batch_size, progress)
+        found = [
+            self._candidates(row, candidates)
+            for row, candidates in zip(rows, written, strict=True)
+        ]
+        vectors = self.encode(
+            [
+                text
+                for row, texts in zip(rows, found, strict=True)
+                for text in (row, *texts)
+            ],
+            max_length=max_length,
+            progress=False,
+        )
+        ranked, at = [], 0
+        for candidates in found:
+            own, others = vectors[at], vectors[at + 1 : at + 1 + len(candidates)]
+            at += 1 + len(candidates)
+            scores = others @ own
+            order = np.argsort(-scores, kind="stable")[:k]
+            ranked.append([Scored(candidates[i], float(scores[i])) for i in order])
+        return ranked[0] if is_one else ranked
+
+    def _masked(self, text, positions):
+        if not len(positions):
+            return text
+        ids = self._text_ids(text)
+        for position in positions:
+            if not 1 <= position < len(ids) - 1:
+                raise ConfigurationError(
+                    f"masked_positions must be from 1 to {len(ids) - 2}, the tokens of "
+                    f"{text!r:.40}, got {position!r}"
+                )
+            ids[position] = self.text_tokenizer().mask_id
+        return ids
+
+    def _candidates(self, text, written):
+        """Different texts, none of them the original or empty, in their order."""
+        decode = self.text_tokenizer().decode
+        own = {text, decode(self._text_ids(text)), ""}
+        found = dict.fromkeys(decode(one.token_ids) for one in written)
+        return [candidate for candidate in found if candidate not in own]

@@ -1,0 +1,1 @@
+"""Writing on from prompts, for any model with a cache."""

@@ -1,0 +1,81 @@
+"""One function, compiled by whichever backend Keras runs on."""
+
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+
+__all__ = ["Compiled"]
+
+
+class Compiled:
+    """A function of tensors that reads a model's weights, compiled.
+
+    TensorFlow traces it, JAX jits it, PyTorch runs it as it is. Weights are read when
+    it is called, so that training goes on to show.
+
+    Args:
+        function: of nested tensors, written in `keras.ops`; returns nested tensors.
+        weights: the variables that it reads and does not assign.
+        any_shape: bool. Whether TensorFlow makes one graph for all shapes, without
+            XLA; otherwise XLA makes one program for each. JAX always does the latter.
+    """
+
+    def __init__(
+        self, function: Callable, weights: Sequence[keras.Variable], any_shape: bool
+    ):
+        self._weights = list(weights)
+        self._any_shape = any_shape
+        make = {"tensorflow": _in_tensorflow, "jax": _in_jax, "torch": _in_torch}
+        self._call = make[keras.backend.backend()](self, function)
+
+    def __call__(self, *arguments):
+        return self._call(*arguments)
+
+
+def _in_tensorflow(compiled, function):
+    import tensorflow as tf
+
+    if not compiled._any_shape:
+        return tf.function(function, jit_compile=True, autograph=False)
+    kept = []
+
+    def call(*arguments):
+        arguments = [np.asarray(argument) for argument in arguments]
+        if not kept:
+            signature = [
+                tf.TensorSpec([None] * argument.ndim, argument.dtype)
+                for argument in arguments
+            ]
+            kept.append(
+                tf.function(function, input_signature=signature, autograph=False)
+            )
+        return kept[0](*arguments)
+
+    return call
+
+
+def _in_jax(compiled, function):
+    import jax
+
+    @jax.jit
+    def stateless(values, *arguments):
+        # As arguments, weights are not copied into the program.
+        pairs = zip(compiled._weights, values, strict=True)
+        with keras.StatelessScope(state_mapping=pairs):
+            return function(*arguments)
+
+    def call(*arguments):
+        return stateless([weight.value for weight in compiled._weights], *arguments)
+
+    return call
+
+
+def _in_torch(compiled, function):
+    import torch
+
+    def call(*arguments):
+        with torch.no_grad():
+            return function(*arguments)
+
+    return call

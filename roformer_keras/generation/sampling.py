@@ -1,0 +1,121 @@
+"""Choosing the next token from logits, inside of a compiled program.
+
+Nothing here sorts: over a vocabulary of 12,000 a sort takes longer than the model does.
+The least logit that is kept is found by halving an interval, with one count or one sum
+over the vocabulary each time.
+"""
+
+import math
+
+from keras import ops
+
+__all__ = ["choose", "log_probabilities"]
+
+# Each halving gains a bit; float32 has 24, and the interval begins wider than a logit.
+_HALVINGS = 32
+
+
+def choose(logits, uniforms, temperature, top_k, top_p):
+    """One token a row.
+
+    The temperature comes first, then `top_k`, then `top_p` on what is left of the
+    probabilities, keeping the token with which their sum crosses it. Tokens of equal
+    probability are kept together.
+
+    Args:
+        logits: float32 `(rows, vocabulary)`.
+        uniforms: float32 `(rows,)` in [0, 1), one random number a row.
+        temperature: float32 scalar; 0 takes the likeliest token, the lowest id among
+            equals.
+        top_k: int32 scalar, at least 1; the size of the vocabulary to keep all.
+        top_p: float32 scalar in (0, 1]; 1 to keep all.
+
+    Returns:
+        int32 `(rows,)`.
+
+    Source: bert4keras 0.11.5, `AutoRegressiveDecoder.random_sample`, for the order;
+    Holtzman et al. 2019, arXiv:1904.09751, for top-p.
+    """
+    vocabulary = logits.shape[-1]
+    likeliest = ops.cast(ops.argmax(logits, axis=-1), "int32")
+    sampling = ops.greater(temperature, 0.0)
+    divisor = ops.where(sampling, temperature, ops.ones_like(temperature))
+    logits = (logits - ops.max(logits, axis=-1, keepdims=True)) / divisor
+    weights = ops.exp(logits)
+
+    def count(kept):
+        return ops.sum(ops.cast(kept, "float32"), axis=-1, keepdims=True)
+
+    def mass(kept):
+        return ops.sum(ops.where(kept, weights, 0.0), axis=-1, keepdims=True)
+
+    least = ops.min(logits, axis=-1, keepdims=True)
+    cuts = ops.logical_and(sampling, ops.less(top_k, vocabulary))
+    least = _raised(least, logits, count, ops.cast(top_k, "float32"), cuts)
+    cuts = ops.logical_and(sampling, ops.less(top_p, 1.0))
+    enough = top_p * mass(ops.greater_equal(logits, least))
+    least = _raised(least, logits, mass, enough, cuts)
+    weights = ops.where(ops.greater_equal(logits, least), weights, 0.0)
+    drawn = _drawn(weights, uniforms)
+    # Where rounding led to a token that was cut.
+    weight = ops.take_along_axis(weights, drawn[:, None], axis=-1)[:, 0]
+    return ops.where(
+        ops.logical_and(sampling, ops.greater(weight, 0.0)), drawn, likeliest
+    )
+
+
+def log_probabilities(logits, tokens):
+    """Of one token a row, under all of the distribution: float32 `(rows,)`."""
+    chosen = ops.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
+    return chosen - ops.logsumexp(logits, axis=-1)
+
+
+def _raised(least, logits, measure, enough, cuts):
+    """The largest bound whose tokens at or above it still measure enough.
+
+    `least` is one that does, and is returned where nothing `cuts`.
+    """
+    halvings = ops.where(cuts, _HALVINGS, 0)
+
+    def halve(step, low, high):
+        middle = low + (high - low) * 0.5
+        suffices = ops.greater_equal(measure(ops.greater_equal(logits, middle)), enough)
+        return (
+            step + 1,
+            ops.where(suffices, middle, low),
+            ops.where(suffices, high, middle),
+        )
+
+    # The largest logit is 0; nothing is at or above 1.
+    start = (ops.zeros((), "int32"), least, ops.ones_like(least))
+    _, low, _ = ops.while_loop(lambda step, *_: step < halvings, halve, start)
+    return low
+
+
+def _drawn(weights, uniforms):
+    """The index at which the running sum of a row passes its share of the total.
+
+    First the block, then the token in it: two short running sums, not a long one.
+    """
+    rows, vocabulary = weights.shape
+    size = math.isqrt(vocabulary - 1) + 1
+    count = -(-vocabulary // size)
+    weights = ops.pad(weights, ((0, 0), (0, count * size - vocabulary)))
+    blocks = ops.reshape(weights, (rows, count, size))
+    sums = ops.cumsum(ops.sum(blocks, axis=-1), axis=-1)
+    target = uniforms[:, None] * sums[:, -1:]
+    block = _passed(sums, target)
+    before = ops.where(
+        ops.greater(block, 0),
+        ops.take_along_axis(sums, ops.maximum(block - 1, 0), axis=-1),
+        0.0,
+    )
+    within = ops.take_along_axis(blocks, block[:, :, None], axis=1)[:, 0]
+    token = _passed(ops.cumsum(within, axis=-1), target - before)
+    return ops.minimum((block * size + token)[:, 0], vocabulary - 1)
+
+
+def _passed(sums, target):
+    """How many sums are not above the target, `(rows, 1)`; an index in any case."""
+    passed = ops.sum(ops.cast(sums <= target, "int32"), axis=-1, keepdims=True)
+    return ops.minimum(passed, sums.shape[-1] - 1)

@@ -1,0 +1,280 @@
+"""Decoding prompts to their ends: drawing, greedily, or by beams.
+
+Any decoder serves that has the four methods of `CachedDecoder` which a search calls.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from roformer_keras.generation.cached import Choice
+from roformer_keras.generation.options import Decoding, Prompt, Written
+
+__all__ = ["decode", "stream"]
+
+
+def decode(
+    decoder,
+    prompts: Sequence[Prompt],
+    decoding: Decoding,
+    batch_size: int = 64,
+    first_number: int = 0,
+    on_rows: Callable[[int], object] = lambda rows: None,
+) -> list[list[Written]]:
+    """What is written for each prompt: `num_return_sequences` texts, best first.
+
+    Samples are in the order of their numbers. Prompts of similar length are computed
+    together, and rows that have ended leave their batch.
+
+    Args:
+        decoder: `CachedDecoder`.
+        prompts: of any lengths.
+        decoding: how tokens are chosen.
+        batch_size: int, at least 1. Most rows at a time: texts, or beams.
+        first_number: int. Number of the first prompt in a longer list, on which its
+            random numbers depend.
+        on_rows: called with the number of texts that are finished.
+
+    Raises:
+        CheckpointError: the model's logits are not finite.
+    """
+    beams = decoding.method == "beam"
+    copies = decoding.num_beams if beams else decoding.num_return_sequences
+    results = [[] for _ in prompts]
+    order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i].token_ids))
+    # The samples of one prompt may go into several batches, its beams may not.
+    most = copies if beams else min(copies, batch_size)
+    together = max(1, batch_size // copies)
+    for at in range(0, len(order), together):
+        numbers = order[at : at + together]
+        batch = [prompts[i] for i in numbers]
+        for first in range(0, copies, most):
+            count = min(most, copies - first)
+            if beams:
+                written = _beam_search(decoder, batch, decoding, on_rows)
+            else:
+                streams = [
+                    _Uniforms(decoding, (first_number + i) * copies + first + copy)
+                    for i in numbers
+                    for copy in range(count)
+                ]
+                written = _run(decoder, batch, decoding, count, streams, on_rows)
+            for number, texts in zip(numbers, written, strict=True):
+                results[number] += texts
+    return results
+
+
+def stream(decoder, prompt: Prompt, decoding: Decoding) -> Iterator[int]:
+    """The new ids of one text, each as soon as it is chosen.
+
+    They are those that `decode` returns for this prompt alone.
+    """
+    uniforms = _Uniforms(decoding, 0)
+    choice = _choice([prompt], 1, decoding)
+    logits, state = decoder.start([prompt], 1, prompt.max_new_tokens)
+    tokens, _, choice = decoder.choose(logits, uniforms.take(1), choice)
+    yield int(tokens[0])
+    while not choice.done[0]:
+        chosen, _, _, choice = decoder.advance(
+            state, tokens, uniforms.take(1)[None], choice
+        )
+        tokens = chosen[:, -1]
+        yield int(tokens[0])
+
+
+class _Uniforms:
+    """The random numbers of one text, the same wherever it is computed."""
+
+    def __init__(self, decoding, row):
+        self._draws = decoding.method == "sample"
+        self._generator = np.random.Generator(
+            np.random.Philox(key=[decoding.seed % 2**64, row])
+        )
+
+    def take(self, count) -> np.ndarray:
+        if not self._draws:
+            return np.zeros(count, "float32")
+        return self._generator.random(count, dtype="float32")
+
+
+def _choice(prompts, copies, decoding):
+    def of_rows(numbers):
+        return np.repeat(np.array(numbers, "int32"), copies)
+
+    return Choice(
+        decoding=decoding,
+        remaining=of_rows([prompt.max_new_tokens for prompt in prompts]),
+        early=of_rows([prompt.min_new_tokens for prompt in prompts]),
+        done=np.zeros(len(prompts) * copies, bool),
+    )
+
+
+# === Samples, and the greedy text ===
+
+
+def _run(decoder, prompts, decoding, copies, streams, on_rows):
+    rows = len(prompts) * copies
+    choice = _choice(prompts, copies, decoding)
+    most = choice.remaining
+    longest = int(most.max())
+    texts, scores = np.zeros((rows, longest), "int32"), np.zeros(rows)
+    lengths = np.zeros(rows, int)
+    # Which text a row of the state is; rows leave as they end.
+    numbers = np.arange(rows)
+    logits, state = decoder.start(prompts, copies, longest)
+    uniforms = np.concatenate([stream.take(1) for stream in streams])
+    tokens, score, choice = decoder.choose(logits, uniforms, choice)
+    written, score = tokens[:, None], score[:, None]
+    length = going = 0
+    while True:
+        texts[numbers, length : length + written.shape[1]] = written
+        length += written.shape[1]
+        scores[numbers] += score.sum(axis=1, dtype="float64")
+        lengths[numbers] = most[numbers] - choice.remaining
+        before, going = going or rows, np.flatnonzero(~choice.done)
+        on_rows(before - len(going))
+        if not len(going):
+            break
+        tokens = written[:, -1]
+        steps = int(choice.remaining[going].max())
+        if decoder.pays_to_leave(state, len(going), steps):
+            decoder.select(state, going)
+            numbers, tokens = numbers[going], tokens[going]
+            choice = choice.select(going)
+        going = len(going)
+        steps = min(steps, decoder.room(state))
+        uniforms = np.stack([streams[number].take(steps) for number in numbers])
+        written, score, _, choice = decoder.advance(state, tokens, uniforms, choice)
+    found = [
+        Written(ids[:length].tolist(), float(score))
+        for ids, length, score in zip(texts, lengths, scores, strict=True)
+    ]
+    return [found[at : at + copies] for at in range(0, rows, copies)]
+
+
+# === Beams ===
+
+
+def _beam_search(decoder, prompts, decoding, on_rows):
+    beams = decoding.num_beams
+    searches = [_Beams(prompt, decoding) for prompt in prompts]
+    # Which search the rows of the state belong to, `beams` rows each.
+    slots = list(range(len(prompts)))
+    longest = max(prompt.max_new_tokens for prompt in prompts)
+    logits, state = decoder.start(prompts, beams, longest)
+    while True:
+        parents, tokens = [], []
+        logits = logits.reshape(len(slots), beams, -1)
+        for slot, number in enumerate(slots):
+            search = searches[number]
+            if not search.done:
+                search.extend(_log_softmax(logits[slot]))
+                on_rows(beams if search.done else 0)
+            parents.append(slot * beams + search.parents)
+            tokens.append(search.tokens)
+        going = [s for s, number in enumerate(slots) if not searches[number].done]
+        if not going:
+            return [search.best() for search in searches]
+        steps = max(searches[slots[s]].remaining for s in going)
+        if decoder.pays_to_leave(state, len(going) * beams, steps):
+            parents, tokens = [parents[s] for s in going], [tokens[s] for s in going]
+            slots = [slots[s] for s in going]
+        decoder.select(state, np.concatenate(parents))
+        rows = len(slots) * beams
+        # The search decides what ends.
+        choice = Choice(
+            decoding=decoding,
+            remaining=np.full(rows, 2, "int32"),
+            early=np.full(rows, 2, "int32"),
+            done=np.zeros(rows, bool),
+        )
+        _, _, logits, _ = decoder.advance(
+            state, np.concatenate(tokens), np.zeros((rows, 1), "float32"), choice
+        )
+
+
+class _Beams:
+    """The search of one prompt.
+
+    Attributes:
+        parents: int `(beams,)`. Which beam each of the next beams goes on.
+        tokens: int32 `(beams,)`. With which token.
+        done: bool.
+        remaining: int. Tokens that beams may still grow by.
+    """
+
+    def __init__(self, prompt, decoding):
+        beams = decoding.num_beams
+        self.done = False
+        self.remaining = prompt.max_new_tokens
+        self.parents = np.arange(beams)
+        self.tokens = np.zeros(beams, "int32")
+        self._prompt, self._decoding = prompt, decoding
+        self._texts = [[] for _ in range(beams)]
+        # All beams stand at the same place before the first step: one may go on.
+        self._scores = np.full(beams, -np.inf)
+        self._scores[0] = 0
+        self._finished = []
+
+    def extend(self, log_probabilities):
+        """A step, given `(beams, vocabulary)` log-probabilities of the next token."""
+        decoding, beams = self._decoding, self._decoding.num_beams
+        length = len(self._texts[0]) + 1
+        self.remaining -= 1
+        late = length < self._prompt.min_new_tokens
+        if late:
+            log_probabilities[:, list(decoding.late_ids)] = -np.inf
+        scores = self._scores[:, None] + log_probabilities
+        texts, parents, going = [], [], []
+        for score, beam, token in _largest(scores, 2 * beams):
+            text = [*self._texts[beam], token]
+            if self.remaining == 0 or (token in decoding.stop_ids and not late):
+                self._finish(score / length**decoding.length_penalty, text)
+            elif len(texts) < beams:
+                texts.append(text)
+                parents.append(beam)
+                going.append(score)
+        self.done = not texts or self._cannot_gain(going[0])
+        missing = beams - len(texts)
+        self._texts = texts + [[0] * length] * missing
+        self._scores = np.array(going + [-np.inf] * missing)
+        self.parents = np.array(parents + [0] * missing)
+        self.tokens = np.array([text[-1] for text in self._texts], "int32")
+
+    def best(self) -> list[Written]:
+        ranked = sorted(self._finished, reverse=True)
+        return [
+            Written(text, float(score))
+            for score, _, text in ranked[: self._decoding.num_return_sequences]
+        ]
+
+    def _finish(self, score, text):
+        # Of equal scores the earlier stays.
+        heapq.heappush(self._finished, (score, -len(text), text))
+        if len(self._finished) > self._decoding.num_beams:
+            heapq.heappop(self._finished)
+
+    def _cannot_gain(self, score):
+        """Whether no beam can come to rank among the finished, whatever follows."""
+        if len(self._finished) < self._decoding.num_beams:
+            return False
+        longest = self._prompt.max_new_tokens
+        return score / longest**self._decoding.length_penalty <= self._finished[0][0]
+
+
+def _largest(scores, count):
+    """Score, beam and id of the largest finite scores `(beams, vocabulary)`."""
+    flat = scores.ravel()
+    count = min(count, flat.size)
+    found = np.sort(np.argpartition(-flat, count - 1)[:count])
+    found = found[np.argsort(-flat[found], kind="stable")]
+    for index in found[np.isfinite(flat[found])]:
+        beam, token = divmod(int(index), scores.shape[1])
+        yield float(flat[index]), beam, token
+
+
+def _log_softmax(logits):
+    logits = logits.astype("float64")
+    logits -= logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))

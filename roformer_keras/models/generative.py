@@ -1,0 +1,356 @@
+"""Texts or ids in, texts or ids out: what the models share that write."""
+
+import re
+from collections.abc import Iterator, Sequence
+from numbers import Integral
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops
+from tqdm import tqdm
+
+from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.generation.cached import CachedDecoder
+from roformer_keras.generation.options import Decoding, Prompt
+from roformer_keras.generation.search import decode, stream
+from roformer_keras.generation.streaming import text_pieces
+from roformer_keras.models.language_model import LanguageModel
+
+__all__ = ["GenerativeModel", "Scored"]
+
+# Shorter jobs are over before a bar is of use.
+_SECONDS_BEFORE_BAR = 2
+# Nothing that follows one of these changes how what is before is spaced.
+_SETTLED = re.compile("[\u4e00-\u9fff]")
+
+
+class Scored(NamedTuple):
+    """A text, or the ids of one, and its score.
+
+    The score is the sum of the log-probabilities of its tokens; for beams that divided
+    by a power of the length; for paraphrases the cosine with the original.
+    """
+
+    output: str | list[int]
+    score: float
+
+
+class GenerativeModel(LanguageModel):
+    """A language model that goes on from a prompt, token by token, with a cache."""
+
+    # Of prompt and continuation together, or in UniLM of each of the two.
+    default_max_length = 256
+
+    def generate(
+        self,
+        prompts: str | Sequence,
+        *,
+        method: str = "sample",
+        num_return_sequences: int | None = None,
+        max_length: int | None = None,
+        min_length: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 0.95,
+        num_beams: int = 4,
+        length_penalty: float = 0.0,
+        stop_tokens: Sequence[str | int] | None = None,
+        seed: int | None = None,
+        return_scores: bool = False,
+        batch_size: int = 64,
+        progress: bool = True,
+    ):
+        """Writes on from prompts; returns what is new.
+
+        The prompt is computed once, then one token a step for all rows of a batch. The
+        first call compiles, and so does one with more rows or longer texts than before,
+        rounded up to a few sizes; the progress bar and the log say so.
+
+        Args:
+            prompts: a str, or a list of them; or ids, as a list or array of int, which
+                are taken as they are, or a list of those.
+            method: `"sample"` draws each token, `"greedy"` takes the likeliest,
+                `"beam"` searches for a likely text.
+            num_return_sequences: int. Texts for each prompt, in a list; beams give the
+                best ones. None for one, not in a list.
+            max_length: int. Most tokens: with causal attention of prompt and
+                continuation together, with UniLM of each of the two; `[CLS]` and
+                `[SEP]` count. 256, or 64 with RoFormerSim, if not given.
+            min_length: int. Tokens, counted likewise, before which `[SEP]` is not
+                written, and no other stop token ends a text.
+            temperature: float above 0. Below 1 likely tokens become likelier.
+            top_k: int. Draws from so many of the likeliest tokens only.
+            top_p: float in (0, 1]. Draws from the likeliest tokens that have so much
+                probability together, the one that crosses it included. 1 for all.
+            num_beams: int. Texts that are pursued at a time.
+            length_penalty: float, at least 0. Beams are ranked by the sum of their
+                log-probabilities divided by length to this power.
+            stop_tokens: tokens or ids that end a text; `[SEP]` if not given.
+            seed: int. The same seed gives the same texts; drawn if not given.
+            return_scores: bool. Whether each output is a `Scored` pair with its score.
+            batch_size: int. Most texts, or beams, that are computed together.
+            progress: bool. Whether jobs of more than two seconds show a bar.
+
+        Returns:
+            str for a str, ids for ids; a list of them with `num_return_sequences`; and
+            a list of either for a list of prompts. Ids include the stop token.
+
+        Raises:
+            ConfigurationError: an argument breaks its rule, a prompt is empty, too
+                long, or out of the vocabulary.
+            CheckpointError: weights are not finite numbers.
+        """
+        _check_positive("batch_size", batch_size)
+        rows, is_text, is_one = _as_rows(prompts)
+        decoding = self._decoding(
+            stop_tokens,
+            method=method,
+            num_return_sequences=(
+                1 if num_return_sequences is None else num_return_sequences
+            ),
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            num_beams=num_beams,
+            length_penalty=length_penalty,
+            seed=seed,
+        )
+        rows = [self._prompt(row, max_length, min_length) for row in rows]
+        written = self._decode(rows, decoding, batch_size, progress)
+        outputs = []
+        for texts in written:
+            found = [
+                self.text_tokenizer().decode(text.token_ids)
+                if is_text
+                else text.token_ids
+                for text in texts
+            ]
+            if return_scores:
+                found = [
+                    Scored(output, text.score)
+                    for output, text in zip(found, texts, strict=True)
+                ]
+            outputs.append(found[0] if num_return_sequences is None else found)
+        return outputs[0] if is_one else outputs
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        method: str = "sample",
+        max_length: int | None = None,
+        min_length: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 0.95,
+        stop_tokens: Sequence[str | int] | None = None,
+        seed: int | None = None,
+    ) -> Iterator[str]:
+        """Writes on from one text, piece by piece.
+
+        Args:
+            prompt: str.
+            method: `"sample"` or `"greedy"`. The rest as for `generate`.
+
+        Returns:
+            An iterator of str, which together are what `generate` returns.
+        """
+        if method == "beam":
+            raise ConfigurationError(
+                "a text of method='beam' is not known before its end; stream with "
+                "method='sample' or 'greedy', or use generate"
+            )
+        if not isinstance(prompt, str):
+            raise ConfigurationError(
+                f"a prompt to stream must be a str, got {prompt!r}"
+            )
+        decoding = self._decoding(
+            stop_tokens,
+            method=method,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        row = self._prompt(prompt, max_length, min_length)
+        tokenizer = self.text_tokenizer()
+
+        def is_settled(token_id):
+            return _SETTLED.fullmatch(tokenizer.id_to_token(token_id)) is not None
+
+        token_ids = stream(self._decoder(), row, decoding)
+        return text_pieces(token_ids, tokenizer.decode, is_settled)
+
+    # === From what the user says to what a decoder takes ===
+
+    def _decoding(self, stop_tokens, seed, **options):
+        stop_ids = self._stop_ids(stop_tokens)
+        late_ids = ()
+        if self.tokenizer is not None:
+            # A text that goes on behind [SEP] is nonsense; behind 。 it is not.
+            late_ids = tuple(i for i in stop_ids if i == self.text_tokenizer().sep_id)
+        if seed is None:
+            seed = np.random.SeedSequence().entropy % 2**63
+        return Decoding(stop_ids=stop_ids, late_ids=late_ids, seed=seed, **options)
+
+    def _stop_ids(self, stop_tokens):
+        if stop_tokens is None:
+            return (self.text_tokenizer().sep_id,)
+        if isinstance(stop_tokens, str | Integral):
+            stop_tokens = [stop_tokens]
+        ids = []
+        for token in stop_tokens:
+            if isinstance(token, Integral):
+                self._check_ids([token])
+                ids.append(int(token))
+                continue
+            found = self.text_tokenizer().token_to_id(token)
+            if self.text_tokenizer().id_to_token(found) != token:
+                raise VocabularyError(
+                    f"a stop token must be in the vocabulary, got {token!r}"
+                )
+            ids.append(found)
+        return tuple(ids)
+
+    def _prompt(self, prompt, max_length, min_length) -> Prompt:
+        """The prompt of a text, or of ids."""
+        together = self.config.attention == "causal"
+        if max_length is None:
+            max_length = self.default_max_length
+        _check_positive("max_length", max_length)
+        if not isinstance(min_length, Integral) or not 0 <= min_length <= max_length:
+            raise ConfigurationError(
+                f"min_length must be an integer from 0 to max_length={max_length}, got "
+                f"{min_length!r}"
+            )
+        ids = self._text_ids(prompt) if isinstance(prompt, str) else prompt
+        ids = self._check_ids(ids)
+        shown = prompt if isinstance(prompt, str) else "ids"
+        if len(ids) + together > max_length:
+            raise ConfigurationError(
+                f"a prompt must be {'shorter' if together else 'no longer'} than "
+                f"max_length={max_length} tokens, got {len(ids)}: {shown:.40}; raise "
+                "max_length or cut the prompt"
+            )
+        taken = len(ids) if together else 0
+        return Prompt(
+            token_ids=tuple(ids),
+            segment_ids=(0,) * len(ids),
+            max_new_tokens=max_length - taken,
+            min_new_tokens=max(0, min_length - taken),
+        )
+
+    def _text_ids(self, text):
+        tokenizer = self.text_tokenizer()
+        ids, _ = tokenizer.encode(text)
+        if len(ids) == 2:
+            raise ConfigurationError(
+                f"a prompt must hold text, got {text!r}, which has no token"
+            )
+        if set(ids[1:-1]) == {tokenizer.unk_id}:
+            raise ConfigurationError(
+                f"a prompt must have tokens of the vocabulary, got {text:.40} of which "
+                "it holds none"
+            )
+        # A prompt to go on with does not end.
+        return ids[:-1] if self.config.attention == "causal" else ids
+
+    def _check_ids(self, ids):
+        size = self.config.vocabulary_size
+        wrong = [i for i in ids if not isinstance(i, Integral) or not 0 <= i < size]
+        if wrong:
+            raise ConfigurationError(
+                f"token ids must be integers from 0 to {size - 1}, got {wrong[0]!r}"
+            )
+        if not len(ids):
+            raise ConfigurationError("a prompt must hold at least one id, got none")
+        return [int(i) for i in ids]
+
+    def _decode(self, prompts, decoding, batch_size, progress, first_number=0):
+        decoder = self._decoder()
+        with tqdm(
+            total=len(prompts)
+            * (
+                decoding.num_beams
+                if decoding.method == "beam"
+                else decoding.num_return_sequences
+            ),
+            desc="writing",
+            unit="text",
+            delay=_SECONDS_BEFORE_BAR,
+            disable=not progress,
+        ) as bar:
+
+            def on_rows(rows):
+                bar.set_postfix_str("", refresh=False)
+                bar.update(rows)
+
+            decoder.on_compile = bar.set_postfix_str
+            try:
+                return decode(
+                    decoder, prompts, decoding, batch_size, first_number, on_rows
+                )
+            finally:
+                decoder.on_compile = None
+
+    def _decoder(self) -> CachedDecoder:
+        """Kept with its programs, as long as the model has the same variables."""
+        variables = [id(weight) for weight in self.weights]
+        if getattr(self, "_kept_decoder", (None,))[0] != variables:
+            needless = sorted(
+                set(self.input) - {"token_ids", "segment_ids", "position_ids"}
+            )
+            if needless:
+                raise ConfigurationError(
+                    f"a prompt gives no {needless[0]}, which this model takes"
+                )
+            self._kept_decoder = (variables, CachedDecoder(_Cached(self)))
+        return self._kept_decoder[1]
+
+
+class _Cached:
+    """A model as a `CachedModel`."""
+
+    def __init__(self, model):
+        self._model = model
+        self._backbone = model.backbone
+        self.vocabulary_size = model.config.vocabulary_size
+        self.generated_segment = 0 if model.config.attention == "causal" else 1
+        self.weights = model.weights
+        self.create_caches = self._backbone.create_caches
+        self.call_with_cache = self._backbone.call_with_cache
+        self.logits = model.mlm_head
+        self.prompt_mask = self._backbone.attention_mask
+
+    def visible(self, token_ids, segment_ids):
+        visible = ops.not_equal(token_ids, 0)
+        if self._model.config.shared_segment_embeddings:
+            visible = ops.logical_and(visible, ops.not_equal(segment_ids, 0))
+        return visible
+
+
+def _as_rows(prompts):
+    """A list of prompts, whether they are texts, and whether one was given alone."""
+    if isinstance(prompts, str):
+        return [prompts], True, True
+    if isinstance(prompts, np.ndarray):
+        prompts = prompts.tolist()
+    if not isinstance(prompts, Sequence):
+        prompts = list(prompts)
+    if not prompts:
+        return [], True, False
+    if all(isinstance(prompt, str) for prompt in prompts):
+        return prompts, True, False
+    if all(isinstance(prompt, Integral) for prompt in prompts):
+        return [prompts], False, True
+    if any(isinstance(prompt, str | Integral) for prompt in prompts):
+        raise ConfigurationError(
+            "prompts must be texts or lists of ids, not some of both: got "
+            f"{prompts!r:.80}"
+        )
+    return prompts, False, False
+
+
+def _check_positive(name, value):
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{name} must be an integer above 0, got {value!r}")
