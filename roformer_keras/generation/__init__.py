@@ -1,1 +1,15 @@
 """Writing on from prompts, for any model with a cache."""
+
+from roformer_keras.generation.cached import CachedDecoder, CachedModel
+from roformer_keras.generation.options import Decoding, Prompt, Written
+from roformer_keras.generation.search import decode, stream
+
+__all__ = [
+    "CachedDecoder",
+    "CachedModel",
+    "Decoding",
+    "Prompt",
+    "Written",
+    "decode",
+    "stream",
+]
