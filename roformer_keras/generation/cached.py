@@ -159,7 +159,7 @@ class CachedDecoder:
         self.on_compile: Callable[[str], Any] | None = None
         self._programs: set = set()
         self._prefill = Compiled(self._prefill_function, model.weights, any_shape=True)
-        self._first = Compiled(_choose_next, [], any_shape=False)
+        self._first = Compiled(self._first_function, [], any_shape=True)
         self._loop = Compiled(self._loop_function, model.weights, any_shape=False)
 
     # === What a search calls ===
@@ -353,6 +353,10 @@ class CachedDecoder:
         visible = ops.logical_and(visible, ops.less(position, lengths[:, None]))
         return logits, visible, caches
 
+    def _first_function(self, logits, *rest):
+        # The size of a vocabulary is known where other sizes are not.
+        return _choose_next(ops.reshape(logits, (-1, self.vocabulary_size)), *rest)
+
     def _loop_function(
         self,
         caches,
@@ -507,11 +511,11 @@ class CachedDecoder:
         if (what, shape) in self._programs:
             return
         self._programs.add((what, shape))
-        if keras.backend.backend() == "torch" or (
-            # Which takes prompts of any shape in the graph that it has.
-            what == "prompts"
-            and keras.backend.backend() == "tensorflow"
-            and sum(name == "prompts" for name, _ in self._programs) > 1
+        backend = keras.backend.backend()
+        before = sum(name == what for name, _ in self._programs) - 1
+        if backend == "torch" or (
+            # Where one graph serves every shape.
+            backend == "tensorflow" and what != "steps" and before
         ):
             return
         message = f"compiling {what} {'x'.join(map(str, shape))}"

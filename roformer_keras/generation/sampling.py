@@ -97,7 +97,7 @@ def _drawn(weights, uniforms):
 
     First the block, then the token in it: two short running sums, not a long one.
     """
-    rows, vocabulary = weights.shape
+    rows, vocabulary = ops.shape(weights)
     size = math.isqrt(vocabulary - 1) + 1
     count = -(-vocabulary // size)
     weights = ops.pad(weights, ((0, 0), (0, count * size - vocabulary)))
