@@ -31,7 +31,7 @@ class Decoding:
         stop_ids: ids, at most 8. A text ends with the first of them, once it is long
             enough.
         late_ids: ids, at most 8. Not written at all before the text is long enough.
-        seed: int, at least 0. The same seed gives the same texts.
+        seed: int from 0 to 2 ** 64 - 1. The same seed gives the same texts.
 
     Raises:
         ConfigurationError: an argument breaks its rule; names it and the value.
@@ -57,6 +57,8 @@ class Decoding:
         _check_integer("num_return_sequences", self.num_return_sequences, 1)
         _check_integer("num_beams", self.num_beams, 1)
         _check_integer("seed", self.seed, 0)
+        if self.seed >= 2**64:
+            raise ConfigurationError(f"seed must be below 2 ** 64, got {self.seed}")
         if self.top_k is not None:
             _check_integer("top_k", self.top_k, 1)
         _check_number("temperature", self.temperature, "above 0", lambda t: t > 0)

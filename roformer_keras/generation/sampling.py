@@ -13,6 +13,8 @@ __all__ = ["choose", "log_probabilities"]
 
 # Each halving gains a bit; float32 has 24, and the interval begins wider than a logit.
 _HALVINGS = 32
+# Its exponential is 0 in float32.
+_FLOOR = -104.0
 
 
 def choose(logits, uniforms, temperature, top_k, top_p):
@@ -49,7 +51,9 @@ def choose(logits, uniforms, temperature, top_k, top_p):
     def mass(kept):
         return ops.sum(ops.where(kept, weights, 0.0), axis=-1, keepdims=True)
 
-    least = ops.min(logits, axis=-1, keepdims=True)
+    # Below the floor a weight is 0, so that a token which is barred by a huge negative
+    # logit does not widen the interval that is halved.
+    least = ops.maximum(ops.min(logits, axis=-1, keepdims=True), _FLOOR)
     cuts = ops.logical_and(sampling, ops.less(top_k, vocabulary))
     least = _raised(least, logits, count, ops.cast(top_k, "float32"), cuts)
     cuts = ops.logical_and(sampling, ops.less(top_p, 1.0))
@@ -86,8 +90,8 @@ def _raised(least, logits, measure, enough, cuts):
             ops.where(suffices, high, middle),
         )
 
-    # The largest logit is 0; nothing is at or above 1.
-    start = (ops.zeros((), "int32"), least, ops.ones_like(least))
+    # The largest logit is 0. As wide above it as below, whatever the temperature.
+    start = (ops.zeros((), "int32"), least, -least)
     _, low, _ = ops.while_loop(lambda step, *_: step < halvings, halve, start)
     return low
 

@@ -89,7 +89,7 @@ class _Uniforms:
     def __init__(self, decoding, row):
         self._draws = decoding.method == "sample"
         self._generator = np.random.Generator(
-            np.random.Philox(key=[decoding.seed % 2**64, row])
+            np.random.Philox(key=np.array([decoding.seed, row], "uint64"))
         )
 
     def take(self, count) -> np.ndarray:
