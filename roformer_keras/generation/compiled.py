@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import keras
-import numpy as np
 
 __all__ = ["Compiled"]
 
@@ -36,21 +35,24 @@ class Compiled:
 def _in_tensorflow(compiled, function):
     import tensorflow as tf
 
-    if not compiled._any_shape:
-        return tf.function(function, jit_compile=True, autograph=False)
-    kept = []
+    kept = {}
 
     def call(*arguments):
-        arguments = [np.asarray(argument) for argument in arguments]
-        if not kept:
-            signature = [
-                tf.TensorSpec([None] * argument.ndim, argument.dtype)
-                for argument in arguments
-            ]
-            kept.append(
-                tf.function(function, input_signature=signature, autograph=False)
-            )
-        return kept[0](*arguments)
+        specs = keras.tree.map_structure(spec, arguments)
+        key = str(specs)
+        if key not in kept:
+            # A function that has several signatures would be warned of.
+            kept[key] = tf.function(
+                function,
+                input_signature=specs,
+                jit_compile=not compiled._any_shape or None,
+                autograph=False,
+            ).get_concrete_function()
+        return kept[key](*arguments)
+
+    def spec(array):
+        sizes = [None] * len(array.shape) if compiled._any_shape else array.shape
+        return tf.TensorSpec(sizes, array.dtype)
 
     return call
 
