@@ -78,6 +78,7 @@ class State:
 
     Attributes:
         rows: int.
+        prompts: int `(all rows,)`. Which prompt a row goes on from.
         prompt_lengths: int32 `(all rows,)`.
         merged: int. New tokens whose keys are in `past`.
         written: int. New tokens whose keys are in `past` or `recent`.
@@ -87,6 +88,7 @@ class State:
     """
 
     rows: int
+    prompts: np.ndarray
     prompt_lengths: np.ndarray
     merged: int
     written: int
@@ -207,6 +209,7 @@ class CachedDecoder:
         visible = np.pad(visible[origins], ((0, 0), (0, past_capacity)))
         state = State(
             rows=rows,
+            prompts=origins,
             prompt_lengths=lengths[origins],
             merged=0,
             written=0,
@@ -313,10 +316,13 @@ class CachedDecoder:
             return
         origins = np.zeros(_rung(len(rows), _ROWS), int)
         origins[: len(rows)] = rows
-        shared = state.shape[1] == 1
-        for caches in (state.past, state.recent, *(() if shared else (state.prefix,))):
-            _gather(caches, origins)
-        state.rows = len(rows)
+        prompts = state.prompts[origins]
+        _gather(state.past, origins)
+        _gather(state.recent, origins)
+        # Beams of a prompt change places, and its keys are the same in all of them.
+        if state.shape[1] > 1 and not np.array_equal(prompts, state.prompts):
+            _gather(state.prefix, origins)
+        state.rows, state.prompts = len(rows), prompts
         state.prompt_lengths = state.prompt_lengths[origins]
         state.visible = state.visible[origins]
         state.recent_visible = state.recent_visible[origins]
