@@ -12,12 +12,12 @@ limit is the time of the model's matrix products alone, on the same threads.
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from full_size_checkpoint import bert4keras_environment, write_checkpoint
+from full_size_checkpoint import write_checkpoint
+from workers import Worker, serve
 
 SIDES = ("roformer_keras", "bert4keras")
 
@@ -60,7 +60,7 @@ def measure_loads(options):
     loads = {side: [] for side in SIDES}
     for number in range(options.rounds):
         for side in SIDES:
-            with Worker(options, side) as worker:
+            with worker_of(options, side) as worker:
                 loads[side].append(worker.ask("load"))
         progress("load", number, options)
     return loads
@@ -69,8 +69,8 @@ def measure_loads(options):
 def measure_encodes(options):
     encodes, limits = {side: [] for side in SIDES}, []
     with (
-        Worker(options, "roformer_keras") as ours,
-        Worker(options, "bert4keras") as theirs,
+        worker_of(options, "roformer_keras") as ours,
+        worker_of(options, "bert4keras") as theirs,
     ):
         workers = dict(zip(SIDES, (ours, theirs), strict=True))
         for worker in workers.values():
@@ -83,6 +83,11 @@ def measure_encodes(options):
                 encodes[side].append(worker.ask("encode"))
             progress("encode", number, options)
     return encodes, limits
+
+
+def worker_of(options, side):
+    names = ("batch", "length", "layers", "hidden", "vocabulary", "folder")
+    return Worker(__file__, side, {name: getattr(options, name) for name in names})
 
 
 def progress(what, number, options):
@@ -135,53 +140,12 @@ def ratios(runs):
     return [t / o for o, t in zip(ours, theirs, strict=True)]
 
 
-class Worker:
-    """A process that does one side's work when asked."""
-
-    def __init__(self, options, side):
-        command = [sys.executable, __file__, "--worker", side]
-        for name in ("batch", "length", "layers", "hidden", "vocabulary", "folder"):
-            command += [f"--{name}", str(getattr(options, name))]
-        self.process = subprocess.Popen(
-            command,
-            env=bert4keras_environment() if side == "bert4keras" else None,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def ask(self, what):
-        self.process.stdin.write(what + "\n")
-        self.process.stdin.flush()
-        while line := self.process.stdout.readline():
-            if line.startswith("{"):
-                return json.loads(line)
-        raise SystemExit(f"the worker ended at {what!r}; run it with its stderr shown")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-
-
 # === The sides that work ===
 
 
 def work(options):
-    import resource
-    import time
-
     load, encode, limit = SETTINGS[options.worker](options)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        {"load": load, "encode": encode, "limit": limit}[line.strip()]()
-        seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps({"seconds": seconds, "peak_mb": peak}), flush=True)
+    serve({"load": load, "encode": encode, "limit": limit})
 
 
 def batch_of(options):
