@@ -36,7 +36,7 @@ from roformer_keras.inference import embed, fill_mask
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 VERBS = ("list", "download", "inspect", "convert", "verify", "fill-mask", "embed")
-VERBS = (*VERBS, "tokenize")
+VERBS = (*VERBS, "generate", "paraphrase", "similarity", "tokenize")
 
 
 def run(*arguments, capsys):

@@ -146,6 +146,129 @@ def _parser():
     _overwrite(verb)
     _quiet(verb)
 
+    verb = _verb(verbs, "generate", "generate", "go on writing from prompts")
+    _source(verb)
+    _inputs(verb, "a prompt a line")
+    _result(verb, "rows of prompt, text, score")
+    verb.add_argument(
+        "--model",
+        choices=["RoFormerCausalLM", "RoFormerSim"],
+        help="class to load, if the source does not tell",
+    )
+    verb.add_argument(
+        "--unilm",
+        action="store_true",
+        help="the source writes a second text from a first that it sees both ways",
+    )
+    verb.add_argument(
+        "--method", choices=["sample", "greedy", "beam"], default="sample"
+    )
+    verb.add_argument(
+        "--num-return-sequences",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="texts for each prompt (default: 1)",
+    )
+    verb.add_argument(
+        "--max-length",
+        type=_positive,
+        metavar="N",
+        help="most tokens of prompt and text together, or with UniLM of each of the "
+        "two (default: 256, or 64 with RoFormerSim)",
+    )
+    verb.add_argument(
+        "--min-length",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tokens, counted likewise, before which a text does not end",
+    )
+    _sampling(verb)
+    verb.add_argument(
+        "--num-beams", type=_positive, default=4, metavar="N", help="(default: 4)"
+    )
+    verb.add_argument(
+        "--length-penalty",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="beams are ranked by score / length ** X (default: 0)",
+    )
+    verb.add_argument(
+        "--stop",
+        action="append",
+        metavar="TOKEN",
+        help="that ends a text, such as 。 (default: [SEP]); may be repeated",
+    )
+    _batch_size(verb, 64)
+
+    verb = _verb(verbs, "paraphrase", "paraphrase", "find similar sentences")
+    _source(verb)
+    _inputs(verb, "a sentence a line")
+    _result(verb, "rows of sentence, similar sentence, cosine")
+    verb.add_argument(
+        "--n",
+        type=_positive,
+        default=100,
+        help="sentences that are written for each (default: 100)",
+    )
+    verb.add_argument(
+        "--k",
+        type=_positive,
+        default=20,
+        help="most that are kept, the nearest (default: 20)",
+    )
+    verb.add_argument(
+        "--mask-positions",
+        dest="masked_positions",
+        type=_positions,
+        default=(),
+        metavar="N,N,...",
+        help="tokens to find others for; 1 is the first",
+    )
+    verb.add_argument(
+        "--max-length",
+        type=_positive,
+        default=64,
+        metavar="N",
+        help="most tokens of a sentence (default: 64)",
+    )
+    _sampling(verb)
+    _batch_size(verb, 128)
+
+    verb = _verb(verbs, "similarity", "similarity", "compare pairs of texts")
+    _source(verb)
+    verb.add_argument(
+        "input",
+        nargs="?",
+        help="pairs, one a line: two texts with a tab between, as they are, without "
+        "escapes; or .jsonl, lists of two or objects; - is stdin, with tabs",
+    )
+    verb.add_argument(
+        "--pair",
+        dest="pairs",
+        nargs=2,
+        action="append",
+        metavar="TEXT",
+        help="to compare, instead of a file; may be repeated",
+    )
+    verb.add_argument(
+        "--fields",
+        type=_fields,
+        default=("first", "second"),
+        metavar="NAME,NAME",
+        help="of the texts in JSON objects (default: first,second)",
+    )
+    _result(verb, "rows of first text, second text, cosine")
+    verb.add_argument(
+        "--max-length",
+        type=_positive,
+        default=512,
+        metavar="N",
+        help="tokens after which a text is cut (default: 512)",
+    )
+
     verb = _verb(verbs, "tokenize", "tokenize", "turn texts into token ids, or back")
     _source(verb, config=False)
     _texts(verb, "to tokenize")
@@ -181,6 +304,66 @@ def _texts(verb, what):
     )
 
 
+def _inputs(verb, what):
+    verb.add_argument("input", nargs="?", help=f"text file, {what}; - is stdin")
+    verb.add_argument(
+        "--text",
+        dest="texts",
+        action="append",
+        metavar="TEXT",
+        help="to take instead of a file; may be repeated",
+    )
+
+
+def _result(verb, rows):
+    verb.add_argument(
+        "--output",
+        "-o",
+        default="-",
+        metavar="FILE",
+        help=f".jsonl, or .tsv with {rows}, in which \\t, \\n, \\r and \\\\ stand for "
+        "tab, line feed, carriage return and backslash; JSON lines on stdout if none. "
+        "A command that is interrupted keeps what it has made in FILE.partial; run "
+        "again, it goes on from there",
+    )
+    _overwrite(verb)
+    verb.add_argument(
+        "--quiet", action="store_true", help="no progress bar, no remarks on stderr"
+    )
+
+
+def _sampling(verb):
+    verb.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T", help="(default: 1)"
+    )
+    verb.add_argument(
+        "--top-k",
+        type=_positive,
+        metavar="N",
+        help="draw from so many of the likeliest tokens (default: all)",
+    )
+    verb.add_argument(
+        "--top-p",
+        type=float,
+        default=0.95,
+        metavar="P",
+        help="draw from the likeliest tokens of so much probability (default: 0.95)",
+    )
+    verb.add_argument(
+        "--seed", type=int, metavar="N", help="gives the same texts again"
+    )
+
+
+def _batch_size(verb, default):
+    verb.add_argument(
+        "--batch-size",
+        type=_positive,
+        default=default,
+        metavar="N",
+        help=f"texts that are computed, and written, together (default: {default})",
+    )
+
+
 def _json(verb):
     verb.add_argument(
         "--json", dest="as_json", action="store_true", help="for programs"
@@ -204,3 +387,26 @@ def _lengths(text):
         raise argparse.ArgumentTypeError(
             f"lengths must be integers between commas, got {text!r}"
         ) from None
+
+
+def _positive(text):
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer above 0, got {text!r}")
+    return number
+
+
+def _positions(text):
+    return tuple(_positive(part) for part in text.split(","))
+
+
+def _fields(text):
+    names = tuple(text.split(","))
+    if len(names) != 2 or names[0] == names[1] or "" in names:
+        raise argparse.ArgumentTypeError(
+            f"must be two names with a comma between, got {text!r}"
+        )
+    return names

@@ -4,25 +4,33 @@ Results go to standard output, everything else to standard error. Packages that 
 long to import are imported where they are used.
 """
 
+import glob
 import json
+import logging
 import math
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 from roformer_keras.conversion.catalog import CATALOG, checkpoints_folder, resolve
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 
 __all__ = [
     "convert",
     "download",
     "embed",
     "fill_mask",
+    "generate",
     "inspect",
     "list_catalog",
+    "paraphrase",
+    "similarity",
     "tokenize",
     "verify",
 ]
+
+_PAIRS_AT_A_TIME = 256
 
 
 def list_catalog(*, as_json: bool = False) -> int:
@@ -199,6 +207,227 @@ def embed(
     return 0
 
 
+def generate(
+    source,
+    input=None,
+    *,
+    texts=None,
+    output="-",
+    model=None,
+    unilm: bool = False,
+    method: str = "sample",
+    num_return_sequences: int = 1,
+    max_length: int | None = None,
+    min_length: int = 0,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 0.95,
+    num_beams: int = 4,
+    length_penalty: float = 0.0,
+    stop=None,
+    seed: int | None = None,
+    batch_size: int = 64,
+    config=None,
+    vocabulary=None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> int:
+    """What is written on from each line of a text file."""
+    prompts = _inputs(input, texts)
+    decoding = {
+        "method": method,
+        "max_length": max_length,
+        "min_length": min_length,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "stop_tokens": stop,
+    }
+    search = {
+        "num_return_sequences": num_return_sequences,
+        "num_beams": num_beams,
+        "length_penalty": length_penalty,
+    }
+    style = _style(output, texts)
+
+    def load():
+        found = _generative_model(source, model, unilm, config, vocabulary, quiet)
+        _check_lines(prompts, lambda text: found._prompt(text, max_length, min_length))
+        return found
+
+    # One text for who sits before it is shown as it comes.
+    is_one = len(prompts) == num_return_sequences == 1
+    if style == "plain" and is_one and method != "beam":
+        _start_backend()
+        pieces = load().stream(prompts[0][1], seed=seed, **decoding)
+        with _remarks(quiet):
+            print(next(pieces, ""), end="", flush=True)
+        for piece in pieces:
+            print(piece, end="", flush=True)
+        print()
+        return 0
+
+    def write(found, batch, job):
+        written = found.generate(
+            batch,
+            **decoding,
+            **search,
+            seed=job.seed,
+            batch_size=batch_size,
+            first_number=job.done,
+            return_scores=True,
+            progress=False,
+        )
+        return _lines_of_outputs(batch, written, style)
+
+    copies = num_beams if method == "beam" else num_return_sequences
+    return _write_job(
+        load,
+        write,
+        prompts,
+        max(1, batch_size // copies),
+        output,
+        {
+            "command": "generate",
+            **_facts_of_source(source, config, vocabulary),
+            "model": model,
+            "unilm": unilm,
+            **decoding,
+            **search,
+        },
+        seed=seed,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+
+
+def paraphrase(
+    source,
+    input=None,
+    *,
+    texts=None,
+    output="-",
+    n: int = 100,
+    k: int = 20,
+    masked_positions=(),
+    max_length: int = 64,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 0.95,
+    seed: int | None = None,
+    batch_size: int = 128,
+    config=None,
+    vocabulary=None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Similar sentences for each line of a text file, nearest first."""
+    sentences = _inputs(input, texts)
+    options = {
+        "n": n,
+        "k": k,
+        "masked_positions": masked_positions,
+        "max_length": max_length,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+    }
+    style = _style(output, texts)
+
+    def load():
+        model = _sim(source, config, vocabulary)
+        _check_lines(
+            sentences,
+            lambda text: model._prompt(
+                model._masked(text, masked_positions), max_length, 0
+            ),
+        )
+        return model
+
+    def write(model, batch, job):
+        written = model.paraphrase(
+            batch,
+            **options,
+            seed=job.seed,
+            batch_size=batch_size,
+            first_number=job.done,
+            progress=False,
+        )
+        return _lines_of_outputs(batch, written, style)
+
+    return _write_job(
+        load,
+        write,
+        sentences,
+        max(1, batch_size // n),
+        output,
+        {
+            "command": "paraphrase",
+            **_facts_of_source(source, config, vocabulary),
+            **options,
+        },
+        seed=seed,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+
+
+def similarity(
+    source,
+    input=None,
+    *,
+    pairs=None,
+    fields=("first", "second"),
+    output="-",
+    max_length: int = 512,
+    config=None,
+    vocabulary=None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> int:
+    """The cosine of each pair of texts of a file."""
+    if (input is None) == (pairs is None):
+        raise ConfigurationError(
+            "give a file of pairs, or - for standard input, or --pair TEXT TEXT"
+        )
+    if pairs is not None:
+        pairs = [(f"pair {at}", tuple(pair)) for at, pair in enumerate(pairs, start=1)]
+    else:
+        pairs = _pairs(input, fields)
+
+    def load():
+        model = _sim(source, config, vocabulary)
+        _check_lines(pairs, lambda pair: [model._text_ids(text) for text in pair])
+        return model
+
+    def write(model, batch, job):
+        cosines = model.similarity(
+            *map(list, zip(*batch, strict=True)), max_length=max_length, progress=False
+        )
+        rows = [
+            {"first": first, "second": second, "similarity": _score(cosine)}
+            for (first, second), cosine in zip(batch, cosines, strict=True)
+        ]
+        if _style(output) == "tsv":
+            return [_tsv(*row.values()) for row in rows]
+        return [json.dumps(row, ensure_ascii=False) for row in rows]
+
+    return _write_job(
+        load,
+        write,
+        pairs,
+        _PAIRS_AT_A_TIME,
+        output,
+        {
+            "command": "similarity",
+            **_facts_of_source(source, config, vocabulary),
+            "max_length": max_length,
+        },
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+
+
 def tokenize(
     source,
     texts,
@@ -224,6 +453,276 @@ def tokenize(
         else:
             print(" ".join(map(str, ids)))
     return 0
+
+
+# === Long jobs ===
+
+
+def _write_job(
+    load,
+    write,
+    inputs,
+    window: int,
+    output,
+    facts: dict,
+    *,
+    seed: int | None = None,
+    overwrite: bool,
+    quiet: bool,
+) -> int:
+    """Inputs to lines, a window of them at a time; see `cli.jobs`.
+
+    Args:
+        load: of nothing; returns the model, if all inputs can be used.
+        write: of model, window and job; returns the window's lines.
+        inputs: pairs of where an input comes from and the input.
+        facts: what the job is, beside its inputs.
+    """
+    from tqdm import tqdm
+
+    from roformer_keras.cli.jobs import digest, open_job
+
+    if output != "-" and not output.endswith((".jsonl", ".tsv")):
+        raise ConfigurationError(
+            f"the output must end in .jsonl or .tsv, or be - for lines of JSON, "
+            f"got {output!r}"
+        )
+    inputs_alone = [content for _, content in inputs]
+    facts = {**facts, "seed": seed, "inputs": digest(inputs_alone)}
+    count = len(inputs)
+    with open_job(output, facts, count, seed, overwrite) as job:
+        if job.done and not quiet:
+            print(
+                f"roformer-keras: taking up after {job.done} of {count}",
+                file=sys.stderr,
+            )
+        try:
+            _start_backend()
+            model = load()
+            with (
+                tqdm(
+                    total=count,
+                    initial=job.done,
+                    disable=not _shows_progress(quiet),
+                ) as bar,
+                _remarks(quiet),
+            ):
+                while job.done < count:
+                    batch = inputs_alone[job.done : job.done + window]
+                    job.write(write(model, batch, job), len(batch))
+                    bar.update(len(batch))
+        except BaseException as error:
+            if job.done and output != "-" and not isinstance(error, OutputError):
+                print(
+                    f"roformer-keras: {job.done} of {count} are kept in {job.partial}; "
+                    "run the same command again to go on",
+                    file=sys.stderr,
+                )
+            raise
+    if output != "-":
+        print(output)
+    return 0
+
+
+@contextmanager
+def _remarks(quiet: bool):
+    """Shows on standard error, above a progress bar, when a program is compiled."""
+    from tqdm import tqdm
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            tqdm.write(f"roformer-keras: {record.getMessage()}", file=sys.stderr)
+
+    logger, handler = logging.getLogger("roformer_keras.generation"), Handler()
+    before = logger.level
+    if not quiet:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def _facts_of_source(source, config, vocabulary) -> dict:
+    """Which files a model comes from, and whether they are still what they were."""
+    from roformer_keras.cli.jobs import digest
+
+    files = []
+    for path in (resolve(source), config, vocabulary):
+        try:
+            files += [] if path is None else _stamps(Path(path))
+        except OSError as error:
+            raise SourceError(f"cannot read {path}: {error.strerror}") from error
+    return {
+        "source": os.path.abspath(resolve(source)),
+        "config": config,
+        "vocabulary": vocabulary,
+        "files": digest(files),
+    }
+
+
+def _stamps(path) -> list:
+    """Names, sizes and times of the files that a path means."""
+    if path.is_file():
+        found = [path]
+    elif path.is_dir():
+        found = path.iterdir()
+    else:
+        # A checkpoint prefix is the beginning of names.
+        found = path.parent.glob(f"{glob.escape(path.name)}*")
+    stamps = []
+    for file in sorted(found):
+        # Results may be written beside weights.
+        if file.name.startswith(".") or file.name.endswith(
+            (".jsonl", ".tsv", ".partial", ".job.json")
+        ):
+            continue
+        status = file.stat()
+        stamps.append([file.name, status.st_size, status.st_mtime_ns])
+    return stamps
+
+
+def _inputs(input, texts):
+    """Texts, and where each comes from, of a file or of the command line."""
+    if (input is None) == (texts is None):
+        raise ConfigurationError(
+            "give a text file, or - for standard input, or --text TEXT"
+        )
+    if texts is not None:
+        return [(f"text {at}", text) for at, text in enumerate(texts, start=1)]
+    try:
+        lines = _lines(input)
+    except SourceError as error:
+        if input == "-" or os.path.exists(input):
+            raise
+        raise SourceError(f"{error}; to give a text itself, use --text") from error
+    return _numbered(input, lines)
+
+
+def _numbered(input, lines):
+    name = "standard input" if input == "-" else input
+    return [(f"line {at} of {name}", line) for at, line in enumerate(lines, start=1)]
+
+
+def _pairs(input, fields):
+    read = _pair_of_json if input.endswith(".jsonl") else _pair_of_columns
+    pairs = []
+    for place, line in _numbered(input, _lines(input)):
+        try:
+            pairs.append((place, read(line, fields)))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}: {error}") from error
+    return pairs
+
+
+def _pair_of_columns(line, fields):
+    columns = line.split("\t")
+    if len(columns) != 2:
+        raise ConfigurationError(
+            f"a pair must be two texts with a tab between, got {len(columns)} "
+            f"{'column' if len(columns) == 1 else 'columns'}: {line:.40}"
+        )
+    return tuple(columns)
+
+
+def _pair_of_json(line, fields):
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        raise ConfigurationError(f"a line must be JSON: {error}") from error
+    if isinstance(content, dict) and all(name in content for name in fields):
+        content = [content[name] for name in fields]
+    if (
+        not isinstance(content, list)
+        or len(content) != 2
+        or not all(isinstance(text, str) for text in content)
+    ):
+        raise ConfigurationError(
+            f"a pair must be a list of two texts, or an object with two texts "
+            f"{fields[0]!r} and {fields[1]!r} (--fields names others), got {line:.80}"
+        )
+    return tuple(content)
+
+
+def _check_lines(inputs, check):
+    """Before the long work, not in the middle of it."""
+    for place, content in inputs:
+        try:
+            check(content)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}: {error}") from error
+
+
+def _style(output, texts=None) -> str:
+    """How lines look: for programs, or for who typed a text and sits there."""
+    if output == "-":
+        return "plain" if texts is not None and sys.stdout.isatty() else "json"
+    return Path(output).suffix[1:]
+
+
+def _lines_of_outputs(texts, written, style):
+    lines = []
+    for text, outputs in zip(texts, written, strict=True):
+        found = [{"text": one.output, "score": _score(one.score)} for one in outputs]
+        if style == "plain":
+            lines += [text, *(f"{one['score']:>9.4f}  {one['text']}" for one in found)]
+        elif style == "tsv":
+            lines += [_tsv(text, one["text"], one["score"]) for one in found]
+            # No text is left out, not even one for which nothing was found.
+            if not found:
+                lines.append(_tsv(text, "", ""))
+        else:
+            line = {"text": text, "outputs": found}
+            lines.append(json.dumps(line, ensure_ascii=False))
+    return lines
+
+
+def _score(number) -> float:
+    """As many digits as float32 is good for."""
+    return round(float(number), 6)
+
+
+_TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+def _tsv(*values) -> str:
+    return "\t".join(str(value).translate(_TSV_ESCAPES) for value in values)
+
+
+def _generative_model(source, name, unilm, config, vocabulary, quiet):
+    """Of the class that the source speaks for."""
+    from roformer_keras import models
+    from roformer_keras.conversion.convert import model_of
+    from roformer_keras.conversion.reader import open_checkpoint
+
+    if name is None:
+        with open_checkpoint(resolve(source), config) as checkpoint:
+            found = model_of(checkpoint)
+        name = "RoFormerSim" if found == "RoFormerSim" else "RoFormerCausalLM"
+        if found not in ("RoFormerSim", "RoFormerCausalLM") and not (unilm or quiet):
+            print(
+                f"roformer-keras: nothing tells that {source} was trained to write; "
+                "taking it for a RoFormerCausalLM (--model or --unilm says otherwise)",
+                file=sys.stderr,
+            )
+    changes = {"attention": "unilm"} if unilm and name == "RoFormerCausalLM" else {}
+    model = getattr(models, name).from_preset(source, config=config, **changes)
+    return _with_vocabulary(model, source, vocabulary)
+
+
+def _sim(source, config, vocabulary):
+    from roformer_keras.models import RoFormerSim
+
+    model = RoFormerSim.from_preset(source, config=config)
+    return _with_vocabulary(model, source, vocabulary)
+
+
+def _with_vocabulary(model, source, vocabulary):
+    if vocabulary is not None:
+        model.tokenizer = _tokenizer(source, vocabulary)
+    return model
 
 
 # === Helpers ===

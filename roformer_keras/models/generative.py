@@ -1,7 +1,7 @@
 """Texts or ids in, texts or ids out: what the models share that write."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral
 from typing import NamedTuple
 
@@ -58,6 +58,7 @@ class GenerativeModel(LanguageModel):
         seed: int | None = None,
         return_scores: bool = False,
         batch_size: int = 64,
+        first_number: int = 0,
         progress: bool = True,
     ):
         """Writes on from prompts; returns what is new.
@@ -89,6 +90,8 @@ class GenerativeModel(LanguageModel):
             seed: int. The same seed gives the same texts; drawn if not given.
             return_scores: bool. Whether each output is a `Scored` pair with its score.
             batch_size: int. Most texts, or beams, that are computed together.
+            first_number: int. Number of the first prompt in a longer list, of which
+                this is a part: with the list's seed it gets the list's texts.
             progress: bool. Whether jobs of more than two seconds show a bar.
 
         Returns:
@@ -116,7 +119,7 @@ class GenerativeModel(LanguageModel):
             seed=seed,
         )
         rows = [self._prompt(row, max_length, min_length) for row in rows]
-        written = self._decode(rows, decoding, batch_size, progress)
+        written = self._decode(rows, decoding, batch_size, progress, first_number)
         outputs = []
         for texts in written:
             found = [
@@ -335,6 +338,8 @@ def _as_rows(prompts):
         return [prompts], True, True
     if isinstance(prompts, np.ndarray):
         prompts = prompts.tolist()
+    if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+        raise ConfigurationError(f"prompts must be texts or ids, got {prompts!r:.80}")
     if not isinstance(prompts, Sequence):
         prompts = list(prompts)
     if not prompts:
@@ -343,12 +348,18 @@ def _as_rows(prompts):
         return prompts, True, False
     if all(isinstance(prompt, Integral) for prompt in prompts):
         return [prompts], False, True
-    if any(isinstance(prompt, str | Integral) for prompt in prompts):
+    if not all(_is_list(prompt) for prompt in prompts):
         raise ConfigurationError(
-            "prompts must be texts or lists of ids, not some of both: got "
+            "prompts must be texts or lists of ids, and not some of both, got "
             f"{prompts!r:.80}"
         )
     return prompts, False, False
+
+
+def _is_list(prompt):
+    return isinstance(prompt, Sequence | np.ndarray) and not isinstance(
+        prompt, str | bytes
+    )
 
 
 def _check_positive(name, value):

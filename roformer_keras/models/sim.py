@@ -121,6 +121,7 @@ class RoFormerSim(GenerativeModel):
         top_p: float = 0.95,
         seed: int | None = None,
         batch_size: int = 128,
+        first_number: int = 0,
         progress: bool = True,
     ) -> list:
         """Similar sentences: writes `n`, and keeps the `k` nearest to the original.
@@ -136,7 +137,8 @@ class RoFormerSim(GenerativeModel):
                 of first, so that others are found for them; 1 is the first, 0 is
                 `[CLS]`.
             max_length: int. Most tokens of a text, and of what is written.
-            temperature, top_k, top_p, seed, batch_size, progress: as for `generate`.
+            temperature, top_k, top_p, seed, batch_size, first_number, progress: as for
+                `generate`.
 
         Returns:
             A list of `(sentence, cosine)` pairs, nearest first; for a list of texts a
@@ -161,7 +163,7 @@ class RoFormerSim(GenerativeModel):
             self._prompt(self._masked(row, masked_positions), max_length, 0)
             for row in rows
         ]
-        written = self._decode(prompts, decoding, batch_size, progress)
+        written = self._decode(prompts, decoding, batch_size, progress, first_number)
         found = [
             self._candidates(row, candidates)
             for row, candidates in zip(rows, written, strict=True)
