@@ -3,25 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from plain_decoding import kept
 
 from roformer_keras.generation.options import Decoding
 from roformer_keras.generation.sampling import choose, log_probabilities
 from roformer_keras.generation.search import _Uniforms
 
 _compiled = tf.function(choose, jit_compile=True, autograph=False)
-
-
-def kept(logits, temperature=1.0, top_k=None, top_p=1.0):
-    """The distribution that is drawn from: float64 `(vocabulary,)`."""
-    logits = logits.astype("float64")
-    weights = np.exp((logits - logits.max()) / temperature)
-    if top_k is not None and top_k < len(weights):
-        weights = weights * (weights >= np.sort(weights)[-top_k])
-    if top_p < 1:
-        ordered = np.sort(weights)[::-1]
-        crosses = np.searchsorted(np.cumsum(ordered), top_p * ordered.sum())
-        weights = weights * (weights >= ordered[crosses])
-    return weights / weights.sum()
 
 
 def drawn(logits, uniforms, temperature=1.0, top_k=None, top_p=1.0, by=choose):
