@@ -5,6 +5,7 @@ computes its own reference. TensorFlow here; the other backends have test_backen
 """
 
 import inspect
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -938,6 +939,127 @@ def test_cache_of_a_block(policy):
         rtol=0,
         atol=max(1e-5, POLICIES[policy] * (policy != "float32")),
     )
+
+
+# === Context ===
+
+
+def split(layer, x, cuts, capacity):
+    """Caches of the stretches of `x` between cuts, each in `capacity` places."""
+    caches = []
+    for start, stop in itertools.pairwise(cuts):
+        positions = np.arange(start, stop)[None]
+        cache = layer.create_cache(len(x), capacity)
+        # What it attends to is of no interest here, only its keys and values.
+        _, cache = layer(x[:, start:stop], position_ids=positions, cache=cache)
+        caches.append(cache)
+    return caches
+
+
+def mask_of(cuts, capacity, rest, hidden):
+    """Bool `(1, 1, rest, keys)`: what is written and not hidden, causal in the rest."""
+    keys = []
+    for start, stop in itertools.pairwise(cuts):
+        at = np.arange(start, start + capacity)
+        keys.append((at < stop) & ~np.isin(at, hidden))
+    before = np.tile(np.concatenate(keys), (rest, 1)) if keys else np.ones((rest, 0))
+    own = np.tril(np.ones((rest, rest)))
+    return np.concatenate([before, own], axis=1).astype(bool)[None, None]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("hidden", [[], [1, 4]])
+@pytest.mark.parametrize("cuts", [[0, 5], [0, 3, 5], [0, 1, 2, 5]])
+def test_context_equals_all_at_once(cuts, hidden, cached):
+    """Contexts that are longer than what is in them, read in their order."""
+    x = random(2, 8, 8)
+    layer = fixed(RoPEAttention(2, 3, key_dim=4), x)
+    visible = np.tril(np.ones((8, 8), bool))
+    visible[5:, hidden] = False
+    expected = array(layer(x, attention_mask=visible[None, None]))[:, 5:]
+    options = {"context": split(layer, x, cuts, 5)}
+    before = [[array(part) for part in cache] for cache in options["context"]]
+    mask = mask_of(cuts, 5, 3, hidden)
+    if cached:
+        options.update(cache=layer.create_cache(2, 4), cache_index=1)
+        # Nothing is at place 0 of the cache that is written.
+        mask = np.insert(mask, mask.shape[-1] - 3, False, axis=-1)
+    output = layer(
+        x[:, 5:],
+        attention_mask=mask,
+        position_ids=np.arange(5, 8)[None],
+        return_scores=True,
+        **options,
+    )
+    np.testing.assert_allclose(array(output[0]), expected, rtol=0, atol=1e-5)
+    keys = 5 * (len(cuts) - 1) + (4 if cached else 3)
+    assert output[1].shape == (2, 2, 3, keys)
+    assert len(output) == (3 if cached else 2)
+    if cached:
+        assert output[2][0].shape == (2, 2, 4, 4)
+    # They are only read.
+    for cache, old in zip(options["context"], before, strict=True):
+        for part, value in zip(cache, old, strict=True):
+            np.testing.assert_array_equal(array(part), value)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("residual", [False, True])
+def test_context_of_fewer_rows_serves_neighbours(rows, residual):
+    """As a context in which each row is repeated for those that share it."""
+    shared, x = random(rows, 4, 8), random(6, 2, 8, seed=1)
+    layer = fixed(RoPEAttention(2, 3, key_dim=4), x)
+    own = random(6, 3, 8, seed=2)
+    mask = np.random.default_rng(0).random((6, 1, 2, 4 + 3 + 2)) < 0.7
+    mask[..., -1] = True
+    options = {"attention_mask": mask, "return_scores": True}
+    options["position_ids"] = np.array([[7, 8]])
+    if residual:
+        options["residual_scores"] = random(6, 2, 2, 9, seed=3)
+    (few,), (past,) = split(layer, shared, [0, 4], 4), split(layer, own, [0, 3], 3)
+    many = tuple(np.repeat(array(part), 6 // rows, axis=0) for part in few)
+    many = tuple(part.astype("float32") for part in many)
+    found = layer(x, context=[few, past], **options)
+    expected = layer(x, context=[many, past], **options)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(array(ours), array(theirs), rtol=0, atol=1e-5)
+    # Rows of another order would show.
+    if rows > 1:
+        other = layer(x, context=[tuple(p[::-1] for p in many), past], **options)
+        assert np.abs(array(other[0]) - array(found[0])).max() > 1e-2
+
+
+def test_context_with_residual_scores_equals_all_at_once():
+    x, residual = random(2, 6, 8), 2 * random(2, 2, 6, 6, seed=1)
+    layer = fixed(RoPEAttention(2, 4), x)
+    mask = causal_mask(6)
+    expected, scores = layer(
+        x, attention_mask=mask, residual_scores=residual, return_scores=True
+    )
+    found, ours = layer(
+        x[:, 4:],
+        attention_mask=causal_mask(2, 6, 4),
+        position_ids=np.arange(4, 6)[None],
+        residual_scores=residual[:, :, 4:],
+        return_scores=True,
+        context=split(layer, x, [0, 3, 4], 3)[:1] + split(layer, x, [3, 4], 1),
+    )
+    np.testing.assert_allclose(array(found), array(expected)[:, 4:], atol=1e-5)
+    np.testing.assert_allclose(array(ours), array(scores)[:, :, 4:], atol=1e-5)
+
+
+def test_context_of_a_block():
+    block = fixed(RoFormerBlock(2, 4, 16))
+    expected = array(block(X, attention_mask=causal_mask(5)))
+    # The keys of a block are of its input.
+    context = split(block.attention, X, [0, 3], 3)
+    output = block(
+        X[:, 3:],
+        attention_mask=causal_mask(2, 5, 3),
+        position_ids=np.arange(3, 5)[None],
+        context=context,
+    )
+    np.testing.assert_allclose(array(output), expected[:, 3:], rtol=0, atol=1e-5)
 
 
 # === Masks ===

@@ -251,6 +251,73 @@ def test_a_model_with_kept_tokens_is_saved_with_its_smaller_tokenizer(tmp_path):
     )
 
 
+# === The model's own tokenizer ===
+
+
+@pytest.mark.parametrize(("model", "source", "options"), MODELS)
+def test_a_model_has_the_tokenizer_of_its_source(model, source, options, tmp_path):
+    loaded = model.from_preset(source, **options)
+    expected = RoFormerTokenizer.from_preset(source)
+    assert loaded.tokenizer.to_dict() == expected.to_dict()
+    assert loaded.tokenizer.vocabulary == expected.vocabulary
+    assert loaded.text_tokenizer() is loaded.tokenizer
+    # It is saved with the model, and comes back.
+    loaded.save_to_preset(tmp_path / "preset")
+    again = model.from_preset(tmp_path / "preset")
+    assert again.tokenizer.to_dict() == expected.to_dict()
+    assert again.tokenizer.vocabulary == expected.vocabulary
+
+
+def test_kept_tokens_give_the_smaller_tokenizer(tmp_path):
+    full, keep = RoFormerTokenizer.from_preset(WORD).simplified()
+    model = RoFormerMaskedLM.from_preset(WORD, keep_tokens=keep)
+    original = RoFormerTokenizer.from_preset(WORD)
+    assert model.tokenizer.vocabulary == [original.id_to_token(i) for i in keep]
+    assert model.tokenizer.vocabulary == full.vocabulary
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
+    assert again.tokenizer.vocabulary == full.vocabulary
+    assert again.tokenizer.level == model.tokenizer.level
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compound_tokens": [[1, 2]]},
+        {"keep_tokens": [0, 100, 101, 102, 103, 200], "compound_tokens": [[1, 2]]},
+        # Without [UNK] or [SEP] no text can be read.
+        {"keep_tokens": [200, 201, 202]},
+    ],
+)
+def test_a_vocabulary_that_no_text_can_be_read_with_is_none(options):
+    model = RoFormerMaskedLM.from_preset(CHARACTER, **options)
+    assert model.tokenizer is None
+    with pytest.raises(VocabularyError, match=r"set model\.tokenizer to the RoForm"):
+        model.text_tokenizer()
+
+
+def test_a_tokenizer_can_be_set(tmp_path):
+    model = RoFormerMaskedLM.from_roformer_config(
+        RoFormerMaskedLM.from_preset(CHARACTER).config
+    )
+    assert model.tokenizer is None
+    with pytest.raises(VocabularyError, match="no vocabulary to read and write texts"):
+        model.text_tokenizer()
+    model.tokenizer = RoFormerTokenizer.from_preset(SMALL)
+    with pytest.raises(ConfigurationError, match="669 tokens, the tokenizer 260"):
+        model.text_tokenizer()
+    with pytest.raises(ConfigurationError, match="has 260 tokens but the model 669"):
+        model.save_to_preset(tmp_path / "preset")
+    assert listing(tmp_path) == []
+    model.tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
+    assert model.text_tokenizer() is model.tokenizer
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
+    assert again.tokenizer.vocabulary == model.tokenizer.vocabulary
+    # A tokenizer of one model is not that of the others.
+    assert RoFormerMaskedLM.tokenizer is None
+
+
 # === Arguments ===
 
 
