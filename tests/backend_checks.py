@@ -19,11 +19,13 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from common import CHARACTER, CHECKPOINTS, SAVED, SIM, config_of_saved
+import plain_decoding as plain
+from common import CHARACTER, CHECKPOINTS, GPT, SAVED, SIM, config_of_saved
 from keras import ops
 
 from roformer_keras import (
     RoFormerBackbone,
+    RoFormerCausalLM,
     RoFormerConfig,
     RoFormerMaskedLM,
     RoFormerSim,
@@ -207,6 +209,40 @@ def check_text():
         top_k=2,
     )
     assert 0 < best.probability <= 1
+
+
+def check_generation():
+    """Greedy, beams and samples of unequal prompts: as without a cache."""
+    prompts, stops = [(2, 7, 9), (2, 30, 8, 0, 11)], (5, 60, 61, 62, 63)
+    for model in (RoFormerCausalLM.from_preset(GPT), RoFormerSim.from_preset(SIM)):
+        causal = model.config.attention == "causal"
+        # More than a merge takes, in one shape for all methods.
+        options = {"max_length": 20 + 5 * causal, "stop_tokens": stops, "seed": 3}
+        cuts = {"top_k": 30, "top_p": 0.9}
+        greedy = model.generate([*prompts, *prompts], method="greedy", **options)
+        options["num_return_sequences"] = 2
+        samples = model.generate(prompts, **cuts, **options)
+        beams = model.generate(
+            prompts, method="beam", num_beams=2, return_scores=True, **options
+        )
+        for at, prompt in enumerate(prompts):
+            most = options["max_length"] - len(prompt) * causal
+            assert greedy[at] == greedy[at + 2]
+            assert greedy[at] == plain.greedy(
+                model, prompt, most, stops=stops, draft=greedy[at]
+            )
+            for copy, text in enumerate(samples[at]):
+                assert text == plain.sample(
+                    model, prompt, most, 3, 2 * at + copy, cuts, stops=stops, draft=text
+                )
+            expected = plain.beam(model, prompt, most, 2, stops=stops)
+            assert [one.output for one in beams[at]] == [text for _, text in expected]
+            for one, (score, _) in zip(beams[at], expected, strict=True):
+                assert abs(one.score - score) < 1e-3
+        before = model.generate("今天天气", method="greedy", max_length=24)
+        assert before == "".join(
+            model.stream("今天天气", method="greedy", max_length=24)
+        )
 
 
 def main():

@@ -31,4 +31,4 @@ def test_package_works_on(backend):
         timeout=540,
     )
     assert result.returncode == 0, result.stdout + result.stderr[-4000:]
-    assert result.stdout.splitlines()[-1] == f"passed 9 on {backend}"
+    assert result.stdout.splitlines()[-1] == f"passed 10 on {backend}"
