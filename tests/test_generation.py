@@ -390,17 +390,18 @@ def test_beams_whose_prompt_is_done_leave(ending, monkeypatch):
     assert any(calls)
 
 
-def test_it_pays_to_leave_only_for_half_the_rows_or_a_program_that_is_there(gpt):
+def test_whether_it_pays_to_leave_depends_on_sizes_alone(gpt):
+    """Else a seed gave other last digits once more programs are there."""
     decoder = CachedDecoder(gpt._decoder().model)
-    prompts = [Prompt((2, 7), (0, 0), 100)]
-    _, state = decoder.start(prompts, 8, 100)
+    _, state = decoder.start([Prompt((2, 7), (0, 0), 100)], 8, 100)
     assert state.all_rows == 8
-    assert decoder.pays_to_leave(state, 4, 64)
-    assert not decoder.pays_to_leave(state, 4, 63)
-    assert not decoder.pays_to_leave(state, 5, 1000)
-    decoder._programs.add(("steps", (4, 1, 16, 112)))
-    assert decoder.pays_to_leave(state, 3, 1)
-    assert not decoder.pays_to_leave(state, 2, 1)
+    for programs in (set(), {("steps", (rows, 1, 16, 112)) for rows in (1, 2, 4)}):
+        decoder._programs = programs
+        assert decoder.pays_to_leave(state, 4, 64)
+        assert not decoder.pays_to_leave(state, 4, 63)
+        assert not decoder.pays_to_leave(state, 3, 1)
+        assert not decoder.pays_to_leave(state, 5, 1000)
+        assert decoder.pays_to_leave(state, 2, 1)
 
 
 # === Lengths and ends ===
