@@ -16,6 +16,7 @@ from roformer_keras import verify
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 TOUR = FOLDER / "load_verify_convert.ipynb"
+GENERATE = FOLDER / "generate.ipynb"
 
 # Cells of the tour that print the same on every machine.
 REPRODUCIBLE = ("inspect", "tensors", "tokenizer", "sim", "decay", "labels")
@@ -80,7 +81,11 @@ def run(path):
     import matplotlib.font_manager  # noqa: F401
 
     # ipykernel does not watch file descriptor 2 where it sees pytest's variable.
-    ours = ("PYTEST_CURRENT_TEST", "ROFORMER_KERAS_NOTEBOOK_SOURCE")
+    ours = (
+        "PYTEST_CURRENT_TEST",
+        "ROFORMER_KERAS_NOTEBOOK_GPT",
+        "ROFORMER_KERAS_NOTEBOOK_SOURCE",
+    )
     environment = {k: v for k, v in os.environ.items() if k not in ours}
     environment["PYTHONPATH"] = str(ROOT)
     reference = reference_folder()
@@ -145,6 +150,7 @@ def test_there_are_notebooks():
 def test_committed_pictures_are_there():
     drawn = pictures(read(TOUR))
     assert tuple(drawn) == PICTURES
+    assert tuple(pictures(read(GENERATE))) == ("heat-map", "speed-plot")
     assert all(png.startswith(b"\x89PNG") for png in drawn.values())
 
 
@@ -190,3 +196,12 @@ def test_tour_verifies_and_converts(executed):
     for line in targets:
         equal, total = re.search(r"(\d+) of (\d+)$", line).groups()
         assert equal == total
+
+
+@pytest.mark.slow
+def test_generation_prints_what_is_committed(executed):
+    notebook, committed = executed[GENERATE], read(GENERATE)
+    for cell_id in ("continue", "beam", "stream", "many", "paraphrase", "similarity"):
+        assert printed(notebook, cell_id) == printed(committed, cell_id)
+    assert "the same alone: True" in printed(notebook, "many")
+    assert "the same 64 tokens: True" in printed(notebook, "speed")

@@ -24,6 +24,7 @@ BERT4KERAS_VERSIONS = ("0.11.5", "0.10.6")
 
 # Written by the real bert4keras; its weights are random.
 DEMO = "tests/checkpoints/chinese_roformer-sim-char_L-2_H-32_A-4.zip"
+DEMO_GPT = "tests/checkpoints/chinese_roformer-gpt-char_L-2_H-32_A-4.zip"
 
 
 def main():
@@ -69,7 +70,7 @@ def set_up():
 
 
 def demo():
-    """Inspect, load, verify, convert, fill a mask, embed two sentences."""
+    """Inspect, load, verify, convert, fill a mask, embed, compare, write."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["ROFORMER_KERAS_REFERENCE"] = str(REFERENCE / "bert4keras-0.11.5")
     out = "checkpoints/demo"
@@ -86,9 +87,12 @@ def demo():
     cli("convert", out, f"{out}.zip", "--overwrite")
     cli("fill-mask", DEMO, "今天天[MASK]不错")
     cli("embed", DEMO, "-", input="今天天气不错\n今天天气很好\n")
+    cli("similarity", DEMO, "--pair", "今天天气不错", "今天天气很好")
+    cli("paraphrase", DEMO, "--text", "今天天气不错", "--n", "24", "--k", "3", "--quiet")
+    cli("generate", DEMO_GPT, "--text", "今天天气不错，", "--max-length", "32", "--quiet")
     print(
-        "\nThis checkpoint has random weights: its tokens and vectors mean nothing, "
-        "its numbers equal bert4keras's."
+        "\nThese checkpoints have random weights: their tokens and vectors mean nothing, "
+        "the numbers equal bert4keras's."
     )
 
 
