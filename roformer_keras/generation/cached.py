@@ -2,9 +2,10 @@
 
 The keys and values of a layer lie in three places:
 
-    prefix   of the prompts; written once. Samples of one prompt share it.
-    past     of the new tokens up to the last merge; read by the loop.
-    recent   of at most `RECENT` new tokens since; the only part that the loop writes.
+    prefix   of a prompt that several samples share. It is never written.
+    past     of the prompts that nobody shares, and of the new tokens up to the last
+             merge. The loop only reads it.
+    recent   of at most `RECENT` new tokens since: the only part that the loop writes.
 
 So no step copies what has been written, and the loop hands back little. When `recent`
 is full it is merged into `past`. Shapes are padded to those of a few ladders, and a
@@ -31,8 +32,8 @@ RECENT = 16
 
 _ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 128)
 _PREFIXES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-# With `RECENT` they make 16, 32, 64, 128, ...
-_PASTS = (0, 16, 48, 112)
+# Room for new tokens before `RECENT`; beyond, 240, 496 and so on.
+_PASTS = (0, 16, 32, 48, 64, 80, 96, 112)
 # Compiling a program takes as long as so many steps.
 _STEPS_WORTH_COMPILING = 64
 
@@ -80,16 +81,19 @@ class State:
         rows: int.
         prompts: int `(all rows,)`. Which prompt a row goes on from.
         prompt_lengths: int32 `(all rows,)`.
+        offset: int. Where in `past` new tokens begin.
         merged: int. New tokens whose keys are in `past`.
         written: int. New tokens whose keys are in `past` or `recent`.
         visible: bool `(all rows, prefix + past)`. Which keys there are.
         recent_visible: bool `(all rows, RECENT)`.
-        prefix, past, recent: a pair of keys and values a layer; `past` may be empty.
+        prefix, past, recent: a pair of keys and values a layer; the first two may be
+            empty.
     """
 
     rows: int
     prompts: np.ndarray
     prompt_lengths: np.ndarray
+    offset: int
     merged: int
     written: int
     visible: np.ndarray
@@ -104,10 +108,8 @@ class State:
 
     @property
     def shape(self) -> tuple:
-        """What a program is compiled for: rows, prompts, prefix and past."""
-        past = self.past[0][0].shape[2] if self.past else 0
-        prompts, _, prefix, _ = self.prefix[0][0].shape
-        return (self.all_rows, prompts, prefix, past)
+        """What a program is compiled for: all rows, shared prefix, past."""
+        return (self.all_rows, *(_capacity(c) for c in (self.prefix, self.past)))
 
 
 @dataclasses.dataclass
@@ -185,8 +187,8 @@ class CachedDecoder:
         rows = len(prompts) * copies
         all_rows = _rung(rows, _ROWS)
         # One prompt is shared by its samples; several are laid out row by row.
-        shared = len(prompts) == 1
-        count = 1 if shared else _rung(len(prompts), _ROWS)
+        shared = len(prompts) == 1 and copies > 1
+        count = _rung(len(prompts), _ROWS)
         lengths = np.ones(count, "int32")
         lengths[: len(prompts)] = [len(prompt.token_ids) for prompt in prompts]
         capacity = _rung(int(lengths.max()), _PREFIXES)
@@ -202,21 +204,25 @@ class CachedDecoder:
 
         origins = np.zeros(all_rows, int)
         origins[:rows] = np.repeat(np.arange(len(prompts)), copies)
-        if not shared and not np.array_equal(origins, np.arange(count)):
-            _gather(prefix, origins)
-        past_capacity = _rung(max_new_tokens - RECENT, _PASTS[:-1], _PASTS[-1])
-        past = self.model.create_caches(all_rows, past_capacity)
-        visible = np.pad(visible[origins], ((0, 0), (0, past_capacity)))
+        room = _rung(max_new_tokens - RECENT, _PASTS[:-1], _PASTS[-1])
+        if shared:
+            past = self.model.create_caches(all_rows, room) if room else []
+        else:
+            past, prefix = prefix, []
+            if not np.array_equal(origins, np.arange(count)):
+                _gather(past, origins)
+            _widen(past, room)
         state = State(
             rows=rows,
             prompts=origins,
             prompt_lengths=lengths[origins],
+            offset=0 if shared else capacity,
             merged=0,
             written=0,
-            visible=visible,
+            visible=np.pad(visible[origins], ((0, 0), (0, room))),
             recent_visible=np.zeros((all_rows, RECENT), bool),
             prefix=prefix,
-            past=past if past_capacity else [],
+            past=past,
             recent=self.model.create_caches(all_rows, RECENT),
         )
         return logits[origins[:rows]], state
@@ -319,9 +325,6 @@ class CachedDecoder:
         prompts = state.prompts[origins]
         _gather(state.past, origins)
         _gather(state.recent, origins)
-        # Beams of a prompt change places, and its keys are the same in all of them.
-        if state.shape[1] > 1 and not np.array_equal(prompts, state.prompts):
-            _gather(state.prefix, origins)
         state.rows, state.prompts = len(rows), prompts
         state.prompt_lengths = state.prompt_lengths[origins]
         state.visible = state.visible[origins]
@@ -379,10 +382,8 @@ class CachedDecoder:
     ):
         prefix, past, recent = caches
         rows = tokens.shape[0]
-        if past:
-            contexts = [list(pair) for pair in zip(prefix, past, strict=True)]
-        else:
-            contexts = [[cache] for cache in prefix]
+        there = [caches for caches in (prefix, past) if caches]
+        contexts = [list(layer) for layer in zip(*there, strict=True)]
 
         def step(
             count,
@@ -473,33 +474,27 @@ class CachedDecoder:
         index = state.written - state.merged
         if index < RECENT:
             return index
-        *_, prefix, capacity = state.shape
-        if state.merged + RECENT > capacity:
-            self._grow(state, capacity)
+        first = state.offset + state.merged
+        capacity = _capacity(state.past)
+        if first + RECENT > capacity:
+            room = capacity - state.offset
+            more = _rung(room + 1, _PASTS) - room
+            if capacity:
+                _widen(state.past, more)
+            else:
+                state.past = self.model.create_caches(state.all_rows, more)
+            state.visible = np.pad(state.visible, ((0, 0), (0, more)))
         # Layer by layer, so that there are never two whole caches.
         for layer, recent in enumerate(state.recent):
             state.past[layer] = tuple(
-                ops.slice_update(old, (0, 0, state.merged, 0), new)
+                ops.slice_update(old, (0, 0, first, 0), new)
                 for old, new in zip(state.past[layer], recent, strict=True)
             )
-        first = prefix + state.merged
+        first += _capacity(state.prefix)
         state.visible[:, first : first + RECENT] = state.recent_visible
         state.recent_visible = np.zeros_like(state.recent_visible)
         state.merged += RECENT
         return 0
-
-    def _grow(self, state, capacity):
-        """Makes `past` as long as the next rung."""
-        more = _rung(capacity + 1, _PASTS) - capacity
-        if capacity:
-            for layer, pair in enumerate(state.past):
-                state.past[layer] = tuple(
-                    ops.pad(array, ((0, 0), (0, 0), (0, more), (0, 0)))
-                    for array in pair
-                )
-        else:
-            state.past = self.model.create_caches(state.all_rows, more)
-        state.visible = np.pad(state.visible, ((0, 0), (0, more)))
 
     def _cut(self, rows, tokens, scores, choice, remaining, early, done):
         """Without the rows of padding, on the host."""
@@ -602,6 +597,18 @@ def _gather(caches, rows):
     """Rows of all layers, one layer after the other: never two whole caches."""
     for layer, pair in enumerate(caches):
         caches[layer] = tuple(ops.take(array, rows, axis=0) for array in pair)
+
+
+def _widen(caches, more):
+    """Room for more keys behind those of every layer, likewise."""
+    for layer, pair in enumerate(caches):
+        caches[layer] = tuple(
+            ops.pad(array, ((0, 0), (0, 0), (0, more), (0, 0))) for array in pair
+        )
+
+
+def _capacity(caches):
+    return caches[0][0].shape[2] if caches else 0
 
 
 def _host(tensor) -> np.ndarray:
