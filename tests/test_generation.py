@@ -395,7 +395,7 @@ def test_whether_it_pays_to_leave_depends_on_sizes_alone(gpt):
     decoder = CachedDecoder(gpt._decoder().model)
     _, state = decoder.start([Prompt((2, 7), (0, 0), 100)], 8, 100)
     assert state.all_rows == 8
-    for programs in (set(), {("steps", (rows, 1, 16, 112)) for rows in (1, 2, 4)}):
+    for programs in (set(), {("steps", (rows, 16, 96)) for rows in (1, 2, 4)}):
         decoder._programs = programs
         assert decoder.pays_to_leave(state, 4, 64)
         assert not decoder.pays_to_leave(state, 4, 63)
@@ -429,7 +429,7 @@ def test_unilm_length_bounds_both_segments(sim):
         assert [len(text) for text in found] == [most, most]
     # [CLS], four characters, [SEP].
     text = "今天天气"
-    assert sim._prompt(text, 6, 0).max_new_tokens == 6
+    assert sim.as_prompt(text, 6).max_new_tokens == 6
     with pytest.raises(ConfigurationError, match="no longer than max_length=5 tokens"):
         sim.generate(text, max_length=5)
     options = {"max_length": 20, "seed": 0}
@@ -789,6 +789,8 @@ REFUSED = {
     "no ids": ([[]], {}, "at least one id"),
     "id too large": ([2, 669], {}, "from 0 to 668, got 669"),
     "id below 0": ([[2, -1]], {}, "from 0 to 668, got -1"),
+    "bool ids": ([[2, True]], {}, "from 0 to 668, got True"),
+    "first_number": ("今", {"first_number": -1}, "first_number must .* got -1"),
     "fractional ids": ([[2, 1.5]], {}, "from 0 to 668, got 1.5"),
     "text and ids": (["今天", [2, 3]], {}, "not some of both"),
     "text and id": (["今天", 2], {}, "not some of both"),

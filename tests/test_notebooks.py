@@ -85,6 +85,7 @@ def run(path):
         "PYTEST_CURRENT_TEST",
         "ROFORMER_KERAS_NOTEBOOK_GPT",
         "ROFORMER_KERAS_NOTEBOOK_SOURCE",
+        "XLA_FLAGS",
     )
     environment = {k: v for k, v in os.environ.items() if k not in ours}
     environment["PYTHONPATH"] = str(ROOT)

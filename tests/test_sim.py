@@ -190,6 +190,8 @@ def test_positions_are_those_of_tokens(sim, position):
         ("今天" * 40, {}, "no longer than max_length=64 tokens, got 82"),
         ([2, 3], {}, "must be str, got ids"),
         (None, {}, "must be texts or ids, got None"),
+        ("今", {"masked_positions": 1}, "must be a list of integers, got 1"),
+        ("今", {"masked_positions": ["a"]}, "must be integers from 1 to 1, .* got 'a'"),
         ("今", {"n": 0}, "n must be an integer above 0, got 0"),
         ("今", {"k": 0}, "k must be an integer above 0, got 0"),
         ("今", {"n": 1.5}, "n must be an integer above 0, got 1.5"),

@@ -17,12 +17,13 @@ paraphrase  RoFormer-Sim, a sentence of 20 characters, n=100, k=20: sampling, ve
             bert4keras does each once.
 first       In fresh processes, once the model is loaded: until the first and the second
             piece of a stream, and a whole first `generate`; compilation included.
-memory      In fresh processes, where a tiny model of as many layers has been compiled
-            and run before, so that what TensorFlow and XLA take for themselves is not
-            counted: the peak above that of a generation that needs no compiling, and
-            of loading and the first generation, that compiles. To be held against the
-            weights and the keys and values of all tokens, those of a prompt counted
-            once where its samples share them. Linux only.
+memory      In fresh processes, above another process that does the same with a tiny
+            model of as many layers, so that what TensorFlow, XLA and the compiled
+            programs take for themselves is not counted: the peak of a generation that
+            needs no compiling, and of loading and the first generation, that
+            compiles. To be held against the weights and the keys and values of all
+            tokens, those of a prompt counted once where its samples share them. Linux
+            only.
 
 The limit is the time of a step's matrix products alone, of as many rows, every weight a
 variable of its own; run step after step in one call, with XLA and without, of which
@@ -214,11 +215,22 @@ def measure_memory(options):
             options.candidates,
         ),
     ):
-        progress(f"memory: {what}")
-        with worker_of(options, "roformer_keras", options.folder) as worker:
-            figures = worker.ask("memory", *job)
-        del figures["seconds"], figures["peak_mb"]
-        found.append({"work": what, **figures})
+        sizes = {}
+        for size in ("tiny", "full"):
+            progress(f"memory: {what}, {size}")
+            with worker_of(options, "roformer_keras", options.folder) as worker:
+                sizes[size] = worker.ask("memory", size, *job)
+        full, tiny = sizes["full"], sizes["tiny"]
+        found.append(
+            {
+                "work": what,
+                "weights": full["weights"],
+                "cache": full["cache"],
+                "generating": full["generating"] - tiny["generating"],
+                "with_compilation": full["process"] - tiny["process"],
+                "process": full["process"],
+            }
+        )
     return found
 
 
@@ -452,17 +464,16 @@ def our_side(options):
         "stream": stream,
     }
 
-    def memory(name, count):
+    def memory(size, name, count):
         kind = "gpt" if name == "generate" else "sim"
         job = {**jobs, "paraphrase": rank}[name]
-        kept[kind] = tiny_model(classes[kind], options)
-        job(count)
-        del kept[kind]
-        before = settled_memory()
-        load(kind)
+        if size == "tiny":
+            kept[kind] = tiny_model(classes[kind], options)
+        else:
+            load(kind)
         job(count)
         process = peak_memory()
-        settled_memory()
+        settle_memory()
         job(count)
         prompt, new = (
             (PROMPT, options.new) if kind == "gpt" else (SENTENCE + 2, options.longest)
@@ -472,8 +483,7 @@ def our_side(options):
         return {
             "weights": 4 * weights / 1e6,
             "cache": 4 * positions * options.layers * 2 * options.hidden / 1e6,
-            "generating": peak_memory() - before,
-            "with_compilation": process - before,
+            "generating": peak_memory(),
             "process": process,
         }
 
@@ -498,13 +508,11 @@ def tiny_model(model_class, options):
     return model
 
 
-def settled_memory():
-    """The MB that the process holds, and from which its peak is counted afresh."""
+def settle_memory():
+    """Counts the peak afresh, from what is held and not only not yet given back."""
     gc.collect()
-    # What has been freed goes back to the system, on which nothing new can then draw.
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    return peak_memory()
 
 
 def peak_memory():

@@ -88,10 +88,10 @@ def demo():
     cli("fill-mask", DEMO, "今天天[MASK]不错")
     cli("embed", DEMO, "-", input="今天天气不错\n今天天气很好\n")
     cli("similarity", DEMO, "--pair", "今天天气不错", "今天天气很好")
-    cli("paraphrase", DEMO, "--text", "今天天气不错", "--n", "24", "--k", "3", "--quiet")
-    cli("generate", DEMO_GPT, "--text", "今天天气不错，", "--max-length", "32", "--quiet")
+    cli("paraphrase", DEMO, "--text", "今天天气不错", "--n", "24", "--k", "3")
+    cli("generate", DEMO_GPT, "--text", "今天天气不错，", "--max-length", "32")
     print(
-        "\nThese checkpoints have random weights: their tokens and vectors mean nothing, "
+        "\nThese checkpoints have random weights: tokens and vectors mean nothing, "
         "the numbers equal bert4keras's."
     )
 

@@ -252,7 +252,9 @@ def generate(
 
     def load():
         found = _generative_model(source, model, unilm, config, vocabulary, quiet)
-        _check_lines(prompts, lambda text: found._prompt(text, max_length, min_length))
+        _check_lines(
+            prompts, lambda text: found.as_prompt(text, max_length, min_length)
+        )
         return found
 
     # One text for who sits before it is shown as it comes.
@@ -338,8 +340,8 @@ def paraphrase(
         model = _sim(source, config, vocabulary)
         _check_lines(
             sentences,
-            lambda text: model._prompt(
-                model._masked(text, masked_positions), max_length, 0
+            lambda text: model.as_prompt(
+                model.masked(text, masked_positions), max_length
             ),
         )
         return model
@@ -397,7 +399,7 @@ def similarity(
 
     def load():
         model = _sim(source, config, vocabulary)
-        _check_lines(pairs, lambda pair: [model._text_ids(text) for text in pair])
+        _check_lines(pairs, lambda pair: [model.as_ids(text) for text in pair])
         return model
 
     def write(model, batch, job):

@@ -22,11 +22,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from roformer_keras.conversion.outputs import (
-    _check_target,
-    _one_line,
-    _sync_entry,
+    check_target,
     is_space_error,
+    one_line,
     replacing,
+    sync_entry,
 )
 from roformer_keras.errors import OutputError, RoFormerError
 
@@ -117,18 +117,18 @@ class FileJob:
         self._state = self._final.with_name(f"{self._final.name}.job.json")
         self._bytes = 0
         self._is_begun = False
-        _check_target(self._final, overwrite, folder=False)
+        check_target(self._final, overwrite, folder=False)
         try:
             self._file = _locked(self.partial)
         except RoFormerError:
             raise
         except OSError as error:
             raise OutputError(
-                f"could not write {self.partial} ({_one_line(error)})"
+                f"could not write {self.partial} ({one_line(error)})"
             ) from error
         try:
             # Another process may have completed it while this one came to the lock.
-            _check_target(self._final, overwrite, folder=False)
+            check_target(self._final, overwrite, folder=False)
             self._take_up()
         except BaseException:
             self.close()
@@ -162,15 +162,15 @@ class FileJob:
 
     def complete(self) -> None:
         """Gives the output its name."""
-        _check_target(self._final, self._overwrite, folder=False)
+        check_target(self._final, self._overwrite, folder=False)
         try:
             os.replace(self.partial, self._final)
             with suppress(FileNotFoundError):
                 self._state.unlink()
-            _sync_entry(self._final.parent)
+            sync_entry(self._final.parent)
         except OSError as error:
             raise OutputError(
-                f"could not write {self._output} ({_one_line(error)}): its lines are "
+                f"could not write {self._output} ({one_line(error)}): its lines are "
                 f"in {self.partial}"
             ) from error
 
@@ -215,7 +215,7 @@ class FileJob:
     def _not_written(self, error):
         # What `replacing` raises has its cause behind it.
         cause = error.__cause__ if isinstance(error, OutputError) else error
-        reason = _one_line(cause or error)
+        reason = one_line(cause or error)
         kept = (
             f"{self.done} of {self._count} are kept in {self.partial}; "
             if self.done

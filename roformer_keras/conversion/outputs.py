@@ -11,7 +11,7 @@ from pathlib import Path
 
 from roformer_keras.errors import OutputError, RoFormerError
 
-__all__ = ["is_space_error", "replacing"]
+__all__ = ["check_target", "is_space_error", "one_line", "replacing", "sync_entry"]
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def replacing(
     final = Path(os.path.realpath(target))
     with suppress(OSError):
         _clean_up(final)
-    _check_target(final, overwrite, folder)
+    check_target(final, overwrite, folder)
     partial = _beside(final, "partial")
     try:
         # A folder that cannot be written to is found now, not after minutes of work.
@@ -48,24 +48,24 @@ def replacing(
             partial.rmdir()
         yield partial
         _sync(partial)
-        _check_target(final, overwrite, folder)
+        check_target(final, overwrite, folder)
         if folder and final.exists():
             _exchange(partial, final)
         else:
             os.replace(partial, final)
-        _sync_entry(final.parent)
+        sync_entry(final.parent)
     except BaseException as error:
         _delete(partial)
         if isinstance(error, RoFormerError):
             raise
         if is_space_error(error):
             raise OutputError(
-                f"no space left to write {target} ({_one_line(error)}): nothing was "
+                f"no space left to write {target} ({one_line(error)}): nothing was "
                 f"written to {target}; free some space or choose another disk"
             ) from error
         if isinstance(error, OSError):
             raise OutputError(
-                f"could not write {target} ({_one_line(error)}): nothing was written "
+                f"could not write {target} ({one_line(error)}): nothing was written "
                 f"to {target}"
             ) from error
         raise
@@ -86,13 +86,13 @@ def is_space_error(error: BaseException) -> bool:
     )
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return " ".join(error.strerror.split())
     return " ".join(str(error).split())
 
 
-def _check_target(target: Path, overwrite: bool, folder: bool):
+def check_target(target: Path, overwrite: bool, folder: bool):
     if not target.parent.is_dir():
         raise OutputError(f"{target.parent} is not a folder: make it first")
     if target.is_dir() and not folder:
@@ -174,14 +174,14 @@ def _sync(path: Path):
     """Waits until a file, or everything in a folder, is on the disk."""
     for folder, _, names in os.walk(path):
         for name in names:
-            _sync_entry(Path(folder, name))
+            sync_entry(Path(folder, name))
     for folder, _, _ in os.walk(path, topdown=False):
-        _sync_entry(Path(folder))
+        sync_entry(Path(folder))
     if path.is_file():
-        _sync_entry(path)
+        sync_entry(path)
 
 
-def _sync_entry(path: Path):
+def sync_entry(path: Path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -16,7 +16,7 @@ from roformer_keras.generation.search import decode, stream
 from roformer_keras.generation.streaming import text_pieces
 from roformer_keras.models.language_model import LanguageModel
 
-__all__ = ["GenerativeModel", "Scored"]
+__all__ = ["GenerativeModel", "Scored", "as_rows", "check_count"]
 
 # Shorter jobs are over before a bar is of use.
 _SECONDS_BEFORE_BAR = 2
@@ -87,7 +87,8 @@ class GenerativeModel(LanguageModel):
             length_penalty: float, at least 0. Beams are ranked by the sum of their
                 log-probabilities divided by length to this power.
             stop_tokens: tokens or ids that end a text; `[SEP]` if not given.
-            seed: int. The same seed gives the same texts; drawn if not given.
+            seed: int. The same seed gives the same texts for the same prompts and
+                `num_return_sequences`; drawn if not given.
             return_scores: bool. Whether each output is a `Scored` pair with its score.
             batch_size: int. Most texts, or beams, that are computed together.
             first_number: int. Number of the first prompt in a longer list, of which
@@ -103,8 +104,7 @@ class GenerativeModel(LanguageModel):
                 long, or out of the vocabulary.
             CheckpointError: weights are not finite numbers.
         """
-        _check_positive("batch_size", batch_size)
-        rows, is_text, is_one = _as_rows(prompts)
+        rows, is_text, is_one = as_rows(prompts)
         decoding = self._decoding(
             stop_tokens,
             method=method,
@@ -118,7 +118,7 @@ class GenerativeModel(LanguageModel):
             length_penalty=length_penalty,
             seed=seed,
         )
-        rows = [self._prompt(row, max_length, min_length) for row in rows]
+        rows = [self.as_prompt(row, max_length, min_length) for row in rows]
         written = self._decode(rows, decoding, batch_size, progress, first_number)
         outputs = []
         for texts in written:
@@ -175,7 +175,7 @@ class GenerativeModel(LanguageModel):
             top_p=top_p,
             seed=seed,
         )
-        row = self._prompt(prompt, max_length, min_length)
+        row = self.as_prompt(prompt, max_length, min_length)
         tokenizer = self.text_tokenizer()
 
         def is_settled(token_id):
@@ -215,18 +215,23 @@ class GenerativeModel(LanguageModel):
             ids.append(found)
         return tuple(ids)
 
-    def _prompt(self, prompt, max_length, min_length) -> Prompt:
-        """The prompt of a text, or of ids."""
+    def as_prompt(
+        self,
+        prompt: str | Sequence[int],
+        max_length: int | None = None,
+        min_length: int = 0,
+    ) -> Prompt:
+        """What a decoder takes for a text, or for ids; or the error of `generate`."""
         together = self.config.attention == "causal"
         if max_length is None:
             max_length = self.default_max_length
-        _check_positive("max_length", max_length)
+        check_count("max_length", max_length)
         if not isinstance(min_length, Integral) or not 0 <= min_length <= max_length:
             raise ConfigurationError(
                 f"min_length must be an integer from 0 to max_length={max_length}, got "
                 f"{min_length!r}"
             )
-        ids = self._text_ids(prompt) if isinstance(prompt, str) else prompt
+        ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
         ids = self._check_ids(ids)
         shown = prompt if isinstance(prompt, str) else "ids"
         if len(ids) + together > max_length:
@@ -243,7 +248,12 @@ class GenerativeModel(LanguageModel):
             min_new_tokens=max(0, min_length - taken),
         )
 
-    def _text_ids(self, text):
+    def as_ids(self, text: str) -> list[int]:
+        """The ids of a text as a prompt.
+
+        Raises:
+            ConfigurationError: it has no token, or none of the vocabulary.
+        """
         tokenizer = self.text_tokenizer()
         ids, _ = tokenizer.encode(text)
         if len(ids) == 2:
@@ -260,7 +270,7 @@ class GenerativeModel(LanguageModel):
 
     def _check_ids(self, ids):
         size = self.config.vocabulary_size
-        wrong = [i for i in ids if not isinstance(i, Integral) or not 0 <= i < size]
+        wrong = [i for i in ids if not _is_integer(i) or not 0 <= i < size]
         if wrong:
             raise ConfigurationError(
                 f"token ids must be integers from 0 to {size - 1}, got {wrong[0]!r}"
@@ -269,7 +279,9 @@ class GenerativeModel(LanguageModel):
             raise ConfigurationError("a prompt must hold at least one id, got none")
         return [int(i) for i in ids]
 
-    def _decode(self, prompts, decoding, batch_size, progress, first_number=0):
+    def _decode(self, prompts, decoding, batch_size, progress, first_number):
+        check_count("batch_size", batch_size)
+        check_count("first_number", first_number, least=0)
         decoder = self._decoder()
         with tqdm(
             total=len(prompts)
@@ -332,7 +344,7 @@ class _Cached:
         return visible
 
 
-def _as_rows(prompts):
+def as_rows(prompts):
     """A list of prompts, whether they are texts, and whether one was given alone."""
     if isinstance(prompts, str):
         return [prompts], True, True
@@ -362,6 +374,13 @@ def _is_list(prompt):
     )
 
 
-def _check_positive(name, value):
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"{name} must be an integer above 0, got {value!r}")
+def _is_integer(value):
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_count(name, value, least=1):
+    """Raises ConfigurationError unless it is an integer, at least `least`."""
+    if not _is_integer(value) or value < least:
+        raise ConfigurationError(
+            f"{name} must be an integer above {least - 1}, got {value!r}"
+        )

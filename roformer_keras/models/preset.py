@@ -138,28 +138,29 @@ class PresetModel(keras.Model):
 
         Args:
             folder: path of the folder.
-            tokenizer: `RoFormerTokenizer` to save with the model; if not given, one
-                that was saved into the folder before, or else the model's own.
+            tokenizer: `RoFormerTokenizer` to save with the model; if not given, the
+                model's own, or that of the folder where only a tokenizer was saved.
             overwrite: bool. Whether an existing preset is replaced.
 
         Raises:
             OutputError: the folder exists or cannot be written.
         """
+        # A folder in which only a tokenizer was saved waits for its model.
+        waits = not (Path(folder) / "config.json").exists()
+        saved = (Path(folder) / "tokenizer.json").is_file()
         vocabulary, fields = None, {}
+        if tokenizer is None and not (saved and waits):
+            tokenizer = self.tokenizer
         if tokenizer is not None:
             vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
-        elif (Path(folder) / "tokenizer.json").is_file():
+        elif saved:
             vocabulary, fields = read_saved_tokenizer(Path(folder))
-        elif self.tokenizer is not None:
-            vocabulary = tuple(self.tokenizer.vocabulary)
-            fields = self.tokenizer.to_dict()
         if vocabulary and len(vocabulary) != self.config.vocabulary_size:
             raise ConfigurationError(
                 f"the tokenizer has {len(vocabulary)} tokens but the model "
                 f"{self.config.vocabulary_size}"
             )
-        # A folder in which only a tokenizer was saved waits for its model.
-        overwrite = overwrite or not (Path(folder) / "config.json").exists()
+        overwrite = overwrite or waits
         name = type(self).__name__
         rows = weight_table(self.config, model_heads(name, self.config))
         variables = {variable.path: variable for variable in self.weights}

@@ -1,6 +1,7 @@
 """RoFormer-Sim (SimBERT v2): sentence vectors and similar sentences in one model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 
 import keras
 import numpy as np
@@ -10,8 +11,8 @@ from roformer_keras.inference import embed
 from roformer_keras.models.generative import (
     GenerativeModel,
     Scored,
-    _as_rows,
-    _check_positive,
+    as_rows,
+    check_count,
 )
 
 __all__ = ["RoFormerSim"]
@@ -146,9 +147,9 @@ class RoFormerSim(GenerativeModel):
 
         Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
         """
-        for name, value in (("n", n), ("k", k), ("batch_size", batch_size)):
-            _check_positive(name, value)
-        rows, is_text, is_one = _as_rows(texts)
+        for name, value in (("n", n), ("k", k)):
+            check_count(name, value)
+        rows, is_text, is_one = as_rows(texts)
         if not is_text:
             raise ConfigurationError("texts to paraphrase must be str, got ids")
         decoding = self._decoding(
@@ -160,7 +161,7 @@ class RoFormerSim(GenerativeModel):
             seed=seed,
         )
         prompts = [
-            self._prompt(self._masked(row, masked_positions), max_length, 0)
+            self.as_prompt(self.masked(row, masked_positions), max_length)
             for row in rows
         ]
         written = self._decode(prompts, decoding, batch_size, progress, first_number)
@@ -186,15 +187,21 @@ class RoFormerSim(GenerativeModel):
             ranked.append([Scored(candidates[i], float(scores[i])) for i in order])
         return ranked[0] if is_one else ranked
 
-    def _masked(self, text, positions):
-        if not len(positions):
+    def masked(self, text: str, positions: Sequence[int]) -> str | list[int]:
+        """The ids of a text with `[MASK]` at some of them; the text if at none."""
+        if not isinstance(positions, Iterable):
+            raise ConfigurationError(
+                f"masked_positions must be a list of integers, got {positions!r}"
+            )
+        positions = list(positions)
+        if not positions:
             return text
-        ids = self._text_ids(text)
+        ids = self.as_ids(text)
         for position in positions:
-            if not 1 <= position < len(ids) - 1:
+            if not isinstance(position, Integral) or not 1 <= position < len(ids) - 1:
                 raise ConfigurationError(
-                    f"masked_positions must be from 1 to {len(ids) - 2}, the tokens of "
-                    f"{text!r:.40}, got {position!r}"
+                    f"masked_positions must be integers from 1 to {len(ids) - 2}, the "
+                    f"tokens of {text!r:.40}, got {position!r}"
                 )
             ids[position] = self.text_tokenizer().mask_id
         return ids
@@ -202,6 +209,6 @@ class RoFormerSim(GenerativeModel):
     def _candidates(self, text, written):
         """Different texts, none of them the original or empty, in their order."""
         decode = self.text_tokenizer().decode
-        own = {text, decode(self._text_ids(text)), ""}
+        own = {text, decode(self.as_ids(text)), ""}
         found = dict.fromkeys(decode(one.token_ids) for one in written)
         return [candidate for candidate in found if candidate not in own]
