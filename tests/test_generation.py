@@ -393,15 +393,15 @@ def test_beams_whose_prompt_is_done_leave(ending, monkeypatch):
 def test_whether_it_pays_to_leave_depends_on_sizes_alone(gpt):
     """Else a seed gave other last digits once more programs are there."""
     decoder = CachedDecoder(gpt._decoder().model)
-    _, state = decoder.start([Prompt((2, 7), (0, 0), 100)], 8, 100)
-    assert state.all_rows == 8
-    for programs in (set(), {("steps", (rows, 16, 96)) for rows in (1, 2, 4)}):
+    _, state = decoder.start([Prompt((2, 7), (0, 0), 100)], 16, 100)
+    assert state.all_rows == 16
+    for programs in (set(), {("steps", (rows, 16, 96)) for rows in (1, 2, 4, 8)}):
         decoder._programs = programs
-        assert decoder.pays_to_leave(state, 4, 64)
-        assert not decoder.pays_to_leave(state, 4, 63)
-        assert not decoder.pays_to_leave(state, 3, 1)
-        assert not decoder.pays_to_leave(state, 5, 1000)
-        assert decoder.pays_to_leave(state, 2, 1)
+        assert decoder.pays_to_leave(state, 8, 8)
+        assert not decoder.pays_to_leave(state, 8, 7)
+        assert not decoder.pays_to_leave(state, 9, 1000)
+    _, state = decoder.start([Prompt((2, 7), (0, 0), 100)], 8, 100)
+    assert not decoder.pays_to_leave(state, 1, 1000)
 
 
 # === Lengths and ends ===
@@ -662,8 +662,8 @@ def test_what_is_compiled_is_said_and_serves_all_of_a_bucket(gpt, caplog, capsys
                 decoding = Decoding(num_return_sequences=copies, seed=length, **cuts)
                 decode(decoder, [prompt], decoding)
     assert decoder.traces == 1
-    assert said[0] == "compiling prompts 1x16"
-    assert said[-1] == "compiling steps 4x1x16x0"
+    assert said[0] == "compiling prompts, 1 x 16 tokens"
+    assert said[-1] == "compiling steps, 4 x 32 tokens"
     assert [record.getMessage() for record in caplog.records] == said
     assert len(said) == len(set(said)) <= 3
     # A library says it to the log, and a bar shows it.

@@ -34,8 +34,9 @@ _ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 128)
 _PREFIXES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 # Room for new tokens before `RECENT`; beyond, 240, 496 and so on.
 _PASTS = (0, 16, 32, 48, 64, 80, 96, 112)
-# Compiling a program takes as long as so many steps.
-_STEPS_WORTH_COMPILING = 64
+# From so many rows on a step takes longer the more there are, and it is looked every so
+# many steps whether some have ended.
+_MANY_ROWS, _LOOK = 16, 8
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ class CachedDecoder:
         for at, prompt in enumerate(prompts):
             token_ids[at, : lengths[at]] = prompt.token_ids
             segment_ids[at, : lengths[at]] = prompt.segment_ids
-        self._say("prompts", (count, capacity))
+        self._say("prompts", (count, capacity), capacity)
         logits, visible, prefix = self._prefill(token_ids, segment_ids, lengths)
         logits, visible = _host(logits), _host(visible)
         check_finite(logits[: len(prompts)])
@@ -239,7 +240,7 @@ class CachedDecoder:
         """
         rows = len(logits)
         padded = _rung(rows, _ROWS)
-        self._say("choice", (padded,))
+        self._say("first tokens", (padded,), 1)
         tokens, scores, remaining, early, done = self._first(
             *(
                 _pad_rows(array, padded)
@@ -256,8 +257,11 @@ class CachedDecoder:
         return self._cut(rows, tokens, scores, choice, remaining, early, done)
 
     def room(self, state: State) -> int:
-        """How many steps `advance` can do before it merges."""
-        return RECENT - (state.written - state.merged) % RECENT
+        """How many steps `advance` can do before it merges, or it pays to look."""
+        steps = RECENT - (state.written - state.merged) % RECENT
+        if state.all_rows < _MANY_ROWS:
+            return steps
+        return _LOOK - state.written % _LOOK
 
     def advance(
         self,
@@ -287,7 +291,7 @@ class CachedDecoder:
         padded[:rows, :steps] = uniforms
         done = np.ones(all_rows, bool)
         done[:rows] = choice.done
-        self._say("steps", state.shape)
+        self._say("steps", state.shape, sum(state.shape[1:]) + RECENT)
         outputs = self._loop(
             (state.prefix, state.past, state.recent),
             state.visible,
@@ -336,9 +340,8 @@ class CachedDecoder:
         It goes by sizes alone, and not by what has been compiled before: the last
         digits differ between programs, and a seed must give the same texts again.
         """
-        fewer = _rung(rows, _ROWS)
-        worth = steps >= _STEPS_WORTH_COMPILING
-        return 4 * fewer <= state.all_rows or (worth and 2 * fewer <= state.all_rows)
+        many = state.all_rows >= _MANY_ROWS and steps >= _LOOK
+        return many and 2 * _rung(rows, _ROWS) <= state.all_rows
 
     # === What is compiled ===
 
@@ -506,7 +509,7 @@ class CachedDecoder:
         )
         return _host(tokens)[:rows], _host(scores)[:rows], choice
 
-    def _say(self, what, shape):
+    def _say(self, what, shape, tokens):
         """Of the first use of a program that it will be compiled."""
         if (what, shape) in self._programs:
             return
@@ -518,7 +521,7 @@ class CachedDecoder:
             backend == "tensorflow" and what != "steps" and before
         ):
             return
-        message = f"compiling {what} {'x'.join(map(str, shape))}"
+        message = f"compiling {what}, {shape[0]} x {tokens} tokens"
         _LOGGER.info(message)
         if self.on_compile is not None:
             self.on_compile(message)
