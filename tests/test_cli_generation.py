@@ -354,7 +354,7 @@ def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_process_that_is_ended_loses_little(number, tmp_path, capsys):
-    prompts = [f"{first}{second}" for first in PROMPTS for second in PROMPTS] * 4
+    prompts = [f"{first}{second}" for first in PROMPTS for second in PROMPTS] * 12
     path, out = lines_file(tmp_path / "prompts", prompts), tmp_path / "out.jsonl"
     arguments = ("generate", GPT, path, *EVEN, "-o")
     process = subprocess.Popen(
@@ -635,7 +635,7 @@ def test_a_bar_begins_where_the_job_is_taken_up(interrupted, monkeypatch, capsys
         (
             ["paraphrase", SIM, "good", "--mask-positions", "2"],
             2,
-            "line 2 of good: masked_positions must be from 1 to 1",
+            "line 2 of good: masked_positions must be integers from 1 to 1",
         ),
         (["similarity", SIM], 2, "give a file of pairs, or - for standard input"),
         (["similarity", SIM, "good"], 2, "line 1 of good: a pair must be two texts w"),
