@@ -1,5 +1,6 @@
 """What several tests need: where things lie, and what belongs together."""
 
+import io
 import json
 import os
 import resource
@@ -9,6 +10,8 @@ import sys
 import textwrap
 import zipfile
 from pathlib import Path
+
+from roformer_keras.cli import main
 
 ROOT = Path(__file__).parents[1]
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
@@ -61,6 +64,21 @@ def run(code, *arguments, **options):
         cwd=ROOT,
         **options,
     )
+
+
+def run_main(*arguments, capsys):
+    """Exit code, standard output and standard error of the command line."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as exit:
+        code = exit.code
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def give_stdin(monkeypatch, data):
+    text = data if isinstance(data, bytes) else data.encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
 
 
 def limited_file_size():

@@ -1,6 +1,5 @@
 """The command line: what it prints where, with which exit code, and how soon."""
 
-import io
 import json
 import os
 import re
@@ -25,10 +24,11 @@ from common import (
     interruptible,
     zipped_json,
 )
+from common import give_stdin as stdin
+from common import run_main as run
 from sources import assert_same, listing, tensors_of, unpacked
 
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTokenizer
-from roformer_keras.cli import main
 from roformer_keras.conversion.catalog import CATALOG
 from roformer_keras.inference import embed, fill_mask
 
@@ -37,21 +37,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 VERBS = ("list", "download", "inspect", "convert", "verify", "fill-mask", "embed")
 VERBS = (*VERBS, "generate", "paraphrase", "similarity", "tokenize")
-
-
-def run(*arguments, capsys):
-    """Exit code, standard output and standard error."""
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as exit:
-        code = exit.code
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
-
-
-def stdin(monkeypatch, data):
-    text = data if isinstance(data, bytes) else data.encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
 
 
 def command(*arguments):

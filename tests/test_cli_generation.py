@@ -1,7 +1,6 @@
 """generate, paraphrase and similarity: results, interruptions, and bad input."""
 
 import functools
-import io
 import itertools
 import json
 import os
@@ -22,10 +21,12 @@ from common import (
     limited_file_size,
     zipped,
 )
+from common import give_stdin as stdin
+from common import run_main as run
 from sources import listing
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.cli import commands, jobs, main
+from roformer_keras.cli import commands, jobs
 
 PROMPTS = ["今天天气不错", "北京", "我爱北京天安门", "你好", "天气", "我", "今天", "门"]
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
@@ -38,16 +39,6 @@ PARAPHRASE = (*SHORT, "--n", "4", "--k", "2")
 LOAD = commands._generative_model
 
 
-def run(*arguments, capsys):
-    """Exit code, standard output and standard error."""
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as exit:
-        code = exit.code
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
-
-
 def lines_file(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
@@ -55,10 +46,6 @@ def lines_file(path, lines):
 
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines()]
-
-
-def stdin(monkeypatch, text):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
 @pytest.fixture(scope="module", autouse=True)
