@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["MaskCandidate", "embed", "fill_mask"]
+__all__ = ["MaskCandidate", "check_vocabulary", "embed", "fill_mask"]
 
 _POSITIONS_PER_BATCH = 4096
 
@@ -138,13 +138,18 @@ def fill_mask(model, tokenizer, text: str, top_k: int = 5) -> list[list[MaskCand
     ]
 
 
-def _check_match(model, tokenizer):
+def check_vocabulary(model, tokenizer):
+    """Raises ConfigurationError unless the two are of one vocabulary."""
     if model.config.vocabulary_size != tokenizer.vocabulary_size:
         raise ConfigurationError(
             f"model and tokenizer must be of one vocabulary; the model has "
             f"{model.config.vocabulary_size} tokens, the tokenizer "
             f"{tokenizer.vocabulary_size}"
         )
+
+
+def _check_match(model, tokenizer):
+    check_vocabulary(model, tokenizer)
     others = sorted(set(model.input) - {"token_ids", "segment_ids"})
     if others:
         raise ConfigurationError(

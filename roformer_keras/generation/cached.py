@@ -32,8 +32,8 @@ RECENT = 16
 
 _ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 128)
 _PREFIXES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-# Room for new tokens before `RECENT`; beyond, 240, 496 and so on.
-_PASTS = (0, 16, 32, 48, 64, 80, 96, 112)
+# New tokens that there is room for, in `past` and `recent` together.
+_NEW = (16, 32, 48, 64, 80, 96, 112, 128)
 # From so many rows on a step takes longer the more there are, and it is looked every so
 # many steps whether some have ended.
 _MANY_ROWS, _LOOK = 16, 8
@@ -80,7 +80,6 @@ class State:
 
     Attributes:
         rows: int.
-        prompts: int `(all rows,)`. Which prompt a row goes on from.
         prompt_lengths: int32 `(all rows,)`.
         offset: int. Where in `past` new tokens begin.
         merged: int. New tokens whose keys are in `past`.
@@ -92,7 +91,6 @@ class State:
     """
 
     rows: int
-    prompts: np.ndarray
     prompt_lengths: np.ndarray
     offset: int
     merged: int
@@ -131,12 +129,26 @@ class Choice:
     done: np.ndarray
 
     def select(self, rows) -> "Choice":
-        return dataclasses.replace(
-            self,
-            remaining=self.remaining[rows],
-            early=self.early[rows],
-            done=self.done[rows],
+        return self._with(array[rows] for array in self._ends())
+
+    def ends(self, all_rows: int) -> tuple:
+        """What every row has of its own, for a program; rows of padding have ended."""
+        remaining, early, done = self._ends()
+        return (
+            _pad_rows(remaining, all_rows),
+            _pad_rows(early, all_rows),
+            _pad_rows(done, all_rows, True),
         )
+
+    def after(self, ends) -> "Choice":
+        """With what a program made of `ends`."""
+        return self._with(_host(array)[: len(self.done)] for array in ends)
+
+    def _ends(self):
+        return self.remaining, self.early, self.done
+
+    def _with(self, ends):
+        return Choice(self.decoding, *ends)
 
     def controls(self, vocabulary: int) -> tuple:
         """The numbers that every row shares, for a program."""
@@ -205,7 +217,8 @@ class CachedDecoder:
 
         origins = np.zeros(all_rows, int)
         origins[:rows] = np.repeat(np.arange(len(prompts)), copies)
-        room = _rung(max_new_tokens - RECENT, _PASTS[:-1], _PASTS[-1])
+        # Beyond the ladder it grows when it is needed.
+        room = _rung(min(max_new_tokens, _NEW[-1]), _NEW) - RECENT
         if shared:
             past = self.model.create_caches(all_rows, room) if room else []
         else:
@@ -215,7 +228,6 @@ class CachedDecoder:
             _widen(past, room)
         state = State(
             rows=rows,
-            prompts=origins,
             prompt_lengths=lengths[origins],
             offset=0 if shared else capacity,
             merged=0,
@@ -241,20 +253,13 @@ class CachedDecoder:
         rows = len(logits)
         padded = _rung(rows, _ROWS)
         self._say("first tokens", (padded,), 1)
-        tokens, scores, remaining, early, done = self._first(
-            *(
-                _pad_rows(array, padded)
-                for array in (
-                    logits,
-                    uniforms,
-                    choice.remaining,
-                    choice.early,
-                    choice.done,
-                )
-            ),
-            *choice.controls(self.vocabulary_size),
+        tokens, scores, ends = self._first(
+            _pad_rows(logits, padded),
+            _pad_rows(uniforms, padded),
+            choice.ends(padded),
+            choice.controls(self.vocabulary_size),
         )
-        return self._cut(rows, tokens, scores, choice, remaining, early, done)
+        return _host(tokens)[:rows], _host(scores)[:rows], choice.after(ends)
 
     def room(self, state: State) -> int:
         """How many steps `advance` can do before it merges, or it pays to look."""
@@ -289,36 +294,25 @@ class CachedDecoder:
         rows, all_rows = state.rows, state.all_rows
         padded = np.zeros((all_rows, RECENT), "float32")
         padded[:rows, :steps] = uniforms
-        done = np.ones(all_rows, bool)
-        done[:rows] = choice.done
         self._say("steps", state.shape, sum(state.shape[1:]) + RECENT)
-        outputs = self._loop(
-            (state.prefix, state.past, state.recent),
+        done, _, recent, ends, results = self._loop(
+            (state.prefix, state.past),
             state.visible,
-            state.recent_visible,
+            (state.recent, state.recent_visible),
             state.prompt_lengths + np.int32(state.written),
             np.array(index, "int32"),
             np.array(steps, "int32"),
             _pad_rows(tokens.astype("int32"), all_rows),
             padded,
-            _pad_rows(choice.remaining, all_rows),
-            _pad_rows(choice.early, all_rows),
-            done,
-            *choice.controls(self.vocabulary_size),
+            choice.ends(all_rows),
+            choice.controls(self.vocabulary_size),
         )
-        done_steps, chosen, scores, logits, recent, visible, *ends = outputs
-        done_steps = int(_host(done_steps))
-        state.recent, state.recent_visible = recent, _host(visible)
-        state.written += done_steps
-        chosen, scores, choice = self._cut(rows, chosen, scores, choice, *ends)
-        if not np.isfinite(scores).all():
-            check_finite(scores)
-        return (
-            chosen[:, :done_steps],
-            scores[:, :done_steps],
-            _host(logits)[:rows],
-            choice,
-        )
+        done = int(_host(done))
+        state.recent, state.recent_visible = recent[0], _host(recent[1])
+        state.written += done
+        chosen, scores, logits = (_host(array)[:rows] for array in results)
+        check_finite(scores)
+        return chosen[:, :done], scores[:, :done], logits, choice.after(ends)
 
     def select(self, state: State, rows: np.ndarray) -> None:
         """Leaves a state with some of its rows, in any order, repeated or not."""
@@ -326,10 +320,9 @@ class CachedDecoder:
             return
         origins = np.zeros(_rung(len(rows), _ROWS), int)
         origins[: len(rows)] = rows
-        prompts = state.prompts[origins]
         _gather(state.past, origins)
         _gather(state.recent, origins)
-        state.rows, state.prompts = len(rows), prompts
+        state.rows = len(rows)
         state.prompt_lengths = state.prompt_lengths[origins]
         state.visible = state.visible[origins]
         state.recent_visible = state.recent_visible[origins]
@@ -364,42 +357,31 @@ class CachedDecoder:
         visible = ops.logical_and(visible, ops.less(position, lengths[:, None]))
         return logits, visible, caches
 
-    def _first_function(self, logits, *rest):
+    def _first_function(self, logits, uniforms, ends, controls):
         # The size of a vocabulary is known where other sizes are not.
-        return _choose_next(ops.reshape(logits, (-1, self.vocabulary_size)), *rest)
+        logits = ops.reshape(logits, (-1, self.vocabulary_size))
+        return _choose_next(logits, uniforms, ends, controls)
 
     def _loop_function(
         self,
-        caches,
+        context,
         visible,
-        recent_visible,
+        recent,
         positions,
         index,
         steps,
         tokens,
         uniforms,
-        remaining,
-        early,
-        done,
-        *controls,
+        ends,
+        controls,
     ):
-        prefix, past, recent = caches
+        """How many steps were done, last tokens, `recent`, `ends`, and the results."""
         rows = tokens.shape[0]
-        there = [caches for caches in (prefix, past) if caches]
-        contexts = [list(layer) for layer in zip(*there, strict=True)]
+        contexts = [list(layer) for layer in zip(*filter(None, context), strict=True)]
 
-        def step(
-            count,
-            tokens,
-            recent,
-            recent_visible,
-            remaining,
-            early,
-            done,
-            written,
-            scores,
-            _,
-        ):
+        def step(count, tokens, recent, ends, results):
+            caches, recent_visible = recent
+            written, scores, _ = results
             token_ids = tokens[:, None]
             segment_ids = ops.full_like(token_ids, self.model.generated_segment)
             at = index + count
@@ -412,63 +394,28 @@ class CachedDecoder:
                 "segment_ids": segment_ids,
                 "position_ids": ops.cast(positions + count, "float32")[:, None],
             }
-            hidden, recent = self.model.call_with_cache(
-                inputs, mask[:, None, None, :], recent, at, contexts
+            hidden, caches = self.model.call_with_cache(
+                inputs, mask[:, None, None, :], caches, at, contexts
             )
             logits = ops.cast(self.model.logits(hidden)[:, 0], "float32")
             uniform = ops.slice(uniforms, (0, count), (rows, 1))[:, 0]
-            tokens, score, remaining, early, done = _choose_next(
-                logits, uniform, remaining, early, done, *controls
-            )
+            tokens, score, ends = _choose_next(logits, uniform, ends, controls)
             written = ops.slice_update(written, (0, count), tokens[:, None])
             scores = ops.slice_update(scores, (0, count), score[:, None])
-            return (
-                count + 1,
-                tokens,
-                recent,
-                recent_visible,
-                remaining,
-                early,
-                done,
-                written,
-                scores,
-                logits,
-            )
+            results = (written, scores, logits)
+            return count + 1, tokens, (caches, recent_visible), ends, results
 
-        def goes_on(count, *rest):
-            done = rest[5]
+        def goes_on(count, tokens, recent, ends, results):
+            *_, done = ends
             return ops.logical_and(count < steps, ops.logical_not(ops.all(done)))
 
-        count, _, recent, recent_visible, remaining, early, done, *results = (
-            ops.while_loop(
-                goes_on,
-                step,
-                (
-                    ops.zeros((), "int32"),
-                    tokens,
-                    recent,
-                    recent_visible,
-                    remaining,
-                    early,
-                    done,
-                    ops.zeros((rows, RECENT), "int32"),
-                    ops.zeros((rows, RECENT), "float32"),
-                    ops.zeros((rows, self.vocabulary_size), "float32"),
-                ),
-            )
+        results = (
+            ops.zeros((rows, RECENT), "int32"),
+            ops.zeros((rows, RECENT), "float32"),
+            ops.zeros((rows, self.vocabulary_size), "float32"),
         )
-        written, scores, logits = results
-        return (
-            count,
-            written,
-            scores,
-            logits,
-            recent,
-            recent_visible,
-            remaining,
-            early,
-            done,
-        )
+        start = (ops.zeros((), "int32"), tokens, recent, ends, results)
+        return ops.while_loop(goes_on, step, start)
 
     # === Helpers ===
 
@@ -480,8 +427,8 @@ class CachedDecoder:
         first = state.offset + state.merged
         capacity = _capacity(state.past)
         if first + RECENT > capacity:
-            room = capacity - state.offset
-            more = _rung(room + 1, _PASTS) - room
+            new = capacity - state.offset + RECENT
+            more = _rung(new + 1, _NEW) - new
             if capacity:
                 _widen(state.past, more)
             else:
@@ -498,16 +445,6 @@ class CachedDecoder:
         state.recent_visible = np.zeros_like(state.recent_visible)
         state.merged += RECENT
         return 0
-
-    def _cut(self, rows, tokens, scores, choice, remaining, early, done):
-        """Without the rows of padding, on the host."""
-        choice = dataclasses.replace(
-            choice,
-            remaining=_host(remaining)[:rows],
-            early=_host(early)[:rows],
-            done=_host(done)[:rows],
-        )
-        return _host(tokens)[:rows], _host(scores)[:rows], choice
 
     def _say(self, what, shape, tokens):
         """Of the first use of a program that it will be compiled."""
@@ -537,19 +474,10 @@ def check_finite(numbers):
         )
 
 
-def _choose_next(
-    logits,
-    uniforms,
-    remaining,
-    early,
-    done,
-    temperature,
-    top_k,
-    top_p,
-    stop_ids,
-    late_ids,
-):
+def _choose_next(logits, uniforms, ends, controls):
     """A token a row, its log-probability, and what is left to the row."""
+    remaining, early, done = ends
+    temperature, top_k, top_p, stop_ids, late_ids = controls
     vocabulary = ops.arange(logits.shape[-1], dtype="int32")
     late = ops.any(ops.equal(vocabulary[:, None], late_ids[None, :]), axis=1)
     # The token that is chosen now is the last of those that come too early.
@@ -565,23 +493,17 @@ def _choose_next(
     ends = ops.logical_or(
         ops.logical_and(stops, ops.less_equal(early, 0)), ops.less_equal(remaining, 0)
     )
-    return tokens, scores, remaining, early, ops.logical_or(done, ends)
+    return tokens, scores, (remaining, early, ops.logical_or(done, ends))
 
 
-def _rung(number, ladder, most=None):
-    """The lowest rung that is not below a number; beyond the ladder, the doubled last.
-
-    With `most`, whatever is beyond the ladder is that.
-    """
+def _rung(number, ladder):
+    """The lowest rung not below a number; beyond the ladder, the doubled last."""
     for rung in ladder:
         if number <= rung:
             return rung
-    if most is not None:
-        return most
     last = ladder[-1]
     while last < number:
-        # Of 112 it makes 240, which with `RECENT` is a power of two again.
-        last = 2 * last + RECENT if ladder is _PASTS else 2 * last
+        last *= 2
     return last
 
 
@@ -592,8 +514,9 @@ def _padded_ids(ids):
     return padded
 
 
-def _pad_rows(array, rows):
-    return np.pad(array, ((0, rows - len(array)), *([(0, 0)] * (array.ndim - 1))))
+def _pad_rows(array, rows, value=0):
+    widths = ((0, rows - len(array)), *([(0, 0)] * (array.ndim - 1)))
+    return np.pad(array, widths, constant_values=value)
 
 
 def _gather(caches, rows):

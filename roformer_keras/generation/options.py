@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["METHODS", "Decoding", "Prompt", "Written"]
+__all__ = ["METHODS", "Decoding", "Prompt", "Written", "is_integer"]
 
 METHODS = ("sample", "greedy", "beam")
 # A program has room for so many ids of each kind.
@@ -84,6 +84,11 @@ class Decoding:
                 )
             )
 
+    @property
+    def copies(self) -> int:
+        """Rows that a prompt takes: texts, or beams."""
+        return self.num_beams if self.method == "beam" else self.num_return_sequences
+
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
@@ -116,8 +121,13 @@ class Written:
     score: float
 
 
+def is_integer(value) -> bool:
+    """Of any library; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def _check_integer(name, value, least):
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if not is_integer(value) or value < least:
         raise ConfigurationError(
             f"{name} must be an integer, at least {least}, got {value!r}"
         )

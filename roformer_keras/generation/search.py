@@ -1,6 +1,6 @@
 """Decoding prompts to their ends: drawing, greedily, or by beams.
 
-Any decoder serves that has the four methods of `CachedDecoder` which a search calls.
+Any decoder serves that has the methods of `CachedDecoder` which a search calls.
 """
 
 import heapq
@@ -40,7 +40,7 @@ def decode(
         CheckpointError: the model's logits are not finite.
     """
     beams = decoding.method == "beam"
-    copies = decoding.num_beams if beams else decoding.num_return_sequences
+    copies = decoding.copies
     results = [[] for _ in prompts]
     order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i].token_ids))
     # The samples of one prompt may go into several batches, its beams may not.
@@ -126,23 +126,23 @@ def _run(decoder, prompts, decoding, copies, streams, on_rows):
     uniforms = np.concatenate([stream.take(1) for stream in streams])
     tokens, score, choice = decoder.choose(logits, uniforms, choice)
     written, score = tokens[:, None], score[:, None]
-    length = going = 0
+    length, active = 0, rows
     while True:
         texts[numbers, length : length + written.shape[1]] = written
         length += written.shape[1]
         scores[numbers] += score.sum(axis=1, dtype="float64")
         lengths[numbers] = most[numbers] - choice.remaining
-        before, going = going or rows, np.flatnonzero(~choice.done)
-        on_rows(before - len(going))
-        if not len(going):
+        going = np.flatnonzero(~choice.done)
+        on_rows(active - len(going))
+        active = len(going)
+        if not active:
             break
         tokens = written[:, -1]
         steps = int(choice.remaining[going].max())
-        if decoder.pays_to_leave(state, len(going), steps):
+        if decoder.pays_to_leave(state, active, steps):
             decoder.select(state, going)
             numbers, tokens = numbers[going], tokens[going]
             choice = choice.select(going)
-        going = len(going)
         steps = min(steps, decoder.room(state))
         uniforms = np.stack([streams[number].take(steps) for number in numbers])
         written, score, _, choice = decoder.advance(state, tokens, uniforms, choice)

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.cached import CachedDecoder
-from roformer_keras.generation.options import Decoding, Prompt
+from roformer_keras.generation.options import Decoding, Prompt, is_integer
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.generation.streaming import text_pieces
 from roformer_keras.models.language_model import LanguageModel
@@ -204,8 +204,7 @@ class GenerativeModel(LanguageModel):
         ids = []
         for token in stop_tokens:
             if isinstance(token, Integral):
-                self._check_ids([token])
-                ids.append(int(token))
+                ids += self._check_ids([token])
                 continue
             found = self.text_tokenizer().token_to_id(token)
             if self.text_tokenizer().id_to_token(found) != token:
@@ -270,7 +269,7 @@ class GenerativeModel(LanguageModel):
 
     def _check_ids(self, ids):
         size = self.config.vocabulary_size
-        wrong = [i for i in ids if not _is_integer(i) or not 0 <= i < size]
+        wrong = [i for i in ids if not is_integer(i) or not 0 <= i < size]
         if wrong:
             raise ConfigurationError(
                 f"token ids must be integers from 0 to {size - 1}, got {wrong[0]!r}"
@@ -284,12 +283,7 @@ class GenerativeModel(LanguageModel):
         check_count("first_number", first_number, least=0)
         decoder = self._decoder()
         with tqdm(
-            total=len(prompts)
-            * (
-                decoding.num_beams
-                if decoding.method == "beam"
-                else decoding.num_return_sequences
-            ),
+            total=len(prompts) * decoding.copies,
             desc="writing",
             unit="text",
             delay=_SECONDS_BEFORE_BAR,
@@ -374,13 +368,9 @@ def _is_list(prompt):
     )
 
 
-def _is_integer(value):
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 def check_count(name, value, least=1):
     """Raises ConfigurationError unless it is an integer, at least `least`."""
-    if not _is_integer(value) or value < least:
+    if not is_integer(value) or value < least:
         raise ConfigurationError(
             f"{name} must be an integer above {least - 1}, got {value!r}"
         )

@@ -21,6 +21,7 @@ from roformer_keras.conversion.mapping import (
 )
 from roformer_keras.conversion.reader import open_checkpoint, read_saved_tokenizer
 from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.inference import check_vocabulary
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.tokenizer import RoFormerTokenizer
 
@@ -49,12 +50,7 @@ class PresetModel(keras.Model):
                 "this model has no vocabulary to read and write texts with: set "
                 "model.tokenizer to the RoFormerTokenizer of its vocabulary"
             )
-        size, needed = self.tokenizer.vocabulary_size, self.config.vocabulary_size
-        if size != needed:
-            raise ConfigurationError(
-                "model and tokenizer must be of one vocabulary; the model has "
-                f"{needed} tokens, the tokenizer {size}"
-            )
+        check_vocabulary(self, self.tokenizer)
         return self.tokenizer
 
     @classmethod
