@@ -84,7 +84,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     code, shown, err = run(*arguments, "--seed", "3", "-o", out, capsys=capsys)
     assert (code, shown) == (0, f"{out}\n")
-    assert "roformer-keras: compiling steps, 4 x 32 tokens\n" in err
+    assert "roformer-keras: compiling steps, 4 x 48 tokens\n" in err
     assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
     found = json_lines(out.read_text(encoding="utf-8"))
     model = commands._generative_model(str(GPT), None, False, None, None, True)

@@ -663,7 +663,7 @@ def test_what_is_compiled_is_said_and_serves_all_of_a_bucket(gpt, caplog, capsys
                 decode(decoder, [prompt], decoding)
     assert decoder.traces == 1
     assert said[0] == "compiling prompts, 1 x 16 tokens"
-    assert said[-1] == "compiling steps, 4 x 32 tokens"
+    assert said[-1] == "compiling steps, 4 x 48 tokens"
     assert [record.getMessage() for record in caplog.records] == said
     assert len(said) == len(set(said)) <= 3
     # A library says it to the log, and a bar shows it.

@@ -5,7 +5,7 @@ The keys and values of a layer lie in three places:
     prefix   of a prompt that several samples share. It is never written.
     past     of the prompts that nobody shares, and of the new tokens up to the last
              merge. The loop only reads it.
-    recent   of at most `RECENT` new tokens since: the only part that the loop writes.
+    recent   of the few new tokens since: the only part that the loop writes.
 
 So no step copies what has been written, and the loop hands back little. When `recent`
 is full it is merged into `past`. Shapes are padded to those of a few ladders, and a
@@ -28,8 +28,6 @@ from roformer_keras.generation.sampling import choose, log_probabilities
 
 __all__ = ["CachedDecoder", "CachedModel", "Choice", "State"]
 
-RECENT = 16
-
 _ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 128)
 _PREFIXES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 # New tokens that there is room for, in `past` and `recent` together.
@@ -37,6 +35,8 @@ _NEW = (16, 32, 48, 64, 80, 96, 112, 128)
 # From so many rows on a step takes longer the more there are, and it is looked every so
 # many steps whether some have ended.
 _MANY_ROWS, _LOOK = 16, 8
+# Keys that `recent` has room for. A step reads all of it, and few rows read it soon.
+_RECENT_OF_FEW, _RECENT_OF_MANY = 32, 16
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class State:
         merged: int. New tokens whose keys are in `past`.
         written: int. New tokens whose keys are in `past` or `recent`.
         visible: bool `(all rows, prefix + past)`. Which keys there are.
-        recent_visible: bool `(all rows, RECENT)`.
+        recent_visible: bool `(all rows, recent)`.
         prefix, past, recent: a pair of keys and values a layer; the first two may be
             empty.
     """
@@ -106,9 +106,16 @@ class State:
         return len(self.prompt_lengths)
 
     @property
+    def recent_capacity(self) -> int:
+        return self.recent_visible.shape[1]
+
+    @property
     def shape(self) -> tuple:
-        """What a program is compiled for: all rows, shared prefix, past."""
-        return (self.all_rows, *(_capacity(c) for c in (self.prefix, self.past)))
+        """What a program is compiled for: all rows, and the keys of each place."""
+        return (
+            self.all_rows,
+            *(_capacity(caches) for caches in (self.prefix, self.past, self.recent)),
+        )
 
 
 @dataclasses.dataclass
@@ -218,7 +225,8 @@ class CachedDecoder:
         origins = np.zeros(all_rows, int)
         origins[:rows] = np.repeat(np.arange(len(prompts)), copies)
         # Beyond the ladder it grows when it is needed.
-        room = _rung(min(max_new_tokens, _NEW[-1]), _NEW) - RECENT
+        recent = _RECENT_OF_FEW if all_rows < _MANY_ROWS else _RECENT_OF_MANY
+        room = max(0, _rung(min(max_new_tokens, _NEW[-1]), _NEW) - recent)
         if shared:
             past = self.model.create_caches(all_rows, room) if room else []
         else:
@@ -233,10 +241,10 @@ class CachedDecoder:
             merged=0,
             written=0,
             visible=np.pad(visible[origins], ((0, 0), (0, room))),
-            recent_visible=np.zeros((all_rows, RECENT), bool),
+            recent_visible=np.zeros((all_rows, recent), bool),
             prefix=prefix,
             past=past,
-            recent=self.model.create_caches(all_rows, RECENT),
+            recent=self.model.create_caches(all_rows, recent),
         )
         return logits[origins[:rows]], state
 
@@ -263,7 +271,8 @@ class CachedDecoder:
 
     def room(self, state: State) -> int:
         """How many steps `advance` can do before it merges, or it pays to look."""
-        steps = RECENT - (state.written - state.merged) % RECENT
+        steps = state.recent_capacity
+        steps -= (state.written - state.merged) % steps
         if state.all_rows < _MANY_ROWS:
             return steps
         return _LOOK - state.written % _LOOK
@@ -292,9 +301,9 @@ class CachedDecoder:
         index = self._make_room(state)
         steps = uniforms.shape[1]
         rows, all_rows = state.rows, state.all_rows
-        padded = np.zeros((all_rows, RECENT), "float32")
+        padded = np.zeros((all_rows, state.recent_capacity), "float32")
         padded[:rows, :steps] = uniforms
-        self._say("steps", state.shape, sum(state.shape[1:]) + RECENT)
+        self._say("steps", state.shape, sum(state.shape[1:]))
         done, _, recent, ends, results = self._loop(
             (state.prefix, state.past),
             state.visible,
@@ -410,8 +419,8 @@ class CachedDecoder:
             return ops.logical_and(count < steps, ops.logical_not(ops.all(done)))
 
         results = (
-            ops.zeros((rows, RECENT), "int32"),
-            ops.zeros((rows, RECENT), "float32"),
+            ops.zeros(uniforms.shape, "int32"),
+            ops.zeros(uniforms.shape, "float32"),
             ops.zeros((rows, self.vocabulary_size), "float32"),
         )
         start = (ops.zeros((), "int32"), tokens, recent, ends, results)
@@ -421,29 +430,29 @@ class CachedDecoder:
 
     def _make_room(self, state):
         """Merges `recent` where it is full; returns where the next token goes."""
-        index = state.written - state.merged
-        if index < RECENT:
+        index, recent = state.written - state.merged, state.recent_capacity
+        if index < recent:
             return index
         first = state.offset + state.merged
         capacity = _capacity(state.past)
-        if first + RECENT > capacity:
-            new = capacity - state.offset + RECENT
-            more = _rung(new + 1, _NEW) - new
+        if first + recent > capacity:
+            new = capacity - state.offset + recent
+            more = _rung(new + recent, _NEW) - new
             if capacity:
                 _widen(state.past, more)
             else:
                 state.past = self.model.create_caches(state.all_rows, more)
             state.visible = np.pad(state.visible, ((0, 0), (0, more)))
         # Layer by layer, so that there are never two whole caches.
-        for layer, recent in enumerate(state.recent):
+        for layer, pair in enumerate(state.recent):
             state.past[layer] = tuple(
                 ops.slice_update(old, (0, 0, first, 0), new)
-                for old, new in zip(state.past[layer], recent, strict=True)
+                for old, new in zip(state.past[layer], pair, strict=True)
             )
         first += _capacity(state.prefix)
-        state.visible[:, first : first + RECENT] = state.recent_visible
+        state.visible[:, first : first + recent] = state.recent_visible
         state.recent_visible = np.zeros_like(state.recent_visible)
-        state.merged += RECENT
+        state.merged += recent
         return 0
 
     def _say(self, what, shape, tokens):
