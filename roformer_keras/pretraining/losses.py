@@ -1,0 +1,233 @@
+"""What is minimised, beside the cross-entropy over tokens that Keras has.
+
+Functions give a loss a row, classes its mean for `compile`. All is computed in float32,
+whatever the dtype policy.
+"""
+
+import keras
+from keras import ops
+
+__all__ = [
+    "CoSENT",
+    "Contrastive",
+    "MaskedLabelCrossentropy",
+    "SimilarityRegression",
+    "contrastive",
+    "cosent",
+    "cosines",
+    "label_is_best",
+    "masked_label_crossentropy",
+    "neighbour_is_nearest",
+    "pair_cosines",
+    "similarity_regression",
+]
+
+# No exponent of a cosine or a logit outweighs it, and float32 holds it.
+_EXCLUDED = -1e9
+_PACKAGE = "roformer_keras"
+
+
+# === Cosines ===
+
+
+def cosines(vectors):
+    """Of every vector with every other: `(rows, dim)` to float32 `(rows, rows)`."""
+    unit = _unit(vectors)
+    return ops.matmul(unit, ops.transpose(unit))
+
+
+def pair_cosines(first, second):
+    """Of the vectors of the same row: twice `(rows, dim)` to float32 `(rows,)`."""
+    return ops.sum(_unit(first) * _unit(second), axis=-1)
+
+
+def _unit(vectors):
+    vectors = ops.cast(vectors, "float32")
+    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
+    return vectors * ops.rsqrt(ops.maximum(squares, 1e-12))
+
+
+# === SimBERT ===
+
+
+def contrastive(neighbours, vectors, scale=20.0):
+    """Cross-entropy of finding each row's neighbour among all other rows.
+
+    Args:
+        neighbours: int `(rows,)`. Which row says the same as this one.
+        vectors: float `(rows, dim)`.
+        scale: float above 0. Cosines are multiplied by it: the inverse temperature.
+
+    Returns:
+        float32 `(rows,)`.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage1.py`.
+    """
+    scores = scale * _cosines_with_others(vectors)
+    # (rows, rows): True at the neighbour
+    is_neighbour = ops.equal(
+        ops.cast(neighbours, "int32")[:, None], _numbers(vectors)[None]
+    )
+    own = ops.sum(ops.where(is_neighbour, scores, 0.0), axis=-1)
+    return ops.logsumexp(scores, axis=-1) - own
+
+
+def neighbour_is_nearest(neighbours, vectors):
+    """1 for each row that has no other nearer than its neighbour, else 0."""
+    nearest = ops.argmax(_cosines_with_others(vectors), axis=-1)
+    return _equal(neighbours, nearest)
+
+
+def _cosines_with_others(vectors):
+    numbers = _numbers(vectors)
+    is_self = ops.equal(numbers[:, None], numbers[None])
+    return ops.where(is_self, _EXCLUDED, cosines(vectors))
+
+
+def _numbers(vectors):
+    return ops.arange(ops.shape(vectors)[0], dtype="int32")
+
+
+def similarity_regression(expected, similarities, factor=100.0):
+    """The mean squared error of a row's cosines with all rows, times `factor`.
+
+    Args:
+        expected: float `(rows, rows)`. The teacher's cosines.
+        similarities: float `(rows, rows)`. The student's.
+        factor: float above 0. A cosine's error is small beside a cross-entropy.
+
+    Returns:
+        float32 `(rows,)`.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage2.py`.
+    """
+    difference = ops.cast(similarities, "float32") - ops.cast(expected, "float32")
+    return factor * ops.mean(ops.square(difference), axis=-1)
+
+
+# === Labelled pairs ===
+
+
+def masked_label_crossentropy(labels, logits, label_sets):
+    """Cross-entropy of a label among those of its own set.
+
+    Args:
+        labels: int `(pairs,)`.
+        logits: float `(pairs, labels)`.
+        label_sets: tuples of int, which together hold each label once.
+
+    Returns:
+        float32 `(pairs,)`.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/supervised.py`.
+    """
+    scores = _within_set(labels, logits, label_sets)
+    is_label = ops.one_hot(ops.cast(labels, "int32"), scores.shape[-1])
+    own = ops.sum(ops.where(ops.cast(is_label, "bool"), scores, 0.0), axis=-1)
+    return ops.logsumexp(scores, axis=-1) - own
+
+
+def label_is_best(labels, logits, label_sets):
+    """1 for each pair whose label scores best among those of its set, else 0."""
+    best = ops.argmax(_within_set(labels, logits, label_sets), axis=-1)
+    return _equal(labels, best)
+
+
+def _within_set(labels, logits, label_sets):
+    """Logits in float32, those of other sets excluded."""
+    set_of = {label: number for number, own in enumerate(label_sets) for label in own}
+    table = [
+        [set_of[row] == set_of[column] for column in sorted(set_of)]
+        for row in sorted(set_of)
+    ]
+    table = ops.convert_to_tensor(table, "bool")
+    visible = ops.take(table, ops.cast(labels, "int32"), axis=0)
+    return ops.where(visible, ops.cast(logits, "float32"), _EXCLUDED)
+
+
+def cosent(labels, similarities, scale=20.0):
+    """Asks of every two pairs that the one with the higher label be the nearer one.
+
+    `log(1 + sum of exp(scale * (cos_j - cos_i)))` over all i, j with label i above
+    label j. Labels are compared only, so any order of degrees will do.
+
+    Args:
+        labels: float `(pairs,)`.
+        similarities: float `(pairs,)`. Cosines of the two texts of a pair.
+        scale: float above 0.
+
+    Returns:
+        float32 scalar, of the batch as a whole; 0 if all labels are equal.
+
+    Source: https://kexue.fm/archives/8847
+    """
+    similarities = scale * ops.cast(similarities, "float32")
+    labels = ops.cast(labels, "float32")
+    wrong_by = similarities[None, :] - similarities[:, None]
+    counts = ops.greater(labels[:, None], labels[None, :])
+    terms = ops.reshape(ops.where(counts, wrong_by, _EXCLUDED), (-1,))
+    # The 1 in the logarithm is one more term, exp(0).
+    return ops.logsumexp(ops.concatenate([ops.zeros((1,), "float32"), terms]))
+
+
+def _equal(labels, found):
+    found = ops.cast(found, "int32")
+    return ops.cast(ops.equal(ops.cast(labels, "int32"), found), "float32")
+
+
+# === For compile ===
+
+
+class _MeanLoss(keras.losses.Loss):
+    """A function's mean, in float32, weighted where there are weights."""
+
+    def __init__(self, name, reduction="mean_with_sample_weight", **options):
+        super().__init__(name=name, reduction=reduction, dtype="float32")
+        self.options = options
+
+    def get_config(self):
+        return {**super().get_config(), **self.options}
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class Contrastive(_MeanLoss):
+    """`contrastive` as a loss: targets are neighbours, outputs vectors."""
+
+    def __init__(self, scale=20.0, name="contrastive", **kwargs):
+        super().__init__(name, scale=scale, **kwargs)
+
+    def call(self, y_true, y_pred):
+        return contrastive(y_true, y_pred, **self.options)
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class SimilarityRegression(_MeanLoss):
+    """`similarity_regression` as a loss: targets and outputs are cosines."""
+
+    def __init__(self, factor=100.0, name="similarity_regression", **kwargs):
+        super().__init__(name, factor=factor, **kwargs)
+
+    def call(self, y_true, y_pred):
+        return similarity_regression(y_true, y_pred, **self.options)
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class MaskedLabelCrossentropy(_MeanLoss):
+    """`masked_label_crossentropy` as a loss: targets are labels, outputs logits."""
+
+    def __init__(self, label_sets, name="masked_label_crossentropy", **kwargs):
+        super().__init__(name, label_sets=label_sets, **kwargs)
+
+    def call(self, y_true, y_pred):
+        return masked_label_crossentropy(y_true, y_pred, **self.options)
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class CoSENT(_MeanLoss):
+    """`cosent` as a loss: targets are labels, outputs the cosines of pairs."""
+
+    def __init__(self, scale=20.0, name="cosent", **kwargs):
+        super().__init__(name, scale=scale, **kwargs)
+
+    def call(self, y_true, y_pred):
+        return cosent(y_true, y_pred, **self.options)
