@@ -18,9 +18,24 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import check_vocabulary
-from roformer_keras.pretraining.examples import DocumentEncoder
+from roformer_keras.pretraining import losses
+from roformer_keras.pretraining.examples import (
+    DocumentEncoder,
+    LabelledPairEncoder,
+    PairEncoder,
+)
+from roformer_keras.pretraining.teacher_pairs import TeacherPairEncoder
 
-__all__ = ["OBJECTIVES", "CausalLM", "MaskedLM", "Objective"]
+__all__ = [
+    "OBJECTIVES",
+    "CausalLM",
+    "CoSENT",
+    "Distillation",
+    "MaskedLM",
+    "Objective",
+    "PairClassification",
+    "SimBERT",
+]
 
 _PACKAGE = "roformer_keras"
 # [PAD], [UNK], [CLS], [SEP], [MASK], [unused1], and the two marks of released ones.
@@ -203,6 +218,372 @@ class CausalLM:
         return {"loss": _token_loss(), "weighted_metrics": [_token_accuracy()]}
 
 
+class SimBERT:
+    """A text is told from its counterpart, and written from it.
+
+    A pair (a, b) becomes the rows `a b` and `b a`, side by side. The second text of a
+    row is predicted token by token, seeing the first (UniLM); and the vector of each
+    row's first text must be nearer to its neighbour's than to any other of the batch.
+    The sum of both cross-entropies is minimised. In some of the rows words of the first
+    text are hidden.
+
+    Args:
+        tokenizer: `RoFormerTokenizer` of the model.
+        length: int, at least 4. Tokens of each of the two texts, with `[CLS]` and
+            `[SEP]`; rows are of `2 * length`.
+        mask_rate: float from 0 to 1. Share of the words of a first text that is hidden,
+            each drawn on its own, as in `MaskedLM` with 80, 10 and 10 % but by word.
+        mask_share: float from 0 to 1. Share of the rows in which that is done.
+        whole_word: bool. If False, tokens are hidden instead of words.
+        scale: float above 0. What cosines are multiplied by.
+
+    Items are `(a_ids, b_ids, a_starts, b_starts)`, as of `PairEncoder`.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+        VocabularyError: the vocabulary has no `[MASK]`.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage1.py`, where
+        a random token may be a special one.
+    """
+
+    name = "simbert"
+    model_class = "RoFormerSim"
+    fields = 2
+    rows_per_item = 2
+
+    def __init__(
+        self,
+        tokenizer,
+        length,
+        mask_rate=0.15,
+        mask_share=0.5,
+        whole_word=True,
+        scale=20.0,
+    ):
+        self.rows = _Rows(tokenizer, length)
+        self.replacement = _Replacement(tokenizer)
+        _check_share("mask_rate", mask_rate)
+        _check_share("mask_share", mask_share)
+        _check_positive("scale", scale)
+        self.mask_rate = mask_rate
+        self.mask_share = mask_share
+        self.whole_word = whole_word
+        self.scale = scale
+
+    def encoder(self, tokenizer, length):
+        return PairEncoder(tokenizer, length, self.whole_word)
+
+    def batch(self, items, rng):
+        sides = [
+            side
+            for a, b, a_starts, b_starts, *_ in items
+            for side in ((a, a_starts, b), (b, b_starts, a))
+        ]
+        # One prediction for each token that the second text can have, and for [SEP].
+        shape = (len(sides), self.rows.length - 1)
+        token_ids = np.zeros((len(sides), 2 * self.rows.length), "int32")
+        segment_ids = np.zeros_like(token_ids)
+        positions, targets = np.zeros(shape, "int32"), np.zeros(shape, "int32")
+        weights = np.zeros(shape, "float32")
+        token_ids[:, : self.rows.length] = self.rows.of_texts([a for a, _, _ in sides])
+        for row, (first, word_starts, second) in enumerate(sides):
+            self.rows.check(second)
+            start, count = len(first) + 2, len(second) + 1
+            if rng.random() < self.mask_share:
+                token_ids[row, 1 : start - 1] = self._hidden(first, word_starts, rng)
+            token_ids[row, start : start + count - 1] = second
+            token_ids[row, start + count - 1] = self.rows.tokenizer.sep_id
+            segment_ids[row, start : start + count] = 1
+            # The token before tells the token after it.
+            positions[row, :count] = np.arange(start - 1, start + count - 1)
+            targets[row, :count] = token_ids[row, start : start + count]
+            weights[row, :count] = 1
+        inputs = {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "predicting_positions": positions,
+        }
+        vector_targets, vector_weights = self._vector_targets(len(sides))
+        return (
+            inputs,
+            {"logits": targets, **vector_targets},
+            {"logits": weights, **vector_weights},
+        )
+
+    def _hidden(self, ids, word_starts, rng):
+        ids = np.asarray(ids)
+        if self.whole_word and word_starts is not None:
+            words = np.cumsum(word_starts)
+        else:
+            words = np.arange(len(ids))
+        return self.replacement.of_words(ids, words, self.mask_rate, rng)
+
+    def _vector_targets(self, count):
+        # 1, 0, 3, 2, ...
+        neighbours = np.arange(count, dtype="int32") ^ 1
+        return {"vectors": neighbours}, {"vectors": np.ones(count, "float32")}
+
+    def training_model(self, model):
+        _check_model(self, model, self.rows.tokenizer)
+        inputs = self._inputs()
+        outputs = _run_backbone(model, inputs)
+        hidden = TakePositions(dtype=model.backbone.dtype_policy, name="hidden")(
+            outputs["sequence_output"], inputs["predicting_positions"]
+        )
+        outputs = {
+            "logits": model.mlm_head(hidden),
+            **self._vector_outputs(inputs, outputs["pooled_output"]),
+        }
+        return _training_model(model, inputs, outputs, self.name)
+
+    def _inputs(self):
+        return self.rows.inputs(2, predicting_positions=self.rows.length - 1)
+
+    def _vector_outputs(self, inputs, vectors):
+        return {"vectors": vectors}
+
+    def compile_options(self):
+        nearest = keras.metrics.MeanMetricWrapper(
+            losses.neighbour_is_nearest, "accuracy", dtype="float32"
+        )
+        return {
+            "loss": {
+                "logits": _token_loss(),
+                "vectors": losses.Contrastive(self.scale),
+            },
+            "weighted_metrics": {
+                "logits": [_token_accuracy()],
+                "vectors": [nearest],
+            },
+        }
+
+
+class Distillation(SimBERT):
+    """As `SimBERT`, but the cosines of the first texts are those of a teacher.
+
+    The teacher sees the first texts whole, and is part of the training model, where it
+    is frozen.
+
+    Args:
+        tokenizer, length, mask_rate, mask_share, whole_word: as of `SimBERT`.
+        teacher: a model of this package with a pooler. It is made not trainable.
+        teacher_tokenizer: `RoFormerTokenizer` of the teacher.
+
+    Items are those of `SimBERT`, with the two texts' ids of the teacher behind.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+        VocabularyError: the vocabulary has no `[MASK]`.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage2.py`.
+    """
+
+    name = "distillation"
+
+    def __init__(
+        self,
+        tokenizer,
+        length,
+        teacher,
+        teacher_tokenizer,
+        mask_rate=0.15,
+        mask_share=0.5,
+        whole_word=True,
+    ):
+        super().__init__(tokenizer, length, mask_rate, mask_share, whole_word)
+        check_vocabulary(teacher, teacher_tokenizer)
+        _check_inputs(teacher)
+        if teacher.config.pooler_activation is None:
+            raise ConfigurationError(
+                "a teacher must have a pooler, which makes the vectors to learn from; "
+                "got pooler_activation=None"
+            )
+        self.teacher = teacher
+        self.teacher_rows = _Rows(teacher_tokenizer, length)
+
+    def encoder(self, tokenizer, length):
+        return TeacherPairEncoder(
+            tokenizer, self.teacher_rows.tokenizer, length, self.whole_word
+        )
+
+    def batch(self, items, rng):
+        inputs, targets, weights = super().batch(items, rng)
+        texts = [ids for *_, a, b in items for ids in (a, b)]
+        inputs["teacher_token_ids"] = self.teacher_rows.of_texts(texts)
+        return inputs, targets, weights
+
+    def _vector_targets(self, count):
+        # Of the differences that the model gives.
+        return (
+            {"similarities": np.zeros((count, count), "float32")},
+            {"similarities": np.ones(count, "float32")},
+        )
+
+    def training_model(self, model):
+        if model is self.teacher or model.backbone is self.teacher:
+            raise ConfigurationError(
+                "a teacher must be another model than the one that learns from it: "
+                "load it a second time"
+            )
+        return super().training_model(model)
+
+    def _inputs(self):
+        inputs = super()._inputs()
+        inputs["teacher_token_ids"] = keras.Input(
+            (self.rows.length,), dtype="int32", name="teacher_token_ids"
+        )
+        return inputs
+
+    def _vector_outputs(self, inputs, vectors):
+        expected = FrozenTeacher(self.teacher, name="teacher_vectors")(
+            inputs["teacher_token_ids"]
+        )
+        difference = CosineDifference(dtype="float32", name="similarities")
+        return {"similarities": difference(vectors, expected)}
+
+    def compile_options(self):
+        return {
+            "loss": {
+                "logits": _token_loss(),
+                "similarities": losses.SimilarityRegression(),
+            },
+            "weighted_metrics": {"logits": [_token_accuracy()]},
+        }
+
+
+class _LabelledPairs:
+    """What learning from labelled pairs shares: the rows a and b side by side.
+
+    Only the vectors are trained, not the output over the vocabulary.
+    """
+
+    model_class = "RoFormerSim"
+    fields = 3
+    rows_per_item = 2
+
+    def __init__(self, tokenizer, length):
+        self.rows = _Rows(tokenizer, length)
+
+    def encoder(self, tokenizer, length):
+        return LabelledPairEncoder(tokenizer, length)
+
+    def batch(self, items, rng):
+        token_ids = self.rows.of_texts([ids for a, b, _ in items for ids in (a, b)])
+        inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+        labels = np.array([self._label(label) for _, _, label in items], "float32")
+        return inputs, labels, np.ones(len(items), "float32")
+
+    def _label(self, label):
+        return label
+
+    def training_model(self, model):
+        _check_model(self, model, self.rows.tokenizer)
+        inputs = self.rows.inputs()
+        vectors = _run_backbone(model, inputs)["pooled_output"]
+        return _training_model(model, inputs, self._output(vectors), self.name)
+
+    def _output(self, vectors):
+        raise NotImplementedError
+
+
+class PairClassification(_LabelledPairs):
+    """The label of a pair of texts, told from (a, b, |a - b|) of their vectors.
+
+    Labels are of several sets, and a pair tells only among those of its label's set; so
+    corpora with different kinds of labels are trained on together. The layer that tells
+    them is part of the training model only.
+
+    Args:
+        tokenizer: `RoFormerTokenizer` of the model.
+        length: int, at least 4. Tokens of a row, with `[CLS]` and `[SEP]`.
+        label_sets: sequences of int, together 0, 1, 2, ... each once. The default is
+            that of the released models: different, same; and contradiction,
+            entailment, neutral.
+
+    Items are `(a_ids, b_ids, label)`, as of `LabelledPairEncoder`.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule, or a label is in no set.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/supervised.py`;
+        Reimers and Gurevych 2019, arXiv:1908.10084.
+    """
+
+    name = "classification"
+
+    def __init__(self, tokenizer, length, label_sets=((0, 1), (2, 3, 4))):
+        super().__init__(tokenizer, length)
+        try:
+            self.label_sets = tuple(tuple(map(int, own)) for own in label_sets)
+        except (TypeError, ValueError):
+            self.label_sets = ()
+        labels = sorted(label for own in self.label_sets for label in own)
+        if not labels or labels != list(range(len(labels))):
+            raise ConfigurationError(
+                "label_sets must be lists that together hold 0, 1, 2, ... each once, "
+                f"got {label_sets!r}"
+            )
+        self.labels = labels
+
+    def _label(self, label):
+        if label not in self.labels:
+            raise ConfigurationError(
+                f"a label must be one of {', '.join(map(str, self.labels))}, got "
+                f"{label!r}: change the data, or set label_sets"
+            )
+        return label
+
+    def _output(self, vectors):
+        features = PairFeatures(dtype="float32", name="features")(vectors)
+        return keras.layers.Dense(
+            len(self.labels), use_bias=False, dtype="float32", name="labels"
+        )(features)
+
+    def compile_options(self):
+        accuracy = keras.metrics.MeanMetricWrapper(
+            losses.label_is_best,
+            "accuracy",
+            dtype="float32",
+            label_sets=self.label_sets,
+        )
+        return {
+            "loss": losses.MaskedLabelCrossentropy(self.label_sets),
+            "weighted_metrics": [accuracy],
+        }
+
+
+class CoSENT(_LabelledPairs):
+    """Of any two pairs the one with the higher label has the higher cosine.
+
+    Args:
+        tokenizer: `RoFormerTokenizer` of the model.
+        length: int, at least 4. Tokens of a row, with `[CLS]` and `[SEP]`.
+        scale: float above 0. What cosines are multiplied by.
+
+    Items are `(a_ids, b_ids, label)`, as of `LabelledPairEncoder`; labels are degrees
+    of sameness, of any range.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
+    Source: https://kexue.fm/archives/8847
+    """
+
+    name = "cosent"
+
+    def __init__(self, tokenizer, length, scale=20.0):
+        super().__init__(tokenizer, length)
+        _check_positive("scale", scale)
+        self.scale = scale
+
+    def _output(self, vectors):
+        return PairCosines(dtype="float32", name="similarities")(vectors)
+
+    def compile_options(self):
+        return {"loss": losses.CoSENT(self.scale)}
+
+
 # === What objectives share ===
 
 
@@ -266,6 +647,21 @@ class _Replacement:
         ids = np.where(draws >= _MASKED + _KEPT, others, ids)
         return np.where(draws < _MASKED, self.mask_id, ids)
 
+    def of_words(self, ids, words, rate, rng):
+        """Of a share of the words, each as a whole; special tokens stay.
+
+        Args:
+            ids: int `(tokens,)`.
+            words: int `(tokens,)`, ascending. The word that a token belongs to.
+            rate: float. How likely it is that a word is among those.
+        """
+        draws = rng.random(words.max(initial=-1) + 1)[words]
+        others = self._others(len(ids), rng)
+        new = np.where(draws < rate, others, ids)
+        new = np.where(draws < rate * (_MASKED + _KEPT), ids, new)
+        new = np.where(draws < rate * _MASKED, self.mask_id, new)
+        return np.where(self.is_special[ids], ids, new)
+
     def _others(self, count, rng):
         return self.plain_ids[rng.integers(len(self.plain_ids), size=count)]
 
@@ -289,6 +685,95 @@ class TakePositions(keras.layers.Layer):
         return ops.matmul(chosen, x)
 
 
+@keras.saving.register_keras_serializable(_PACKAGE)
+class PairFeatures(keras.layers.Layer):
+    """(a, b, |a - b|) of each two neighbouring vectors.
+
+    Call arguments:
+        vectors: float `(2 * pairs, dim)`.
+
+    Returns:
+        float `(pairs, 3 * dim)`.
+    """
+
+    def call(self, vectors):
+        first, second = vectors[0::2], vectors[1::2]
+        return ops.concatenate([first, second, ops.abs(first - second)], axis=-1)
+
+    def compute_output_shape(self, vectors_shape):
+        return (None, 3 * vectors_shape[-1])
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class PairCosines(keras.layers.Layer):
+    """The cosine of each two neighbouring vectors.
+
+    Call arguments:
+        vectors: float `(2 * pairs, dim)`.
+
+    Returns:
+        float32 `(pairs,)`.
+    """
+
+    def call(self, vectors):
+        return losses.pair_cosines(vectors[0::2], vectors[1::2])
+
+    def compute_output_shape(self, vectors_shape):
+        return (None,)
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class CosineDifference(keras.layers.Layer):
+    """How far the cosines of some vectors are from those of others.
+
+    Call arguments:
+        vectors: float `(rows, dim)`.
+        expected: float `(rows, expected_dim)`.
+
+    Returns:
+        float32 `(rows, rows)`.
+    """
+
+    def call(self, vectors, expected):
+        return losses.cosines(vectors) - losses.cosines(expected)
+
+    def compute_output_shape(self, vectors_shape, expected_shape):
+        return (None, None)
+
+
+class FrozenTeacher(keras.layers.Layer):
+    """The vectors of a model that is not trained, and in which nothing is dropped.
+
+    Args:
+        model: a model of this package with a pooler.
+
+    Call arguments:
+        token_ids: int `(batch, length)`.
+
+    Returns:
+        float `(batch, hidden_dim)`, without gradient.
+    """
+
+    def __init__(self, model, **kwargs):
+        super().__init__(dtype="float32", **kwargs)
+        self.backbone = getattr(model, "backbone", model)
+        self.backbone.trainable = False
+
+    def call(self, token_ids):
+        inputs = {"token_ids": token_ids, "segment_ids": ops.zeros_like(token_ids)}
+        # Not an argument of this layer: a model in training would set it.
+        outputs = self.backbone(inputs, training=False)
+        return ops.stop_gradient(ops.cast(outputs["pooled_output"], "float32"))
+
+    def compute_output_shape(self, token_ids_shape):
+        return (token_ids_shape[0], self.backbone.config.hidden_dim)
+
+
+def _check_positive(name, value):
+    if not isinstance(value, Real) or not 0 < value < float("inf"):
+        raise ConfigurationError(f"{name} must be above 0, got {value!r}")
+
+
 def _check_share(name, value):
     if not isinstance(value, Real) or not 0 <= value <= 1:
         raise ConfigurationError(f"{name} must be from 0 to 1, got {value!r}")
@@ -301,6 +786,10 @@ def _check_model(objective, model, tokenizer):
             f"{type(model).__name__}"
         )
     check_vocabulary(model, tokenizer)
+    _check_inputs(model)
+
+
+def _check_inputs(model):
     others = sorted(set(model.input) - {"token_ids", "segment_ids"})
     if others:
         raise ConfigurationError(
@@ -336,4 +825,7 @@ def _token_accuracy():
     return keras.metrics.SparseCategoricalAccuracy("accuracy", dtype="float32")
 
 
-OBJECTIVES: Mapping[str, type] = {kind.name: kind for kind in (MaskedLM, CausalLM)}
+OBJECTIVES: Mapping[str, type] = {
+    kind.name: kind
+    for kind in (MaskedLM, CausalLM, SimBERT, Distillation, PairClassification, CoSENT)
+}
