@@ -10,6 +10,7 @@ Neither Keras nor a model is imported here, so a worker process is small.
 """
 
 import contextlib
+import itertools
 import math
 import os
 import pickle
@@ -40,19 +41,17 @@ __all__ = [
 # The text of one task for a worker: long enough that handing it over costs little,
 # and short enough that a resumed run has little to repeat.
 _CHUNK_CHARACTERS = 1 << 15
+# What a record costs beside its text, in characters.
+_RECORD_CHARACTERS = 16
 # Chunks that wait, finished or not, for each worker.
 _CHUNKS_AHEAD = 3
 
-_CLOSERS = "”’」』）】》〉\"')"
-
-
-def _ending_with(marks, closers=""):
-    """A pattern of pieces that end with some marks, and of what is left."""
-    return re.compile(f"[^{marks}]*[{marks}]+[{closers}]*|[^{marks}]+")
-
-
-# Where a text is cut, the best places first.
-_CUTS = (_ending_with("\n。！？!?", _CLOSERS), _ending_with("；;，,\\s"))
+# Where a text is cut, the best places first: behind the end of a sentence, with the
+# quotation marks that close there, and behind a clause or a word.
+_CUTS = (
+    re.compile("[^\n。！？!?]*[\n。！？!?]+[”’」』）】》〉\"')]*|[^\n。！？!?]+"),
+    re.compile("[^；;，,\\s]*[；;，,\\s]+|[^；;，,\\s]+"),
+)
 
 
 def split_sentences(text: str, longest: int) -> list[str]:
@@ -116,18 +115,22 @@ class _Encoder:
         return ids, self._word_starts(text, len(ids)) if self._whole_word else None
 
     def _word_starts(self, text, length):
-        words = default_segmenter().cut(text)
-        # The word of each character.
-        words = np.repeat(np.arange(len(words)), list(map(len, words)))
+        if not length:
+            return np.zeros(0, bool)
+        words = list(map(len, default_segmenter().cut(text)))
         tokens = self.tokenizer.tokenize(text)[1:-1]
-        if tokens != list(text):
-            spans = self.tokenizer.offsets(text)[1:-1]
-            words = words[[start for start, _ in spans]]
+        if tokens == list(text):
+            starts = np.zeros(length, bool)
+            starts[list(itertools.accumulate(words[:-1], initial=0))] = True
+            return starts
+        spans = self.tokenizer.offsets(text)[1:-1]
+        # The word of each character, then of each token.
+        words = np.repeat(np.arange(len(words)), words)
+        words = words[[start for start, _ in spans]]
         starts = np.ones(length, bool)
         starts[1:] = words[1:] != words[:-1]
-        if tokens and len(words) != len(text):
-            starts &= [not token.startswith("##") for token in tokens]
-        return starts
+        # jieba ends a word at an accented letter.
+        return starts & [not token.startswith("##") for token in tokens]
 
 
 class DocumentEncoder(_Encoder):
@@ -298,7 +301,6 @@ class Examples:
             raise ConfigurationError(
                 f"workers must be an integer of at least 0, got {workers!r}"
             )
-        self._packed_size = None
         if packed_length is not None:
             _check_length("packed_length", packed_length)
             if not isinstance(encoder, DocumentEncoder):
@@ -306,13 +308,13 @@ class Examples:
                     "packed_length joins documents, so it needs a DocumentEncoder, got "
                     f"{type(encoder).__name__}; leave packed_length out"
                 )
-            self._packed_size = packed_length - 2
             self._separator = encoder.tokenizer.sep_id
         self._corpus = corpus
-        self._encode = (_Stream if self._packed_size else _Items)(encoder)
+        self._packed_length = packed_length
+        self._encode = (_Stream if packed_length else _Items)(encoder)
         self._workers = workers
         self._pool = _Pool(self._encode, workers) if workers else None
-        self._begin()
+        self._begin(*_NOTHING)
 
     def __iter__(self) -> "Examples":
         return self
@@ -321,7 +323,6 @@ class Examples:
         while True:
             for item in self._items:
                 self._given += 1
-                self._barren_epoch = None
                 return item
             self._next_chunk()
 
@@ -335,7 +336,7 @@ class Examples:
         records = self._corpus.once()
         while chunk := _take(records):
             items = self._encode(chunk)
-            if self._packed_size:
+            if self._packed_length:
                 items, rest = self._pack(rest, items)
             yield from items
         ids, starts = rest
@@ -353,15 +354,8 @@ class Examples:
     # === State ===
 
     def state(self) -> dict:
-        """Where the items stand, in JSON types."""
-        ids, starts = self._rest_before
-        return {
-            "corpus": self._chunk_start,
-            "given": self._given,
-            "packed_length": self._packed_size and self._packed_size + 2,
-            "rest": ids.tolist(),
-            "rest_starts": None if starts is None else starts.tolist(),
-        }
+        """Where the items stand, in JSON types; states of one chunk share them."""
+        return {**self._start, "given": self._given}
 
     def restore(self, state: dict) -> None:
         """Goes on with the item that followed when the state was taken.
@@ -369,16 +363,14 @@ class Examples:
         Raises:
             ConfigurationError: the state is of another corpus or packed length.
         """
-        packed_length = self._packed_size and self._packed_size + 2
-        if state.get("packed_length") != packed_length:
+        if state.get("packed_length") != self._packed_length:
             raise ConfigurationError(
                 "items go on only as they were made: the state has packed_length="
-                f"{state.get('packed_length')!r}, this object {packed_length!r}"
+                f"{state.get('packed_length')!r}, this object {self._packed_length!r}"
             )
         self._corpus.restore(state["corpus"])
-        self._begin()
         starts = state["rest_starts"]
-        self._rest = self._rest_before = (
+        self._begin(
             np.array(state["rest"], "int32"),
             None if starts is None else np.array(starts, bool),
         )
@@ -387,13 +379,23 @@ class Examples:
 
     # === Chunks ===
 
-    def _begin(self):
+    def _begin(self, *rest):
+        """Stands where the corpus stands, with the tokens left over from before."""
+        self._rest = rest
         self._ahead = deque()
         self._items = iter(())
-        self._chunk_start, self._given = self._corpus.state(), 0
-        # The tokens of packing that were left over before the chunk, and after it.
-        self._rest_before = self._rest = _NOTHING
         self._barren_epoch = None
+        self._begin_chunk(self._corpus.state())
+
+    def _begin_chunk(self, corpus_state):
+        ids, starts = self._rest
+        self._start = {
+            "corpus": corpus_state,
+            "packed_length": self._packed_length,
+            "rest": ids.tolist(),
+            "rest_starts": None if starts is None else starts.tolist(),
+        }
+        self._given = 0
 
     def _next_chunk(self):
         """Goes to the items of the next chunk of records."""
@@ -406,21 +408,25 @@ class Examples:
         else:
             start = self._corpus.state()
             items = self._encode(_take(self._corpus))
-        self._check_yield(start["epoch"])
-        self._chunk_start, self._given = start, 0
-        self._rest_before = self._rest
-        if self._packed_size:
+        self._begin_chunk(start)
+        if self._packed_length:
+            is_barren = not len(items[0])
             items, self._rest = self._pack(self._rest, items)
+        else:
+            is_barren = not items
+        self._check_yield(start["epoch"], is_barren)
         self._items = iter(items)
 
-    def _check_yield(self, epoch):
-        """An error if all records of an epoch were seen since the last item."""
-        if self._barren_epoch is None:
+    def _check_yield(self, epoch, is_barren):
+        """An error if all records of an epoch were seen and none held a token."""
+        if not is_barren:
+            self._barren_epoch = None
+        elif self._barren_epoch is None:
             self._barren_epoch = epoch
-        if epoch > self._barren_epoch + 1:
+        elif epoch > self._barren_epoch + 1:
             raise SourceError(
-                "the records of a corpus must hold tokens, got none in epoch "
-                f"{epoch - 1}; look at the fields of the corpus"
+                f"a corpus must hold tokens, got none in epoch {epoch - 1}; look at "
+                "its files and fields"
             )
 
     def _pack(self, rest, tokens):
@@ -435,7 +441,7 @@ class Examples:
             # At the beginning of an item there is nothing to separate.
             if start < len(ids) and ids[start] == self._separator:
                 start += 1
-            end = start + self._packed_size
+            end = start + self._packed_length - 2
             if end > len(ids):
                 return items, _part(ids, starts, start, end)
             items.append(_part(ids, starts, start, end))
@@ -455,7 +461,7 @@ def _take(records):
     characters = 0
     for record in records:
         chunk.append(record)
-        characters += sum(map(len, record))
+        characters += sum(map(len, record)) + _RECORD_CHARACTERS
         if characters >= _CHUNK_CHARACTERS:
             break
     return chunk
