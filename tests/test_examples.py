@@ -18,6 +18,7 @@ from common import run
 from hypothesis import given
 from hypothesis import strategies as st
 
+import roformer_keras.pretraining.examples as examples_module
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.pretraining.corpus import Corpus, CorpusSource
 from roformer_keras.pretraining.examples import (
@@ -331,57 +332,65 @@ def test_an_item_may_need_many_epochs(tmp_path):
 # === Going on ===
 
 
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """So that a few items come of several chunks of records."""
+    monkeypatch.setattr(examples_module, "_CHUNK_CHARACTERS", 3000)
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("whole_word", [False, True])
 @pytest.mark.parametrize("packed_length", [None, 40])
 def test_goes_on_with_the_same_items(tmp_path, packed_length, whole_word):
-    texts = documents(400)
+    texts = documents(200)
 
     def examples():
         return Examples(
-            corpus_of(tmp_path, texts, buffer_size=30),
+            corpus_of(tmp_path, texts, buffer_size=90),
             DocumentEncoder(TOKENIZER, 40, whole_word),
             packed_length=packed_length,
         )
 
     first = examples()
     items, states = [], []
-    for _ in range(2500):
+    for _ in range(1300):
         states.append(json.dumps(first.state()))
         items.append(next(first))
-    assert len({json.dumps(json.loads(state)["corpus"]) for state in states}) > 2
+    assert len({json.dumps(json.loads(state)["corpus"]) for state in states}) > 10
     used = examples()
-    for index in [0, 1, *range(100, 2400, 170)]:
+    for index in [0, 1, *range(100, 1240, 97)]:
         for again in (examples(), used):
             again.restore(json.loads(states[index]))
             assert json.dumps(again.state()) == states[index]
             assert plain(take(again, 60)) == plain(items[index : index + 60])
 
 
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("packed_length", [None, 40])
 def test_workers_change_nothing(tmp_path, packed_length):
     """Neither the items nor the states, and a state goes from any number to any."""
-    texts = documents(400)
+    texts = documents(200)
 
     def examples(workers):
         return Examples(
-            corpus_of(tmp_path, texts, buffer_size=30),
-            DocumentEncoder(TOKENIZER, 40, whole_word=True),
+            corpus_of(tmp_path, texts, buffer_size=90),
+            DocumentEncoder(TOKENIZER, 40, whole_word=packed_length is None),
             packed_length=packed_length,
             workers=workers,
         )
 
     alone, *others = (examples(workers) for workers in (0, 1, 2))
     items, states = [], []
-    for _ in range(2500):
+    for _ in range(1300):
         states.append(alone.state())
         items.append(next(alone))
     for other in others:
-        for index in (0, 700, 1700):
+        for index in (0, 350, 700):
             other.restore(states[index])
-            assert plain(take(other, 600)) == plain(items[index : index + 600])
-            assert other.state() == states[index + 600]
+            assert plain(take(other, 500)) == plain(items[index : index + 500])
+            assert other.state() == states[index + 500]
         alone.restore(other.state())
-        assert plain(take(alone, 100)) == plain(items[2300:2400])
+        assert plain(take(alone, 100)) == plain(items[1200:1300])
         other.close()
 
 
