@@ -263,15 +263,15 @@ class Corpus:
     def _turn(self):
         """The block that was being read is given now, and the next one is begun."""
         self._fill(self._buffer_size)
-        if not self._next_block and not self._number:
+        if not self._next_block and self._number:
+            self._begin_epoch()
+            self._fill(self._buffer_size)
+        if not self._next_block:
             raise SourceError(
                 f"a corpus must hold a record, got none in {len(self._files)} files "
                 f"for part={self._part!r}: {self._files[0].path}, ...; look at the "
                 "files, and at holdout"
             )
-        if not self._next_block:
-            self._begin_epoch()
-            self._fill(self._buffer_size)
         self._block, self._start, self._given = self._next_block, self._next_start, 0
         self.epoch = self._epoch
         self._random.shuffle(self._block)
