@@ -25,6 +25,7 @@ RANKS = {
     "inference": 4,
     "generation": 4,
     "models": 5,
+    "pretraining": 6,
     "verification": 6,
     "cli": 7,
     "__main__": 8,

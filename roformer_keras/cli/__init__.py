@@ -269,6 +269,96 @@ def _parser():
         help="tokens after which a text is cut (default: 512)",
     )
 
+    verb = _verb(verbs, "pretrain", "pretrain", "train a model on a corpus")
+    verb.add_argument(
+        "task",
+        choices=["mlm", "lm", "sim"],
+        help="fill masks, go on writing, or both "
+        "sentence vectors and similar sentences",
+    )
+    verb.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help=".txt, .jsonl or .tsv, each also .gz or .xz; a pattern such as 'a/*.txt'",
+    )
+    verb.add_argument(
+        "--output",
+        "-o",
+        required=True,
+        metavar="FOLDER",
+        help="of this training; if one of the same settings was interrupted there, it "
+        "is gone on with from its last saved state",
+    )
+    verb.add_argument(
+        "--config", metavar="FILE", help="settings in TOML; flags go before them"
+    )
+    verb.add_argument("--source", help="to go on from; " + _SOURCE)
+    verb.add_argument(
+        "--vocabulary",
+        metavar="FILE",
+        help="vocab.txt (default: the source's, or else one built from the corpus)",
+    )
+    verb.add_argument(
+        "--fields",
+        type=_names,
+        metavar="NAME,...",
+        help="keys of JSON objects or numbers of columns that hold texts; with sim "
+        "two, and a third for a label",
+    )
+    verb.add_argument(
+        "--holdout",
+        type=float,
+        metavar="SHARE",
+        help="of the corpus that is not trained on, but evaluated",
+    )
+    verb.add_argument(
+        "--group", metavar="NAME", help="field by which records are held out together"
+    )
+    for name, what in (
+        ("--layers", "of a fresh model (default: 4)"),
+        ("--hidden", "its hidden size (default: 256)"),
+        ("--heads", "its attention heads (default: 4)"),
+        ("--steps", "updates, in each stage (default: 10000)"),
+        ("--length", "tokens of a row (default: 128; with sim 64 for each text)"),
+        ("--batch-size", "rows an update (default: 32)"),
+    ):
+        verb.add_argument(name, type=_positive, metavar="N", help=what)
+    verb.add_argument(
+        "--learning-rate", type=float, metavar="X", help="(default: 0.0001)"
+    )
+    verb.add_argument(
+        "--whole-word",
+        action="store_true",
+        default=None,
+        help="mask words instead of characters",
+    )
+    verb.add_argument(
+        "--packed",
+        action="store_true",
+        default=None,
+        help="join documents until a row is full",
+    )
+    verb.add_argument(
+        "--dtype", metavar="POLICY", help="float32 (default) or mixed_bfloat16"
+    )
+    verb.add_argument("--seed", type=int, metavar="N", help="(default: 0)")
+    verb.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes that tokenize (default: 0, a thread)",
+    )
+    verb.add_argument(
+        "--save-every", type=_positive, metavar="N", help="updates (default: 1000)"
+    )
+    verb.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="throw a training of other settings in that folder away",
+    )
+    _quiet(verb)
+
     verb = _verb(verbs, "tokenize", "tokenize", "turn texts into token ids, or back")
     _source(verb, config=False)
     _texts(verb, "to tokenize")
@@ -403,9 +493,18 @@ def _positions(text):
     return tuple(_positive(part) for part in text.split(","))
 
 
-def _fields(text):
+def _names(text):
     names = tuple(text.split(","))
-    if len(names) != 2 or names[0] == names[1] or "" in names:
+    if "" in names:
+        raise argparse.ArgumentTypeError(
+            f"must be names with a comma between, got {text!r}"
+        )
+    return names
+
+
+def _fields(text):
+    names = _names(text)
+    if len(names) != 2 or names[0] == names[1]:
         raise argparse.ArgumentTypeError(
             f"must be two names with a comma between, got {text!r}"
         )

@@ -25,6 +25,7 @@ __all__ = [
     "inspect",
     "list_catalog",
     "paraphrase",
+    "pretrain",
     "similarity",
     "tokenize",
     "verify",
@@ -428,6 +429,34 @@ def similarity(
         overwrite=overwrite,
         quiet=quiet,
     )
+
+
+def pretrain(
+    task,
+    files=(),
+    *,
+    output,
+    config=None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **flags,
+) -> int:
+    """Trains a model on a corpus, in a folder in which it can be taken up again."""
+    from roformer_keras.pretraining.settings import settings_of_command
+
+    # What the settings hold is known before a backend is waited for.
+    settings = settings_of_command(task, files, config, **flags)
+    _start_backend()
+    from roformer_keras.pretraining.run import pretrain as run
+
+    run(
+        settings,
+        output,
+        overwrite=overwrite,
+        progress=_shows_progress(quiet),
+    )
+    print(Path(output, f"{settings.name}.zip"))
+    return 0
 
 
 def tokenize(

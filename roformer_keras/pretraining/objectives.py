@@ -681,7 +681,7 @@ class TakePositions(keras.layers.Layer):
     def call(self, x, positions):
         # Exact, for all but one of the terms are zero. The gradient of a gather adds up
         # in no fixed order on a GPU, that of a product does.
-        chosen = ops.one_hot(positions, x.shape[1], dtype=x.dtype)
+        chosen = ops.one_hot(positions, ops.shape(x)[1], dtype=self.compute_dtype)
         return ops.matmul(chosen, x)
 
 

@@ -1,0 +1,182 @@
+"""What a pre-training says of itself, and when it saves."""
+
+import csv
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import keras
+from tqdm import tqdm
+
+from roformer_keras.conversion.outputs import is_space_error, one_line
+from roformer_keras.errors import OutputError
+
+__all__ = ["LogFile", "Recorder"]
+
+
+class LogFile:
+    """A table of figures, a row each time they are taken.
+
+    Args:
+        path: of a `.csv` file, which is begun, or gone on with.
+        size: int. Bytes of it that count; what was written after them is cut off.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, size: int = 0):
+        self.path = path
+        self._columns = []
+        with _errors_of(path):
+            if size and path.exists():
+                os.truncate(path, size)
+                with open(path, encoding="utf-8", newline="") as file:
+                    self._columns = next(csv.reader(file))
+            else:
+                path.write_bytes(b"")
+
+    @property
+    def size(self) -> int:
+        """Bytes that have been written."""
+        return self.path.stat().st_size
+
+    def write(self, figures: Mapping) -> None:
+        """Adds a row; the first one names the columns.
+
+        What a column has no figure for stays empty.
+        """
+        with (
+            _errors_of(self.path),
+            open(self.path, "a", encoding="utf-8", newline="") as file,
+        ):
+            table = csv.writer(file)
+            if not self._columns:
+                self._columns = list(figures)
+                table.writerow(self._columns)
+            table.writerow([_shown(figures.get(name, "")) for name in self._columns])
+
+
+class Recorder(keras.callbacks.Callback):
+    """Counts the updates of one stage, logs them, saves, and ends the stage.
+
+    An epoch of Keras is an interval of the log here.
+
+    Args:
+        stage: int. Number of the stage.
+        before: int. Updates of the stages before.
+        done: int. Updates of this stage that a saved state had.
+        steps: int. Updates of this stage.
+        save_every: int, in updates; a multiple of an interval.
+        parts: int. Batches an update.
+        loader: `Loader`.
+        log: `LogFile`.
+        events: `tensorboardX.SummaryWriter`, for the same figures.
+        evaluates: bool. Whether there are held-out data.
+        bar: tqdm bar of all updates.
+        save: called with the facts of a state when one is due.
+
+    Attributes:
+        tokens: int. That have been trained on.
+    """
+
+    def __init__(
+        self,
+        *,
+        stage: int,
+        before: int,
+        done: int,
+        steps: int,
+        save_every: int,
+        parts: int,
+        loader,
+        log: LogFile,
+        events,
+        evaluates: bool,
+        bar: tqdm,
+        save: Callable,
+    ):
+        super().__init__()
+        self._stage, self._before, self._done, self._steps = stage, before, done, steps
+        self._save_every, self._parts = save_every, parts
+        self._loader, self._evaluates = loader, evaluates
+        self._log, self._events = log, events
+        self._bar, self._save = bar, save
+        self._batches = done * parts
+        self.tokens = loader.first_tokens
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._since, self._waited = time.perf_counter(), self._loader.waited
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._batches += 1
+        if self._batches % self._parts == 0:
+            self._done += 1
+            self._bar.update(1)
+        if self._done == self._steps:
+            # The last interval may be shorter.
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        state = self._loader.state_after(self._batches - 1)
+        seconds = max(time.perf_counter() - self._since, 1e-9)
+        new = state["tokens"] - self.tokens
+        self.tokens = state["tokens"]
+        found = {
+            name: value for name, value in logs.items() if not name.startswith("val_")
+        }
+        figures = {
+            "stage": self._stage + 1,
+            "update": self._before + self._done,
+            "tokens": self.tokens,
+            "learning_rate": float(self.model.optimizer.learning_rate),
+            "tokens_per_second": new / seconds,
+            # At most: a backend may ask for batches ahead of time.
+            "waiting": min(1.0, (self._loader.waited - self._waited) / seconds),
+            **found,
+        }
+        if self._evaluates:
+            names = [f"val_{name}" for name in found]
+            figures |= {name: logs.get(name, "") for name in names}
+        self._write(figures)
+        shown = {name: f"{value:.4g}" for name, value in found.items()}
+        self._bar.set_postfix({**shown, "tokens/s": f"{new / seconds:,.0f}"})
+        if self._done % self._save_every == 0 and self._done < self._steps:
+            self._save(stage=self._stage, done=self._done, **state)
+
+    def log_evaluation(self, found: Mapping) -> None:
+        """Adds the figures of held-out data at the end of the stage."""
+        self._write(
+            {
+                "stage": self._stage + 1,
+                "update": self._before + self._done,
+                "tokens": self.tokens,
+                **{f"val_{name}": value for name, value in found.items()},
+            }
+        )
+
+    def _write(self, figures):
+        self._log.write(figures)
+        for name, value in figures.items():
+            if isinstance(value, float):
+                self._events.add_scalar(name, value, figures["update"])
+        self._events.flush()
+
+
+@contextmanager
+def _errors_of(path):
+    """Turns what a disk says into this package's error."""
+    try:
+        yield
+    except OSError as error:
+        problem = "no space left to write" if is_space_error(error) else "cannot write"
+        raise OutputError(
+            f"{problem} {path} ({one_line(error)}): the last saved state is whole; "
+            "mend it and run the same command again"
+        ) from error
+
+
+def _shown(value):
+    return f"{value:.6g}" if isinstance(value, float) else value

@@ -1,0 +1,89 @@
+"""Where a pre-training stands, in one file that is replaced in one step."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from roformer_keras.conversion.outputs import replacing
+from roformer_keras.errors import CheckpointError
+
+__all__ = ["assign", "load_state", "save_state", "variables_of"]
+
+# Beside the numbers, the rest as the bytes of its JSON.
+_FACTS = "facts"
+
+
+def variables_of(trainer: keras.Model, frozen=()) -> dict[str, list]:
+    """The variables that a state holds, in groups; `frozen` ones are not among them."""
+    left_out = {id(variable) for variable in frozen}
+    return {
+        "model": [v for v in trainer.variables if id(v) not in left_out],
+        "optimizer": list(trainer.optimizer.variables),
+    }
+
+
+def save_state(path: Path, variables: Mapping[str, Sequence], facts: Mapping) -> None:
+    """Writes variables and facts, whole or not at all.
+
+    Args:
+        path: of the file.
+        variables: groups of Keras variables.
+        facts: JSON values.
+
+    Raises:
+        OutputError: it cannot be written; what was there stays.
+    """
+    arrays = {
+        f"{group}/{number}": keras.ops.convert_to_numpy(variable)
+        for group, members in variables.items()
+        for number, variable in enumerate(members)
+    }
+    paths = {group: _names(members) for group, members in variables.items()}
+    text = json.dumps({**facts, "paths": paths}, ensure_ascii=False)
+    arrays[_FACTS] = np.frombuffer(text.encode(), "uint8")
+    with replacing(path, overwrite=True) as partial:
+        safetensors.numpy.save_file(arrays, partial)
+
+
+def load_state(path: Path) -> tuple[dict, dict]:
+    """The arrays by name, and the facts, that `save_state` wrote.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    try:
+        arrays = safetensors.numpy.load_file(path)
+        return arrays, json.loads(arrays.pop(_FACTS).tobytes())
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        raise CheckpointError(
+            f"{path} must be a saved state of a pre-training, and is damaged: {error}; "
+            "remove it to begin again"
+        ) from error
+
+
+def assign(variables: Mapping[str, Sequence], arrays: Mapping, facts: Mapping) -> None:
+    """Gives variables the numbers of a state.
+
+    Raises:
+        CheckpointError: the state is of other variables.
+    """
+    for group, members in variables.items():
+        if _names(members) != facts["paths"].get(group):
+            raise CheckpointError(
+                f"the saved state must be of the same {group}; another version of a "
+                "package names its variables differently: begin again, with the last "
+                "preset as source"
+            )
+        for number, variable in enumerate(members):
+            variable.assign(arrays[f"{group}/{number}"])
+
+
+def _names(variables):
+    """Paths without the numbers that Keras gives to all generators of a process."""
+    return [re.sub(r"seed_generator_\d+", "seed_generator", v.path) for v in variables]

@@ -1,0 +1,355 @@
+"""Training from settings to a preset, and going on after an interruption."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from common import run_main
+from sources import GPT, SIM
+
+from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
+from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+from roformer_keras.pretraining.run import pretrain
+from roformer_keras.pretraining.settings import Settings
+
+CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
+MODEL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "dropout": 0.1}
+
+
+class Interrupted(Exception):
+    """What stands for whatever ends a process."""
+
+
+class InterruptAfter(keras.callbacks.Callback):
+    def __init__(self, batches):
+        super().__init__()
+        self.left = batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left < 0:
+            raise Interrupted
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A text file, and a table of pairs with a label, of lines that can be learned."""
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = np.random.default_rng(0)
+    lines, rows = [], []
+    for _ in range(300):
+        start = generator.integers(len(CHARACTERS))
+        count = generator.integers(4, 12)
+        text = "".join(CHARACTERS[(start + i) % len(CHARACTERS)] for i in range(count))
+        lines.append(text)
+        rows.append(f"{text}\t{text[::-1]}\t{generator.integers(5)}")
+    (folder / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "pairs.tsv").write_text("\n".join(rows), encoding="utf-8")
+    return folder
+
+
+def settings_of(corpus, objective="lm", **changes):
+    is_pair = objective not in ("mlm", "lm")
+    fields = {
+        "simbert": ["1", "2"],
+        "distillation": ["1", "2"],
+        "classification": ["1", "2", "3"],
+        "cosent": ["1", "2", "3"],
+    }
+    content = {
+        "objective": objective,
+        "name": "tiny",
+        "data": [
+            {
+                "files": [str(corpus / ("pairs.tsv" if is_pair else "lines.txt"))],
+                "fields": fields.get(objective, []),
+                "holdout": 0.1,
+            }
+        ],
+        "stages": [{"steps": 12, "length": 16, "batch_size": 8, "learning_rate": 0.01}],
+        "model": MODEL,
+        "min_count": 1,
+        "buffer_size": 50,
+        "log_every": 4,
+        "save_every": 4,
+        "evaluation_batches": 2,
+    }
+    return Settings.from_dict({**content, **changes})
+
+
+def train(settings, folder, **options):
+    return pretrain(settings, folder, progress=False, **options)
+
+
+def rows_of(folder):
+    with open(folder / "log.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_same_weights(first, second):
+    assert len(first.weights) == len(second.weights)
+    for one, other in zip(first.weights, second.weights, strict=True):
+        if "seed_generator" not in one.path:
+            np.testing.assert_array_equal(np.array(one), np.array(other), one.path)
+
+
+# === A whole training ===
+
+
+@pytest.mark.parametrize(
+    ("objective", "kind"),
+    [
+        ("mlm", RoFormerMaskedLM),
+        ("lm", RoFormerCausalLM),
+        ("simbert", RoFormerSim),
+        ("classification", RoFormerSim),
+        ("cosent", RoFormerSim),
+    ],
+)
+def test_a_training_ends_in_a_preset_and_a_zip(objective, kind, corpus, tmp_path):
+    model = train(settings_of(corpus, objective), tmp_path / "run")
+    assert type(model) is kind
+    for source in ("preset", "tiny.zip"):
+        again = kind.from_preset(tmp_path / "run" / source)
+        assert_same_weights(again, model)
+        assert again.tokenizer.vocabulary == model.tokenizer.vocabulary
+    rows = rows_of(tmp_path / "run")
+    assert [row["update"] for row in rows] == ["4", "8", "12", "12"]
+    assert all(float(row["loss"]) > 0 for row in rows[:3])
+    # Tokens are counted whole.
+    assert int(rows[0]["tokens"]) < int(rows[1]["tokens"]) < int(rows[2]["tokens"])
+    assert rows[3]["loss"] == ""
+    assert float(rows[3]["val_loss"]) > 0
+    assert (tmp_path / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+
+
+def test_it_learns(corpus, tmp_path):
+    stage = {"steps": 120, "length": 16, "batch_size": 16, "learning_rate": 0.02}
+    settings = settings_of(
+        corpus, stages=[stage], evaluate_every=40, log_every=20, save_every=40
+    )
+    model = train(settings, tmp_path / "run")
+    rows = rows_of(tmp_path / "run")
+    assert float(rows[-1]["val_accuracy"]) > 0.5 > float(rows[0]["accuracy"])
+    assert [row["update"] for row in rows if row["val_loss"]] == ["40", "80", "120"]
+    assert model.generate("天地玄", method="greedy", max_length=8)[0] == "黄"
+
+
+def test_distillation_from_a_teacher(corpus, tmp_path):
+    settings = settings_of(corpus, "distillation", teacher=str(SIM), source=str(SIM))
+    settings = Settings.from_dict({**settings.to_dict(), "model": {"dropout": 0.0}})
+    train(settings, tmp_path / "run")
+    assert float(rows_of(tmp_path / "run")[-1]["val_loss"]) > 0
+
+
+def test_going_on_from_a_checkpoint(corpus, tmp_path):
+    stage = {"steps": 4, "length": 16, "batch_size": 4, "learning_rate": 0.0}
+    settings = settings_of(corpus, source=str(GPT), model={}, stages=[stage])
+    model = train(settings, tmp_path / "run")
+    # At the rate 0 nothing but the decay would change them, and that goes by the rate.
+    assert_same_weights(model, RoFormerCausalLM.from_preset(GPT))
+    assert model.config == RoFormerCausalLM.from_preset(GPT).config
+
+
+def test_no_more_is_padded_than_asked_for(corpus, tmp_path):
+    packed = settings_of(corpus, packed=True)
+    train(packed, tmp_path / "packed")
+    # Every row is full.
+    first, *_ = rows_of(tmp_path / "packed")
+    assert first["tokens"] == str(4 * 8 * 16)
+
+
+# === Interruptions ===
+
+STAGES = [
+    {"steps": 8, "length": 16, "batch_size": 8, "accumulation": 2},
+    {"steps": 10, "length": 12, "batch_size": 4, "schedule": [[2, 1.0], [10, 0.0]]},
+]
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes"),
+    [
+        ("lm", {"optimizer": {"ema": 0.9}}),
+        ("mlm", {"packed": True, "optimizer": {"name": "lamb"}}),
+        ("simbert", {"dtype": "mixed_bfloat16"}),
+        ("classification", {}),
+    ],
+    ids=["lm-ema", "mlm-packed-lamb", "simbert-bfloat16", "classification"],
+)
+def test_an_interrupted_training_ends_where_it_would_have(
+    objective, changes, corpus, tmp_path
+):
+    settings = settings_of(corpus, objective, stages=STAGES, **changes)
+    whole = train(settings, tmp_path / "whole")
+    # In the first stage, before anything is saved and after; and in the second.
+    for batches in (3, 11, 9, 6):
+        with pytest.raises(Interrupted):
+            train(settings, tmp_path / "run", callbacks=[InterruptAfter(batches)])
+    parts = train(settings, tmp_path / "run")
+    assert_same_weights(parts, whole)
+    names = ("update", "tokens", "loss", "val_loss", "learning_rate")
+    for one, other in zip(
+        rows_of(tmp_path / "whole"), rows_of(tmp_path / "run"), strict=True
+    ):
+        assert [one[name] for name in names] == [other[name] for name in names]
+
+
+def test_the_number_of_workers_changes_nothing(corpus, tmp_path):
+    one = train(settings_of(corpus, workers=1), tmp_path / "one")
+    assert_same_weights(one, train(settings_of(corpus), tmp_path / "none"))
+
+
+def test_a_finished_training_is_not_repeated(corpus, tmp_path):
+    first = train(settings_of(corpus), tmp_path / "run")
+    (tmp_path / "run" / "tiny.zip").unlink()
+    second = train(settings_of(corpus), tmp_path / "run", callbacks=[InterruptAfter(0)])
+    assert_same_weights(first, second)
+    assert (tmp_path / "run" / "tiny.zip").is_file()
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_gone_on_with(corpus, tmp_path):
+    settings = [
+        *("pretrain", "lm", str(corpus / "lines.txt"), "--holdout", "0.1"),
+        *("--layers", "1", "--hidden", "16", "--heads", "2", "--length", "16"),
+        *("--batch-size", "8", "--steps", "2000", "--save-every", "50", "--quiet"),
+    ]
+    command = [sys.executable, "-m", "roformer_keras", *settings, "-o"]
+    subprocess.run([*command, tmp_path / "whole"], check=True, capture_output=True)
+    state = tmp_path / "run" / "state.safetensors"
+    for kills in range(2):
+        process = subprocess.Popen(
+            [*command, tmp_path / "run"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        before = state.stat().st_mtime_ns if kills else 0
+        deadline = time.monotonic() + 120
+        while not state.exists() or state.stat().st_mtime_ns == before:
+            assert process.poll() is None, "it ended before it was killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert not (tmp_path / "run" / "preset").exists()
+    subprocess.run([*command, tmp_path / "run"], check=True, capture_output=True)
+    files = ["preset/model.weights.h5", "roformer.zip", "log.csv"]
+    one, other = (
+        RoFormerCausalLM.from_preset(tmp_path / name / "preset")
+        for name in ("whole", "run")
+    )
+    assert_same_weights(one, other)
+    assert all((tmp_path / "run" / name).is_file() for name in files)
+    assert [row["loss"] for row in rows_of(tmp_path / "run")] == [
+        row["loss"] for row in rows_of(tmp_path / "whole")
+    ]
+
+
+# === What goes wrong ===
+
+
+def test_a_folder_of_another_training_is_refused(corpus, tmp_path):
+    train(settings_of(corpus), tmp_path / "run")
+    other = settings_of(corpus, seed=3)
+    with pytest.raises(OutputError, match="seed was 0, now 3"):
+        train(other, tmp_path / "run")
+    assert (tmp_path / "run" / "tiny.zip").is_file()
+    train(other, tmp_path / "run", overwrite=True)
+    assert (
+        json.loads((tmp_path / "run" / "settings.json").read_text())["settings"]["seed"]
+        == 3
+    )
+
+
+def test_a_folder_of_something_else_is_refused(corpus, tmp_path):
+    (tmp_path / "letter.txt").write_text("mine")
+    with pytest.raises(OutputError, match="other files"):
+        train(settings_of(corpus), tmp_path, overwrite=True)
+    assert (tmp_path / "letter.txt").read_text() == "mine"
+
+
+def test_a_corpus_that_changed_is_noticed(corpus, tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes((corpus / "lines.txt").read_bytes())
+    settings = settings_of(tmp_path)
+    with pytest.raises(Interrupted):
+        train(settings, tmp_path / "run", callbacks=[InterruptAfter(5)])
+    path.write_text("天地玄黄\n" * 200, encoding="utf-8")
+    with pytest.raises(OutputError, match="files of the corpus differ"):
+        train(settings, tmp_path / "run")
+
+
+def test_a_full_disk_leaves_the_last_state_whole(corpus, tmp_path, monkeypatch):
+    settings = settings_of(corpus)
+    whole = train(settings, tmp_path / "whole")
+    run = tmp_path / "run"
+    saved = []
+
+    def save_file(arrays, path):
+        saved.append(path)
+        if len(saved) == 2:
+            Path(path).write_bytes(b"half")
+            raise OSError(28, os.strerror(28))
+        return original(arrays, path)
+
+    import safetensors.numpy
+
+    original = safetensors.numpy.save_file
+    monkeypatch.setattr(safetensors.numpy, "save_file", save_file)
+    with pytest.raises(OutputError, match="no space left to write"):
+        train(settings, run)
+    state = (run / "state.safetensors").read_bytes()
+    assert sorted(path.name for path in run.iterdir() if "partial" in path.name) == []
+    monkeypatch.undo()
+    assert len(state) > 1000
+    assert_same_weights(train(settings, run), whole)
+
+
+def test_a_damaged_state_is_an_error(corpus, tmp_path):
+    train(settings_of(corpus), tmp_path / "run")
+    state = tmp_path / "run" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="damaged"):
+        train(settings_of(corpus), tmp_path / "run")
+
+
+def test_options_that_an_objective_has_not(corpus, tmp_path):
+    with pytest.raises(ConfigurationError, match="options of lm"):
+        train(settings_of(corpus, options={"rate": 0.2}), tmp_path / "run")
+
+
+def test_too_little_is_held_out(corpus, tmp_path):
+    stage = {"steps": 2, "length": 16, "batch_size": 250}
+    with pytest.raises(ConfigurationError, match="held-out examples"):
+        train(settings_of(corpus, stages=[stage]), tmp_path / "run")
+
+
+# === The command line ===
+
+
+def test_the_command(corpus, tmp_path, capsys):
+    arguments = [
+        *("pretrain", "sim", str(corpus / "pairs.tsv"), "--fields", "1,2"),
+        *("--output", str(tmp_path / "run"), "--layers", "1", "--hidden", "16"),
+        *("--heads", "2", "--steps", "3", "--length", "16", "--batch-size", "4"),
+    ]
+    code, out, err = run_main(*arguments, capsys=capsys)
+    assert (code, out) == (0, f"{tmp_path / 'run' / 'roformer.zip'}\n")
+    assert err == ""
+    code, _, err = run_main(*arguments, "--seed", "4", capsys=capsys)
+    assert code == 4
+    assert "seed was 0, now 4" in err
+    code, _, err = run_main("pretrain", "lm", "-o", tmp_path / "x", capsys=capsys)
+    assert code == 2
+    assert "name the files" in err
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,134 @@
+"""How much of a training's speed is left when it reads a corpus, logs and saves.
+
+The same compiled training model of base size does updates in turn on one batch that
+lies in memory, by `fit` and nothing besides, and as `roformer-keras pretrain mlm` does
+them: from files, through shuffling, tokenizing, masking, the loader and the log. Prints
+updates a second of both, the ratio of pairs, and the time that saving a state takes.
+
+    python tools/benchmark_pretraining.py [--quick] [--dtypes float32 mixed_bfloat16]
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from roformer_keras.pretraining.run import Run
+from roformer_keras.pretraining.settings import Settings
+
+DTYPES = ("float32", "mixed_bfloat16")
+BASE = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768}
+TINY = {"num_layers": 2, "num_heads": 2, "hidden_dim": 64}
+VOCABULARY = 12_000
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=4, help="of one run")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--quick", action="store_true", help="a tiny model, to try it")
+    options = parser.parse_args()
+    print(
+        "| policy | in memory, updates/s | from files, updates/s | ratio | saving, s |"
+    )
+    print("|---|---|---|---|---|")
+    for dtype in options.dtypes:
+        with tempfile.TemporaryDirectory() as folder:
+            report(dtype, measure(Path(folder), dtype, options))
+
+
+def measure(folder, dtype, options):
+    write_corpus(folder / "corpus.txt")
+    stage = {
+        "steps": 10**6,
+        "length": options.length,
+        "batch_size": options.batch_size,
+    }
+    settings = Settings.from_dict(
+        {
+            "objective": "mlm",
+            "data": [{"files": [str(folder / "corpus.txt")]}],
+            "stages": [stage],
+            "model": TINY if options.quick else BASE,
+            "vocabulary": str(write_vocabulary(folder / "vocab.txt")),
+            "dtype": dtype,
+        }
+    )
+    run = Run(settings, folder, (), progress=False)
+    found = {"memory": [], "files": []}
+    with run.stage(0, tqdm(disable=True)) as stage:
+        batch = next(iter(stage.loader))
+
+        def same():
+            while True:
+                yield batch
+
+        sides = {
+            "memory": (same, []),
+            "files": (lambda: iter(stage.loader), [stage.recorder]),
+        }
+        for number in range(-1, options.rounds):
+            for side, (batches, callbacks) in sides.items():
+                seconds = updates(stage.trainer, batches(), callbacks, options.updates)
+                # The first ones compile.
+                if number >= 0:
+                    found[side].append(options.updates / seconds)
+            print(f"{dtype}: {number + 1}/{options.rounds}", file=sys.stderr)
+        start = time.perf_counter()
+        stage.save(stage=0, done=1)
+        found["saving"] = time.perf_counter() - start
+    return found
+
+
+def updates(trainer, batches, callbacks, count):
+    start = time.perf_counter()
+    trainer.fit(
+        batches, steps_per_epoch=count, callbacks=callbacks, shuffle=False, verbose=0
+    )
+    return time.perf_counter() - start
+
+
+def report(dtype, found):
+    memory, files = found["memory"], found["files"]
+    ratios = sorted(there / here for here, there in zip(memory, files, strict=True))
+    print(
+        f"| {dtype} | {statistics.median(memory):.3f} | {statistics.median(files):.3f} "
+        f"| {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) "
+        f"| {found['saving']:.1f} |",
+        flush=True,
+    )
+
+
+def characters():
+    return [chr(0x4E00 + number) for number in range(VOCABULARY - 106)]
+
+
+def write_corpus(path):
+    generator = np.random.default_rng(0)
+    known = np.array(characters())
+    with open(path, "w", encoding="utf-8") as file:
+        for _ in range(20_000):
+            count = generator.integers(20, 400)
+            file.write("".join(generator.choice(known, count)) + "。\n")
+
+
+def write_vocabulary(path):
+    specials = ["[PAD]", *(f"[unused{number}]" for number in range(1, 100))]
+    specials += ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"]
+    tokens = [*specials, *characters()]
+    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    return path
+
+
+if __name__ == "__main__":
+    main()
