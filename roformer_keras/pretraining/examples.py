@@ -119,9 +119,12 @@ class _Encoder:
             return np.zeros(0, bool)
         words = list(map(len, default_segmenter().cut(text)))
         tokens = self.tokenizer.tokenize(text)[1:-1]
-        if tokens == list(text):
-            starts = np.zeros(length, bool)
+        if tokens == list("".join(text.split())):
+            # Each character but a space is a token; the general way is slower.
+            starts = np.zeros(len(text), bool)
             starts[list(itertools.accumulate(words[:-1], initial=0))] = True
+            if length < len(text):
+                starts = starts[[not character.isspace() for character in text]]
             return starts
         spans = self.tokenizer.offsets(text)[1:-1]
         # The word of each character, then of each token.
