@@ -366,20 +366,23 @@ def test_goes_on_with_the_same_items(tmp_path, packed_length, whole_word):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("packed_length", [None, 40])
-def test_workers_change_nothing(tmp_path, packed_length):
+@pytest.mark.parametrize(
+    ("packed_length", "whole_word", "counts"),
+    [(None, False, (1, 2)), (40, False, (1, 2, 3)), (40, True, (1,))],
+)
+def test_workers_change_nothing(tmp_path, packed_length, whole_word, counts):
     """Neither the items nor the states, and a state goes from any number to any."""
     texts = documents(200)
 
     def examples(workers):
         return Examples(
             corpus_of(tmp_path, texts, buffer_size=90),
-            DocumentEncoder(TOKENIZER, 40, whole_word=packed_length is None),
+            DocumentEncoder(TOKENIZER, 40, whole_word),
             packed_length=packed_length,
             workers=workers,
         )
 
-    alone, *others = (examples(workers) for workers in (0, 1, 2))
+    alone, *others = (examples(workers) for workers in (0, *counts))
     items, states = [], []
     for _ in range(1300):
         states.append(alone.state())
