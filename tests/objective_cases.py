@@ -1,0 +1,129 @@
+"""A tiny model, a batch and its training under each objective, on any backend.
+
+    KERAS_BACKEND=jax python tests/objective_cases.py
+
+prints what it finds as JSON, and has no TensorFlow.
+"""
+
+import sys
+
+if __name__ == "__main__":
+    # Importing it is now an ImportError, for Keras too, which would where it can.
+    sys.modules["tensorflow"] = None
+
+import json
+import warnings
+
+import keras
+import numpy as np
+
+from roformer_keras import models
+from roformer_keras.config import RoFormerConfig, config_for_model
+from roformer_keras.pretraining.objectives import OBJECTIVES
+from roformer_keras.tokenizer import RoFormerTokenizer
+
+CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁律吕调阳"
+SPECIALS = ("[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>")
+TOKENIZER = RoFormerTokenizer([*SPECIALS, *CHARACTERS])
+TEACHER_TOKENIZER = RoFormerTokenizer([*SPECIALS, *CHARACTERS[::-1], "云", "腾"])
+LENGTH = 10
+PAIRS = (
+    ("天地玄黄", "宇宙洪荒"),
+    ("日月", "盈昃辰宿列张"),
+    ("寒来暑往", "秋收冬藏闰余"),
+    ("闰余成岁", "律吕调阳"),
+)
+LABELS = (0, 1, 4, 2)
+# Those that are trained in bfloat16 too, which together have all the parts.
+COARSE = ("mlm", "distillation", "classification")
+
+
+def make_model(model_class, tokenizer=TOKENIZER, seed=0, dtype=None, **fields):
+    """Weights that NumPy draws: the same on every backend."""
+    config = RoFormerConfig(
+        **{
+            "vocabulary_size": tokenizer.vocabulary_size,
+            "num_layers": 1,
+            "num_heads": 2,
+            "hidden_dim": 16,
+            "intermediate_dim": 32,
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            **fields,
+        }
+    )
+    kind = getattr(models, model_class)
+    model = kind.from_roformer_config(config_for_model(model_class, config), dtype)
+    rng = np.random.default_rng(seed)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape, scale=0.3))
+    return model
+
+
+def make_objective(name, length=LENGTH, **options):
+    if name == "distillation":
+        options.setdefault(
+            "teacher", make_model("RoFormerSim", TEACHER_TOKENIZER, 1, hidden_dim=8)
+        )
+        options.setdefault("teacher_tokenizer", TEACHER_TOKENIZER)
+    return OBJECTIVES[name](TOKENIZER, length, **options)
+
+
+def make_items(objective):
+    """The items of `PAIRS`, each text a document where there are no pairs."""
+    encode = objective.encoder(TOKENIZER, objective.rows.length)
+    records = PAIRS
+    if objective.fields == 3:
+        records = [(*pair, str(n)) for pair, n in zip(PAIRS, LABELS, strict=True)]
+    return [item for record in records for item in encode(record)]
+
+
+def make_trainer(objective, model, learning_rate=0.0, **options):
+    """The compiled training model."""
+    trainer = objective.training_model(model)
+    if "labels" in {layer.name for layer in trainer.layers}:
+        kernel = trainer.get_layer("labels").kernel
+        kernel.assign(np.random.default_rng(2).normal(size=kernel.shape, scale=0.2))
+    trainer.compile(
+        keras.optimizers.Adam(learning_rate),
+        **objective.compile_options(),
+        **options,
+    )
+    return trainer
+
+
+def batches(batch):
+    """The same batch for ever."""
+    while True:
+        yield batch
+
+
+def fit(trainer, batch, steps):
+    """The loss at each of some steps on one batch."""
+    return trainer.fit(
+        batches(batch), steps_per_epoch=1, epochs=steps, shuffle=False, verbose=0
+    ).history["loss"]
+
+
+def fitted(name, steps, dtype=None, **options):
+    """`fit` from the beginning, under an objective of this name."""
+    objective = make_objective(name)
+    model = make_model(objective.model_class, dtype=dtype)
+    batch = objective.batch(make_items(objective), np.random.default_rng(0))
+    return fit(make_trainer(objective, model, 0.01, **options), batch, steps)
+
+
+def main():
+    warnings.simplefilter("error")
+    # Keras's own variables, with NumPy 2.
+    warnings.filterwarnings("ignore", message="__array__ implementation")
+    found = {"backend": keras.backend.backend()}
+    for name in OBJECTIVES:
+        found[name] = fitted(name, 3)
+    for name in COARSE:
+        found[f"{name} bfloat16"] = fitted(name, 2, "mixed_bfloat16")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
