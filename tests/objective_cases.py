@@ -78,14 +78,14 @@ def make_items(objective):
     return [item for record in records for item in encode(record)]
 
 
-def make_trainer(objective, model, learning_rate=0.0, **options):
+def make_trainer(objective, model, optimizer="sgd", **options):
     """The compiled training model."""
     trainer = objective.training_model(model)
     if "labels" in {layer.name for layer in trainer.layers}:
         kernel = trainer.get_layer("labels").kernel
         kernel.assign(np.random.default_rng(2).normal(size=kernel.shape, scale=0.2))
     trainer.compile(
-        keras.optimizers.Adam(learning_rate),
+        optimizer,
         **objective.compile_options(),
         **options,
     )
@@ -110,7 +110,9 @@ def fitted(name, steps, dtype=None, **options):
     objective = make_objective(name)
     model = make_model(objective.model_class, dtype=dtype)
     batch = objective.batch(make_items(objective), np.random.default_rng(0))
-    return fit(make_trainer(objective, model, 0.01, **options), batch, steps)
+    # Adam would make whole steps of gradients that are nothing but rounding.
+    optimizer = keras.optimizers.SGD(0.01)
+    return fit(make_trainer(objective, model, optimizer, **options), batch, steps)
 
 
 def main():

@@ -152,7 +152,9 @@ def test_text_that_is_too_long(name):
 def test_one_batch_is_learnt_by_heart_by_the_model_that_was_given(name):
     objective = make_objective(name)
     model = make_model(objective.model_class)
-    trainer = make_trainer(objective, model, 0.01, jit_compile=False)
+    trainer = make_trainer(
+        objective, model, keras.optimizers.Adam(0.01), jit_compile=False
+    )
     own = {id(weight) for weight in model.weights}
     shared = [weight for weight in trainer.trainable_weights if id(weight) in own]
     others = [w.path for w in trainer.trainable_weights if id(w) not in own]
@@ -169,9 +171,7 @@ def test_one_batch_is_learnt_by_heart_by_the_model_that_was_given(name):
     assert np.isfinite(losses).all()
     assert losses[-1] < least + 0.1 * losses[0]
     for weight, old in zip(shared, before, strict=True):
-        # Attention does not depend on the bias of the keys, so it has no gradient.
-        if not weight.path.endswith("key/bias"):
-            assert (weight.numpy() != old).any(), weight.path
+        assert (weight.numpy() != old).any(), weight.path
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -182,7 +182,9 @@ def test_mixed_bfloat16(name):
     found = []
     for dtype in ("float32", "mixed_bfloat16"):
         model = make_model(objective.model_class, dtype=dtype)
-        trainer = make_trainer(objective, model, 0.01, run_eagerly=True)
+        trainer = make_trainer(
+            objective, model, keras.optimizers.Adam(0.01), run_eagerly=True
+        )
         assert trainer.dtype_policy.name == dtype
         found.append(loss_of(trainer, batch)["loss"])
     assert found[1] == pytest.approx(found[0], rel=0.05)
@@ -209,9 +211,8 @@ def test_jax_trains_to_the_same_losses():
     assert theirs["backend"] == "jax"
     for name in OBJECTIVES:
         ours = cases.fitted(name, 3, run_eagerly=True)
-        assert theirs[name][0] == pytest.approx(ours[0], abs=1e-5), name
-        # Adam makes steps of gradients that are nothing but rounding.
-        np.testing.assert_allclose(theirs[name], ours, rtol=1e-2, err_msg=name)
+        assert ours[2] < ours[0], name
+        np.testing.assert_allclose(theirs[name], ours, rtol=1e-4, err_msg=name)
         if name in cases.COARSE:
             coarse = theirs[f"{name} bfloat16"]
             np.testing.assert_allclose(coarse, ours[:2], rtol=0.1, err_msg=name)
@@ -633,7 +634,7 @@ def test_the_teacher_stays_as_it_is():
     """Its weights, and its vectors in training, where others are dropped."""
     teacher = make_model("RoFormerSim", TEACHER_TOKENIZER, 1, dropout=0.5)
     objective = make_objective("distillation", teacher=teacher)
-    trainer = make_trainer(objective, make_model("RoFormerSim"), 0.01, run_eagerly=True)
+    trainer = make_trainer(objective, make_model("RoFormerSim"), run_eagerly=True)
     batch = objective.batch(make_items(objective), rng())
     before = teacher.get_weights()
     in_training = [trainer(batch[0], training=True)["similarities"] for _ in range(2)]
