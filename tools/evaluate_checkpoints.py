@@ -46,6 +46,7 @@ MASKED_SHARE = 0.15
 CANDIDATES = 1000
 WRITTEN = 500
 POSITIONS_PER_BATCH = 2048
+WRITTEN_TOGETHER = 256
 PACKAGES = {"sklearn": "scikit-learn", "sacrebleu": "sacrebleu"}
 
 
@@ -77,12 +78,13 @@ def main(arguments=None):
             raise ConfigurationError(
                 f"limit must be at least 1, got {options.limit}; leave it out for all"
             )
-        tables = TASKS[options.task](options)
+        tables = []
+        for table in TASKS[options.task](options):
+            print(f"\n{table.markdown()}", flush=True)
+            tables.append(table)
     except RoFormerError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    for table in tables:
-        print(f"{table.markdown()}\n")
     if options.json:
         figures = {
             "task": options.task,
@@ -118,7 +120,7 @@ class Table:
         return f"{table}\n\n{self.note}"
 
 
-# === The three tasks ===
+# === The three tasks: each yields its tables ===
 
 
 def evaluate_mlm(options):
@@ -161,7 +163,7 @@ def evaluate_mlm(options):
         f"The baselines learned from {sum(map(len, train)):,} tokens."
     )
     columns = {"accuracy": ".1%", "without punctuation": ".1%"}
-    return [Table(columns, rows, note)]
+    yield Table(columns, rows, note)
 
 
 def evaluate_lm(options):
@@ -196,7 +198,7 @@ def evaluate_lm(options):
         f"{corpus.tokens.size:,} tokens, over the same vocabulary of "
         f"{tokenizer.vocabulary_size:,}."
     )
-    return [Table({"perplexity": ".1f", "bits a token": ".2f"}, rows, note)]
+    yield Table({"perplexity": ".1f", "bits a token": ".2f"}, rows, note)
 
 
 def evaluate_sim(options):
@@ -220,7 +222,7 @@ def evaluate_sim(options):
         name: [recall(m, k) for m in (matrix, matrix.T) for k in (1, 10)]
         for name, matrix in scores.items()
     }
-    retrieval = Table(
+    yield Table(
         {f"{way}, recall@{k}": ".1%" for way in (there, back) for k in (1, 10)},
         recalls,
         f"Of {len(pairs):,} held-out pairs, each text among the {len(pairs):,} of the "
@@ -231,7 +233,7 @@ def evaluate_sim(options):
     writes = model_name(options) + (
         ", greedy" if options.num_beams == 1 else f", {options.num_beams} beams"
     )
-    written = Table(
+    yield Table(
         {f"{way}, BLEU": ".1f" for way in (there, back)},
         {
             writes: [
@@ -243,7 +245,6 @@ def evaluate_sim(options):
         f"{len(first):,} of these pairs; sacrebleu {library('sacrebleu').__version__}, "
         'tokenize="char".',
     )
-    return [retrieval, written]
 
 
 TASKS = {"mlm": evaluate_mlm, "lm": evaluate_lm, "sim": evaluate_sim}
@@ -431,7 +432,9 @@ def counterparts(model, texts, length, num_beams):
     )
     # As ids, which unlike a text may be cut.
     prompts = [tokenizer.encode(text, max_length=length)[0] for text in texts]
-    written = model.generate(prompts, max_length=length, **options)
+    written = model.generate(
+        prompts, max_length=length, batch_size=WRITTEN_TOGETHER, **options
+    )
     return [tokenizer.decode(ids) for ids in written]
 
 
