@@ -66,6 +66,8 @@ def make_optimizer(settings: OptimizerSettings, stage: Stage):
         # Keras counts each part of a batch.
         ema_momentum=settings.ema ** (1 / parts) if settings.ema else 0.99,
         gradient_accumulation_steps=parts if parts > 1 else None,
+        # Else Keras numbers them through, and a state would not know its own.
+        name=settings.name,
     )
     if settings.weight_decay:
         optimizer.exclude_from_weight_decay(var_names=list(_NOT_DECAYED))

@@ -40,7 +40,7 @@ def save_state(path: Path, variables: Mapping[str, Sequence], facts: Mapping) ->
         OutputError: it cannot be written; what was there stays.
     """
     arrays = {
-        f"{group}/{number}": keras.ops.convert_to_numpy(variable)
+        f"{group}/{number}": np.asarray(variable.numpy())
         for group, members in variables.items()
         for number, variable in enumerate(members)
     }
