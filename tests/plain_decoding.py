@@ -116,7 +116,8 @@ def beam(model, prompt, most, beams, penalty=0.0, stops=(), late=(), least=0):
             found[:, list(late)] = -np.inf
         scores = np.array([score for score, _ in live])[:, None] + found
         going = []
-        for index in np.argsort(-scores.ravel(), kind="stable")[: 2 * beams]:
+        count = beams * (1 + max(1, len(stops)))
+        for index in np.argsort(-scores.ravel(), kind="stable")[:count]:
             beam, token = divmod(int(index), scores.shape[1])
             total, text = scores[beam, token], [*live[beam][1], token]
             if length == most or (token in stops and length >= least):

@@ -159,6 +159,22 @@ def assert_beams(found, expected):
     )
 
 
+def test_beams_look_beyond_tokens_that_end(ending):
+    """The likeliest next tokens may all end the text: others must be left to go on."""
+    stops = np.argsort(-plain.next_logits(ending, LONG, [[]])[0])[:7].tolist()
+    found = ending.generate(
+        LONG,
+        method="beam",
+        num_beams=1,
+        length_penalty=1.0,
+        stop_tokens=stops,
+        max_length=7 + 3,
+        return_scores=True,
+    )
+    (expected,) = plain.beam(ending, LONG, 3, 1, 1.0, stops=stops)
+    assert found.score == pytest.approx(expected[0], abs=1e-4)
+
+
 @pytest.mark.parametrize("name", ["gpt", "sim"])
 def test_one_beam_and_three(name, models):
     model = models(name)
@@ -500,9 +516,14 @@ def test_stop_tokens_by_name_and_by_id(gpt):
     expected = gpt.generate(SHORT, stop_tokens=names, **options)
     assert gpt.generate(SHORT, stop_tokens=ids, **options) == expected
     assert gpt.generate(SHORT, stop_tokens=np.array(ids), **options) == expected
+    # Whoever names one is not asked to think of [SEP]; ids are taken as they are.
     one = gpt.generate(SHORT, stop_tokens="。", **options)
     assert one == gpt.generate(SHORT, stop_tokens=["。"], **options)
-    assert one == gpt.generate(SHORT, stop_tokens=ids[1], **options)
+    assert one == gpt.generate(SHORT, stop_tokens=ids[1:], **options)
+    assert gpt._stop_ids("。") == tuple(ids[1:])
+    assert gpt._stop_ids(ids[1]) == (ids[1],)
+    assert gpt._stop_ids(["[SEP]"]) == (ids[2],)
+    assert gpt._stop_ids(()) == ()
     for text in expected:
         assert set(text[:-1]).isdisjoint(ids)
         assert len(text) == 17 or text[-1] in ids
@@ -670,6 +691,15 @@ def test_what_is_compiled_is_said_and_serves_all_of_a_bucket(gpt, caplog, capsys
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("new", [33, 48, 79, 112, 128])
+def test_a_text_of_up_to_128_new_tokens_takes_one_program_for_its_steps(gpt, new):
+    decoder = Traced(gpt._decoder().model)
+    prompt = Prompt((2,) * 5, (0,) * 5, new)
+    (((text,),),) = [decode(decoder, [prompt], Decoding(method="greedy"))]
+    assert len(text.token_ids) == new
+    assert decoder.traces == 1
+
+
 def test_progress_counts_texts_of_long_jobs(gpt, capsys, monkeypatch):
     options = {"num_return_sequences": 2, "max_length": 26}
     gpt.generate([SHORT, LONG], progress=False, **options)
@@ -831,7 +861,7 @@ REFUSED = {
     "length_penalty": (
         "今",
         {"length_penalty": -0.5},
-        "length_penalty must be a number at least 0, got -0.5",
+        "length_penalty must be a number from 0 to 50, got -0.5",
     ),
     "stop tokens": ("今", {"stop_tokens": range(9)}, "at most 8 .* got 9"),
     "stop id": ("今", {"stop_tokens": [669]}, "from 0 to 668, got 669"),

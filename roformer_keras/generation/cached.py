@@ -227,6 +227,8 @@ class CachedDecoder:
         # Beyond the ladder it grows when it is needed.
         recent = _RECENT_OF_FEW if all_rows < _MANY_ROWS else _RECENT_OF_MANY
         room = max(0, _rung(min(max_new_tokens, _NEW[-1]), _NEW) - recent)
+        # What is merged is never less than all of `recent`.
+        room = -(-room // recent) * recent
         if shared:
             past = self.model.create_caches(all_rows, room) if room else []
         else:

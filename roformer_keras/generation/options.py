@@ -64,7 +64,9 @@ class Decoding:
         _check_number("temperature", self.temperature, "above 0", lambda t: t > 0)
         _check_number("top_p", self.top_p, "in (0, 1]", lambda p: 0 < p <= 1)
         _check_number(
-            "length_penalty", self.length_penalty, "at least 0", lambda p: p >= 0
+            # Beyond it lengths to this power would not be numbers any more.
+            *("length_penalty", self.length_penalty, "from 0 to 50"),
+            lambda p: 0 <= p <= 50,
         )
         for name in ("stop_ids", "late_ids"):
             if len(getattr(self, name)) > MOST_STOP_IDS:

@@ -227,7 +227,9 @@ class _Beams:
             log_probabilities[:, list(decoding.late_ids)] = -np.inf
         scores = self._scores[:, None] + log_probabilities
         texts, parents, going = [], [], []
-        for score, beam, token in _largest(scores, 2 * beams):
+        # However many of them end, as many are left as can go on.
+        count = beams * (1 + max(1, len(decoding.stop_ids)))
+        for score, beam, token in _largest(scores, count):
             text = [*self._texts[beam], token]
             if self.remaining == 0 or (token in decoding.stop_ids and not late):
                 self._finish(score / length**decoding.length_penalty, text)

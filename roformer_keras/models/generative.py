@@ -86,7 +86,9 @@ class GenerativeModel(LanguageModel):
             num_beams: int. Texts that are pursued at a time.
             length_penalty: float, at least 0. Beams are ranked by the sum of their
                 log-probabilities divided by length to this power.
-            stop_tokens: tokens or ids that end a text; `[SEP]` if not given.
+            stop_tokens: tokens that end a text, to which `[SEP]` is added, because what
+                goes on behind it is nonsense; or ids, which are taken as they are.
+                `[SEP]` alone if not given, nothing if empty.
             seed: int. The same seed gives the same texts for the same prompts and
                 `num_return_sequences`; drawn if not given.
             return_scores: bool. Whether each output is a `Scored` pair with its score.
@@ -190,7 +192,7 @@ class GenerativeModel(LanguageModel):
         stop_ids = self._stop_ids(stop_tokens)
         late_ids = ()
         if self.tokenizer is not None:
-            # A text that goes on behind [SEP] is nonsense; behind 。 it is not.
+            # Behind 。 a text may go on for a while, behind [SEP] it may not.
             late_ids = tuple(i for i in stop_ids if i == self.text_tokenizer().sep_id)
         if seed is None:
             seed = np.random.SeedSequence().entropy % 2**63
@@ -211,8 +213,8 @@ class GenerativeModel(LanguageModel):
                 raise VocabularyError(
                     f"a stop token must be in the vocabulary, got {token!r}"
                 )
-            ids.append(found)
-        return tuple(ids)
+            ids += [found, self.text_tokenizer().sep_id]
+        return tuple(dict.fromkeys(ids))
 
     def as_prompt(
         self,
