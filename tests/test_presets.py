@@ -16,6 +16,7 @@ from common import (
     V2,
     V2_EMBEDDING_SIZE,
     WORD,
+    zipped,
     zipped_json,
 )
 from sources import (
@@ -25,6 +26,7 @@ from sources import (
     outputs,
     packed,
     tensors_of,
+    unpacked,
     write_checkpoint,
 )
 
@@ -294,6 +296,28 @@ def test_a_vocabulary_that_no_text_can_be_read_with_is_none(options):
     assert model.tokenizer is None
     with pytest.raises(VocabularyError, match=r"set model\.tokenizer to the RoForm"):
         model.text_tokenizer()
+
+
+def test_why_a_vocabulary_gave_no_tokenizer_is_said(tmp_path):
+    folder = unpacked(CHARACTER, tmp_path)
+    vocabulary = zipped(CHARACTER, "vocab.txt").decode().splitlines()
+    # A single word: neither level.
+    vocabulary[-1] = "天气"
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    model = RoFormerMaskedLM.from_preset(folder)
+    with pytest.raises(VocabularyError, match=r"set model\.tokenizer") as caught:
+        model.fill_mask("[MASK]")
+    reason = "does not show its level, for 1 of its 669 tokens are Chinese words"
+    assert reason in str(caught.value)
+    assert reason in str(caught.value.__cause__)
+    model.tokenizer = RoFormerTokenizer(vocabulary, level="character")
+    assert len(model.fill_mask("[MASK]")[0]) == 5
+
+
+def test_ids_to_keep_are_integers():
+    for options in ({"keep_tokens": [True, 2]}, {"compound_tokens": [[1, False]]}):
+        with pytest.raises(ConfigurationError, match="must be ids from 0 to 668, got"):
+            RoFormerMaskedLM.from_preset(CHARACTER, **options)
 
 
 def test_a_tokenizer_can_be_set(tmp_path):

@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Sequence
-from numbers import Integral
 from pathlib import Path
 
 import keras
@@ -21,6 +20,7 @@ from roformer_keras.conversion.mapping import (
 )
 from roformer_keras.conversion.reader import open_checkpoint, read_saved_tokenizer
 from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.generation.options import is_integer
 from roformer_keras.inference import check_vocabulary
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.tokenizer import RoFormerTokenizer
@@ -37,6 +37,8 @@ class PresetModel(keras.Model):
     config: RoFormerConfig
     # Of the source that the model came from, if that has a vocabulary; can be set.
     tokenizer: RoFormerTokenizer | None = None
+    # Why that vocabulary gave no tokenizer.
+    _tokenizer_error: VocabularyError | None = None
 
     def text_tokenizer(self) -> RoFormerTokenizer:
         """The tokenizer, or an error that says how to give the model one.
@@ -46,10 +48,12 @@ class PresetModel(keras.Model):
             ConfigurationError: it has one of another vocabulary.
         """
         if self.tokenizer is None:
+            error = self._tokenizer_error
+            reason = f" ({error})" if error else ""
             raise VocabularyError(
-                "this model has no vocabulary to read and write texts with: set "
-                "model.tokenizer to the RoFormerTokenizer of its vocabulary"
-            )
+                f"this model has no vocabulary to read and write texts with{reason}: "
+                "set model.tokenizer to the RoFormerTokenizer of its vocabulary"
+            ) from error
         check_vocabulary(self, self.tokenizer)
         return self.tokenizer
 
@@ -123,8 +127,11 @@ class PresetModel(keras.Model):
             _assign(model, checkpoint, rows, kept)
             if checkpoint.vocabulary is not None and not kept.compounds:
                 # A vocabulary that tells no level serves who works with ids.
-                with contextlib.suppress(VocabularyError):
+                try:
                     model.tokenizer = _tokenizer(checkpoint, kept.keep_tokens)
+                except VocabularyError as error:
+                    # Its traceback would keep the checkpoint in memory.
+                    model._tokenizer_error = error.with_traceback(None)
         return model
 
     def save_to_preset(
@@ -256,7 +263,7 @@ def _ids_and_weights(compound):
 
 
 def _check_ids(name, ids, limit):
-    wrong = [i for i in ids if not isinstance(i, Integral) or not 0 <= i < limit]
+    wrong = [i for i in ids if not is_integer(i) or not 0 <= i < limit]
     if wrong:
         raise ConfigurationError(
             f"{name} must be ids from 0 to {limit - 1}, got {wrong[0]!r}"
