@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
+import keras
 import numpy as np
 from tqdm import tqdm
 
@@ -63,12 +65,10 @@ def embed(
     vectors = np.zeros((len(rows), model.config.hidden_dim), "float32")
     with tqdm(total=len(rows), desc="texts", disable=not progress) as bar:
         for batch in _batches([len(row) for row in rows]):
-            token_ids = np.zeros(
-                (len(batch), max(len(rows[i]) for i in batch)), "int32"
+            outputs = _outputs(backbone, [rows[i] for i in batch])
+            vectors[batch] = (
+                outputs["pooled_output"] if isinstance(outputs, dict) else outputs[:, 0]
             )
-            for at, i in enumerate(batch):
-                token_ids[at, : len(rows[i])] = rows[i]
-            vectors[batch] = _vectors(backbone, token_ids)
             bar.update(len(batch))
     if normalize:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -86,28 +86,32 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         start += size
 
 
-def _vectors(backbone, token_ids):
+def _outputs(backbone, rows):
+    """Of rows of ids, which are padded to the longest."""
+    token_ids = np.zeros((len(rows), max(map(len, rows))), "int32")
+    for at, row in enumerate(rows):
+        token_ids[at, : len(row)] = row
     inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
-    outputs = backbone.predict_on_batch(inputs)
-    if isinstance(outputs, dict):
-        return outputs["pooled_output"]
-    return outputs[:, 0]
+    return backbone.predict_on_batch(inputs)
 
 
-def fill_mask(model, tokenizer, text: str, top_k: int = 5) -> list[list[MaskCandidate]]:
+def fill_mask(model, tokenizer, texts: str | Sequence[str], top_k: int = 5) -> list:
     """The likeliest tokens for every `[MASK]` in a text.
+
+    Texts are computed in batches of similar length.
 
     Args:
         model: `RoFormerMaskedLM` that gives logits.
         tokenizer: `RoFormerTokenizer` of the same vocabulary.
-        text: str with at least one literal `[MASK]`.
+        texts: a str with at least one literal `[MASK]`, or a list of them.
         top_k: int, at least 1.
 
     Returns:
-        A list a mask, in the order of the text, of `top_k` candidates, best first.
+        A list a mask, in the order of the text, of `top_k` candidates, best first:
+        `MaskCandidate`. For a list of texts a list of those.
 
     Raises:
-        ConfigurationError: no `[MASK]` in the text, `top_k` is out of range, or the
+        ConfigurationError: no `[MASK]` in a text, `top_k` is out of range, or the
             model gives no logits.
     """
     _check_match(model, tokenizer)
@@ -116,26 +120,46 @@ def fill_mask(model, tokenizer, text: str, top_k: int = 5) -> list[list[MaskCand
             "a model to fill masks must give logits: load a RoFormerMaskedLM with "
             "output_activation=None"
         )
-    if not 1 <= top_k <= tokenizer.vocabulary_size:
+    is_integer = isinstance(top_k, Integral) and not isinstance(top_k, bool)
+    if not is_integer or not 1 <= top_k <= tokenizer.vocabulary_size:
         raise ConfigurationError(
-            f"top_k must be from 1 to {tokenizer.vocabulary_size}, got {top_k}"
+            f"top_k must be an integer from 1 to {tokenizer.vocabulary_size}, got "
+            f"{top_k!r}"
         )
-    batch = tokenizer([text], keep_mask=True)
-    (positions,) = np.nonzero(batch["token_ids"][0] == tokenizer.mask_id)
-    if len(positions) == 0:
-        raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
-    outputs = model.predict_on_batch(batch)
-    logits = outputs["logits"] if isinstance(outputs, dict) else outputs
-    logits = logits[0, positions].astype("float64")
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probabilities = weights / weights.sum(axis=-1, keepdims=True)
-    return [
-        [
-            MaskCandidate(tokenizer.id_to_token(int(i)), int(i), float(row[i]))
-            for i in np.argsort(-row, kind="stable")[:top_k]
+    if isinstance(texts, str):
+        return fill_mask(model, tokenizer, [texts], top_k)[0]
+    rows = [tokenizer.encode(text, keep_mask=True)[0] for text in texts]
+    for text, row in zip(texts, rows, strict=True):
+        if tokenizer.mask_id not in row:
+            raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
+    found = [[] for _ in rows]
+    for batch in _batches([len(row) for row in rows]):
+        hidden = _outputs(model.backbone, [rows[i] for i in batch])
+        if isinstance(hidden, dict):
+            hidden = hidden["sequence_output"]
+        masks = [
+            (at, position)
+            for at, i in enumerate(batch)
+            for position, token_id in enumerate(rows[i])
+            if token_id == tokenizer.mask_id
         ]
-        for row in probabilities
-    ]
+        # A vocabulary is large, and most positions have no mask.
+        logits = model.mlm_head(hidden[tuple(zip(*masks, strict=True))][None])
+        for (at, _), row in zip(masks, _probabilities(logits), strict=True):
+            found[batch[at]].append(
+                [
+                    MaskCandidate(tokenizer.id_to_token(int(i)), int(i), float(row[i]))
+                    for i in np.argsort(-row, kind="stable")[:top_k]
+                ]
+            )
+    return found
+
+
+def _probabilities(logits):
+    """Float64 `(masks, vocabulary)` of logits `(1, masks, vocabulary)`."""
+    logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def check_vocabulary(model, tokenizer):

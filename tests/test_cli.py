@@ -387,8 +387,8 @@ def test_fill_mask_prints_what_the_function_returns(source, capsys):
     tokenizer = RoFormerTokenizer.from_preset(source)
     answers = [json.loads(line) for line in out.splitlines()]
     assert [answer["text"] for answer in answers] == texts
-    for text, answer in zip(texts, answers, strict=True):
-        expected = fill_mask(model, tokenizer, text, 3)
+    found = fill_mask(model, tokenizer, texts, 3)
+    for text, answer, expected in zip(texts, answers, found, strict=True):
         assert len(answer["masks"]) == text.count("[MASK]")
         assert answer["masks"] == [
             [vars(candidate) for candidate in candidates] for candidates in expected

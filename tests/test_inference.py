@@ -178,6 +178,32 @@ def test_a_mask_may_become_a_word():
     assert [c.token_id for c in candidates][:5] == np.argsort(-row)[:5].tolist()
 
 
+def test_texts_with_masks_are_computed_in_batches(masked_lm, tokenizer, monkeypatch):
+    shapes = []
+    compute = masked_lm.backbone.predict_on_batch
+
+    def counted(inputs):
+        shapes.append(inputs["token_ids"].shape)
+        return compute(inputs)
+
+    monkeypatch.setattr(masked_lm.backbone, "predict_on_batch", counted)
+    texts = ["今[MASK]", "[MASK]天" * 9, "今天[MASK]气[MASK]", "[MASK]"]
+    found = fill_mask(masked_lm, tokenizer, texts, top_k=3)
+    assert shapes == [(4, 20)]
+    assert [len(masks) for masks in found] == [1, 9, 2, 1]
+    for text, masks in zip(texts, found, strict=True):
+        for candidates, row in zip(
+            masks, logits_of(masked_lm, tokenizer, text), strict=True
+        ):
+            best = np.argsort(-row)[:3]
+            assert [c.token_id for c in candidates] == best.tolist()
+            np.testing.assert_allclose(
+                [c.probability for c in candidates],
+                (np.exp(row) / np.exp(row).sum())[best],
+                rtol=1e-4,
+            )
+
+
 @pytest.mark.parametrize("top_k", [0, -1, 670])
 def test_top_k_is_within_the_vocabulary(top_k, masked_lm, tokenizer):
     with pytest.raises(ConfigurationError, match=f"top_k must be .* 669, got {top_k}"):

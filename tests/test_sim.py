@@ -230,8 +230,17 @@ def test_masks_of_one_text_and_of_many(source):
     found = model.fill_mask(texts, top_k=3)
     assert [len(masks) for masks in found] == [2, 1, 1]
     for text, masks in zip(texts, found, strict=True):
-        assert masks == model.fill_mask(text, top_k=3)
-        assert masks == fill_mask(model, model.tokenizer, text, 3)
+        assert masks == fill_mask(model, model.tokenizer, texts, 3)[texts.index(text)]
+        alone = model.fill_mask(text, top_k=3)
+        assert alone == fill_mask(model, model.tokenizer, text, 3)
+        # Padding and the company of others change last digits at most.
+        for some, others in zip(masks, alone, strict=True):
+            assert [c.token for c in some] == [c.token for c in others]
+            np.testing.assert_allclose(
+                [c.probability for c in some],
+                [c.probability for c in others],
+                rtol=1e-4,
+            )
         for candidates in masks:
             assert len(candidates) == 3
             shares = [candidate.probability for candidate in candidates]
@@ -246,8 +255,8 @@ def test_masks_of_one_text_and_of_many(source):
     for texts in ("今天", ["[MASK]", "今天"]):
         with pytest.raises(ConfigurationError, match=r"must hold \[MASK\]"):
             model.fill_mask(texts)
-    for top_k in (0, model.config.vocabulary_size + 1):
-        with pytest.raises(ConfigurationError, match="top_k must be from 1"):
+    for top_k in (0, model.config.vocabulary_size + 1, 2.0, True, "2"):
+        with pytest.raises(ConfigurationError, match="top_k must be an integer from 1"):
             model.fill_mask("[MASK]", top_k=top_k)
     model.tokenizer = None
     with pytest.raises(VocabularyError, match=r"set model\.tokenizer to the"):

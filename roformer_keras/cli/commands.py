@@ -135,8 +135,7 @@ def fill_mask(
     texts = _texts(texts)
     tokenizer = _tokenizer(source, vocabulary)
     model = RoFormerMaskedLM.from_preset(source, config=config, output_activation=None)
-    for text in texts:
-        masks = fill(model, tokenizer, text, top_k)
+    for text, masks in zip(texts, fill(model, tokenizer, texts, top_k), strict=True):
         if as_json:
             _print_json_line(
                 {

@@ -46,6 +46,4 @@ class RoFormerMaskedLM(LanguageModel):
             `MaskCandidate` with token, token_id and probability. For a list of texts a
             list of those.
         """
-        if isinstance(texts, str):
-            return fill_mask(self, self.text_tokenizer(), texts, top_k)
-        return [fill_mask(self, self.text_tokenizer(), text, top_k) for text in texts]
+        return fill_mask(self, self.text_tokenizer(), texts, top_k)
