@@ -109,11 +109,11 @@ def assert_same_weights(first, second):
 @pytest.mark.parametrize(
     ("objective", "kind"),
     [
-        ("mlm", RoFormerMaskedLM),
+        pytest.param("mlm", RoFormerMaskedLM, marks=pytest.mark.slow),
         ("lm", RoFormerCausalLM),
         ("simbert", RoFormerSim),
-        ("classification", RoFormerSim),
-        ("cosent", RoFormerSim),
+        pytest.param("classification", RoFormerSim, marks=pytest.mark.slow),
+        pytest.param("cosent", RoFormerSim, marks=pytest.mark.slow),
     ],
 )
 def test_a_training_ends_in_a_preset_and_a_zip(objective, kind, corpus, tmp_path):
@@ -146,6 +146,7 @@ def test_it_learns(corpus, tmp_path):
     assert model.generate("天地玄", method="greedy", max_length=8)[0] == "黄"
 
 
+@pytest.mark.slow
 def test_distillation_from_a_teacher(corpus, tmp_path):
     settings = settings_of(corpus, "distillation", teacher=str(SIM), source=str(SIM))
     settings = Settings.from_dict({**settings.to_dict(), "model": {"dropout": 0.0}})
@@ -182,9 +183,13 @@ STAGES = [
     ("objective", "changes"),
     [
         ("lm", {"optimizer": {"ema": 0.9}}),
-        ("mlm", {"packed": True, "optimizer": {"name": "lamb"}}),
-        ("simbert", {"dtype": "mixed_bfloat16"}),
-        ("classification", {}),
+        pytest.param(
+            "mlm",
+            {"packed": True, "optimizer": {"name": "lamb"}},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("simbert", {"dtype": "mixed_bfloat16"}, marks=pytest.mark.slow),
+        pytest.param("classification", {}, marks=pytest.mark.slow),
     ],
     ids=["lm-ema", "mlm-packed-lamb", "simbert-bfloat16", "classification"],
 )
@@ -206,6 +211,7 @@ def test_an_interrupted_training_ends_where_it_would_have(
         assert [one[name] for name in names] == [other[name] for name in names]
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(corpus, tmp_path):
     one = train(settings_of(corpus, workers=1), tmp_path / "one")
     assert_same_weights(one, train(settings_of(corpus), tmp_path / "none"))
