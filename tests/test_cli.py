@@ -643,6 +643,29 @@ def test_a_reader_that_has_had_enough_is_no_error():
         assert writer.wait() in (0, 141)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["tokenize", SIM, *["今天天气不错" * 50] * 200],
+        ["similarity", SIM, "--pair", "今天", "天气"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_standard_output_on_a_full_disk_is_exit_code_four(arguments):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    with open("/dev/full", "w") as full:
+        finished = subprocess.run(
+            command(*arguments), cwd=ROOT, stdout=full, stderr=subprocess.PIPE
+        )
+    assert (finished.returncode, finished.stderr.decode()) == (
+        4,
+        "roformer-keras: error: no space left to write the output (No space left on "
+        "device)\n",
+    )
+
+
 def test_interrupted_it_says_so_and_leaves_nothing(tmp_path):
     # It waits for standard input, with everything imported.
     waiting = subprocess.Popen(

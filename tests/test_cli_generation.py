@@ -1,5 +1,6 @@
 """generate, paraphrase and similarity: results, interruptions, and bad input."""
 
+import contextlib
 import functools
 import itertools
 import json
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,16 +19,18 @@ from common import (
     GPT,
     ROOT,
     SIM,
+    WORD,
     interruptible,
     limited_file_size,
     zipped,
 )
 from common import give_stdin as stdin
 from common import run_main as run
-from sources import listing
+from sources import listing, unpacked
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.cli import commands, jobs
+from roformer_keras.cli import commands, jobs, main
+from roformer_keras.errors import ConfigurationError
 
 PROMPTS = ["今天天气不错", "北京", "我爱北京天安门", "你好", "天气", "我", "今天", "门"]
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
@@ -196,6 +200,67 @@ def test_a_text_on_the_command_line_is_streamed_to_a_terminal(monkeypatch, capsy
     assert (code, lines[0]) == (0, "你好")
     assert 1 <= len(lines) - 1 <= 2
     float(lines[1].split()[0])
+
+
+def test_what_is_compiled_for_a_stream_is_said_before_its_line(monkeypatch, capsys):
+    model = RoFormerCausalLM.from_preset(GPT)
+    monkeypatch.setattr(commands, "_generative_model", lambda *arguments: model)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    # As on a screen.
+    monkeypatch.setattr(sys, "stderr", sys.stdout)
+    # With this seed the first token is a piece already, before steps are compiled.
+    arguments = ("generate", GPT, "--text", "今天天气", *SHORT, "--seed", "2")
+    code, out, _ = run(*arguments, capsys=capsys)
+    text = model.generate("今天天气", max_length=16, seed=2)
+    assert (code, out) == (
+        0,
+        "roformer-keras: compiling prompts, 1 x 16 tokens\n"
+        "roformer-keras: compiling first tokens, 1 x 1 tokens\n"
+        f"roformer-keras: compiling steps, 1 x 48 tokens\n{text}\n",
+    )
+
+
+def test_a_stream_of_words_comes_word_by_word():
+    model = RoFormerCausalLM.from_preset(WORD)
+    words = 0
+    for seed in range(3):
+        options = {"max_length": 40, "seed": seed, "stop_tokens": ()}
+        pieces = list(model.stream("今天", **options))
+        assert "".join(pieces) == model.generate("今天", **options)
+        ids, _ = model.tokenizer.encode("今天")
+        written = model.generate(ids[:-1], **options)
+        tokens = [model.tokenizer.id_to_token(i) for i in written]
+        chinese = [token for token in tokens if re.fullmatch("[一-鿿]+", token)]
+        words += sum(len(token) > 1 for token in chinese)
+        assert len(chinese) <= len(pieces) <= len(chinese) + 1
+    assert words > 10
+
+
+def test_a_short_job_shows_no_bar_whatever_it_compiles(monkeypatch, capsys):
+    model = RoFormerCausalLM.from_preset(GPT)
+    monkeypatch.setattr("roformer_keras.models.generative._SECONDS_BEFORE_BAR", 1000)
+    model.generate("今天天气", max_length=16)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
+    model = RoFormerCausalLM.from_preset(GPT)
+    monkeypatch.setattr("roformer_keras.models.generative._SECONDS_BEFORE_BAR", 0.01)
+    decoder = model._decoder()
+    start = decoder.start
+
+    def late(*arguments):
+        time.sleep(0.02)
+        start(*arguments)
+        # Before a text is finished.
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(decoder, "start", late)
+    with pytest.raises(KeyboardInterrupt):
+        model.generate("今天天气", max_length=16)
+    shown = capsys.readouterr().err
+    assert "compiling prompts, 1 x 16 tokens" in shown
+    assert shown.endswith("\n")
 
 
 def test_paraphrase_writes_what_the_method_returns(texts, tmp_path, capsys):
@@ -389,6 +454,89 @@ def test_a_process_that_is_ended_loses_little(number, tmp_path, capsys):
     assert listing(tmp_path) == ["out.jsonl", "prompts", "whole.jsonl"]
 
 
+@pytest.fixture
+def handler():
+    """Python's own for Ctrl-C, also where a shell had the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def swallow():
+    with contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
+
+
+def ignore():
+    class Owner:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    Owner()
+
+
+def turn():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise TypeError("a shape must be known") from None
+
+
+@pytest.mark.parametrize(
+    ("lose", "at", "kept"),
+    [(swallow, 0, 1), (swallow, 2, 3), (ignore, 1, 2), (turn, 1, 1)],
+)
+def test_an_interruption_that_a_library_loses_ends_the_job(
+    lose, at, kept, handler, pairs, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
+    model = commands._sim(str(SIM), None, None)
+    calls, similarity = itertools.count(), model.similarity
+
+    def losing(*arguments, **options):
+        if next(calls) == at:
+            lose()
+        return similarity(*arguments, **options)
+
+    arguments = ("similarity", SIM, pairs, "-o", tmp_path / "out.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "similarity", losing)
+        code, out, err = run(*arguments, capsys=capsys)
+    partial = tmp_path / "out.jsonl.partial"
+    assert (code, out, err) == (
+        130,
+        "",
+        f"roformer-keras: {kept} of 3 are kept in {partial}; run the same command "
+        "again to go on\nroformer-keras: interrupted\n",
+    )
+    assert len(json_lines(partial.read_text(encoding="utf-8"))) == kept
+    # The next command knows nothing of it.
+    assert run(*arguments, capsys=capsys)[0] == 0
+
+
+def test_who_handles_an_interruption_goes_on_to(handler, pairs, monkeypatch, capsys):
+    seen = []
+    model = commands._sim(str(SIM), None, None)
+    similarity = model.similarity
+
+    def interrupted(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        return similarity(*arguments, **options)
+
+    monkeypatch.setattr(model, "similarity", interrupted)
+    signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    code, _, err = run("similarity", SIM, pairs, capsys=capsys)
+    signal.signal(signal.SIGINT, handler)
+    assert (code, err, seen) == (0, "", [signal.SIGINT])
+
+
+def test_a_command_runs_in_any_thread(pairs, capsys):
+    with ThreadPoolExecutor() as pool:
+        code = pool.submit(main, ["similarity", str(SIM), str(pairs)]).result()
+    assert (code, len(json_lines(capsys.readouterr().out))) == (0, 3)
+
+
 def test_a_full_disk_keeps_whole_lines(tmp_path, capsys):
     texts = ["今天天气不错" * 5, "我爱北京天安门" * 4]
     lines = ["\t".join(texts), "\t".join(texts[::-1])] * 300
@@ -488,6 +636,32 @@ def test_other_inputs_and_other_weights_are_another_job(
     # Lines of another size of batch are of the same job.
     smaller = [*seeded, "--batch-size", "1"]
     assert run(*smaller, capsys=capsys)[0] == 0
+
+
+def test_an_output_may_lie_in_a_folder_of_the_model(
+    pairs, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
+    folder = unpacked(SIM, tmp_path)
+    (folder / "results").mkdir()
+    for source, place in ((folder, folder), (tmp_path, tmp_path / folder.name)):
+        arguments = (
+            *("similarity", source, pairs),
+            *("-o", place / "results" / f"{source.name}.jsonl"),
+        )
+        with monkeypatch.context() as patch:
+            interrupted_after(1, patch)
+            assert run(*arguments, capsys=capsys)[0] == 130
+        code, _, err = run(*arguments, capsys=capsys)
+        assert (code, err) == (0, "roformer-keras: taking up after 1 of 3\n")
+    # Weights that lie one folder deeper are known by their times too.
+    arguments = ("similarity", tmp_path, pairs, "-o", tmp_path / "out.jsonl")
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        assert run(*arguments, capsys=capsys)[0] == 130
+    os.utime(folder / "vocab.txt", ns=(0, 0))
+    code, _, err = run(*arguments, capsys=capsys)
+    assert (code, "it is of another job: files differ;" in err) == (4, True)
 
 
 def test_a_partial_that_cannot_be_trusted_is_not_gone_on_with(
@@ -611,7 +785,16 @@ def test_a_bar_begins_where_the_job_is_taken_up(interrupted, monkeypatch, capsys
         (["generate", GPT, "good", "--temperature", "0"], 2, "temperature must be a"),
         (["generate", GPT, "good", "--stop", "今天"], 2, "a stop token must be in the"),
         (["generate", GPT, "good", "--seed", "-1"], 2, "seed must be an integer, at"),
-        (["generate", GPT, "good", "--min-length", "999"], 2, "min_length must be an"),
+        (
+            ["generate", GPT, "good", "--min-length", "999"],
+            2,
+            "error: min_length must be an",
+        ),
+        (
+            ["generate", GPT, "good", "--min-length", "-1"],
+            2,
+            "error: min_length must be an",
+        ),
         (["generate", GPT, "good", "-o", "x.txt"], 2, "must end in .jsonl or .tsv"),
         (["generate", GPT, "good", "-o", "no/x.tsv"], 4, "no is not a folder: make"),
         (["generate", GPT, "good", "-o", "old.tsv"], 4, "exists: choose another name"),
@@ -627,7 +810,8 @@ def test_a_bar_begins_where_the_job_is_taken_up(interrupted, monkeypatch, capsys
         (["similarity", SIM], 2, "give a file of pairs, or - for standard input"),
         (["similarity", SIM, "good"], 2, "line 1 of good: a pair must be two texts w"),
         (["similarity", SIM, "three"], 2, "with a tab between, got 3 columns: 今"),
-        (["similarity", SIM, "half"], 2, "line 1 of half: a prompt must hold text"),
+        (["similarity", SIM, "half"], 2, "line 1 of half: a text to compare must"),
+        (["similarity", SIM, "--pair", "今", ""], 2, "pair 1: a text to compare must "),
         (["similarity", SIM, "bad.jsonl"], 2, "line 2 of bad.jsonl: a line must be J"),
         (["similarity", SIM, "one.jsonl"], 2, "line 1 of one.jsonl: a pair must be a"),
         (["similarity", SIM, "nowhere.tsv"], 2, "cannot read nowhere.tsv: No such"),
@@ -700,3 +884,19 @@ def test_weights_that_are_no_numbers_are_exit_code_three(
     assert (code, shown) == (3, "")
     assert "must be finite numbers, got NaN" in err
     assert listing(tmp_path) == ["prompts.txt"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "message"),
+    [
+        ("今", {"stop_tokens": 5.0}, "token ids must be integers .* got 5.0"),
+        ("今", {"stop_tokens": [[1]]}, r"token ids must be integers .* got \[1\]"),
+        ("今", {"stop_tokens": True}, "token ids must be integers .* got True"),
+        ("今", {"min_length": True}, "min_length must be an integer .* got True"),
+        ({"今": 1}, {}, "prompts must be texts or ids, got {'今': 1}"),
+    ],
+)
+def test_what_generate_refuses(prompts, options, message):
+    model = commands._generative_model(str(GPT), None, False, None, None, True)
+    with pytest.raises(ConfigurationError, match=message):
+        model.generate(prompts, **options)

@@ -89,6 +89,12 @@ def test_texts_that_cannot_be_compared(sim):
     for first, second in (("今", ["今"]), (["今"], "今")):
         with pytest.raises(ConfigurationError, match="two texts or two lists"):
             sim.similarity(first, second)
+    for text, message in (("", "must hold text, got ''"), ("☃", "must have tokens")):
+        for first, second in ((text, "今"), ("今", text), (["今"] * 2, ["今", text])):
+            with pytest.raises(
+                ConfigurationError, match=f"a text to compare {message}"
+            ):
+                sim.similarity(first, second)
     with pytest.raises(ConfigurationError, match="one length, got 1 and 2"):
         sim.similarity(["今"], ["今", "天"])
 
@@ -191,6 +197,7 @@ def test_positions_are_those_of_tokens(sim, position):
         ([2, 3], {}, "must be str, got ids"),
         (None, {}, "must be texts or ids, got None"),
         ("今", {"masked_positions": 1}, "must be a list of integers, got 1"),
+        ("今", {"masked_positions": [True]}, "must be integers from 1 .* got True"),
         ("今", {"masked_positions": ["a"]}, "must be integers from 1 to 1, .* got 'a'"),
         ("今", {"n": 0}, "n must be an integer above 0, got 0"),
         ("今", {"k": 0}, "k must be an integer above 0, got 0"),

@@ -10,7 +10,8 @@ import io
 import os
 import sys
 
-from roformer_keras.errors import RoFormerError
+from roformer_keras.cli import interrupts
+from roformer_keras.errors import OutputError, RoFormerError
 
 __all__ = ["main"]
 
@@ -30,26 +31,45 @@ def main(arguments=None) -> int:
     command = options.pop("command")
     # TensorFlow speaks of devices and instruction sets on import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from roformer_keras.cli import commands
+    with interrupts.watched():
+        try:
+            from roformer_keras.cli import commands
 
-    try:
-        code = getattr(commands, command)(**options)
-        sys.stdout.flush()
-    except RoFormerError as error:
-        # What comes behind an empty line is advice, and keeps its lines.
-        message, _, advice = str(error).partition("\n\n")
-        print(f"roformer-keras: error: {' '.join(message.split())}", file=sys.stderr)
-        if advice:
-            print(f"\n{advice}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
+            code = getattr(commands, command)(**options)
+            sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:
+            code = _code_of(error)
+    return code
+
+
+def _code_of(error) -> int:
+    """Says why a command ended; raises what no command should end by."""
+    from roformer_keras.conversion.outputs import is_space_error, one_line
+
+    # An OutputError, an OSError too, speaks of a file and for itself.
+    is_ours = isinstance(error, RoFormerError)
+    is_closed = isinstance(error, BrokenPipeError)
+    is_full = isinstance(error, OSError) and not is_ours and is_space_error(error)
+    if is_closed or is_full:
+        # What is left of the output would fail again when Python flushes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Caught on its way, an interruption becomes any other error.
+    if interrupts.came() or isinstance(error, KeyboardInterrupt):
         print("roformer-keras: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    if is_closed:
         # The reader of our output has had enough, as `head` has.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    return code
+    if is_full:
+        error = OutputError(f"no space left to write the output ({one_line(error)})")
+    elif not is_ours:
+        raise error
+    # What comes behind an empty line is advice, and keeps its lines.
+    message, _, advice = str(error).partition("\n\n")
+    print(f"roformer-keras: error: {' '.join(message.split())}", file=sys.stderr)
+    if advice:
+        print(f"\n{advice}", file=sys.stderr)
+    return error.exit_code
 
 
 def _parser():

@@ -5,6 +5,7 @@ long to import are imported where they are used.
 """
 
 import glob
+import itertools
 import json
 import logging
 import math
@@ -13,6 +14,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from roformer_keras.cli import interrupts
 from roformer_keras.conversion.catalog import CATALOG, checkpoints_folder, resolve
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 
@@ -180,7 +182,7 @@ def embed(
     def vectors():
         tokenizer = _tokenizer(source, vocabulary)
         model = _vector_model(source, config)
-        return compute(
+        found = compute(
             model,
             tokenizer,
             texts,
@@ -188,6 +190,8 @@ def embed(
             normalize,
             progress=_shows_progress(quiet),
         )
+        interrupts.check()
+        return found
 
     if output == "-":
         for text, vector in zip(texts, vectors(), strict=True):
@@ -252,6 +256,8 @@ def generate(
 
     def load():
         found = _generative_model(source, model, unilm, config, vocabulary, quiet)
+        # No line is to blame for these.
+        found.check_lengths(max_length, min_length)
         _check_lines(
             prompts, lambda text: found.as_prompt(text, max_length, min_length)
         )
@@ -262,9 +268,12 @@ def generate(
     if style == "plain" and is_one and method != "beam":
         _start_backend()
         pieces = load().stream(prompts[0][1], seed=seed, **decoding)
+        # The second piece takes a program that the first does not. Until it is there
+        # no text stands in the line, which remarks would break.
         with _remarks(quiet):
-            print(next(pieces, ""), end="", flush=True)
-        for piece in pieces:
+            first = list(itertools.islice(pieces, 2))
+        for piece in itertools.chain(first, pieces):
+            interrupts.check()
             print(piece, end="", flush=True)
         print()
         return 0
@@ -399,7 +408,7 @@ def similarity(
 
     def load():
         model = _sim(source, config, vocabulary)
-        _check_lines(pairs, lambda pair: [model.as_ids(text) for text in pair])
+        _check_lines(pairs, lambda pair: [model.check_text(text) for text in pair])
         return model
 
     def write(model, batch, job):
@@ -538,9 +547,11 @@ def _write_job(
                 _remarks(quiet),
             ):
                 while job.done < count:
+                    interrupts.check()
                     batch = inputs_alone[job.done : job.done + window]
                     job.write(write(model, batch, job), len(batch))
                     bar.update(len(batch))
+            interrupts.check()
         except BaseException as error:
             if job.done and output != "-" and not isinstance(error, OutputError):
                 print(
@@ -595,22 +606,26 @@ def _facts_of_source(source, config, vocabulary) -> dict:
 
 def _stamps(path) -> list:
     """Names, sizes and times of the files that a path means."""
-    if path.is_file():
-        found = [path]
-    elif path.is_dir():
-        found = path.iterdir()
+    if path.is_dir():
+        # A checkpoint may lie one folder deeper.
+        root, found = path, [*path.glob("*"), *path.glob("*/*")]
+    elif path.is_file():
+        root, found = path.parent, [path]
     else:
         # A checkpoint prefix is the beginning of names.
-        found = path.parent.glob(f"{glob.escape(path.name)}*")
+        root, found = path.parent, path.parent.glob(f"{glob.escape(path.name)}*")
     stamps = []
     for file in sorted(found):
-        # Results may be written beside weights.
-        if file.name.startswith(".") or file.name.endswith(
-            (".jsonl", ".tsv", ".partial", ".job.json")
+        name = file.relative_to(root)
+        # Results may be written beside weights, and change the times of folders.
+        if (
+            not file.is_file()
+            or any(part.startswith(".") for part in name.parts)
+            or name.name.endswith((".jsonl", ".tsv", ".partial", ".job.json"))
         ):
             continue
         status = file.stat()
-        stamps.append([file.name, status.st_size, status.st_mtime_ns])
+        stamps.append([name.as_posix(), status.st_size, status.st_mtime_ns])
     return stamps
 
 

@@ -1,8 +1,9 @@
 """Texts or ids in, texts or ids out: what the models share that write."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
+from time import time
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ __all__ = ["GenerativeModel", "Scored", "as_rows", "check_count"]
 # Shorter jobs are over before a bar is of use.
 _SECONDS_BEFORE_BAR = 2
 # Nothing that follows one of these changes how what is before is spaced.
-_SETTLED = re.compile("[\u4e00-\u9fff]")
+_SETTLED = re.compile("[\u4e00-\u9fff]+")
 
 
 class Scored(NamedTuple):
@@ -201,11 +202,11 @@ class GenerativeModel(LanguageModel):
     def _stop_ids(self, stop_tokens):
         if stop_tokens is None:
             return (self.text_tokenizer().sep_id,)
-        if isinstance(stop_tokens, str | Integral):
+        if isinstance(stop_tokens, str) or not isinstance(stop_tokens, Iterable):
             stop_tokens = [stop_tokens]
         ids = []
         for token in stop_tokens:
-            if isinstance(token, Integral):
+            if not isinstance(token, str):
                 ids += self._check_ids([token])
                 continue
             found = self.text_tokenizer().token_to_id(token)
@@ -224,14 +225,7 @@ class GenerativeModel(LanguageModel):
     ) -> Prompt:
         """What a decoder takes for a text, or for ids; or the error of `generate`."""
         together = self.config.attention == "causal"
-        if max_length is None:
-            max_length = self.default_max_length
-        check_count("max_length", max_length)
-        if not isinstance(min_length, Integral) or not 0 <= min_length <= max_length:
-            raise ConfigurationError(
-                f"min_length must be an integer from 0 to max_length={max_length}, got "
-                f"{min_length!r}"
-            )
+        max_length = self.check_lengths(max_length, min_length)
         ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
         ids = self._check_ids(ids)
         shown = prompt if isinstance(prompt, str) else "ids"
@@ -249,8 +243,20 @@ class GenerativeModel(LanguageModel):
             min_new_tokens=max(0, min_length - taken),
         )
 
-    def as_ids(self, text: str) -> list[int]:
-        """The ids of a text as a prompt.
+    def check_lengths(self, max_length: int | None, min_length: int) -> int:
+        """The most tokens, or ConfigurationError if either breaks its rule."""
+        if max_length is None:
+            max_length = self.default_max_length
+        check_count("max_length", max_length)
+        if not is_integer(min_length) or not 0 <= min_length <= max_length:
+            raise ConfigurationError(
+                f"min_length must be an integer from 0 to max_length={max_length}, got "
+                f"{min_length!r}"
+            )
+        return max_length
+
+    def as_ids(self, text: str, name: str = "a prompt") -> list[int]:
+        """The ids of a text as a prompt, or as what errors shall name it.
 
         Raises:
             ConfigurationError: it has no token, or none of the vocabulary.
@@ -259,11 +265,11 @@ class GenerativeModel(LanguageModel):
         ids, _ = tokenizer.encode(text)
         if len(ids) == 2:
             raise ConfigurationError(
-                f"a prompt must hold text, got {text!r}, which has no token"
+                f"{name} must hold text, got {text!r}, which has no token"
             )
         if set(ids[1:-1]) == {tokenizer.unk_id}:
             raise ConfigurationError(
-                f"a prompt must have tokens of the vocabulary, got {text:.40} of which "
+                f"{name} must have tokens of the vocabulary, got {text:.40} of which "
                 "it holds none"
             )
         # A prompt to go on with does not end.
@@ -283,7 +289,7 @@ class GenerativeModel(LanguageModel):
     def _decode(self, prompts, decoding, batch_size, progress, first_number):
         check_count("batch_size", batch_size)
         check_count("first_number", first_number, least=0)
-        decoder = self._decoder()
+        decoder, begin = self._decoder(), time()
         with tqdm(
             total=len(prompts) * decoding.copies,
             desc="writing",
@@ -296,7 +302,15 @@ class GenerativeModel(LanguageModel):
                 bar.set_postfix_str("", refresh=False)
                 bar.update(rows)
 
-            decoder.on_compile = bar.set_postfix_str
+            def on_compile(message):
+                bar.set_postfix_str(message, refresh=False)
+                # `refresh` heeds no delay, nor does the bar know that it was shown
+                # and has a line to end.
+                if time() >= begin + _SECONDS_BEFORE_BAR:
+                    bar.refresh()
+                    bar.last_print_t = time()
+
+            decoder.on_compile = on_compile
             try:
                 return decode(
                     decoder, prompts, decoding, batch_size, first_number, on_rows
@@ -346,7 +360,7 @@ def as_rows(prompts):
         return [prompts], True, True
     if isinstance(prompts, np.ndarray):
         prompts = prompts.tolist()
-    if isinstance(prompts, bytes) or not isinstance(prompts, Iterable):
+    if isinstance(prompts, bytes | Mapping) or not isinstance(prompts, Iterable):
         raise ConfigurationError(f"prompts must be texts or ids, got {prompts!r:.80}")
     if not isinstance(prompts, Sequence):
         prompts = list(prompts)

@@ -1,12 +1,12 @@
 """RoFormer-Sim (SimBERT v2): sentence vectors and similar sentences in one model."""
 
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 
 import keras
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation.options import is_integer
 from roformer_keras.inference import embed
 from roformer_keras.models.generative import (
     GenerativeModel,
@@ -56,6 +56,8 @@ class RoFormerSim(GenerativeModel):
     ) -> np.ndarray:
         """A vector of length 1 for each text, so that products are cosines.
 
+        An empty text has that of `[CLS]` and `[SEP]` alone, which means nothing.
+
         Args:
             texts: sequence of str.
             max_length: int. Longer texts are cut to as many tokens.
@@ -84,12 +86,16 @@ class RoFormerSim(GenerativeModel):
 
         Returns:
             float; float32 `(len(first),)` for lists.
+
+        Raises:
+            ConfigurationError: a text has no token, or none of the vocabulary; or it
+                is not known which to compare.
         """
         if isinstance(first, str) and isinstance(second, str):
-            first_vector, second_vector = self.encode(
-                [first, second], max_length=max_length, progress=False
+            (cosine,) = self.similarity(
+                [first], [second], max_length=max_length, progress=False
             )
-            return float(first_vector @ second_vector)
+            return float(cosine)
         if isinstance(first, str) or isinstance(second, str):
             raise ConfigurationError(
                 "similarity takes two texts or two lists of texts, got one of each"
@@ -101,6 +107,8 @@ class RoFormerSim(GenerativeModel):
             )
         # Texts that come again are computed once.
         texts = list(dict.fromkeys([*first, *second]))
+        for text in texts:
+            self.check_text(text)
         numbers = {text: number for number, text in enumerate(texts)}
         vectors = self.encode(texts, max_length=max_length, progress=progress)
         return np.sum(
@@ -187,6 +195,10 @@ class RoFormerSim(GenerativeModel):
             ranked.append([Scored(candidates[i], float(scores[i])) for i in order])
         return ranked[0] if is_one else ranked
 
+    def check_text(self, text: str) -> None:
+        """Raises ConfigurationError unless there is something to compare."""
+        self.as_ids(text, "a text to compare")
+
     def masked(self, text: str, positions: Sequence[int]) -> str | list[int]:
         """The ids of a text with `[MASK]` at some of them; the text if at none."""
         if not isinstance(positions, Iterable):
@@ -198,7 +210,7 @@ class RoFormerSim(GenerativeModel):
             return text
         ids = self.as_ids(text)
         for position in positions:
-            if not isinstance(position, Integral) or not 1 <= position < len(ids) - 1:
+            if not is_integer(position) or not 1 <= position < len(ids) - 1:
                 raise ConfigurationError(
                     f"masked_positions must be integers from 1 to {len(ids) - 2}, the "
                     f"tokens of {text!r:.40}, got {position!r}"
