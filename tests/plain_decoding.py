@@ -116,12 +116,13 @@ def beam(model, prompt, most, beams, penalty=0.0, stops=(), late=(), least=0):
             found[:, list(late)] = -np.inf
         scores = np.array([score for score, _ in live])[:, None] + found
         going = []
-        count = beams * (1 + max(1, len(stops)))
-        for index in np.argsort(-scores.ravel(), kind="stable")[:count]:
+        order = np.argsort(-scores.ravel(), kind="stable")
+        for rank, index in enumerate(order[: beams * (1 + max(1, len(stops)))]):
             beam, token = divmod(int(index), scores.shape[1])
             total, text = scores[beam, token], [*live[beam][1], token]
             if length == most or (token in stops and length >= least):
-                finished.append((total / length**penalty, text))
+                if rank < 2 * beams:
+                    finished.append((total / length**penalty, text))
             elif len(going) < beams:
                 going.append((total, text))
         live = going

@@ -158,7 +158,7 @@ def bad_zip(folder):
         (["convert", SIM, "nowhere/x.keras"], 4, "nowhere is not a folder: make it"),
         (["convert", GPT, "bad"], 4, "bad is a file: give the name of a folder"),
         (["fill-mask", GPT, "今天"], 2, "a text to fill must hold [MASK], got '今天'"),
-        (["fill-mask", GPT, "[MASK]", "--top-k", "0"], 2, "top_k must be from 1 to"),
+        (["fill-mask", GPT, "[MASK]", "--top-k", "0"], 2, "top_k must be an integer"),
         (["fill-mask", V2_EMBEDDING_SIZE, "[MASK]"], 3, "no mlm head"),
         (["fill-mask", SAVED / "lm.h5", "[MASK]"], 2, "comes without a vocabulary"),
         (["embed", SIM, "nowhere.txt"], 2, "cannot read nowhere.txt: No such file"),

@@ -16,7 +16,7 @@ from common import GPT, SIM, run_main
 
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
-from roformer_keras.pretraining.run import pretrain
+from roformer_keras.pretraining.run import Run, pretrain
 from roformer_keras.pretraining.settings import Settings
 
 # TensorFlow variables do not know NumPy 2's `copy`.
@@ -361,3 +361,20 @@ def test_the_command(corpus, tmp_path, capsys):
     assert code == 2
     assert "name the files" in err
     assert not (tmp_path / "x").exists()
+
+
+def test_held_out_data_are_of_every_file(corpus, tmp_path):
+    for name, text in (("a.txt", "天地玄黄"), ("b.txt", "秋收冬藏")):
+        lines = "\n".join(f"{text}{i}" for i in range(400))
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    settings = settings_of(corpus).to_dict()
+    settings["data"] = [{"files": [str(tmp_path / "*.txt")], "holdout": 0.5}]
+    run = Run(Settings.from_dict(settings), tmp_path, (), progress=False)
+    objective = run._make_objective(16)
+    seen = set()
+    for inputs, _, _ in map(run._held_out(objective, 0).__getitem__, range(2)):
+        seen |= {run.tokenizer.decode(row) for row in inputs["token_ids"]}
+    assert {text[0] for text in seen} == {"天", "秋"}
+    # And the same each time.
+    for inputs, _, _ in map(run._held_out(objective, 0).__getitem__, range(2)):
+        assert {run.tokenizer.decode(row) for row in inputs["token_ids"]} <= seen

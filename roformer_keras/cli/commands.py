@@ -457,12 +457,15 @@ def pretrain(
     _start_backend()
     from roformer_keras.pretraining.run import pretrain as run
 
-    run(
-        settings,
-        output,
-        overwrite=overwrite,
-        progress=_shows_progress(quiet),
-    )
+    try:
+        run(settings, output, overwrite=overwrite, progress=_shows_progress(quiet))
+    except KeyboardInterrupt:
+        print(
+            f"roformer-keras: what was saved is kept in {output}; run the same command "
+            "again to go on",
+            file=sys.stderr,
+        )
+        raise
     print(Path(output, f"{settings.name}.zip"))
     return 0
 

@@ -229,10 +229,12 @@ class _Beams:
         texts, parents, going = [], [], []
         # However many of them end, as many are left as can go on.
         count = beams * (1 + max(1, len(decoding.stop_ids)))
-        for score, beam, token in _largest(scores, count):
+        for rank, (score, beam, token) in enumerate(_largest(scores, count)):
             text = [*self._texts[beam], token]
             if self.remaining == 0 or (token in decoding.stop_ids and not late):
-                self._finish(score / length**decoding.length_penalty, text)
+                # What is less likely than two whole beams is no way to end.
+                if rank < 2 * beams:
+                    self._finish(score / length**decoding.length_penalty, text)
             elif len(texts) < beams:
                 texts.append(text)
                 parents.append(beam)

@@ -195,10 +195,11 @@ class Run:
             part=part,
         )
 
-    def _examples(self, objective, number, part="train", workers=0):
+    def _examples(self, objective, number, part="train", kind=None, workers=0):
         length = self.settings.stages[number].length
+        corpus = self._corpus(part, number)
         return Examples(
-            self._corpus(part, number),
+            kind(corpus) if kind else corpus,
             objective.encoder(self.tokenizer, length),
             packed_length=length if self.settings.packed else None,
             workers=workers,
@@ -209,7 +210,7 @@ class Run:
         if not any(data.holdout for data in self.settings.data):
             return None
         count = self.settings.stages[number].rows // objective.rows_per_item
-        examples = self._examples(objective, number, "held_out")
+        examples = self._examples(objective, number, "held_out", _OneEpoch)
         batches, items = [], []
         for item in examples.once():
             items.append(item)
@@ -263,10 +264,8 @@ class Run:
         variables = variables_of(trainer, frozen)
         if self.state is not None:
             # Each stage begins with a fresh optimizer.
-            if not self.state[1]["done"]:
-                assign({"model": variables["model"]}, *self.state)
-            else:
-                assign(variables, *self.state)
+            names = variables if self.state[1]["done"] else ["model"]
+            assign({name: variables[name] for name in names}, *self.state)
         return objective, trainer, variables
 
     @contextmanager
@@ -284,8 +283,13 @@ class Run:
         log = LogFile(self.folder / _LOG, facts.get("log", 0))
 
         def save(**facts):
-            path = self.folder / _STATE
-            save_state(path, variables, {**facts, "log": log.size})
+            # Between stages the optimizer is done with.
+            names = variables if facts["done"] else ["model"]
+            save_state(
+                self.folder / _STATE,
+                {name: variables[name] for name in names},
+                {**facts, "log": log.size},
+            )
 
         batch = done * stage.accumulation
         seed = [settings.seed, number]
@@ -358,6 +362,20 @@ class Run:
             progress=self.progress,
         )
         draw_losses(self.folder / _LOG, self.folder / _PICTURE)
+
+
+class _OneEpoch:
+    """A corpus whose one pass is shuffled: its beginning speaks for all files."""
+
+    def __init__(self, corpus):
+        self._corpus = corpus
+        self.state, self.close = corpus.state, corpus.close
+
+    def once(self):
+        for record in self._corpus:
+            if self._corpus.epoch:
+                return
+            yield record
 
 
 class _Batches(keras.utils.PyDataset):
