@@ -364,11 +364,11 @@ def test_the_command(corpus, tmp_path, capsys):
 
 
 def test_held_out_data_are_of_every_file(corpus, tmp_path):
-    for name, text in (("a.txt", "天地玄黄"), ("b.txt", "秋收冬藏")):
+    for name, text in (("a.text", "天地玄黄"), ("b.text", "秋收冬藏")):
         lines = "\n".join(f"{text}{i}" for i in range(400))
         (tmp_path / name).write_text(lines, encoding="utf-8")
     settings = settings_of(corpus).to_dict()
-    settings["data"] = [{"files": [str(tmp_path / "*.txt")], "holdout": 0.5}]
+    settings["data"] = [{"files": [str(tmp_path / "*.text")], "holdout": 0.5}]
     run = Run(Settings.from_dict(settings), tmp_path, (), progress=False)
     objective = run._make_objective(16)
     seen = set()
