@@ -6,6 +6,7 @@ Nothing here imports Keras: the command line reads a configuration without it.
 import dataclasses
 import json
 from collections.abc import Mapping
+from numbers import Integral
 
 from roformer_keras.errors import ConfigurationError
 
@@ -14,6 +15,7 @@ __all__ = [
     "MODEL_FIELDS",
     "RoFormerConfig",
     "config_for_model",
+    "is_integer",
 ]
 
 MODEL_TYPES = ("roformer", "roformer_v2")
@@ -301,6 +303,11 @@ def config_for_model(
             **MODEL_FIELDS[model],
         }
     return config.replace(**{**fields, **changes})
+
+
+def is_integer(value) -> bool:
+    """Of any library; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _is_number(value) -> bool:

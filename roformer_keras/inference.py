@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 
 import keras
 import numpy as np
 from tqdm import tqdm
 
+from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
 
 __all__ = ["MaskCandidate", "check_vocabulary", "embed", "fill_mask"]
@@ -120,8 +120,7 @@ def fill_mask(model, tokenizer, texts: str | Sequence[str], top_k: int = 5) -> l
             "a model to fill masks must give logits: load a RoFormerMaskedLM with "
             "output_activation=None"
         )
-    is_integer = isinstance(top_k, Integral) and not isinstance(top_k, bool)
-    if not is_integer or not 1 <= top_k <= tokenizer.vocabulary_size:
+    if not is_integer(top_k) or not 1 <= top_k <= tokenizer.vocabulary_size:
         raise ConfigurationError(
             f"top_k must be an integer from 1 to {tokenizer.vocabulary_size}, got "
             f"{top_k!r}"

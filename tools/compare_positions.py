@@ -50,7 +50,7 @@ from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import ConfigurationError, OutputError, RoFormerError
 from roformer_keras.models import RoFormerMaskedLM
-from roformer_keras.pretraining.corpus import Corpus, CorpusSource
+from roformer_keras.pretraining.corpus import Corpus
 from roformer_keras.pretraining.examples import Examples
 from roformer_keras.pretraining.loader import Loader
 from roformer_keras.pretraining.objectives import MaskedLM, TakePositions
@@ -220,7 +220,7 @@ def make_trainer(name, model, objective):
 
 def make_corpus(settings, seed, part):
     return Corpus(
-        [CorpusSource(**dataclasses.asdict(data)) for data in settings.data],
+        settings.data,
         seed=seed,
         buffer_size=settings.buffer_size,
         part=part,

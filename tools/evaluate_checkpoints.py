@@ -261,9 +261,9 @@ def read_settings(path):
 
 def records(settings, part):
     """One pass over a part, with a bar."""
-    from roformer_keras.pretraining.corpus import Corpus, CorpusSource
+    from roformer_keras.pretraining.corpus import Corpus
 
-    sources = [CorpusSource(**dataclasses.asdict(data)) for data in settings.data]
+    sources = settings.data
     return tqdm(Corpus(sources, part=part).once(), desc=f"{part} part", unit="record")
 
 

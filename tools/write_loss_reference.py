@@ -23,24 +23,16 @@ losses.npz holds
     classification  the supervised loss
 """
 
-import argparse
 import importlib.metadata
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
 import numpy as np
+from golden import write_with_bert4keras
 
 ROOT = Path(__file__).resolve().parents[1]
-BERT4KERAS = Path(
-    os.environ.get(
-        "ROFORMER_KERAS_REFERENCE", ROOT / ".reference" / "bert4keras-0.11.5"
-    )
-)
 CHECKPOINTS = ROOT / "tests" / "checkpoints"
 OUTPUT = ROOT / "tests" / "data" / "pretraining" / "losses.npz"
 
@@ -57,37 +49,6 @@ PAIRS = (
 )
 LABELS = (1, 0, 2, 4, 3, 1)
 LABEL_SETS = ((0, 1), (2, 3, 4))
-
-
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path, default=OUTPUT)
-    # Given by this script to itself.
-    parser.add_argument("--with-bert4keras", action="store_true", help="internal")
-    options = parser.parse_args()
-    if options.with_bert4keras:
-        write(options.output)
-        return
-    if not (BERT4KERAS / "bert4keras").is_dir():
-        raise SystemExit(
-            f"bert4keras is not in {BERT4KERAS}; run `python3 tools/dev.py setup`, or "
-            "set ROFORMER_KERAS_REFERENCE"
-        )
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(BERT4KERAS),
-        "PYTHONWARNINGS": "ignore",
-        "TF_KERAS": "1",
-        "TF_USE_LEGACY_KERAS": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        # Golden numbers are a processor's.
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    command = [sys.executable, __file__, "--with-bert4keras", "--output"]
-    done = subprocess.run([*command, options.output], env=environment, check=False)
-    sys.exit(done.returncode)
 
 
 # --- the batch ------------------------------------------------------------------------
@@ -241,4 +202,4 @@ def write(path):
 
 
 if __name__ == "__main__":
-    main()
+    write_with_bert4keras(__file__, __doc__, OUTPUT, write)

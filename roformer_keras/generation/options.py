@@ -1,11 +1,12 @@
 """What a user may ask of a decoder, checked before anything is computed."""
 
 import dataclasses
-from numbers import Integral, Real
+from numbers import Real
 
+from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["METHODS", "Decoding", "Prompt", "Written", "is_integer"]
+__all__ = ["METHODS", "Decoding", "Prompt", "Written"]
 
 METHODS = ("sample", "greedy", "beam")
 # A program has room for so many ids of each kind.
@@ -63,11 +64,9 @@ class Decoding:
             _check_integer("top_k", self.top_k, 1)
         _check_number("temperature", self.temperature, "above 0", lambda t: t > 0)
         _check_number("top_p", self.top_p, "in (0, 1]", lambda p: 0 < p <= 1)
-        _check_number(
-            # Beyond it lengths to this power would not be numbers any more.
-            *("length_penalty", self.length_penalty, "from 0 to 50"),
-            lambda p: 0 <= p <= 50,
-        )
+        penalty = self.length_penalty
+        # Beyond it lengths to this power would not be numbers any more.
+        _check_number("length_penalty", penalty, "from 0 to 50", lambda p: 0 <= p <= 50)
         for name in ("stop_ids", "late_ids"):
             if len(getattr(self, name)) > MOST_STOP_IDS:
                 raise ConfigurationError(
@@ -121,11 +120,6 @@ class Written:
 
     token_ids: list[int]
     score: float
-
-
-def is_integer(value) -> bool:
-    """Of any library; True and False are none."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _check_integer(name, value, least):

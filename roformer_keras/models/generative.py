@@ -10,9 +10,10 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
+from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.cached import CachedDecoder
-from roformer_keras.generation.options import Decoding, Prompt, is_integer
+from roformer_keras.generation.options import Decoding, Prompt
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.generation.streaming import text_pieces
 from roformer_keras.models.language_model import LanguageModel

@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from roformer_keras.config import RoFormerConfig, config_for_model
+from roformer_keras.config import RoFormerConfig, config_for_model, is_integer
 from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.checkpoint import Checkpoint, Tensor, weights_to_read
 from roformer_keras.conversion.convert import save
@@ -20,7 +20,6 @@ from roformer_keras.conversion.mapping import (
 )
 from roformer_keras.conversion.reader import open_checkpoint, read_saved_tokenizer
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.generation.options import is_integer
 from roformer_keras.inference import check_vocabulary
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.tokenizer import RoFormerTokenizer

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import keras
 import numpy as np
 
+from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.generation.options import is_integer
 from roformer_keras.inference import embed
 from roformer_keras.models.generative import (
     GenerativeModel,

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 
 from roformer_keras.errors import ConfigurationError, SourceError
 
-__all__ = ["Corpus", "CorpusSource"]
+__all__ = ["Corpus", "CorpusSource", "check_integer"]
 
 PARTS = ("train", "held_out", "all")
 
@@ -150,8 +150,8 @@ class Corpus:
             sources = [sources]
         if not sources:
             raise ConfigurationError("a corpus needs a source, got none")
-        _check_integer("seed", seed, 0)
-        _check_integer("buffer_size", buffer_size, 1)
+        check_integer("seed", seed, 0)
+        check_integer("buffer_size", buffer_size, 1)
         if part not in PARTS:
             raise ConfigurationError(
                 f"part must be one of {', '.join(map(repr, PARTS))}, got {part!r}"
@@ -550,7 +550,8 @@ def _is_held_out(group, holdout):
     return int.from_bytes(drawn) < holdout * 2**64
 
 
-def _check_integer(name, value, least):
+def check_integer(name: str, value, least: int) -> None:
+    """Raises ConfigurationError unless it is an int, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigurationError(
             f"{name} must be an integer of at least {least}, got {value!r}"

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.pretraining.corpus import Corpus
+from roformer_keras.pretraining.corpus import Corpus, check_integer
 from roformer_keras.segmentation import default_segmenter
 from roformer_keras.tokenizer import RoFormerTokenizer
 
@@ -300,10 +300,7 @@ class Examples:
         packed_length: int | None = None,
         workers: int = 0,
     ):
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
-            raise ConfigurationError(
-                f"workers must be an integer of at least 0, got {workers!r}"
-            )
+        check_integer("workers", workers, 0)
         if packed_length is not None:
             _check_length("packed_length", packed_length)
             if not isinstance(encoder, DocumentEncoder):

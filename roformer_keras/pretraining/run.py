@@ -30,7 +30,7 @@ from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.inference import check_vocabulary
 from roformer_keras.pretraining import objectives
 from roformer_keras.pretraining.callbacks import LogFile, Recorder
-from roformer_keras.pretraining.corpus import Corpus, CorpusSource
+from roformer_keras.pretraining.corpus import Corpus
 from roformer_keras.pretraining.examples import Examples
 from roformer_keras.pretraining.loader import Loader
 from roformer_keras.pretraining.optimizers import make_optimizer
@@ -188,7 +188,7 @@ class Run:
 
     def _corpus(self, part, stage=0):
         return Corpus(
-            [CorpusSource(**dataclasses.asdict(data)) for data in self.settings.data],
+            self.settings.data,
             # Each stage has an order of its own.
             seed=self.settings.seed + stage,
             buffer_size=self.settings.buffer_size,
@@ -429,13 +429,7 @@ def _take_folder(folder, settings, overwrite):
 
 def _stamps(settings):
     """Names, sizes and times of the files of the corpus."""
-    paths = sorted(
-        {
-            path
-            for data in settings.data
-            for path in CorpusSource(**dataclasses.asdict(data)).paths()
-        }
-    )
+    paths = sorted({path for data in settings.data for path in data.paths()})
     return [[str(p), os.stat(p).st_size, os.stat(p).st_mtime_ns] for p in paths]
 
 

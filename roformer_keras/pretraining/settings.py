@@ -1,15 +1,16 @@
 """What a pre-training is told: a small TOML file, or keywords of the same names."""
 
 import dataclasses
+import functools
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.pretraining.corpus import CorpusSource, check_integer
 
 __all__ = [
-    "DataSettings",
     "OptimizerSettings",
     "Settings",
     "Stage",
@@ -23,37 +24,6 @@ OBJECTIVES_OF = {"mlm": OBJECTIVES[:1], "lm": OBJECTIVES[1:2], "sim": OBJECTIVES
 # Of a command line that names neither.
 _STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64}
 OPTIMIZERS = ("adamw", "lamb")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSettings:
-    """Files of a corpus, and which part of them is not trained on.
-
-    Args:
-        files: paths or glob patterns, `.txt`, `.jsonl` or `.tsv`, each also `.gz` or
-            `.xz`.
-        fields: keys of JSON objects, or numbers of columns from 1.
-        group: str or None. The field by which records are held out together.
-        holdout: float in [0, 1). Share of the groups that is held out.
-    """
-
-    files: tuple[str, ...]
-    fields: tuple[str, ...] = ()
-    group: str | None = None
-    holdout: float = 0.0
-
-    def __post_init__(self):
-        for name in ("files", "fields"):
-            value = getattr(self, name)
-            if isinstance(value, str) or not isinstance(value, Sequence):
-                raise ConfigurationError(f"{name} must be a list, got {value!r}")
-            # Columns may be written as numbers.
-            object.__setattr__(self, name, tuple(map(str, value)))
-        if self.group is not None:
-            object.__setattr__(self, "group", str(self.group))
-        if not self.files:
-            raise ConfigurationError("files must name at least one file")
-        _check_number("holdout", self.holdout, 0, 1, below=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +55,7 @@ class Stage:
             ("batch_size", 1),
             ("accumulation", 1),
         ):
-            _check_count(name, getattr(self, name), least)
+            check_integer(name, getattr(self, name), least)
         _check_number("learning_rate", self.learning_rate, 0, float("inf"))
         if self.batch_size % self.accumulation:
             raise ConfigurationError(
@@ -146,7 +116,7 @@ class Settings:
         objective: `"mlm"`, `"lm"`, `"simbert"`, `"distillation"`, `"classification"`
             or `"cosent"`.
         name: str. Stem of the zip that is written.
-        data: of what is trained on.
+        data: sources of what is trained on.
         stages: one after the other, each with a fresh optimizer.
         source: str or None. The checkpoint to go on from; else weights are fresh.
         initialize_heads: bool. Whether heads that the source lacks begin afresh.
@@ -172,7 +142,7 @@ class Settings:
     """
 
     objective: str
-    data: tuple[DataSettings, ...]
+    data: tuple[CorpusSource, ...]
     stages: tuple[Stage, ...]
     name: str = "roformer"
     source: str | None = None
@@ -206,7 +176,7 @@ class Settings:
             ("evaluate_every", 0),
             ("evaluation_batches", 1),
         ):
-            _check_count(name, getattr(self, name), least)
+            check_integer(name, getattr(self, name), least)
         for name in ("data", "stages"):
             if not getattr(self, name):
                 raise ConfigurationError(f"{name} must have at least one entry")
@@ -236,10 +206,10 @@ class Settings:
     def from_dict(cls, content: Mapping) -> "Settings":
         """Builds from nested plain types; unknown names are errors."""
         fields = dict(content)
-        for name, kind, is_many in (
-            ("data", DataSettings, True),
-            ("stages", Stage, True),
-            ("optimizer", OptimizerSettings, False),
+        for name, build, is_many in (
+            ("data", _source, True),
+            ("stages", functools.partial(_build, Stage), True),
+            ("optimizer", functools.partial(_build, OptimizerSettings), False),
         ):
             if name not in fields:
                 continue
@@ -249,9 +219,9 @@ class Settings:
                     raise ConfigurationError(
                         f"{name} must be tables [[{name}]], got {value!r}"
                     )
-                fields[name] = tuple(_build(kind, one, name) for one in value)
+                fields[name] = tuple(build(one, name) for one in value)
             else:
-                fields[name] = _build(kind, value, name)
+                fields[name] = build(value, name)
         return _build(cls, fields, "settings")
 
 
@@ -349,6 +319,20 @@ def _read(path):
     return content
 
 
+def _source(fields, name):
+    """Columns may be written as numbers."""
+
+    def as_text(value):
+        return str(value) if isinstance(value, int) else value
+
+    if isinstance(fields, Mapping):
+        fields = dict(fields)
+        if isinstance(fields.get("fields"), list | tuple):
+            fields["fields"] = tuple(map(as_text, fields["fields"]))
+        fields["group"] = as_text(fields.get("group"))
+    return _build(CorpusSource, fields, name)
+
+
 def _build(kind, fields, name):
     if not isinstance(fields, Mapping):
         raise ConfigurationError(f"{name} must be a table, got {fields!r}")
@@ -367,13 +351,6 @@ def _build(kind, fields, name):
     if missing:
         raise ConfigurationError(f"{name} must have {', '.join(missing)}")
     return kind(**fields)
-
-
-def _check_count(name, value, least):
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(
-            f"{name} must be an integer of at least {least}, got {value!r}"
-        )
 
 
 def _check_number(name, value, least, most, below=False):

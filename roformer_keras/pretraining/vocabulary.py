@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import SourceError
+from roformer_keras.pretraining.corpus import check_integer
 from roformer_keras.tokenizer import RoFormerTokenizer
 
 __all__ = ["build_vocabulary"]
@@ -49,9 +50,9 @@ def build_vocabulary(
         ConfigurationError: `min_count` or `max_size` breaks its rule.
         SourceError: the records hold no character, or none that is frequent enough.
     """
-    _check_integer("min_count", min_count, 1)
+    check_integer("min_count", min_count, 1)
     if max_size is not None:
-        _check_integer("max_size", max_size, len(_SPECIALS) + 1)
+        check_integer("max_size", max_size, len(_SPECIALS) + 1)
     # A vocabulary without characters leaves every word whole.
     tokenizer = RoFormerTokenizer(_SPECIALS)
     counts = Counter()
@@ -84,10 +85,3 @@ def build_vocabulary(
         "coverage": running / counts.total(),
     }
     return tokens, facts
-
-
-def _check_integer(name, value, least):
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(
-            f"{name} must be an integer of at least {least}, got {value!r}"
-        )
