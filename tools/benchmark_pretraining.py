@@ -60,7 +60,6 @@ def measure(folder, dtype, options):
             "data": [{"files": [str(folder / "corpus.txt")]}],
             "stages": [stage],
             "model": TINY if options.quick else BASE,
-            "vocabulary": str(write_vocabulary(folder / "vocab.txt")),
             "dtype": dtype,
         }
     )
@@ -109,25 +108,14 @@ def report(dtype, found):
     )
 
 
-def characters():
-    return [chr(0x4E00 + number) for number in range(VOCABULARY - 106)]
-
-
 def write_corpus(path):
     generator = np.random.default_rng(0)
-    known = np.array(characters())
+    # The vocabulary that is built has the specials and the full stop besides.
+    known = np.array([chr(0x4E00 + number) for number in range(VOCABULARY - 107)])
     with open(path, "w", encoding="utf-8") as file:
         for _ in range(20_000):
             count = generator.integers(20, 400)
             file.write("".join(generator.choice(known, count)) + "。\n")
-
-
-def write_vocabulary(path):
-    specials = ["[PAD]", *(f"[unused{number}]" for number in range(1, 100))]
-    specials += ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"]
-    tokens = [*specials, *characters()]
-    path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-    return path
 
 
 if __name__ == "__main__":

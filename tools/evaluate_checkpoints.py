@@ -263,8 +263,8 @@ def records(settings, part):
     """One pass over a part, with a bar."""
     from roformer_keras.pretraining.corpus import Corpus
 
-    sources = settings.data
-    return tqdm(Corpus(sources, part=part).once(), desc=f"{part} part", unit="record")
+    found = Corpus(settings.data, part=part).once()
+    return tqdm(found, desc=f"{part} part", unit="record")
 
 
 def token_rows(settings, rows_of, options):

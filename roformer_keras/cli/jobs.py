@@ -11,7 +11,6 @@ moment, by Ctrl-C, `kill -9` or a full disk, and loses only the batch that was b
 computed.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from pathlib import Path
 from roformer_keras.conversion.outputs import (
     check_target,
     is_space_error,
+    lock,
     one_line,
     replacing,
     sync_entry,
@@ -234,15 +234,10 @@ def _locked(path) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            lock(descriptor, path)
+        except OutputError:
             os.close(descriptor)
-            raise OutputError(
-                f"{path} is being written by another process: wait for it, or choose "
-                "another output"
-            ) from error
-        except OSError:
-            pass  # not every file system has locks
+            raise
         # Meanwhile it may have got its final name.
         if _is_same(descriptor, path):
             return descriptor

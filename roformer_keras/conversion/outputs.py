@@ -1,6 +1,7 @@
 """Whole outputs: a result appears under its final name complete, or not at all."""
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -11,7 +12,14 @@ from pathlib import Path
 
 from roformer_keras.errors import OutputError, RoFormerError
 
-__all__ = ["check_target", "is_space_error", "one_line", "replacing", "sync_entry"]
+__all__ = [
+    "check_target",
+    "is_space_error",
+    "lock",
+    "one_line",
+    "replacing",
+    "sync_entry",
+]
 
 
 @contextmanager
@@ -90,6 +98,27 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return " ".join(error.strerror.split())
     return " ".join(str(error).split())
+
+
+def lock(descriptor: int, path: str | os.PathLike) -> None:
+    """Lets this process alone write to an open file, until it is closed.
+
+    Args:
+        descriptor: of the file.
+        path: what errors shall name.
+
+    Raises:
+        OutputError: another process has it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OutputError(
+            f"{path} is being written by another process: wait for it, or choose "
+            "another output"
+        ) from error
+    except OSError:
+        pass  # not every file system has locks
 
 
 def check_target(target: Path, overwrite: bool, folder: bool):

@@ -4,6 +4,8 @@ Functions give a loss a row, classes its mean for `compile`. All is computed in 
 whatever the dtype policy.
 """
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
@@ -68,8 +70,7 @@ def contrastive(neighbours, vectors, scale=20.0):
     is_neighbour = ops.equal(
         ops.cast(neighbours, "int32")[:, None], _numbers(vectors)[None]
     )
-    own = ops.sum(ops.where(is_neighbour, scores, 0.0), axis=-1)
-    return ops.logsumexp(scores, axis=-1) - own
+    return _crossentropy(is_neighbour, scores)
 
 
 def neighbour_is_nearest(neighbours, vectors):
@@ -123,8 +124,7 @@ def masked_label_crossentropy(labels, logits, label_sets):
     """
     scores = _within_set(labels, logits, label_sets)
     is_label = ops.one_hot(ops.cast(labels, "int32"), scores.shape[-1])
-    own = ops.sum(ops.where(ops.cast(is_label, "bool"), scores, 0.0), axis=-1)
-    return ops.logsumexp(scores, axis=-1) - own
+    return _crossentropy(ops.cast(is_label, "bool"), scores)
 
 
 def label_is_best(labels, logits, label_sets):
@@ -170,6 +170,12 @@ def cosent(labels, similarities, scale=20.0):
     return ops.logsumexp(ops.concatenate([ops.zeros((1,), "float32"), terms]))
 
 
+def _crossentropy(is_target, scores):
+    """Of each row's one target: twice `(rows, choices)` to `(rows,)`."""
+    own = ops.sum(ops.where(is_target, scores, 0.0), axis=-1)
+    return ops.logsumexp(scores, axis=-1) - own
+
+
 def _equal(labels, found):
     found = ops.cast(found, "int32")
     return ops.cast(ops.equal(ops.cast(labels, "int32"), found), "float32")
@@ -181,9 +187,14 @@ def _equal(labels, found):
 class _MeanLoss(keras.losses.Loss):
     """A function's mean, in float32, weighted where there are weights."""
 
+    function: Callable
+
     def __init__(self, name, reduction="mean_with_sample_weight", **options):
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.options = options
+
+    def call(self, y_true, y_pred):
+        return self.function(y_true, y_pred, **self.options)
 
     def get_config(self):
         return {**super().get_config(), **self.options}
@@ -193,41 +204,37 @@ class _MeanLoss(keras.losses.Loss):
 class Contrastive(_MeanLoss):
     """`contrastive` as a loss: targets are neighbours, outputs vectors."""
 
+    function = staticmethod(contrastive)
+
     def __init__(self, scale=20.0, name="contrastive", **kwargs):
         super().__init__(name, scale=scale, **kwargs)
-
-    def call(self, y_true, y_pred):
-        return contrastive(y_true, y_pred, **self.options)
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class SimilarityRegression(_MeanLoss):
     """`similarity_regression` as a loss: targets and outputs are cosines."""
 
+    function = staticmethod(similarity_regression)
+
     def __init__(self, factor=100.0, name="similarity_regression", **kwargs):
         super().__init__(name, factor=factor, **kwargs)
-
-    def call(self, y_true, y_pred):
-        return similarity_regression(y_true, y_pred, **self.options)
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class MaskedLabelCrossentropy(_MeanLoss):
     """`masked_label_crossentropy` as a loss: targets are labels, outputs logits."""
 
+    function = staticmethod(masked_label_crossentropy)
+
     def __init__(self, label_sets, name="masked_label_crossentropy", **kwargs):
         super().__init__(name, label_sets=label_sets, **kwargs)
-
-    def call(self, y_true, y_pred):
-        return masked_label_crossentropy(y_true, y_pred, **self.options)
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class CoSENT(_MeanLoss):
     """`cosent` as a loss: targets are labels, outputs the cosines of pairs."""
 
+    function = staticmethod(cosent)
+
     def __init__(self, scale=20.0, name="cosent", **kwargs):
         super().__init__(name, scale=scale, **kwargs)
-
-    def call(self, y_true, y_pred):
-        return cosent(y_true, y_pred, **self.options)

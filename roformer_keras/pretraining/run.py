@@ -8,7 +8,6 @@ preset/, NAME.zip   the result, at the end
 """
 
 import dataclasses
-import fcntl
 import json
 import math
 import os
@@ -25,7 +24,7 @@ from tqdm import tqdm
 from roformer_keras import models
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
-from roformer_keras.conversion.outputs import one_line, replacing
+from roformer_keras.conversion.outputs import lock, one_line, replacing
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.inference import check_vocabulary
 from roformer_keras.pretraining import objectives
@@ -38,7 +37,7 @@ from roformer_keras.pretraining.picture import draw_losses
 from roformer_keras.pretraining.settings import Settings
 from roformer_keras.pretraining.state import (
     assign,
-    load_state,
+    load_facts,
     save_state,
     variables_of,
 )
@@ -52,6 +51,9 @@ _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
 _SETTINGS, _STATE, _LOG = "settings.json", "state.safetensors", "log.csv"
 _TENSORBOARD, _PICTURE = "tensorboard", "loss.png"
 _VOCABULARY, _PRESET, _LOCK = "vocab.txt", "preset", ".lock"
+
+# The facts of a state, where there is none.
+_BEGINNING = {"stage": 0, "done": 0, "tokens": 0, "log": 0}
 
 
 def pretrain(
@@ -116,9 +118,9 @@ class Run:
             self.teacher = models.RoFormerSim.from_preset(settings.teacher)
         kind = objectives.OBJECTIVES[settings.objective]
         self.model = self._make_model(getattr(models, kind.model_class))
-        self.state = None
+        self.facts = _BEGINNING
         if (folder / _STATE).exists():
-            self.state = load_state(folder / _STATE)
+            self.facts = load_facts(folder / _STATE)
 
     # === What is trained ===
 
@@ -233,15 +235,14 @@ class Run:
     def train(self):
         """All stages that are left."""
         stages = self.settings.stages
-        facts = self.state[1] if self.state else {"stage": 0, "done": 0}
-        first = facts["stage"]
+        first = self.facts["stage"]
         if first == len(stages):
             # Nothing but the results may be missing.
             self._prepare(first - 1)
             return
         with tqdm(
             total=sum(stage.steps for stage in stages),
-            initial=self._before(first) + facts["done"],
+            initial=self._before(first) + self.facts["done"],
             desc="pre-training",
             unit=" updates",
             dynamic_ncols=True,
@@ -262,10 +263,10 @@ class Run:
         trainer.optimizer.build(trainer.trainable_variables)
         frozen = self.teacher.variables if self.teacher is not None else ()
         variables = variables_of(trainer, frozen)
-        if self.state is not None:
+        if self.facts is not _BEGINNING:
             # Each stage begins with a fresh optimizer.
-            names = variables if self.state[1]["done"] else ["model"]
-            assign({name: variables[name] for name in names}, *self.state)
+            names = variables if self.facts["done"] else ["model"]
+            assign(self.folder / _STATE, {name: variables[name] for name in names})
         return objective, trainer, variables
 
     @contextmanager
@@ -273,14 +274,14 @@ class Run:
         """What one stage is trained with, as the last state has it."""
         settings, stage = self.settings, self.settings.stages[number]
         objective, trainer, variables = self._prepare(number)
-        facts = self.state[1] if self.state else {}
-        done, tokens = facts.get("done", 0), facts.get("tokens", 0)
+        facts = self.facts
+        done, tokens = facts["done"], facts["tokens"]
         before = self._before(number)
         held_out = self._held_out(objective, number)
         examples = self._examples(objective, number, workers=settings.workers)
         if done:
             examples.restore(facts["examples"])
-        log = LogFile(self.folder / _LOG, facts.get("log", 0))
+        log = LogFile(self.folder / _LOG, facts["log"])
 
         def save(**facts):
             # Between stages the optimizer is done with.
@@ -344,7 +345,7 @@ class Run:
                 )
         # What comes next begins with fresh data and a fresh optimizer.
         training.save(stage=number + 1, done=0, tokens=training.recorder.tokens)
-        self.state = load_state(self.folder / _STATE)
+        self.facts = load_facts(self.folder / _STATE)
 
     def _before(self, number):
         return sum(stage.steps for stage in self.settings.stages[:number])
@@ -453,12 +454,7 @@ def _locked(folder):
     except OSError as error:
         raise OutputError(f"could not write {folder} ({one_line(error)})") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor, folder)
         yield
-    except BlockingIOError as error:
-        raise OutputError(
-            f"{folder} is being trained in by another process: wait for it, or choose "
-            "another folder"
-        ) from error
     finally:
         os.close(descriptor)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import keras
@@ -13,7 +14,7 @@ import safetensors.numpy
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import CheckpointError
 
-__all__ = ["assign", "load_state", "save_state", "variables_of"]
+__all__ = ["assign", "load_facts", "save_state", "variables_of"]
 
 # Beside the numbers, the rest as the bytes of its JSON.
 _FACTS = "facts"
@@ -51,37 +52,50 @@ def save_state(path: Path, variables: Mapping[str, Sequence], facts: Mapping) ->
         safetensors.numpy.save_file(arrays, partial)
 
 
-def load_state(path: Path) -> tuple[dict, dict]:
-    """The arrays by name, and the facts, that `save_state` wrote.
+def load_facts(path: Path) -> dict:
+    """The facts that `save_state` wrote, without the numbers.
 
     Raises:
         CheckpointError: the file is damaged.
     """
+    with _opened(path) as file:
+        return json.loads(file.get_tensor(_FACTS).tobytes())
+
+
+def assign(path: Path, variables: Mapping[str, Sequence]) -> None:
+    """Gives variables the numbers of a state, one after the other.
+
+    Raises:
+        CheckpointError: the file is damaged, or of other variables.
+    """
+    paths = load_facts(path)["paths"]
+    with _opened(path) as file:
+        for group, members in variables.items():
+            if _names(members) != paths.get(group):
+                raise CheckpointError(
+                    f"the saved state must be of the same {group}; another version of "
+                    "a package names its variables differently: begin again, with the "
+                    "last preset as source"
+                )
+            for number, variable in enumerate(members):
+                variable.assign(file.get_tensor(f"{group}/{number}"))
+
+
+@contextmanager
+def _opened(path):
     try:
-        arrays = safetensors.numpy.load_file(path)
-        return arrays, json.loads(arrays.pop(_FACTS).tobytes())
-    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        with safetensors.safe_open(path, "numpy") as file:
+            yield file
+    except (
+        OSError,
+        json.JSONDecodeError,
+        UnicodeDecodeError,
+        safetensors.SafetensorError,
+    ) as error:
         raise CheckpointError(
             f"{path} must be a saved state of a pre-training, and is damaged: {error}; "
             "remove it to begin again"
         ) from error
-
-
-def assign(variables: Mapping[str, Sequence], arrays: Mapping, facts: Mapping) -> None:
-    """Gives variables the numbers of a state.
-
-    Raises:
-        CheckpointError: the state is of other variables.
-    """
-    for group, members in variables.items():
-        if _names(members) != facts["paths"].get(group):
-            raise CheckpointError(
-                f"the saved state must be of the same {group}; another version of a "
-                "package names its variables differently: begin again, with the last "
-                "preset as source"
-            )
-        for number, variable in enumerate(members):
-            variable.assign(arrays[f"{group}/{number}"])
 
 
 def _names(variables):
