@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["Loader"]
+__all__ = ["Loader", "items_of"]
 
 # Batches that wait: enough to bridge a slow record, few enough to keep small.
 _DEPTH = 4
@@ -36,7 +36,7 @@ class Loader:
         self.waited = 0.0
         self.first_tokens = tokens
         self._examples, self._objective = examples, objective
-        self._items = max(1, rows // objective.rows_per_item)
+        self._items = items_of(objective, rows)
         self._seed, self._first = list(seed), first
         self._ready = queue.Queue(_DEPTH)
         self._states = {}
@@ -91,3 +91,8 @@ class Loader:
                 number += 1
         except BaseException as error:
             self._ready.put(error)
+
+
+def items_of(objective, rows: int) -> int:
+    """How many items a batch of so many rows is made of; one at least."""
+    return max(1, rows // objective.rows_per_item)

@@ -23,8 +23,8 @@ from roformer_keras.pretraining.examples import (
     DocumentEncoder,
     LabelledPairEncoder,
     PairEncoder,
+    TeacherPairEncoder,
 )
-from roformer_keras.pretraining.teacher_pairs import TeacherPairEncoder
 
 __all__ = [
     "OBJECTIVES",

@@ -31,7 +31,7 @@ from roformer_keras.pretraining import objectives
 from roformer_keras.pretraining.callbacks import LogFile, Recorder
 from roformer_keras.pretraining.corpus import Corpus
 from roformer_keras.pretraining.examples import Examples
-from roformer_keras.pretraining.loader import Loader
+from roformer_keras.pretraining.loader import Loader, items_of
 from roformer_keras.pretraining.optimizers import make_optimizer
 from roformer_keras.pretraining.picture import draw_losses
 from roformer_keras.pretraining.settings import Settings
@@ -211,7 +211,7 @@ class Run:
         """Batches of what is not trained on, the same each time; None without any."""
         if not any(data.holdout for data in self.settings.data):
             return None
-        count = self.settings.stages[number].rows // objective.rows_per_item
+        count = items_of(objective, self.settings.stages[number].rows)
         examples = self._examples(objective, number, "held_out", _OneEpoch)
         batches, items = [], []
         for item in examples.once():
