@@ -4,10 +4,11 @@ Names are imported when they are first used, so that `import roformer_keras` and
 command line's `--help` do not wait for a backend.
 """
 
-import importlib
+from roformer_keras.exports import lazily
 
 _EXPORTS = {
     "CATALOG": "roformer_keras.conversion.catalog",
+    "SHIPPED": "roformer_keras.conversion.catalog",
     "RoFormerBackbone": "roformer_keras.models",
     "RoFormerCausalLM": "roformer_keras.models",
     "RoFormerConfig": "roformer_keras.config",
@@ -21,15 +22,4 @@ _EXPORTS = {
 }
 
 __all__ = sorted(_EXPORTS)
-
-
-def __getattr__(name):
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_EXPORTS[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _EXPORTS)

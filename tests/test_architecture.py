@@ -17,6 +17,7 @@ PACKAGE = ROOT / "roformer_keras"
 # a folder beside `__init__.py`.
 RANKS = {
     "errors": 0,
+    "exports": 0,
     "config": 1,
     "conversion": 2,
     "segmentation": 3,
@@ -47,6 +48,7 @@ ALLOWED = {
 
 PUBLIC_NAMES = [
     "CATALOG",
+    "SHIPPED",
     "RoFormerBackbone",
     "RoFormerCausalLM",
     "RoFormerConfig",

@@ -29,7 +29,7 @@ from common import run_main as run
 from sources import assert_same, listing, tensors_of, unpacked
 
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTokenizer
-from roformer_keras.conversion.catalog import CATALOG
+from roformer_keras.conversion.catalog import CATALOG, SHIPPED
 from roformer_keras.inference import embed, fill_mask
 
 # Keras's own saving, under NumPy 2.
@@ -115,12 +115,13 @@ print("HEAVY", *[name for name in heavy if name in sys.modules])
     [
         [],
         ["nonsense"],
-        ["inspect"],
-        ["convert", "x"],
+        ["inspect", "x", "y"],
+        ["convert"],
         ["convert", "x", "y", "--dtype", "int8"],
         ["convert", "x", "y", "--format", "onnx"],
         ["fill-mask", "x", "y", "--top-k", "many"],
-        ["embed", "x"],
+        ["embed"],
+        ["list", "x"],
         ["inspect", "x", "--colour"],
     ],
 )
@@ -257,12 +258,16 @@ def test_list_names_the_twelve_and_which_are_here(tmp_path, monkeypatch, capsys)
     code, out, _ = run("list", capsys=capsys)
     assert code == 0
     rows = [line.split() for line in out.splitlines()]
-    assert len(rows) == 1 + 12
-    assert [row[0] for row in rows if row[-1] == "yes"] == [name]
+    assert [row[0] for row in rows[1:13]] == [entry.name for entry in CATALOG]
+    assert [row[0] for row in rows if row and row[-1] == "yes"] == [name]
+    shipped = [[entry.name, entry.model_class, entry.alias] for entry in SHIPPED]
+    assert [row for row in rows[13:] if row and row[0].startswith("chin")] == shipped
     code, out, _ = run("list", "--json", capsys=capsys)
     content = json.loads(out)
-    assert {entry["name"] for entry in content} == {entry.name for entry in CATALOG}
-    assert [entry["name"] for entry in content if entry["downloaded"]] == [name]
+    names = [entry.name for entry in CATALOG + SHIPPED]
+    assert [entry["name"] for entry in content] == names
+    here = {name, *(entry.name for entry in SHIPPED)}
+    assert {entry["name"] for entry in content if entry["downloaded"]} == here
     # The name is as good as the path.
     code, out, _ = run("inspect", name, "--json", capsys=capsys)
     assert json.loads(out)["model"] == "RoFormerMaskedLM"

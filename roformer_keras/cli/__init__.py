@@ -10,15 +10,10 @@ import io
 import os
 import sys
 
-from roformer_keras.cli import interrupts
+from roformer_keras.cli import interrupts, operands
 from roformer_keras.errors import OutputError, RoFormerError
 
 __all__ = ["main"]
-
-_SOURCE = (
-    "a zip, folder, checkpoint prefix, .h5, .keras or .safetensors file, preset "
-    "folder, or the name of a downloaded checkpoint"
-)
 
 
 def main(arguments=None) -> int:
@@ -27,7 +22,10 @@ def main(arguments=None) -> int:
         # Texts are Chinese in every locale, and may hold what is no character.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    options = vars(_parser().parse_args(arguments))
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    options = vars(options)
+    operands.resolve(parser, options, rest)
     command = options.pop("command")
     # TensorFlow speaks of devices and instruction sets on import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -88,17 +86,35 @@ def _parser():
     verb.add_argument("--base-url", help="of a mirror")
     _quiet(verb)
 
-    verb = _verb(verbs, "inspect", "inspect", "say what a source holds")
-    _source(verb)
+    verb = _verb(
+        verbs,
+        "inspect",
+        "inspect",
+        "say what a source holds",
+        "inspect",
+        "inspect roformer-sim-char --json",
+    )
+    operands.add(verb, operands.source, "[SOURCE]", "roformer-char")
+    _source_files(verb)
     _json(verb)
 
-    verb = _verb(verbs, "convert", "convert", "write weights in another format")
-    _source(verb)
-    verb.add_argument(
-        "target",
-        help="NAME.zip (bert4keras), NAME.keras, NAME.weights.h5, NAME.safetensors, or "
-        "a folder (preset)",
+    verb = _verb(
+        verbs,
+        "convert",
+        "convert",
+        "write weights in another format",
+        "convert preset",
+        "convert roformer-gpt-char gpt.safetensors",
     )
+    operands.add(
+        verb,
+        operands.source_and_target,
+        "[SOURCE] TARGET",
+        "roformer-char",
+        "TARGET: NAME.zip (bert4keras), NAME.keras, NAME.weights.h5, "
+        "NAME.safetensors, or a folder (preset)",
+    )
+    _source_files(verb)
     verb.add_argument(
         "--format",
         choices=["preset", "weights.h5", "keras", "safetensors", "bert4keras"],
@@ -115,8 +131,15 @@ def _parser():
     _overwrite(verb)
     _quiet(verb)
 
-    verb = _verb(verbs, "verify", "verify", "compare with the real bert4keras")
-    _source(verb, vocabulary=False)
+    verb = _verb(
+        verbs,
+        "verify",
+        "verify",
+        "compare with the real bert4keras",
+        "verify roformer-sim-char --lengths 1,2,64",
+    )
+    operands.add(verb, operands.source, "[SOURCE]", "roformer-char")
+    _source_files(verb, vocabulary=False)
     verb.add_argument("--bert4keras", metavar="FOLDER", help="that holds bert4keras")
     verb.add_argument("--python", metavar="PATH", help="interpreter to run it with")
     verb.add_argument(
@@ -140,15 +163,40 @@ def _parser():
     _quiet(verb)
     _json(verb)
 
-    verb = _verb(verbs, "fill-mask", "fill_mask", "find tokens for [MASK]")
-    _source(verb)
-    _texts(verb, "with [MASK] in it")
+    verb = _verb(
+        verbs,
+        "fill-mask",
+        "fill_mask",
+        "find tokens for [MASK]",
+        "fill-mask 床前明[MASK]光",
+        "fill-mask 学而[MASK]习之，不亦说乎？ --top-k 3",
+    )
+    operands.add(
+        verb,
+        operands.source_and_texts,
+        "[SOURCE] TEXT ...",
+        "roformer-char",
+        "TEXT: with [MASK] in it; - is the lines of stdin",
+    )
+    _source_files(verb)
     verb.add_argument("--top-k", type=int, default=5, metavar="K")
     _json(verb)
 
-    verb = _verb(verbs, "embed", "embed", "turn lines of text into vectors")
-    _source(verb)
-    verb.add_argument("input", help="text file, a text a line; - is stdin")
+    verb = _verb(
+        verbs,
+        "embed",
+        "embed",
+        "turn lines of text into vectors",
+        "embed sentences.txt -o vectors.npy",
+    )
+    operands.add(
+        verb,
+        operands.source_and_input,
+        "[SOURCE] INPUT",
+        "roformer-sim-char",
+        "INPUT: text file, a text a line; - is stdin",
+    )
+    _source_files(verb)
     verb.add_argument(
         "--output",
         "-o",
@@ -166,9 +214,25 @@ def _parser():
     _overwrite(verb)
     _quiet(verb)
 
-    verb = _verb(verbs, "generate", "generate", "go on writing from prompts")
-    _source(verb)
-    _inputs(verb, "a prompt a line")
+    verb = _verb(
+        verbs,
+        "generate",
+        "generate",
+        "go on writing from prompts",
+        "generate --text 床前明月光，",
+        "generate --text 春风 --num-return-sequences 3 --top-p 0.8 --seed 1",
+        "generate roformer-sim-char --text 他不知道该怎么办。 --method beam",
+    )
+    operands.add(
+        verb,
+        operands.source_or_input,
+        "[SOURCE] [INPUT]",
+        "roformer-gpt-char",
+        "INPUT: text file, a prompt a line; - is stdin",
+        _writer,
+    )
+    _text_options(verb)
+    _source_files(verb)
     _result(verb, "rows of prompt, text, score")
     verb.add_argument(
         "--model",
@@ -223,9 +287,22 @@ def _parser():
     )
     _batch_size(verb, 64)
 
-    verb = _verb(verbs, "paraphrase", "paraphrase", "find similar sentences")
-    _source(verb)
-    _inputs(verb, "a sentence a line")
+    verb = _verb(
+        verbs,
+        "paraphrase",
+        "paraphrase",
+        "find similar sentences",
+        "paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",
+    )
+    operands.add(
+        verb,
+        operands.source_or_input,
+        "[SOURCE] [INPUT]",
+        "roformer-sim-char",
+        "INPUT: text file, a sentence a line; - is stdin",
+    )
+    _text_options(verb)
+    _source_files(verb)
     _result(verb, "rows of sentence, similar sentence, cosine")
     verb.add_argument(
         "--n",
@@ -257,14 +334,22 @@ def _parser():
     _sampling(verb)
     _batch_size(verb, 128)
 
-    verb = _verb(verbs, "similarity", "similarity", "compare pairs of texts")
-    _source(verb)
-    verb.add_argument(
-        "input",
-        nargs="?",
-        help="pairs, one a line: two texts with a tab between, as they are, without "
+    verb = _verb(
+        verbs,
+        "similarity",
+        "similarity",
+        "compare pairs of texts",
+        "similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",
+    )
+    operands.add(
+        verb,
+        operands.source_or_input,
+        "[SOURCE] [INPUT]",
+        "roformer-sim-char",
+        "INPUT: pairs, one a line: two texts with a tab between, as they are, without "
         "escapes; or .jsonl, lists of two or objects; - is stdin, with tabs",
     )
+    _source_files(verb)
     verb.add_argument(
         "--pair",
         dest="pairs",
@@ -289,7 +374,14 @@ def _parser():
         help="tokens after which a text is cut (default: 512)",
     )
 
-    verb = _verb(verbs, "pretrain", "pretrain", "train a model on a corpus")
+    verb = _verb(
+        verbs,
+        "pretrain",
+        "pretrain",
+        "train a model on a corpus",
+        "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
+        "pretrain lm poems.jsonl.gz -o run --fields lines --layers 2",
+    )
     verb.add_argument(
         "task",
         choices=["mlm", "lm", "sim"],
@@ -313,7 +405,9 @@ def _parser():
     verb.add_argument(
         "--config", metavar="FILE", help="settings in TOML; flags go before them"
     )
-    verb.add_argument("--source", help="to go on from; " + _SOURCE)
+    verb.add_argument(
+        "--source", help="checkpoint to go on from (default: fresh weights)"
+    )
     verb.add_argument(
         "--vocabulary",
         metavar="FILE",
@@ -379,9 +473,22 @@ def _parser():
     )
     _quiet(verb)
 
-    verb = _verb(verbs, "tokenize", "tokenize", "turn texts into token ids, or back")
-    _source(verb, config=False)
-    _texts(verb, "to tokenize")
+    verb = _verb(
+        verbs,
+        "tokenize",
+        "tokenize",
+        "turn texts into token ids, or back",
+        "tokenize 床前明月光",
+        "tokenize --decode '101 102'",
+    )
+    operands.add(
+        verb,
+        operands.source_and_texts,
+        "[SOURCE] TEXT ...",
+        "roformer-char",
+        "TEXT: to tokenize; - is the lines of stdin",
+    )
+    _source_files(verb, config=False)
     verb.add_argument(
         "--decode", action="store_true", help="texts are ids: decode them"
     )
@@ -390,14 +497,25 @@ def _parser():
     return parser
 
 
-def _verb(verbs, name, command, summary):
-    verb = verbs.add_parser(name, help=summary, description=summary.capitalize() + ".")
+def _verb(verbs, name, command, summary, *examples):
+    lines = ("examples:", *(f"  roformer-keras {example}" for example in examples))
+    verb = verbs.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog="\n".join(lines) if examples else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     verb.set_defaults(command=command)
     return verb
 
 
-def _source(verb, config=True, vocabulary=True):
-    verb.add_argument("source", help=_SOURCE)
+def _writer(options):
+    is_sim = options["unilm"] or options["model"] == "RoFormerSim"
+    return "roformer-sim-char" if is_sim else "roformer-gpt-char"
+
+
+def _source_files(verb, config=True, vocabulary=True):
     if config:
         verb.add_argument(
             "--config", metavar="FILE", help="bert_config.json, if the source has none"
@@ -408,14 +526,7 @@ def _source(verb, config=True, vocabulary=True):
         )
 
 
-def _texts(verb, what):
-    verb.add_argument(
-        "texts", nargs="+", metavar="TEXT", help=f"{what}; - is the lines of stdin"
-    )
-
-
-def _inputs(verb, what):
-    verb.add_argument("input", nargs="?", help=f"text file, {what}; - is stdin")
+def _text_options(verb):
     verb.add_argument(
         "--text",
         dest="texts",

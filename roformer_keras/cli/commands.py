@@ -15,7 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roformer_keras.cli import interrupts
-from roformer_keras.conversion.catalog import CATALOG, checkpoints_folder, resolve
+from roformer_keras.conversion.catalog import (
+    CATALOG,
+    SHIPPED,
+    checkpoints_folder,
+    resolve,
+)
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 
 __all__ = [
@@ -37,11 +42,13 @@ _PAIRS_AT_A_TIME = 256
 
 
 def list_catalog(*, as_json: bool = False) -> int:
-    """The released checkpoints, and which of them are here."""
+    """The released checkpoints, which of them are here, and those of this package."""
     folder = checkpoints_folder()
     here = {entry.name: (folder / f"{entry.name}.zip").is_file() for entry in CATALOG}
     if as_json:
-        _print_json([{**e.to_dict(), "downloaded": here[e.name]} for e in CATALOG])
+        released = [{**e.to_dict(), "downloaded": here[e.name]} for e in CATALOG]
+        shipped = [{**e.to_dict(), "downloaded": True} for e in SHIPPED]
+        _print_json(released + shipped)
         return 0
     print(f"{'name':<46} {'model':<17} {'tokens':<10} {'MB':>5}  here")
     for entry in CATALOG:
@@ -49,6 +56,10 @@ def list_catalog(*, as_json: bool = False) -> int:
             f"{entry.name:<46} {entry.model_class:<17} {entry.level:<10} "
             f"{entry.download_megabytes:>5}  {'yes' if here[entry.name] else 'no'}"
         )
+    print("\nwith this package, small, under either name")
+    for entry in SHIPPED:
+        print(f"{entry.name:<46} {entry.model_class:<17} {entry.alias}")
+        print(f"  {entry.description}")
     return 0
 
 
@@ -458,7 +469,13 @@ def pretrain(
     from roformer_keras.pretraining.run import pretrain as run
 
     try:
-        run(settings, output, overwrite=overwrite, progress=_shows_progress(quiet))
+        run(
+            settings,
+            output,
+            callbacks=[_interruptible()],
+            overwrite=overwrite,
+            progress=_shows_progress(quiet),
+        )
     except KeyboardInterrupt:
         print(
             f"roformer-keras: what was saved is kept in {output}; run the same command "
@@ -771,6 +788,19 @@ def _with_vocabulary(model, source, vocabulary):
     if vocabulary is not None:
         model.tokenizer = _tokenizer(source, vocabulary)
     return model
+
+
+def _interruptible():
+    """A callback that ends a training at a Ctrl-C that a library has lost."""
+    import keras
+
+    class Interruptible(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            interrupts.check()
+
+        on_test_batch_end = on_train_batch_end
+
+    return Interruptible()
 
 
 # === Helpers ===

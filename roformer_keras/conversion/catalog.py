@@ -1,4 +1,4 @@
-"""The twelve released checkpoints, as facts; and where their zips lie.
+"""The twelve released checkpoints and the three of this package, and where they lie.
 
 Sources: the READMEs of the three repositories, and Su et al. 2021, arXiv:2104.09864.
 """
@@ -13,7 +13,9 @@ from roformer_keras.errors import SourceError
 __all__ = [
     "BASE_URL",
     "CATALOG",
+    "SHIPPED",
     "CatalogEntry",
+    "ShippedCheckpoint",
     "checkpoints_folder",
     "download_url",
     "find",
@@ -167,19 +169,79 @@ CATALOG: tuple[CatalogEntry, ...] = (
 _BY_NAME = {entry.name: entry for entry in CATALOG}
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShippedCheckpoint:
+    """A small checkpoint that comes with this package, trained by its own code.
+
+    Args:
+        alias: str. What it is called in short.
+        name: str. Stem of the zip.
+        model_class: str. The model of this package that uses all that is in the file.
+        description: str. One line.
+    """
+
+    alias: str
+    name: str
+    model_class: str
+    description: str
+
+    @property
+    def path(self) -> Path:
+        """Where the zip lies."""
+        return _SHIPPED_FOLDER / f"{self.name}.zip"
+
+    def to_dict(self) -> dict:
+        """Everything above in plain JSON types."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+# In a clone this is a link to the folder of that name at its top.
+_SHIPPED_FOLDER = Path(__file__).parents[1] / "checkpoints"
+
+SHIPPED: tuple[ShippedCheckpoint, ...] = (
+    ShippedCheckpoint(
+        alias="roformer-char",
+        name="chinese_roformer-char_L-4_H-192_A-6",
+        model_class="RoFormerMaskedLM",
+        description="Fills masks in classical and modern Chinese, and in Tang poems",
+    ),
+    ShippedCheckpoint(
+        alias="roformer-gpt-char",
+        name="chinese_roformer-gpt-char_L-4_H-256_A-8",
+        model_class="RoFormerCausalLM",
+        description="Goes on writing a Tang poem from its first line",
+    ),
+    ShippedCheckpoint(
+        alias="roformer-sim-char",
+        name="chinese_roformer-sim-char_L-4_H-192_A-6",
+        model_class="RoFormerSim",
+        description="Finds and writes the classical counterpart of a modern sentence, "
+        "and the reverse",
+    ),
+)
+_SHIPPED_BY_NAME = {
+    name: entry for entry in SHIPPED for name in (entry.alias, entry.name)
+}
+
+
 def find(name: str) -> CatalogEntry:
-    """The entry of that name; `.zip` may follow it.
+    """The released entry of that name; `.zip` may follow it.
 
     Raises:
-        SourceError: there is none; names the closest.
+        SourceError: there is none; names the closest. Or it need not be fetched, for
+            it comes with this package.
     """
-    entry = _BY_NAME.get(name.removesuffix(".zip"))
+    stem = name.removesuffix(".zip")
+    if stem in _SHIPPED_BY_NAME:
+        raise SourceError(f"{name} comes with this package: use it by that name")
+    entry = _BY_NAME.get(stem)
     if entry is None:
-        close = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
+        names = [*_BY_NAME, *_SHIPPED_BY_NAME]
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise SourceError(
             f"{name!r} is not in the catalogue; {hint}`roformer-keras list` shows all "
-            f"{len(CATALOG)}"
+            f"{len(CATALOG) + len(SHIPPED)}"
         )
     return entry
 
@@ -207,10 +269,11 @@ def checkpoints_folder() -> Path:
 def resolve(
     source: str | os.PathLike, checkpoints: str | os.PathLike | None = None
 ) -> Path:
-    """The path that a source means: itself if it exists, else a downloaded zip.
+    """The path that a source means: itself if it exists, else a zip by its name.
 
     Args:
-        source: a path, a checkpoint prefix, or a catalogue name.
+        source: a path, a checkpoint prefix, the name or alias of a checkpoint that
+            comes with this package, or a catalogue name.
         checkpoints: folder of the downloads. Defaults to `checkpoints_folder()`.
 
     Returns:
@@ -223,6 +286,14 @@ def resolve(
     path = Path(os.fsdecode(source))
     if path.exists() or Path(f"{path}.index").exists() or path.name != str(path):
         return path
+    shipped = _SHIPPED_BY_NAME.get(path.name.removesuffix(".zip"))
+    if shipped is not None:
+        if not shipped.path.exists():
+            raise SourceError(
+                f"{path} should have come with this package, but is not at "
+                f"{shipped.path}: install the package again"
+            )
+        return shipped.path
     try:
         entry = find(path.name)
     except SourceError as error:

@@ -1,0 +1,132 @@
+"""Which word of a command line is which, where the source may be left out.
+
+argparse counts an operand that may be left out as left out as soon as an option stands
+before it, and takes none behind an option that stands between. So all of them are
+gathered in one list, and told apart here.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+__all__ = ["add", "resolve"]
+
+_SOURCE = (
+    "SOURCE: a zip, folder, checkpoint prefix, .h5, .keras or .safetensors file, "
+    "preset folder, or the name of a downloaded checkpoint (default: {default}, a "
+    "small one that comes with this package)"
+)
+
+
+def add(
+    verb: argparse.ArgumentParser,
+    split: Callable,
+    shape: str,
+    default: str,
+    help: str = "",
+    default_of: Callable | None = None,
+) -> None:
+    """Gives a verb its operands.
+
+    Args:
+        verb: its parser.
+        split: one of the functions below; from words and options to names.
+        shape: str. The operands in the line of usage.
+        default: str. The checkpoint that is meant where none is named.
+        help: str. What is said of the operands beside the source.
+        default_of: of the options; where they tell the checkpoint that is meant.
+    """
+    verb.usage = f"{verb.prog} {shape} [OPTION ...]"
+    verb.add_argument(
+        "operands",
+        nargs="*",
+        metavar=shape,
+        help=_SOURCE.format(default=default) + (f". {help}" if help else ""),
+    )
+    verb.set_defaults(
+        verb=verb, split=split, default_of=default_of or (lambda options: default)
+    )
+
+
+def resolve(parser: argparse.ArgumentParser, options: dict, rest: list[str]) -> None:
+    """Puts named operands into the place of the list, in place.
+
+    Says on standard error which checkpoint is taken where none was named.
+
+    Args:
+        parser: of the whole command.
+        options: as they were parsed.
+        rest: words that the parser could place nowhere.
+    """
+    split = options.pop("split", None)
+    if any(len(word) > 1 and word.startswith("-") for word in rest) or (
+        rest and split is None
+    ):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if split is None:
+        return
+    verb, default_of = options.pop("verb"), options.pop("default_of")
+    try:
+        found = split([*options.pop("operands"), *rest], options)
+    except _WrongCount as error:
+        verb.error(str(error))
+    if found["source"] is None:
+        found["source"] = default_of(options)
+        if not options.get("quiet"):
+            print(
+                f"roformer-keras: taking {found['source']}, a small checkpoint that "
+                "comes with this package",
+                file=sys.stderr,
+            )
+    options.update(found)
+
+
+class _WrongCount(Exception):
+    pass
+
+
+def source(words, options):
+    """`[SOURCE]`"""
+    _check_most(words, 1)
+    return {"source": words[0] if words else None}
+
+
+def source_and_target(words, options):
+    """`[SOURCE] TARGET`"""
+    return _source_and("target", words)
+
+
+def source_and_input(words, options):
+    """`[SOURCE] INPUT`"""
+    return _source_and("input", words)
+
+
+def source_or_input(words, options):
+    """`[SOURCE] [INPUT]`: a single one is the source if texts are given by options."""
+    _check_most(words, 2)
+    first, second = [*words, None, None][:2]
+    has_texts = any(options.get(name) is not None for name in ("texts", "pairs"))
+    if second is None and not has_texts:
+        first, second = None, first
+    return {"source": first, "input": second}
+
+
+def source_and_texts(words, options):
+    """`[SOURCE] TEXT ...`: the first of several is the source, unless it is a text."""
+    if not words:
+        raise _WrongCount("the following arguments are required: TEXT")
+    if len(words) == 1 or words[0] == "-" or "[MASK]" in words[0]:
+        return {"source": None, "texts": words}
+    return {"source": words[0], "texts": words[1:]}
+
+
+def _source_and(name, words):
+    _check_most(words, 2)
+    if not words:
+        raise _WrongCount(f"the following arguments are required: {name.upper()}")
+    return {"source": words[0] if len(words) == 2 else None, name: words[-1]}
+
+
+def _check_most(words, count):
+    if len(words) > count:
+        raise _WrongCount(f"unrecognized arguments: {' '.join(words[count:])}")
