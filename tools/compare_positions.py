@@ -54,7 +54,7 @@ from roformer_keras.pretraining.corpus import Corpus
 from roformer_keras.pretraining.examples import Examples
 from roformer_keras.pretraining.loader import Loader
 from roformer_keras.pretraining.objectives import MaskedLM, TakePositions
-from roformer_keras.pretraining.optimizers import make_optimizer
+from roformer_keras.pretraining.run import optimizer_of
 from roformer_keras.pretraining.settings import Stage, load_settings
 from roformer_keras.pretraining.vocabulary import build_vocabulary
 from roformer_keras.tokenizer import RoFormerTokenizer
@@ -314,9 +314,7 @@ def train(name, seed, settings, objective, held_out):
     )
     model = make_models(config, stage.length, seed)[name]
     trainer = make_trainer(name, model, objective)
-    trainer.compile(
-        make_optimizer(settings.optimizer, stage), **objective.compile_options()
-    )
+    trainer.compile(optimizer_of(settings, stage), **objective.compile_options())
     examples = make_examples(settings, objective, seed, "train")
     # By the number of a batch, and nothing that a model does.
     loader = Loader(examples, objective, stage.batch_size, [seed])

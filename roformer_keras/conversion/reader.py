@@ -4,6 +4,7 @@ Tensors come under their checkpoint names (`bert/encoder/layer_0/...`) and are r
 when they are asked for, one at a time. What the source was does not show afterwards.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -383,23 +384,33 @@ def _of_keras(files, given, config, datasets, format_, **saved):
 def _open_keras(files, given, stack):
     blob = files.parts["weights"]
     file = stack.enter_context(open_hdf5(blob))
-    config, saved = _saved_model(_json(files.parts["config"]), files.label)
+    serialized = _json(files.parts["config"])
+    config, saved = _saved_model(serialized, files.label)
     config = _replaced(config, saved["model"], files, given)
     datasets = {
         key.removeprefix(KERAS_BACKBONE): tensor
         for key, tensor in hdf5_datasets(blob, file)
+        if key.startswith(KERAS_BACKBONE) or not _is_task(serialized)
     }
-    return _of_keras(files, given, config, datasets, "keras", **saved)
+    found = _of_keras(files, given, config, datasets, "keras", **saved)
+    fields = serialized["config"]
+    if found.vocabulary is None and _is_task(serialized) and "vocabulary" in fields:
+        found = dataclasses.replace(
+            found,
+            vocabulary=tuple(fields["vocabulary"]),
+            tokenizer=dict(fields.get("tokenizer", {})),
+        )
+    return found
 
 
 def _open_preset(files, given, stack):
+    serialized = _json(files.parts["task" if "task" in files.parts else "config"])
+    config, saved = _saved_model(serialized, files.label)
     datasets = {}
-    for role in ("weights", "task_weights"):
+    for role in ("weights",) if _is_task(serialized) else ("weights", "task_weights"):
         if role in files.parts:
             file = stack.enter_context(open_hdf5(files.parts[role]))
             datasets.update(hdf5_datasets(files.parts[role], file))
-    role = "task" if "task" in files.parts else "config"
-    config, saved = _saved_model(_json(files.parts[role]), files.label)
     config = _replaced(config, saved["model"], files, given)
     if "tokenizer" in files.parts:
         saved["tokenizer"] = _tokenizer_fields(files.parts["tokenizer"])
@@ -430,6 +441,9 @@ def _saved_model(serialized: dict, label: str):
         backbone = dict(fields.pop("backbone", {"config": fields})["config"])
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{label} holds no RoFormer model") from error
+    if _is_task(serialized):
+        # Its head is for its own class; the rest is a backbone like others.
+        name, fields = "RoFormerBackbone", {}
     if name not in MODEL_FIELDS:
         raise ConfigurationError(
             f"{label} holds a model of class {name!r}, which must be one of "
@@ -442,6 +456,15 @@ def _saved_model(serialized: dict, label: str):
     with _naming(label):
         config = RoFormerConfig.from_dict(backbone)
     return config, {"model": name, "model_options": options}
+
+
+def _is_task(serialized: dict) -> bool:
+    """Whether it is a model of this package that was fine-tuned for a task."""
+    return (
+        str(serialized.get("registered_name", "")).startswith("roformer_keras>")
+        and serialized.get("class_name") not in MODEL_FIELDS
+        and "backbone" in serialized.get("config", {})
+    )
 
 
 def _open_safetensors(files, given, stack):

@@ -32,9 +32,8 @@ from roformer_keras.pretraining.callbacks import LogFile, Recorder
 from roformer_keras.pretraining.corpus import Corpus
 from roformer_keras.pretraining.examples import Examples
 from roformer_keras.pretraining.loader import Loader, items_of
-from roformer_keras.pretraining.optimizers import make_optimizer
 from roformer_keras.pretraining.picture import draw_losses
-from roformer_keras.pretraining.settings import Settings
+from roformer_keras.pretraining.settings import Settings, Stage
 from roformer_keras.pretraining.state import (
     assign,
     load_facts,
@@ -43,8 +42,9 @@ from roformer_keras.pretraining.state import (
 )
 from roformer_keras.pretraining.vocabulary import build_vocabulary
 from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training.optimizers import make_optimizer
 
-__all__ = ["Run", "pretrain"]
+__all__ = ["Run", "optimizer_of", "pretrain"]
 
 # Of a model about which nothing is said: it learns on a laptop.
 _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
@@ -253,11 +253,11 @@ class Run:
 
     def _prepare(self, number):
         """Objective, compiled trainer and its variables as the last state has them."""
-        stage = self.settings.stages[number]
+        settings, stage = self.settings, self.settings.stages[number]
         objective = self._make_objective(stage.length)
         trainer = objective.training_model(self.model)
         trainer.compile(
-            optimizer=make_optimizer(self.settings.optimizer, stage),
+            optimizer=optimizer_of(settings, stage),
             **objective.compile_options(),
         )
         trainer.optimizer.build(trainer.trainable_variables)
@@ -389,6 +389,16 @@ class _Batches(keras.utils.PyDataset):
 
     def __getitem__(self, number):
         return self._batches[number]
+
+
+def optimizer_of(settings: Settings, stage: Stage):
+    """The Keras optimizer of one stage."""
+    return make_optimizer(
+        stage.learning_rate,
+        stage.schedule,
+        accumulation=stage.accumulation,
+        **dataclasses.asdict(settings.optimizer),
+    )
 
 
 # === Folders ===

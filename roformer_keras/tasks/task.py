@@ -1,0 +1,501 @@
+"""What all models that are fine-tuned share: texts in, answers out."""
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+
+import h5py
+import keras
+import numpy as np
+from keras import ops
+from tqdm import tqdm
+
+from roformer_keras.config import is_integer
+from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.outputs import replacing
+from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.models import RoFormerBackbone
+from roformer_keras.models.preset import PresetModel
+from roformer_keras.tasks.texts import Rows, TextBatches, as_texts
+from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training import adversarial
+from roformer_keras.training.optimizers import make_optimizer
+
+__all__ = ["TextTask"]
+
+# Rows times width of a batch that answers: as many as keep a laptop busy.
+_TOKENS_PER_BATCH = 8192
+
+
+class TextTask(PresetModel):
+    """A backbone and a head, which takes texts where a Keras model takes arrays.
+
+    Subclasses say what a row and a target are, and what is answered:
+
+    - `text_counts`: how many texts a row may have.
+    - `make_targets(y, rows)`: targets of all rows, checked.
+    - `batch_targets(targets, numbers, inputs)`: of a batch.
+    - `answers(outputs, rows, numbers)`: of a batch of outputs.
+    - `default_loss()`, `default_metrics()`.
+
+    Args:
+        backbone: `RoFormerBackbone`.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        outputs: of the head.
+        max_length: int, at least 4. Tokens to which longer rows are cut.
+    """
+
+    text_counts = (1, 2)
+
+    def __init__(self, backbone, tokenizer, outputs, max_length, **kwargs):
+        if not is_integer(max_length) or max_length < 4:
+            raise ConfigurationError(
+                f"max_length must be an integer of at least 4, got {max_length!r}"
+            )
+        super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
+        self.dtype_policy = backbone.dtype_policy
+        self.backbone, self.config = backbone, backbone.config
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.adversarial_epsilon = self.r_drop = 0.0
+
+    # === Coming from and going to files ===
+
+    @classmethod
+    def from_preset(cls, source, *, max_length=None, dtype=None, **options):
+        """Builds the task on the backbone of a checkpoint, or loads a saved task.
+
+        Args:
+            source: whatever `RoFormerBackbone.from_preset` takes: the head is fresh
+                then. Or a folder that `save_to_preset` of this class wrote.
+            max_length: int. Tokens to which longer rows are cut; 512 if not saved.
+            dtype: Keras dtype policy.
+            options: arguments of this class, and those of
+                `RoFormerBackbone.from_preset`, such as `dropout=0.2`.
+
+        Raises:
+            ConfigurationError: the folder holds another task, or an argument breaks its
+                rule.
+            RoFormerError: as of `RoFormerBackbone.from_preset`.
+        """
+        folder = resolve(source)
+        saved = _saved_task(folder)
+        if saved is not None and saved["class_name"] != cls.__name__:
+            saved = None
+        if max_length is not None:
+            options["max_length"] = max_length
+        own = inspect.signature(cls.__init__).parameters
+        mine = {k: v for k, v in options.items() if k in own}
+        theirs = {k: v for k, v in options.items() if k not in own}
+        if saved is not None:
+            mine = {**saved["config"], **mine}
+        backbone = RoFormerBackbone.from_preset(
+            source, dtype=dtype, **{**cls.backbone_changes(source), **theirs}
+        )
+        tokenizer = mine.pop("tokenizer", None) or backbone.text_tokenizer()
+        model = cls(backbone, tokenizer, **mine)
+        if saved is not None:
+            _read_head(model, folder / "task.weights.h5")
+        return model
+
+    @classmethod
+    def backbone_changes(cls, source) -> dict:
+        """Configuration fields that this task asks of the backbone of a source."""
+        return {}
+
+    def save_to_preset(self, folder, overwrite=False):
+        """Writes backbone, tokenizer and head into a folder, whole or not at all.
+
+        Args:
+            folder: path. `RoFormerBackbone.from_preset` and `convert` read it too; they
+                leave the head aside.
+            overwrite: bool. Whether an existing preset is replaced.
+
+        Raises:
+            OutputError: the folder exists or cannot be written.
+        """
+        with replacing(folder, overwrite, folder=True) as partial:
+            self.backbone.save_to_preset(partial, self.tokenizer, overwrite=True)
+            task = {
+                "module": type(self).__module__,
+                "class_name": type(self).__name__,
+                "registered_name": f"roformer_keras>{type(self).__name__}",
+                "config": {
+                    **self.options(),
+                    "backbone": keras.saving.serialize_keras_object(self.backbone),
+                },
+            }
+            (partial / "task.json").write_text(
+                json.dumps(task, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
+            with h5py.File(partial / "task.weights.h5", "w") as file:
+                for variable in self.head_variables():
+                    file[variable.path] = ops.convert_to_numpy(variable)
+
+    def options(self) -> dict:
+        """Arguments of the constructor beside backbone and tokenizer; plain types."""
+        return {"max_length": self.max_length}
+
+    def head_variables(self) -> list:
+        """Weights that are not the backbone's."""
+        backbone = {id(variable) for variable in self.backbone.variables}
+        return [
+            variable
+            for variable in self.weights
+            if id(variable) not in backbone and "seed_generator" not in variable.path
+        ]
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "vocabulary": list(self.tokenizer.vocabulary),
+            "tokenizer": self.tokenizer.to_dict(),
+            **self.options(),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        options = dict(config)
+        backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
+        level = options.pop("tokenizer").get("level")
+        tokenizer = RoFormerTokenizer(options.pop("vocabulary"), level)
+        trainable = options.pop("trainable", True)
+        model = cls(backbone, tokenizer, **options)
+        if not trainable:
+            model.trainable = False
+        return model
+
+    # === Training ===
+
+    def compile(
+        self,
+        optimizer=None,
+        loss=None,
+        metrics=None,
+        *,
+        adversarial_epsilon: float = 0.0,
+        r_drop: float = 0.0,
+        **kwargs,
+    ):
+        """As of Keras, with this task's own optimizer, loss and metrics by default.
+
+        Args:
+            optimizer: Keras optimizer or its name; AdamW at 2e-5 if not given.
+            loss, metrics: of the task if not given.
+            adversarial_epsilon: float, 0 for none. Length of the step by which the
+                token embeddings are moved against the loss before each update (FGM).
+            r_drop: float, 0 for none. Weight of the divergence between two passes of
+                the same rows under different dropout; rows are computed twice.
+            kwargs: as of `keras.Model.compile`.
+        """
+        for name, value in (
+            ("adversarial_epsilon", adversarial_epsilon),
+            ("r_drop", r_drop),
+        ):
+            if not value >= 0:
+                raise ConfigurationError(f"{name} must be at least 0, got {value!r}")
+        self.adversarial_epsilon, self.r_drop = adversarial_epsilon, r_drop
+        super().compile(
+            optimizer=make_optimizer(2e-5) if optimizer is None else optimizer,
+            loss=self.default_loss() if loss is None else loss,
+            metrics=self.default_metrics() if metrics is None else metrics,
+            **kwargs,
+        )
+
+    def get_compile_config(self):
+        return {
+            **super().get_compile_config(),
+            "adversarial_epsilon": self.adversarial_epsilon,
+            "r_drop": self.r_drop,
+        }
+
+    def compile_from_config(self, config):
+        # Keras does this itself only where `compile` is its own.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size: int = 32,
+        *,
+        validation_data=None,
+        validation_split: float = 0.0,
+        shuffle: bool = True,
+        class_weight=None,
+        sample_weight=None,
+        seed: int = 0,
+        initial_epoch: int = 0,
+        **kwargs,
+    ):
+        """As of Keras, on texts.
+
+        Args:
+            x: texts as of `as_texts`, a finite `tf.data.Dataset` of texts and labels,
+                or what Keras's own `fit` takes, with dicts of ids.
+            y: labels of the rows of `x`.
+            batch_size: int. Rows a batch.
+            validation_data: pair of texts and labels, or triple with weights.
+            validation_split: float in [0, 1). The share of the rows, drawn from the
+                seed, that is validated on instead of trained on.
+            shuffle: bool. Whether rows come in another order in each epoch.
+            class_weight: dict of label to weight.
+            sample_weight: float `(rows,)`.
+            seed: int. Of the order of the rows.
+            initial_epoch, kwargs: as of `keras.Model.fit`.
+        """
+        if not self.compiled:
+            self.compile()
+        if is_ready(x):
+            return super().fit(
+                x,
+                y,
+                **({} if y is None else {"batch_size": batch_size}),
+                validation_data=validation_data,
+                validation_split=validation_split,
+                shuffle=shuffle,
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                initial_epoch=initial_epoch,
+                **kwargs,
+            )
+        data = self._labelled(x, y, sample_weight, class_weight)
+        held_out = None
+        if validation_data is not None:
+            held_out = self._labelled(*validation_data)
+        elif validation_split:
+            data, held_out = data.split(validation_split, seed)
+        batches = data.batches(
+            batch_size, shuffle=shuffle, seed=seed, epoch=initial_epoch
+        )
+        return super().fit(
+            batches,
+            # TextBatches shuffle by themselves, and by a seed.
+            shuffle=False,
+            validation_data=held_out and held_out.batches(batch_size),
+            initial_epoch=initial_epoch,
+            **kwargs,
+        )
+
+    def evaluate(self, x=None, y=None, batch_size=32, sample_weight=None, **kwargs):
+        """As of Keras, on texts; see `fit`."""
+        if is_ready(x):
+            size = {} if y is None else {"batch_size": batch_size}
+            return super().evaluate(x, y, **size, sample_weight=sample_weight, **kwargs)
+        data = self._labelled(x, y, sample_weight)
+        return super().evaluate(data.batches(batch_size), **kwargs)
+
+    def train_step(self, *arguments):
+        if not self.adversarial_epsilon:
+            return super().train_step(*arguments)
+        return adversarial.train_step(
+            self,
+            super().train_step,
+            self.backbone.token_embedding.embeddings,
+            self.adversarial_epsilon,
+            *arguments,
+        )
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if training and self.r_drop:
+            loss += self.r_drop * ops.mean(self.divergence(y_pred[::2], y_pred[1::2]))
+        return loss
+
+    def divergence(self, first, second):
+        """How far two passes of the same rows are from each other: `(rows,)`."""
+        raise ConfigurationError(f"{type(self).__name__} has no r_drop; set it to 0")
+
+    # === Answering ===
+
+    def predict(self, x, *, batch_tokens: int = _TOKENS_PER_BATCH, verbose="auto"):
+        """Answers for texts, in their order.
+
+        Args:
+            x: texts as of `as_texts`; or what Keras's own `predict` takes, with dicts
+                of ids, which is answered by the outputs as they are.
+            batch_tokens: int. Most tokens, padding included, that are computed
+                together; a longer row is computed alone.
+            verbose: 0 for no progress bar.
+        """
+        if is_ready(x):
+            return super().predict(x, verbose=verbose)
+        rows = self.make_rows(as_texts(x, self.text_counts))
+        found = [None] * len(rows)
+        order, start = np.argsort(-rows.lengths, kind="stable"), 0
+        with tqdm(total=len(rows), unit="row", disable=not verbose) as bar:
+            while start < len(order):
+                size = max(1, batch_tokens // int(rows.lengths[order[start]]))
+                numbers = order[start : start + size]
+                outputs = self.predict_on_batch(self.batch_inputs(rows, numbers))
+                answers = self.answers(outputs, rows, numbers)
+                for number, answer in zip(numbers, answers, strict=True):
+                    found[number] = answer
+                start += len(numbers)
+                bar.update(len(numbers))
+        return self.collect(found)
+
+    def collect(self, answers: list):
+        """All answers, in their order, as `predict` returns them."""
+        return np.stack(answers)
+
+    # === Rows and targets, of which subclasses have their own ===
+
+    def make_rows(self, texts):
+        """Tokenized rows of what `as_texts` gives."""
+        return Rows(self.text_tokenizer(), texts, self.max_length)
+
+    def batch_inputs(self, rows, numbers):
+        return rows.batch(numbers)
+
+    def _labelled(self, x, y=None, sample_weight=None, class_weight=None):
+        if hasattr(x, "as_numpy_iterator"):
+            x, y, sample_weight = _materialised(x, y)
+        if y is None:
+            raise ConfigurationError("texts to learn from need labels: give y")
+        texts = as_texts(x, self.text_counts)
+        if len(y) != len(texts):
+            raise ConfigurationError(
+                f"there must be a label for each row, got {len(texts)} rows and "
+                f"{len(y)} labels"
+            )
+        rows = self.make_rows(texts)
+        targets = self.make_targets(y, rows)
+        weights = self._weights(targets, sample_weight, class_weight)
+        return _Labelled(self, rows, targets, weights, np.arange(len(texts)))
+
+    def _weights(self, targets, sample_weight, class_weight):
+        if sample_weight is None and class_weight is None:
+            return None
+        weights = np.ones(len(targets), "float32")
+        if sample_weight is not None:
+            weights *= np.asarray(sample_weight, "float32")
+        if class_weight is not None:
+            weights *= self.weights_of_classes(targets, class_weight)
+        return weights
+
+    def weights_of_classes(self, targets, class_weight):
+        """float `(rows,)`."""
+        raise ConfigurationError(
+            f"{type(self).__name__} has no classes of rows: give sample_weight instead "
+            "of class_weight"
+        )
+
+
+@dataclasses.dataclass
+class _Labelled:
+    """Rows of a task that have labels; some of them, by number."""
+
+    task: TextTask
+    rows: Rows
+    targets: object
+    weights: np.ndarray | None
+    numbers: np.ndarray
+
+    def split(self, share, seed):
+        """Two parts, the second of that share, drawn from the seed."""
+        order = np.random.default_rng([seed, 0]).permutation(self.numbers)
+        count = round(share * len(order))
+        if not 0 < share < 1 or count in (0, len(order)):
+            raise ConfigurationError(
+                f"validation_split must leave rows on both sides, got {share!r} of "
+                f"{len(order)}"
+            )
+        return (
+            dataclasses.replace(self, numbers=np.sort(order[count:])),
+            dataclasses.replace(self, numbers=np.sort(order[:count])),
+        )
+
+    def batches(self, batch_size, **options):
+        if not is_integer(batch_size) or batch_size < 1:
+            raise ConfigurationError(
+                f"batch_size must be an integer of at least 1, got {batch_size!r}"
+            )
+        # Under R-Drop each row comes twice, side by side.
+        copies = 2 if options.get("shuffle") and self.task.r_drop else 1
+
+        def make(places):
+            numbers = np.repeat(self.numbers[places], copies)
+            inputs = self.task.batch_inputs(self.rows, numbers)
+            batch = (inputs, self.task.batch_targets(self.targets, numbers, inputs))
+            return batch if self.weights is None else (*batch, self.weights[numbers])
+
+        return TextBatches(self.rows.lengths[self.numbers], make, batch_size, **options)
+
+
+def is_ready(x) -> bool:
+    """Whether `x` is for Keras as it is, and no texts."""
+    if isinstance(x, keras.utils.PyDataset):
+        return True
+    if isinstance(x, dict):
+        return "token_ids" in x
+    spec = getattr(x, "element_spec", None)
+    first = spec[0] if isinstance(spec, tuple) else spec
+    return isinstance(first, dict) and "token_ids" in first
+
+
+def _materialised(dataset, y):
+    """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
+    if y is not None:
+        raise ConfigurationError("a dataset holds its labels: leave y out")
+    if int(dataset.cardinality()) == -1:
+        raise ConfigurationError(
+            "a dataset must end, and this one repeats for ever: leave repeat() out, "
+            "epochs do it"
+        )
+    columns = None
+    for element in dataset.as_numpy_iterator():
+        if not isinstance(element, tuple) or len(element) not in (2, 3):
+            raise ConfigurationError(
+                "a dataset must give pairs of texts and labels, or triples with "
+                f"weights, got {type(element).__name__}"
+            )
+        texts, *rest = element
+        parts = texts if isinstance(texts, tuple) else (texts,)
+        is_batch = np.ndim(parts[0]) == 1
+        records = zip(*parts, *rest, strict=True) if is_batch else [(*parts, *rest)]
+        columns = columns or [[] for _ in range(len(parts) + len(rest))]
+        for record in records:
+            for column, value in zip(columns, record, strict=True):
+                is_text = isinstance(value, bytes)
+                column.append(value.decode("utf-8") if is_text else value)
+    if columns is None:
+        raise ConfigurationError("a dataset must have an element, got none")
+    count = len(parts)
+    texts = tuple(columns[:count]) if count > 1 else columns[0]
+    return texts, columns[count], (columns[count + 1 :] or [None])[0]
+
+
+def _saved_task(folder: Path):
+    """What `task.json` of a preset folder says, or None where there is none."""
+    path = Path(folder) / "task.json"
+    if not path.is_file():
+        return None
+    try:
+        task = json.loads(path.read_text(encoding="utf-8"))
+        options = dict(task["config"])
+        options.pop("backbone")
+        return {"class_name": task["class_name"], "config": options}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path} holds no task: {error}") from error
+
+
+def _read_head(model, path):
+    try:
+        with h5py.File(path) as file:
+            for variable in model.head_variables():
+                value = file[variable.path][()]
+                if value.shape != tuple(variable.shape):
+                    raise CheckpointError(
+                        f"{path}: {variable.path} has shape {value.shape}, expected "
+                        f"{tuple(variable.shape)}: the options differ from those it "
+                        "was saved with"
+                    )
+                variable.assign(value)
+    except (OSError, KeyError) as error:
+        raise CheckpointError(f"{path} must hold the head: {error}") from error

@@ -1,0 +1,236 @@
+"""Which class a text, or a pair of texts, is of."""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.config import is_integer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.initializers import initializer
+from roformer_keras.tasks.task import TextTask
+
+__all__ = ["RoFormerTextClassifier"]
+
+_POOLINGS = ("first", "mean")
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerTextClassifier(TextTask):
+    """Probabilities of classes for a text, or for a pair of texts.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        num_classes: int, at least 1 with `multi_label`, else at least 2. If not given,
+            that of `classes`.
+        classes: sequence of str: their names, by which labels may be given.
+        multi_label: bool. Whether a text may be of several classes, or of none; a label
+            is then a list of classes.
+        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
+            tokens.
+        head_dropout: float in [0, 1). On that vector.
+        max_length: int, at least 4. Tokens to which longer rows are cut.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them.
+
+    Returns:
+        float32 `(batch, num_classes)`: logits. `predict` gives probabilities.
+
+    Example:
+    ```python
+    clf = RoFormerTextClassifier.from_preset("roformer-char", num_classes=2)
+    clf.compile(keras.optimizers.AdamW(1e-4))
+    clf.fit(["好极了", "太差了"], [1, 0])
+    clf.predict(["不错"])
+    ```
+    """
+
+    def __init__(
+        self,
+        backbone,
+        tokenizer,
+        num_classes: int | None = None,
+        classes: Sequence[str] | None = None,
+        multi_label: bool = False,
+        pooling: str = "first",
+        head_dropout: float = 0.0,
+        max_length: int = 512,
+        **kwargs,
+    ):
+        classes = None if classes is None else [str(name) for name in classes]
+        if num_classes is None and classes is not None:
+            num_classes = len(classes)
+        least = 1 if multi_label else 2
+        if not is_integer(num_classes) or num_classes < least:
+            raise ConfigurationError(
+                f"num_classes must be an integer of at least {least}, got "
+                f"{num_classes!r}"
+            )
+        if classes is not None and len(set(classes)) != num_classes:
+            raise ConfigurationError(
+                f"classes must be {num_classes} different names, got {classes!r}"
+            )
+        if pooling not in _POOLINGS:
+            raise ConfigurationError(
+                f"pooling must be one of {', '.join(map(repr, _POOLINGS))}, got "
+                f"{pooling!r}"
+            )
+        config, policy = backbone.config, backbone.dtype_policy
+        hidden = backbone(backbone.input)
+        if isinstance(hidden, dict):
+            hidden = hidden["sequence_output"]
+        vector = TextVector(pooling, dtype=policy, name="vector")(
+            hidden, backbone.input["token_ids"]
+        )
+        vector = keras.layers.Dropout(head_dropout, dtype=policy, name="head_dropout")(
+            vector
+        )
+        logits = keras.layers.Dense(
+            int(num_classes),
+            kernel_initializer=initializer(config),
+            # Probabilities of a bfloat16 sum would be rounded to three digits.
+            dtype=keras.DTypePolicy("float32"),
+            name="classes",
+        )(vector)
+        super().__init__(backbone, tokenizer, logits, max_length, **kwargs)
+        self.num_classes, self.classes = int(num_classes), classes
+        self.multi_label, self.pooling = multi_label, pooling
+        self.head_dropout = head_dropout
+
+    def options(self):
+        return {
+            "num_classes": self.num_classes,
+            "classes": self.classes,
+            "multi_label": self.multi_label,
+            "pooling": self.pooling,
+            "head_dropout": self.head_dropout,
+            **super().options(),
+        }
+
+    # === Training ===
+
+    def default_loss(self):
+        if self.multi_label:
+            return keras.losses.BinaryCrossentropy(from_logits=True)
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def default_metrics(self):
+        if self.multi_label:
+            return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def divergence(self, first, second):
+        if self.multi_label:
+            probabilities = [ops.sigmoid(one) for one in (first, second)]
+            return ops.sum(
+                (probabilities[0] - probabilities[1]) * (first - second), axis=-1
+            )
+        logs = [ops.log_softmax(one) for one in (first, second)]
+        return ops.sum(
+            (ops.exp(logs[0]) - ops.exp(logs[1])) * (logs[0] - logs[1]), axis=-1
+        )
+
+    def make_targets(self, y, rows):
+        if not self.multi_label:
+            return np.array([self._class(label, row) for row, label in enumerate(y)])
+        targets = np.zeros((len(y), self.num_classes), "float32")
+        for row, labels in enumerate(y):
+            if isinstance(labels, str) or not hasattr(labels, "__len__"):
+                raise ConfigurationError(
+                    "a label of multi_label must be a list of classes, got "
+                    f"{labels!r} in row {row}"
+                )
+            targets[row, [self._class(label, row) for label in labels]] = 1
+        return targets
+
+    def batch_targets(self, targets, numbers, inputs):
+        return targets[numbers]
+
+    def weights_of_classes(self, targets, class_weight):
+        if self.multi_label:
+            return super().weights_of_classes(targets, class_weight)
+        weights = np.ones(self.num_classes, "float32")
+        for label, weight in class_weight.items():
+            weights[self._class(label, "of class_weight")] = weight
+        return weights[targets]
+
+    def _class(self, label, row):
+        """The number of a class, from its number or name."""
+        if isinstance(label, str):
+            if self.classes is not None and label in self.classes:
+                return self.classes.index(label)
+        elif is_integer(label) and 0 <= label < self.num_classes:
+            return int(label)
+        elif isinstance(label, float | np.floating) and label in range(
+            self.num_classes
+        ):
+            # pandas makes a column of integers one of floats where a value is missing.
+            return int(label)
+        names = f", or a name of {self.classes}" if self.classes else ""
+        raise ConfigurationError(
+            f"a label must be an integer from 0 to {self.num_classes - 1}{names}, got "
+            f"{label!r} in row {row}"
+        )
+
+    # === Answering ===
+
+    def answers(self, outputs, rows, numbers):
+        """Probabilities: float32 `(num_classes,)` each."""
+        activation = ops.sigmoid if self.multi_label else ops.softmax
+        return ops.convert_to_numpy(activation(ops.convert_to_tensor(outputs)))
+
+    def classify(self, x, *, threshold: float = 0.5, **kwargs) -> list:
+        """The names of the classes of texts, or their numbers if they have none.
+
+        Args:
+            x, kwargs: as of `predict`.
+            threshold: float. With `multi_label`, what a probability must reach.
+
+        Returns:
+            A class a row; with `multi_label` a list of classes.
+        """
+        names = self.classes or list(range(self.num_classes))
+        probabilities = self.predict(x, **kwargs)
+        if self.multi_label:
+            return [
+                [name for name, p in zip(names, row, strict=True) if p >= threshold]
+                for row in probabilities
+            ]
+        return [names[number] for number in probabilities.argmax(axis=1)]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class TextVector(keras.layers.Layer):
+    """One vector a row: that of the first position, or the mean over its tokens.
+
+    Args:
+        pooling: `"first"` or `"mean"`.
+
+    Call arguments:
+        hidden: float `(batch, length, hidden_dim)`.
+        token_ids: int `(batch, length)`. 0 is padding, except at position 0.
+
+    Returns:
+        float `(batch, hidden_dim)`.
+    """
+
+    def __init__(self, pooling, **kwargs):
+        super().__init__(**kwargs)
+        self.pooling = pooling
+
+    def call(self, hidden, token_ids):
+        if self.pooling == "first":
+            return hidden[:, 0]
+        weights = ops.cast(ops.not_equal(token_ids, 0), "float32")[..., None]
+        total = ops.sum(ops.cast(hidden, "float32") * weights, axis=1)
+        mean = total / ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.cast(mean, hidden.dtype)
+
+    def compute_output_shape(self, hidden_shape, token_ids_shape):
+        return (hidden_shape[0], hidden_shape[-1])
+
+    def get_config(self):
+        return {**super().get_config(), "pooling": self.pooling}

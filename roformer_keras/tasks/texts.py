@@ -1,0 +1,195 @@
+"""Texts of any container to rows of ids, and rows to batches of similar length."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import keras
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["Rows", "TextBatches", "as_texts"]
+
+# Batches whose rows are sorted by length together: enough for little padding, few
+# enough for batches that differ from epoch to epoch.
+_WINDOW = 64
+
+
+def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
+    """Texts as a user has them, as a list of tuples, each of what makes one row.
+
+    Args:
+        x: a list, NumPy array or pandas Series of str; or for several texts a row a
+            list of tuples, an array or DataFrame of as many columns, or a tuple of as
+            many lists.
+        counts: how many texts a row may have.
+
+    Raises:
+        ConfigurationError: there is no text, one is no str or blank, or rows have
+            different or wrong numbers of texts.
+    """
+    if isinstance(x, str):
+        raise ConfigurationError(f"texts must be a list of str, got one: [{x!r:.40}]")
+    if isinstance(x, Mapping):
+        raise ConfigurationError(
+            f"texts must be lists, got a dict of {', '.join(map(repr, x))}; give its "
+            "values as a tuple of lists"
+        )
+    if isinstance(x, tuple) and x and not any(isinstance(part, str) for part in x):
+        lengths = [len(part) for part in x]
+        if len(set(lengths)) != 1:
+            raise ConfigurationError(
+                "a tuple of lists of texts must have lists of one length, got "
+                f"{', '.join(map(str, lengths))}"
+            )
+        x = list(zip(*x, strict=True))
+    elif hasattr(x, "to_numpy"):
+        x = x.to_numpy()
+    rows = [
+        (row,) if isinstance(row, str) else _tuple(row, number)
+        for number, row in enumerate(x)
+    ]
+    if not rows:
+        raise ConfigurationError("there must be at least one text, got none")
+    expected = len(rows[0])
+    if expected not in counts:
+        raise ConfigurationError(
+            f"a row must have {' or '.join(map(str, counts))} "
+            f"{'text' if tuple(counts) == (1,) else 'texts'}, got {expected}"
+        )
+    for number, row in enumerate(rows):
+        if len(row) != expected:
+            raise ConfigurationError(
+                f"all rows must have as many texts as the first, {expected}; row "
+                f"{number} has {len(row)}"
+            )
+        for text in row:
+            if not isinstance(text, str):
+                raise ConfigurationError(
+                    f"a text must be a str, got {text!r} in row {number}"
+                )
+            if not text.strip():
+                raise ConfigurationError(
+                    f"a text must not be empty, got {text!r} in row {number}: leave "
+                    "such rows out"
+                )
+    return rows
+
+
+def _tuple(row, number):
+    if isinstance(row, list | tuple | np.ndarray):
+        return tuple(row)
+    raise ConfigurationError(f"a text must be a str, got {row!r} in row {number}")
+
+
+class Rows:
+    """Tokenized texts in one piece of memory.
+
+    Args:
+        tokenizer: `RoFormerTokenizer`.
+        texts: as `as_texts` gives them, of one or two texts a row.
+        max_length: int. Longer rows are cut, from the end of the longer text.
+
+    Attributes:
+        lengths: int64 `(rows,)`. Tokens of each.
+    """
+
+    def __init__(self, tokenizer, texts: Iterable[tuple[str, ...]], max_length: int):
+        rows, firsts = [], []
+        for row in texts:
+            token_ids, segment_ids = tokenizer.encode(*row, max_length=max_length)
+            rows.append(np.array(token_ids, "int32"))
+            firsts.append(len(segment_ids) - sum(segment_ids))
+        self.lengths = np.array([len(row) for row in rows], "int64")
+        self._ends = np.cumsum(self.lengths)
+        self._firsts = np.array(firsts, "int64")
+        self._token_ids = np.concatenate(rows) if rows else np.zeros(0, "int32")
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def ids(self, number: int) -> np.ndarray:
+        """Token ids of one row: int32 `(lengths[number],)`."""
+        end = self._ends[number]
+        return self._token_ids[end - self.lengths[number] : end]
+
+    def batch(self, numbers: Sequence[int], multiple: int = 1) -> dict:
+        """Some rows, padded with 0 to the longest, as the backbone takes them.
+
+        Args:
+            numbers: which.
+            multiple: int. The width is rounded up to a multiple of it.
+        """
+        lengths = self.lengths[numbers]
+        width = -(-int(lengths.max()) // multiple) * multiple
+        token_ids = np.zeros((len(numbers), width), "int32")
+        for place, number in enumerate(numbers):
+            token_ids[place, : lengths[place]] = self.ids(number)
+        columns = np.arange(width)
+        segment_ids = (columns >= self._firsts[numbers][:, None]) & (
+            columns < lengths[:, None]
+        )
+        return {"token_ids": token_ids, "segment_ids": segment_ids.astype("int32")}
+
+
+class TextBatches(keras.utils.PyDataset):
+    """Batches of rows of similar length, made in a thread beside the training.
+
+    In training the rows are shuffled whole each epoch; then each 64 batches' worth of
+    them is sorted by length, cut into batches, and the batches are shuffled. The order
+    follows from the seed and the number of the epoch.
+
+    Args:
+        lengths: int `(rows,)`. What rows are sorted by.
+        make_batch: of row numbers; returns what `fit` takes as a batch.
+        batch_size: int.
+        shuffle: bool. If False, rows come from the shortest to the longest.
+        seed: int.
+        epoch: int. The one that comes first.
+    """
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        make_batch: Callable,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        epoch: int = 0,
+    ):
+        super().__init__(workers=1)
+        self._lengths, self._make_batch = np.asarray(lengths), make_batch
+        self._batch_size, self._shuffle = batch_size, shuffle
+        self._seed, self._epoch = seed, epoch
+        self._batches = self._arrange()
+
+    def __len__(self):
+        return len(self._batches)
+
+    def __getitem__(self, number):
+        return self._make_batch(self._batches[number])
+
+    @property
+    def order(self) -> np.ndarray:
+        """Row numbers in the order of this epoch."""
+        return np.concatenate(self._batches)
+
+    def on_epoch_end(self):
+        if self._shuffle:
+            self._epoch += 1
+            self._batches = self._arrange()
+
+    def _arrange(self):
+        count, size = len(self._lengths), self._batch_size
+        if not self._shuffle:
+            return _cut(np.argsort(self._lengths, kind="stable"), size)
+        random = np.random.default_rng([self._seed, self._epoch])
+        rows, batches = random.permutation(count), []
+        for window in _cut(rows, size * _WINDOW):
+            window = window[np.argsort(self._lengths[window], kind="stable")]
+            batches += _cut(window, size)
+        return [batches[number] for number in random.permutation(len(batches))]
+
+
+def _cut(rows, size):
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -1,0 +1,102 @@
+"""The fast gradient method: each update is made where the loss is a little worse.
+
+The gradient of the loss in the token embeddings says in which direction they hurt most.
+They are moved by a step of a given length in that direction, the update is computed and
+applied there, and the step is taken back.
+
+Source: Miyato et al. 2017, arXiv:1605.07725; as in bert4keras's examples, the step is
+taken in the whole embedding table.
+"""
+
+import keras
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["train_step"]
+
+
+def train_step(model, update, embeddings, epsilon, *arguments):
+    """A train step of Keras at moved embeddings.
+
+    Args:
+        model: `keras.Model`, compiled.
+        update: its own `train_step`.
+        embeddings: Keras variable `(vocabulary_size, hidden_dim)`.
+        epsilon: float above 0. Length of the step.
+        arguments: of `train_step` in the backend.
+
+    Returns:
+        What `update` returns.
+
+    Raises:
+        ConfigurationError: the backend is neither TensorFlow nor JAX, or the embeddings
+            are frozen.
+    """
+    backend = keras.backend.backend()
+    if backend not in _STEPS:
+        raise ConfigurationError(
+            "adversarial training is there for the backends tensorflow and jax, got "
+            f"{backend}: set adversarial_epsilon=0"
+        )
+    if not any(embeddings is variable for variable in model.trainable_variables):
+        raise ConfigurationError(
+            "adversarial training moves the token embeddings, which are frozen: thaw "
+            "them, or set adversarial_epsilon=0"
+        )
+    return _STEPS[backend](model, update, embeddings, epsilon, *arguments)
+
+
+def _step(gradient, epsilon):
+    norm = ops.sqrt(ops.sum(ops.square(gradient)))
+    return epsilon * gradient / (norm + 1e-8)
+
+
+def _tensorflow(model, update, embeddings, epsilon, data):
+    import tensorflow as tf
+
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    with tf.GradientTape() as tape:
+        y_pred = model(x, training=True)
+        loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
+    gradient = tf.convert_to_tensor(tape.gradient(loss, embeddings.value))
+    step = ops.cast(_step(gradient, epsilon), embeddings.dtype)
+    embeddings.assign_add(step)
+    logs = update(data)
+    embeddings.assign_sub(step)
+    return logs
+
+
+def _jax(model, update, embeddings, epsilon, state, data):
+    import jax
+
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    variables, frozen, optimizer, metrics = state
+    at = next(
+        number
+        for number, variable in enumerate(model.trainable_variables)
+        if variable is embeddings
+    )
+
+    def loss_of(table):
+        moved = [*variables[:at], table, *variables[at + 1 :]]
+        loss, _ = model.compute_loss_and_updates(
+            moved,
+            frozen,
+            metrics,
+            x,
+            y,
+            sample_weight,
+            training=True,
+            optimizer_variables=optimizer,
+        )
+        return loss
+
+    step = _step(jax.grad(loss_of)(variables[at]), epsilon)
+    moved = [*variables[:at], variables[at] + step, *variables[at + 1 :]]
+    logs, (found, *rest) = update((moved, frozen, optimizer, metrics), data)
+    found = [*found[:at], found[at] - step, *found[at + 1 :]]
+    return logs, (found, *rest)
+
+
+_STEPS = {"tensorflow": _tensorflow, "jax": _jax}

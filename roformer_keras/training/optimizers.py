@@ -1,0 +1,161 @@
+"""The optimizers of training, and how their learning rate goes."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+
+import keras
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["AdamW", "PiecewiseLinear", "layerwise_rates", "make_optimizer"]
+
+# Names of weights that are not decayed: of dense layers and of norms.
+_NOT_DECAYED = ("bias", "gamma", "beta")
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate times a factor that is linear between given steps.
+
+    Args:
+        learning_rate: float.
+        points: pairs (step, factor), ascending. Before the first the factor rises from
+            0 at step 0, so that the first update then has the rate 0; behind the last
+            it stays. None: constant.
+
+    Call arguments:
+        step: int. Updates so far.
+
+    Returns:
+        float32 scalar.
+
+    Source: bert4keras 0.11.5, `piecewise_linear`.
+    """
+
+    def __init__(self, learning_rate: float, points: Sequence[tuple[int, float]] = ()):
+        self.learning_rate = float(learning_rate)
+        self.points = [(int(step), float(factor)) for step, factor in points]
+
+    def __call__(self, step):
+        points = self.points or [(0, 1.0)]
+        if points[0][0] > 0:
+            points = [(0, 0.0), *points]
+        step = ops.cast(step, "float32")
+        factor = ops.full_like(step, points[0][1])
+        for (start, before), (end, after) in itertools.pairwise(points):
+            share = ops.clip((step - start) / (end - start), 0.0, 1.0)
+            factor += share * (after - before)
+        return factor * self.learning_rate
+
+    def get_config(self):
+        return {"learning_rate": self.learning_rate, "points": self.points}
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class AdamW(keras.optimizers.AdamW):
+    """AdamW that can learn some variables slower than others.
+
+    Args:
+        rates: dict of pattern to factor. The learning rate of a variable, its weight
+            decay with it, is multiplied by the factor of the first pattern that
+            `re.search` finds in its path; by 1 where none is found.
+        kwargs: as of `keras.optimizers.AdamW`.
+    """
+
+    def __init__(self, *args, rates: Mapping[str, float] | None = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.rates = dict(rates or {})
+        for pattern, factor in self.rates.items():
+            if not factor >= 0:
+                raise ConfigurationError(
+                    f"a factor of the rate must be at least 0, got {factor!r} for "
+                    f"{pattern!r}"
+                )
+
+    def update_step(self, gradient, variable, learning_rate):
+        factor = self._factor(variable)
+        if factor != 1:
+            # Decayed already by the whole rate.
+            if self.weight_decay is not None and self._use_weight_decay(variable):
+                decay = ops.cast(self.weight_decay * learning_rate, variable.dtype)
+                decayed = variable * (1 - factor * decay) / (1 - decay)
+                self.assign(variable, decayed)
+            learning_rate = learning_rate * factor
+        super().update_step(gradient, variable, learning_rate)
+
+    def _factor(self, variable):
+        for pattern, factor in self.rates.items():
+            if re.search(pattern, variable.path):
+                return factor
+        return 1.0
+
+    def get_config(self):
+        return {**super().get_config(), "rates": self.rates}
+
+
+def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:
+    """`rates` of `AdamW` that fall from the head down to the embeddings.
+
+    The highest block has the factor `decay`, each below that of the one above it times
+    `decay`, the embeddings that of the lowest block times `decay`; a head has 1.
+
+    Args:
+        num_layers: int. Blocks of the backbone.
+        decay: float in (0, 1].
+    """
+    if not 0 < decay <= 1:
+        raise ConfigurationError(f"layer_decay must be in (0, 1], got {decay!r}")
+    if decay == 1:
+        return {}
+    rates = {
+        rf"(^|/)transformer_layer_{number}/": decay ** (num_layers - number)
+        for number in range(num_layers)
+    }
+    embeddings = r"(^|/)((token|segment)_embedding|embedding_(norm|mapping))/"
+    rates[embeddings] = decay ** (num_layers + 1)
+    return rates
+
+
+def make_optimizer(
+    learning_rate: float,
+    schedule: Sequence[tuple[int, float]] = (),
+    *,
+    name: str = "adamw",
+    weight_decay: float = 0.01,
+    clip_norm: float = 1.0,
+    ema: float = 0.0,
+    accumulation: int = 1,
+    rates: Mapping[str, float] | None = None,
+):
+    """A Keras optimizer as BERT's descendants are trained with.
+
+    Args:
+        learning_rate: float. What the factors of `schedule` multiply.
+        schedule: points of `PiecewiseLinear`, in updates.
+        name: `"adamw"` or `"lamb"`.
+        weight_decay: float. Decoupled; never on biases, gamma and beta.
+        clip_norm: float, 0 for none. Most that the norm of all gradients may be.
+        ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights.
+        accumulation: int. Batches an update.
+        rates: of `AdamW`.
+    """
+    kinds = {"adamw": AdamW, "lamb": keras.optimizers.Lamb}
+    optimizer = kinds[name](
+        PiecewiseLinear(learning_rate, schedule),
+        weight_decay=weight_decay or None,
+        # As in BERT; a step of float32 is far above it.
+        epsilon=1e-6,
+        global_clipnorm=clip_norm or None,
+        use_ema=ema > 0,
+        # Keras counts each part of a batch.
+        ema_momentum=ema ** (1 / accumulation) if ema else 0.99,
+        gradient_accumulation_steps=accumulation if accumulation > 1 else None,
+        # Else Keras numbers them through, and a state would not know its own.
+        name=name,
+        **({"rates": rates} if rates else {}),
+    )
+    if weight_decay:
+        optimizer.exclude_from_weight_decay(var_names=list(_NOT_DECAYED))
+    return optimizer
