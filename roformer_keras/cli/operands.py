@@ -6,6 +6,7 @@ gathered in one list, and told apart here.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
@@ -68,7 +69,7 @@ def resolve(parser: argparse.ArgumentParser, options: dict, rest: list[str]) -> 
     verb, default_of = options.pop("verb"), options.pop("default_of")
     try:
         found = split([*options.pop("operands"), *rest], options)
-    except _WrongCount as error:
+    except _WrongOperands as error:
         verb.error(str(error))
     if found["source"] is None:
         found["source"] = default_of(options)
@@ -81,8 +82,8 @@ def resolve(parser: argparse.ArgumentParser, options: dict, rest: list[str]) -> 
     options.update(found)
 
 
-class _WrongCount(Exception):
-    pass
+class _WrongOperands(Exception):
+    """Operands that are too few, too many, or not what they must be."""
 
 
 def source(words, options):
@@ -92,8 +93,13 @@ def source(words, options):
 
 
 def source_and_target(words, options):
-    """`[SOURCE] TARGET`"""
-    return _source_and("target", words)
+    """`[SOURCE] TARGET`: a single one that exists was more likely meant as a source."""
+    found = _source_and("target", words)
+    if found["source"] is None and os.path.exists(found["target"]):
+        raise _WrongOperands(
+            f"{found['target']} exists: name a target behind it, or a source before it"
+        )
+    return found
 
 
 def source_and_input(words, options):
@@ -114,7 +120,7 @@ def source_or_input(words, options):
 def source_and_texts(words, options):
     """`[SOURCE] TEXT ...`: the first of several is the source, unless it is a text."""
     if not words:
-        raise _WrongCount("the following arguments are required: TEXT")
+        raise _WrongOperands("the following arguments are required: TEXT")
     if len(words) == 1 or words[0] == "-" or "[MASK]" in words[0]:
         return {"source": None, "texts": words}
     return {"source": words[0], "texts": words[1:]}
@@ -123,10 +129,10 @@ def source_and_texts(words, options):
 def _source_and(name, words):
     _check_most(words, 2)
     if not words:
-        raise _WrongCount(f"the following arguments are required: {name.upper()}")
+        raise _WrongOperands(f"the following arguments are required: {name.upper()}")
     return {"source": words[0] if len(words) == 2 else None, name: words[-1]}
 
 
 def _check_most(words, count):
     if len(words) > count:
-        raise _WrongCount(f"unrecognized arguments: {' '.join(words[count:])}")
+        raise _WrongOperands(f"unrecognized arguments: {' '.join(words[count:])}")
