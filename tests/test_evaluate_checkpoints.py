@@ -369,8 +369,9 @@ def test_mlm(tool, corpus, tmp_path, capsys):
     assert code == 0, errors
     (table,) = json.loads(target.read_text())["tables"]
     names = list(table["rows"])
-    assert names[0] == CHARACTER.stem and len(names) == 4
+    assert names[0] == CHARACTER.stem and len(names) == 5
     assert names[1].startswith("most frequent token (")
+    assert names[2].startswith("most frequent character (")
     for figures in table["rows"].values():
         assert all(0 <= figure <= 1 for figure in figures)
     for name, (accuracy, _) in table["rows"].items():
@@ -446,8 +447,30 @@ def test_what_stands_in_both_parts_is_left_out(tool, corpus, capsys):
     _, printed, _ = run(tool, capsys, "lm", GPT, "--config", config)
     # One line of each held-out book.
     held_out = int(printed.split(" held-out")[0].rsplit(maxsplit=1)[-1])
-    dropped = int(printed.split(" more that also")[0].rsplit(maxsplit=1)[-1])
+    dropped = int(printed.split(" more were left out")[0].rsplit(maxsplit=1)[-1])
     assert 6 * dropped == held_out > 0
+
+
+def test_a_text_is_known_that_shares_half_of_its_runs(tool):
+    random = np.random.default_rng(0)
+    known = [random.integers(0, 1000, 30, dtype="int32") for _ in range(20)]
+    seen = tool.Seen(known)
+    fresh = random.integers(0, 1000, 30, dtype="int32")
+    assert seen.knows(known[3])
+    assert seen.knows(np.concatenate([known[3][2:22], fresh[:10]]))  # 15 of 25 runs
+    assert not seen.knows(np.concatenate([known[3][2:18], fresh[:14]]))  # 11 of 25
+    assert not seen.knows(fresh)
+    # What is shorter than a run is known as a whole only.
+    assert tool.Seen([fresh[:4], fresh]).knows(fresh[:4])
+    assert not seen.knows(known[3][:4])
+
+
+def test_runs_are_those_of_six_neighbours(tool):
+    row = np.array([5, 6, 7, 8, 9, 10, 5, 6, 7, 8, 9, 10, 11], "int32")
+    found = tool.runs(row)
+    assert len(found) == 8
+    assert found[0] == found[6] and len(set(found)) == 7
+    assert len(tool.runs(row[:5])) == 0
 
 
 def test_errors_state_the_rule_and_the_way_out(tool, corpus, capsys, monkeypatch):
@@ -462,6 +485,13 @@ def test_errors_state_the_rule_and_the_way_out(tool, corpus, capsys, monkeypatch
             assert code == 2 and f"pip install {tool.PACKAGES[name]}" in errors
     code, _, errors = run(tool, capsys, "lm", GPT, "--config", config, "--limit", 0)
     assert code == 2 and "limit must be at least 1, got 0" in errors
+    code, _, errors = run(tool, capsys, "lm", GPT, "--config", config, "--seed", -1)
+    assert code == 2 and "seed must be at least 0, got -1" in errors
+    nowhere = corpus.parent / "nowhere" / "x.json"
+    code, _, errors = run(
+        tool, capsys, "lm", GPT, "--config", config, "--json", nowhere
+    )
+    assert code == 4 and "is not a folder" in errors
 
 
 def test_sim_needs_two_texts(tool, corpus, capsys):

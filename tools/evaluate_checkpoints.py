@@ -8,14 +8,15 @@
 The configuration is the one of the training: its `data` tell which records were held
 out, its last stage the length of a text. All rows of a table are computed here, on the
 same texts; baselines learn from the part that was trained on. Held-out texts that also
-stand there word for word are left out. It prints tables for a model card.
+stand there, whole or with half of their runs of six characters, are left out, for books
+quote each other. It prints tables for a model card.
 
 mlm  Accuracy at masked positions: of each text alone, 15 % of the tokens, drawn from
      the seed, and all of them replaced by [MASK] (in training some are not). Against
-     the most frequent token, a bigram model of the left neighbour, and a model of both
-     neighbours: the trigram through the middle, which backs off to the product of two
-     bigrams. They see what the model sees: behind a masked neighbour they know nothing.
-     Witten-Bell smoothing.
+     the most frequent token, and the most frequent that is no punctuation; a bigram
+     model of the left neighbour, and a model of both neighbours: the trigram through
+     the middle, which backs off to the product of two bigrams. They see what the model
+     sees: behind a masked neighbour they know nothing. Witten-Bell smoothing.
 lm   Perplexity of a token, which in Chinese is a character: over [SEP] at the end too,
      and of texts longer than the training's over their beginning. Against unigrams,
      bigrams and trigrams, which back off by interpolated modified Kneser-Ney. The
@@ -40,6 +41,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from roformer_keras.conversion.outputs import check_target, replacing
 from roformer_keras.errors import ConfigurationError, RoFormerError
 
 MASKED_SHARE = 0.15
@@ -47,6 +49,8 @@ CANDIDATES = 1000
 WRITTEN = 500
 POSITIONS_PER_BATCH = 2048
 WRITTEN_TOGETHER = 256
+# Of so many tokens is a run, and with so many of its runs known a text is no news.
+RUN, KNOWN_SHARE = 6, 0.5
 PACKAGES = {"sklearn": "scikit-learn", "sacrebleu": "sacrebleu"}
 
 
@@ -78,6 +82,11 @@ def main(arguments=None):
             raise ConfigurationError(
                 f"limit must be at least 1, got {options.limit}; leave it out for all"
             )
+        if options.seed < 0:
+            raise ConfigurationError(f"seed must be at least 0, got {options.seed}")
+        if options.json:
+            # Not found out after all the work.
+            check_target(options.json, overwrite=True, folder=False)
         tables = []
         for table in TASKS[options.task](options):
             print(f"\n{table.markdown()}", flush=True)
@@ -93,7 +102,8 @@ def main(arguments=None):
             "tables": [dataclasses.asdict(table) for table in tables],
         }
         text = json.dumps(figures, indent=2, ensure_ascii=False)
-        options.json.write_text(f"{text}\n", encoding="utf-8")
+        with replacing(options.json, overwrite=True) as partial:
+            partial.write_text(f"{text}\n", encoding="utf-8")
     return 0
 
 
@@ -139,16 +149,18 @@ def evaluate_mlm(options):
     hidden, masked = mask(texts, tokenizer.mask_id, options.seed)
     targets = np.concatenate([text[at] for text, at in zip(texts, hidden, strict=True)])
     neighbours = Neighbours(Texts(train), tokenizer.vocabulary_size)
+    marks = np.array([is_punctuation(token) for token in tokenizer.vocabulary])
     most_frequent = int(neighbours.frequency.argmax())
+    no_mark = int(np.where(marks, -1, neighbours.frequency).argmax())
     left, both = guesses(neighbours, masked, hidden, tokenizer.mask_id)
     predictions = {
         model_name(options): model_guesses(model, masked, hidden),
         f"most frequent token ({tokenizer.id_to_token(most_frequent)})": most_frequent,
+        f"most frequent character ({tokenizer.id_to_token(no_mark)})": no_mark,
         "bigrams, left neighbour": left,
         "trigrams, both neighbours": both,
     }
-    marks = [is_punctuation(token) for token in tokenizer.vocabulary]
-    is_character = ~np.array(marks)[targets]
+    is_character = ~marks[targets]
     rows = {
         name: [float(hits.mean()), float(hits[is_character].mean())]
         for name, hits in ((n, found == targets) for n, found in predictions.items())
@@ -156,8 +168,8 @@ def evaluate_mlm(options):
     note = (
         f"Accuracy at {len(targets):,} masked positions ({MASKED_SHARE:.0%} of each "
         f"text, all replaced by [MASK]) of {len(texts):,} held-out texts of at most "
-        f"{settings.stages[-1].length} tokens, each alone; {dropped:,} more that also "
-        f"stand in the train part were left out. {is_character.mean():.1%} of the "
+        f"{settings.stages[-1].length} tokens, each alone; {left_out(dropped)}. "
+        f"{is_character.mean():.1%} of the "
         "targets are not punctuation; "
         f"{share_of(targets, tokenizer.unk_id)} are [UNK], a token like others here. "
         f"The baselines learned from {sum(map(len, train)):,} tokens."
@@ -191,8 +203,8 @@ def evaluate_lm(options):
         rows[name] = [math.exp(mean), mean / math.log(2)]
     note = (
         f"Over {len(targets):,} tokens, [SEP] included, of {len(texts):,} held-out "
-        f"texts; {dropped:,} more that also stand in the train part were left out. Of "
-        f"texts longer than {length} tokens, {cut:.1%}, the beginning counts. "
+        f"texts; {left_out(dropped)}. Of texts longer than {length} tokens, {cut:.1%}, "
+        "the beginning counts. "
         f"{share_of(targets, tokenizer.unk_id)} of the targets are [UNK], a token like "
         "others here. N-grams: interpolated modified Kneser-Ney, from "
         f"{corpus.tokens.size:,} tokens, over the same vocabulary of "
@@ -226,8 +238,8 @@ def evaluate_sim(options):
         {f"{way}, recall@{k}": ".1%" for way in (there, back) for k in (1, 10)},
         recalls,
         f"Of {len(pairs):,} held-out pairs, each text among the {len(pairs):,} of the "
-        f"other side; {dropped:,} pairs of which a text stands in the train part or in "
-        f"another pair were left out. IDF from {len(train):,} texts of the train part.",
+        f"other side; {left_out(dropped)}, or of which a text is in another pair. IDF "
+        f"from {len(train):,} texts of the train part.",
     )
     first, second = first[:WRITTEN], second[:WRITTEN]
     writes = model_name(options) + (
@@ -283,10 +295,10 @@ def token_rows(settings, rows_of, options):
         [row for record in records(settings, part) for row in rows_of(record)]
         for part in ("held_out", "train")
     )
-    seen = {hash(row.tobytes()) for row in train}
     # [CLS] and [SEP] alone are no text.
     found = [row for row in found if len(row) > 2]
-    fresh = [row for row in found if hash(row.tobytes()) not in seen]
+    seen = Seen(row[1:-1] for row in train)
+    fresh = [row for row in found if not seen.knows(row[1:-1])]
     check_held_out(fresh, options.config)
     return train, drawn(fresh, options), len(found) - len(fresh)
 
@@ -300,14 +312,59 @@ def held_out_pairs(settings, options):
             f"{options.config}"
         )
     train = [text for record in records(settings, "train") for text in record]
-    seen = set(map(hash, train))
+    seen, once = Seen(map(codes, train)), set()
     pairs = []
     for pair in found:
-        if seen.isdisjoint(map(hash, pair)):
+        if once.isdisjoint(pair) and not any(seen.knows(codes(text)) for text in pair):
             pairs.append(pair)
-            seen.update(map(hash, pair))
+        once.update(pair)
     check_held_out(pairs, options.config)
     return drawn(pairs, options, CANDIDATES), train, len(found) - len(pairs)
+
+
+class Seen:
+    """What of a text stands in other texts.
+
+    Args:
+        rows: of int arrays; rows are told apart by 64 bits of a product sum.
+    """
+
+    def __init__(self, rows):
+        rows = list(rows)
+        self._whole = {hash(row.tobytes()) for row in rows}
+        self._runs = np.unique(np.concatenate([runs(row) for row in rows]))
+
+    def knows(self, row) -> bool:
+        """Whether the row is there, or `KNOWN_SHARE` of its runs are."""
+        if hash(row.tobytes()) in self._whole:
+            return True
+        own = runs(row)
+        if not len(own):
+            return False
+        places = np.searchsorted(self._runs, own).clip(max=len(self._runs) - 1)
+        return bool(np.mean(self._runs[places] == own) >= KNOWN_SHARE)
+
+
+def runs(row):
+    """A number for each `RUN` of neighbours: uint64 `(len(row) - RUN + 1,)`."""
+    count = max(0, len(row) - RUN + 1)
+    found = np.zeros(count, "uint64")
+    for offset in range(RUN):
+        found = found * np.uint64(6364136223846793005) + row[
+            offset : offset + count
+        ].astype("uint64")
+    return found
+
+
+def codes(text):
+    return np.frombuffer(text.encode("utf-32-le"), "uint32")
+
+
+def left_out(dropped):
+    return (
+        f"{dropped:,} more were left out that stand in the train part, whole or with "
+        f"{KNOWN_SHARE:.0%} of their runs of {RUN} characters"
+    )
 
 
 def check_held_out(found, config):
