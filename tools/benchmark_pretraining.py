@@ -3,9 +3,9 @@
 The same compiled training model of base size does updates in turn on one batch that
 lies in memory, by `fit` and nothing besides, and as `roformer-keras pretrain mlm` does
 them: from files, through shuffling, tokenizing, masking, the loader and the log. Prints
-updates a second of both, the ratio of pairs, the share of the time in which no batch was
-ready, and the time that saving a state takes. Before each turn as many updates are done,
-untimed, as batches can wait, so that none was made in the other's time.
+updates a second of both, the ratio of pairs, the share of the time in which no batch
+was ready, and the time that saving a state takes. Before each turn as many updates are
+done, untimed, as batches can wait, so that none was made in the other's time.
 
     python tools/benchmark_pretraining.py [--quick] [--dtypes float32 mixed_bfloat16]
 """
