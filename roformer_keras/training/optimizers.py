@@ -118,6 +118,26 @@ def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:
     return rates
 
 
+@keras.saving.register_keras_serializable("roformer_keras")
+class UpdatesLinear(PiecewiseLinear):
+    """The same, asked by an optimizer that counts the parts of each update.
+
+    Args:
+        learning_rate, points: as of `PiecewiseLinear`, in updates.
+        parts: int. Parts an update.
+    """
+
+    def __init__(self, learning_rate, points=(), parts: int = 1):
+        super().__init__(learning_rate, points)
+        self.parts = parts
+
+    def __call__(self, step):
+        return super().__call__(ops.floor_divide(step, self.parts))
+
+    def get_config(self):
+        return {**super().get_config(), "parts": self.parts}
+
+
 def make_optimizer(
     learning_rate: float,
     schedule: Sequence[tuple[int, float]] = (),
@@ -143,7 +163,7 @@ def make_optimizer(
     """
     kinds = {"adamw": AdamW, "lamb": keras.optimizers.Lamb}
     optimizer = kinds[name](
-        PiecewiseLinear(learning_rate, schedule),
+        UpdatesLinear(learning_rate, schedule, accumulation),
         weight_decay=weight_decay or None,
         # As in BERT; a step of float32 is far above it.
         epsilon=1e-6,

@@ -1,0 +1,37 @@
+"""How the learning rate of the optimizers of training goes."""
+
+import keras
+import numpy as np
+import pytest
+
+from roformer_keras.training.optimizers import make_optimizer
+
+# TensorFlow variables do not know NumPy 2's `copy`.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+
+@pytest.mark.parametrize("schedule", [[(4, 1.0), (8, 0.0)], [(0, 0.5), (8, 1.0)], []])
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_a_schedule_goes_by_updates_however_they_are_cut(name, schedule):
+    found = []
+    for parts in (1, 4):
+        optimizer = make_optimizer(
+            0.01, schedule, name=name, accumulation=parts, clip_norm=0
+        )
+        # By its config, as a saved model brings it back.
+        optimizer = type(optimizer).from_config(optimizer.get_config())
+        variable = keras.Variable(np.ones(3, "float32"), name="kernel")
+        optimizer.build([variable])
+        logged, weights = [], []
+        for _ in range(8):
+            for _ in range(parts):
+                optimizer.apply([keras.ops.ones(3)])
+            logged.append(float(optimizer.learning_rate))
+            weights.append(np.array(variable))
+        found.append((logged, weights))
+    (rates, weights), (cut_rates, cut_weights) = found
+    assert cut_rates == rates
+    # What an update does goes by the rate it was made with.
+    np.testing.assert_allclose(cut_weights, weights, rtol=1e-6)
+    if schedule and schedule[0][0]:
+        assert rates[1::2] == pytest.approx([0.005, 0.01, 0.005, 0.0])
