@@ -266,17 +266,36 @@ def test_a_killed_process_is_gone_on_with(corpus, tmp_path):
 # === What goes wrong ===
 
 
+# Too many rows to be held out, an option of another objective, heads that do not fit.
+MISTAKES = [
+    ({"stages": [{"steps": 2, "length": 16, "batch_size": 250}]}, "held-out examples"),
+    ({"options": {"rate": 0.2}}, "options of lm"),
+    ({"model": {**MODEL, "hidden_dim": 15}}, "multiple of num_heads"),
+]
+
+
 def test_a_folder_of_another_training_is_refused(corpus, tmp_path):
-    train(settings_of(corpus), tmp_path / "run")
+    run = tmp_path / "run"
+    # What was tried in vain leaves nothing that would be in the way.
+    for changes, message in MISTAKES:
+        with pytest.raises(ConfigurationError, match=message):
+            train(settings_of(corpus, **changes), run)
+    train(settings_of(corpus), run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     other = settings_of(corpus, seed=3)
     with pytest.raises(OutputError, match="seed was 0, now 3"):
-        train(other, tmp_path / "run")
-    assert (tmp_path / "run" / "tiny.zip").is_file()
-    train(other, tmp_path / "run", overwrite=True)
-    assert (
-        json.loads((tmp_path / "run" / "settings.json").read_text())["settings"]["seed"]
-        == 3
-    )
+        train(other, run)
+    for changes, message in MISTAKES:
+        with pytest.raises(ConfigurationError, match=message):
+            train(settings_of(corpus, **changes), run, overwrite=True)
+    assert {path: path.read_bytes() for path in before} == before
+    # Nothing that it left depends on these.
+    again = settings_of(corpus, workers=1, save_every=12)
+    train(again, run, callbacks=[InterruptAfter(0)])
+    train(other, run, overwrite=True)
+    settings = json.loads((run / "settings.json").read_text(encoding="utf-8"))
+    assert settings["settings"]["seed"] == 3
+    assert len(rows_of(run)) == 4
 
 
 def test_a_folder_of_something_else_is_refused(corpus, tmp_path):
@@ -331,15 +350,17 @@ def test_a_damaged_state_is_an_error(corpus, tmp_path):
         train(settings_of(corpus), tmp_path / "run")
 
 
-def test_options_that_an_objective_has_not(corpus, tmp_path):
-    with pytest.raises(ConfigurationError, match="options of lm"):
-        train(settings_of(corpus, options={"rate": 0.2}), tmp_path / "run")
-
-
-def test_too_little_is_held_out(corpus, tmp_path):
-    stage = {"steps": 2, "length": 16, "batch_size": 250}
-    with pytest.raises(ConfigurationError, match="held-out examples"):
-        train(settings_of(corpus, stages=[stage]), tmp_path / "run")
+def test_data_that_break_while_training_say_so_themselves(corpus, tmp_path):
+    lines = (corpus / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    lines[280] = lines[280][:-1] + "7"
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines), encoding="utf-8")
+    settings = settings_of(tmp_path, "classification").to_dict()
+    settings["data"][0]["holdout"] = 0
+    settings["stages"][0]["batch_size"] = 64
+    run = tmp_path / "run"
+    with pytest.raises(ConfigurationError, match=r"label must be one of .* got 7"):
+        train(Settings.from_dict(settings), run)
+    assert (run / "state.safetensors").is_file()
 
 
 # === The command line ===

@@ -1,6 +1,7 @@
 """What a pre-training says of itself, and when it saves."""
 
 import csv
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -11,7 +12,8 @@ import keras
 from tqdm import tqdm
 
 from roformer_keras.conversion.outputs import is_space_error, one_line
-from roformer_keras.errors import OutputError
+from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.pretraining.state import DIVERGED
 
 __all__ = ["LogFile", "Recorder"]
 
@@ -80,6 +82,9 @@ class Recorder(keras.callbacks.Callback):
 
     Attributes:
         tokens: int. That have been trained on.
+
+    Raises:
+        ConfigurationError: from `fit`: the loss is no finite number any more.
     """
 
     def __init__(
@@ -108,7 +113,12 @@ class Recorder(keras.callbacks.Callback):
         self.tokens = loader.first_tokens
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._since, self._waited = time.perf_counter(), self._loader.waited
+        self._since, self._until = self._clocks(), None
+
+    def on_test_begin(self, logs=None):
+        # Evaluating is no training. Keras has read the metrics, so all that was asked
+        # of an accelerator is done.
+        self._until = self._clocks()
 
     def on_train_batch_end(self, batch, logs=None):
         self._batches += 1
@@ -120,8 +130,19 @@ class Recorder(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
+        if not math.isfinite(logs["loss"]):
+            raise ConfigurationError(
+                f"the loss must be finite, before update {self._before + self._done} "
+                f"it became {logs['loss']}: {DIVERGED}"
+            )
         state = self._loader.state_after(self._batches - 1)
-        seconds = max(time.perf_counter() - self._since, 1e-9)
+        seconds, waited = (
+            end - start
+            for start, end in zip(
+                self._since, self._until or self._clocks(), strict=True
+            )
+        )
+        seconds = max(seconds, 1e-9)
         new = state["tokens"] - self.tokens
         self.tokens = state["tokens"]
         found = {
@@ -134,7 +155,7 @@ class Recorder(keras.callbacks.Callback):
             "learning_rate": float(self.model.optimizer.learning_rate),
             "tokens_per_second": new / seconds,
             # At most: a backend may ask for batches ahead of time.
-            "waiting": min(1.0, (self._loader.waited - self._waited) / seconds),
+            "waiting": min(1.0, waited / seconds),
             **found,
         }
         if self._evaluates:
@@ -156,6 +177,10 @@ class Recorder(keras.callbacks.Callback):
                 **{f"val_{name}": value for name, value in found.items()},
             }
         )
+
+    def _clocks(self):
+        """Seconds that went by, and those of them that were waited."""
+        return time.perf_counter(), self._loader.waited
 
     def _write(self, figures):
         self._log.write(figures)

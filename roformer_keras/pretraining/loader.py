@@ -28,12 +28,15 @@ class Loader:
     Attributes:
         first_tokens: int. As given.
         waited: float. Seconds in which nothing was ready for who asked.
+        error: Exception or None. Because of which there are no more batches; what
+            asks for them may wrap it in one of its own.
     """
 
     def __init__(
         self, examples, objective, rows: int, seed, first: int = 0, tokens: int = 0
     ):
         self.waited = 0.0
+        self.error = None
         self.first_tokens = tokens
         self._examples, self._objective = examples, objective
         self._items = items_of(objective, rows)
@@ -51,6 +54,7 @@ class Loader:
             batch = self._ready.get()
             self.waited += time.perf_counter() - start
             if isinstance(batch, BaseException):
+                self.error = batch
                 raise batch
             yield batch
 
@@ -60,7 +64,8 @@ class Loader:
         States of earlier batches are forgotten.
         """
         state = self._states[number]
-        for earlier in [key for key in self._states if key < number]:
+        # The thread adds to them at the same time.
+        for earlier in [key for key in list(self._states) if key < number]:
             del self._states[earlier]
         return state
 

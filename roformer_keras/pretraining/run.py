@@ -23,9 +23,15 @@ from tqdm import tqdm
 
 from roformer_keras import models
 from roformer_keras.config import RoFormerConfig, config_for_model
+from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.convert import convert
 from roformer_keras.conversion.outputs import lock, one_line, replacing
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    OutputError,
+    RoFormerError,
+)
 from roformer_keras.inference import check_vocabulary
 from roformer_keras.pretraining import objectives
 from roformer_keras.pretraining.callbacks import LogFile, Recorder
@@ -52,6 +58,10 @@ _SETTINGS, _STATE, _LOG = "settings.json", "state.safetensors", "log.csv"
 _TENSORBOARD, _PICTURE = "tensorboard", "loss.png"
 _VOCABULARY, _PRESET, _LOCK = "vocab.txt", "preset", ".lock"
 
+# Settings of which nothing that a training leaves depends: it goes on with others.
+# The rows of the log are those of `log_every`.
+_FREE = ("workers", "save_every")
+
 # The facts of a state, where there is none.
 _BEGINNING = {"stage": 0, "done": 0, "tokens": 0, "log": 0}
 
@@ -70,9 +80,11 @@ def pretrain(
         settings: `Settings`.
         folder: path of the folder of this training. If it holds a training of equal
             settings and files, that one is gone on with from its last saved state, to
-            the weights that it would have had without the interruption.
+            the weights that it would have had without the interruption. `workers` and
+            `save_every` may differ.
         callbacks: more callbacks for `model.fit`; an epoch is an interval of the log.
-        overwrite: bool. Whether a training of other settings there is thrown away.
+        overwrite: bool. Whether a training of other settings there is thrown away,
+            once the new one is found to be possible.
         progress: bool. Whether progress bars are shown.
 
     Returns:
@@ -81,14 +93,21 @@ def pretrain(
 
     Raises:
         ConfigurationError: a setting breaks its rule.
-        SourceError: a file cannot be read.
+        SourceError: a file cannot be read, or is not what it should be; what was
+            saved before stays whole.
         OutputError: the folder holds another training, or cannot be written to; what
             was saved before stays whole.
     """
     folder = Path(folder)
     with _locked(folder):
-        _take_folder(folder, settings, overwrite)
-        run = Run(settings, folder, callbacks, progress)
+        facts = _facts_of(settings)
+        begins = _begins(folder, facts, overwrite)
+        run = Run(settings, folder, callbacks, progress, begins)
+        if begins:
+            # Whatever can be wrong with the settings, before anything is thrown away.
+            run.check()
+            _take_folder(folder, facts)
+        run.tokenizer.save_vocabulary(folder / _VOCABULARY)
         run.train()
         run.write_results()
         return run.model
@@ -104,13 +123,32 @@ class _Stage:
     done: int
 
 
-class Run:
-    """One training in its folder; see `pretrain`."""
+class _OneEpoch:
+    """A corpus whose one pass is shuffled: its beginning speaks for all files."""
 
-    def __init__(self, settings, folder, callbacks, progress):
+    def __init__(self, corpus):
+        self._corpus = corpus
+        self.state, self.close = corpus.state, corpus.close
+
+    def once(self):
+        for record in self._corpus:
+            if self._corpus.epoch:
+                return
+            yield record
+
+
+class Run:
+    """One training in its folder; see `pretrain`.
+
+    Args:
+        settings, folder, callbacks, progress: as of `pretrain`.
+        begins: bool. Whether the folder is passed over, for another training is there.
+    """
+
+    def __init__(self, settings, folder, callbacks, progress, begins=False):
         self.settings, self.folder = settings, folder
         self.callbacks, self.progress = list(callbacks), progress
-        self.tokenizer = self._make_tokenizer()
+        self.tokenizer = self._make_tokenizer(begins)
         # Fresh weights and dropout go by Keras's own generators.
         keras.utils.set_random_seed(settings.seed)
         self.teacher = None
@@ -119,46 +157,51 @@ class Run:
         kind = objectives.OBJECTIVES[settings.objective]
         self.model = self._make_model(getattr(models, kind.model_class))
         self.facts = _BEGINNING
-        if (folder / _STATE).exists():
+        if not begins and (folder / _STATE).exists():
             self.facts = load_facts(folder / _STATE)
 
     # === What is trained ===
 
-    def _make_tokenizer(self):
+    def _make_tokenizer(self, begins):
         settings, path = self.settings, self.folder / _VOCABULARY
         if settings.vocabulary is not None:
-            tokenizer = RoFormerTokenizer(settings.vocabulary)
-        elif settings.source is not None:
-            tokenizer = RoFormerTokenizer.from_preset(settings.source)
-        elif path.exists():
+            return RoFormerTokenizer(settings.vocabulary)
+        if settings.source is not None:
+            return RoFormerTokenizer.from_preset(settings.source)
+        if not begins and path.exists():
             return RoFormerTokenizer(path)
-        else:
-            records = tqdm(
-                self._corpus("train").once(),
-                desc="vocabulary",
-                unit=" records",
-                disable=not self.progress,
-            )
-            # A label is no text.
-            texts = objectives.OBJECTIVES[settings.objective].fields and 2
-            tokens, _ = build_vocabulary(
-                (record[: texts or None] for record in records),
-                min_count=settings.min_count,
-                max_size=settings.max_vocabulary,
-            )
-            tokenizer = RoFormerTokenizer(tokens)
-        tokenizer.save_vocabulary(path)
-        return tokenizer
+        records = tqdm(
+            self._corpus("train").once(),
+            desc="vocabulary",
+            unit=" records",
+            disable=not self.progress,
+        )
+        # A label is no text.
+        texts = objectives.OBJECTIVES[settings.objective].fields and 2
+        tokens, _ = build_vocabulary(
+            (record[: texts or None] for record in records),
+            min_count=settings.min_count,
+            max_size=settings.max_vocabulary,
+        )
+        return RoFormerTokenizer(tokens)
 
     def _make_model(self, kind):
         settings = self.settings
         if settings.source is not None:
-            model = kind.from_preset(
-                settings.source,
-                dtype=settings.dtype,
-                initialize_heads=settings.initialize_heads,
-                **settings.model,
-            )
+            try:
+                model = kind.from_preset(
+                    settings.source,
+                    dtype=settings.dtype,
+                    initialize_heads=settings.initialize_heads,
+                    **settings.model,
+                )
+            except CheckpointError as error:
+                flag = "initialize_heads=True"
+                raise CheckpointError(
+                    str(error).replace(
+                        flag, f"{flag} (--initialize-heads on the command line)"
+                    )
+                ) from error
             check_vocabulary(model, self.tokenizer)
         else:
             fields = {**_SMALL, **settings.model}
@@ -186,6 +229,18 @@ class Run:
                 f"options of {self.settings.objective} must be its own: {error}"
             ) from error
 
+    def check(self) -> None:
+        """Raises what would only be found while training.
+
+        Raises:
+            ConfigurationError: options are not those of the objective, or too little is
+                held out.
+        """
+        for number, stage in enumerate(self.settings.stages):
+            objective = self._make_objective(stage.length)
+            # In the order of the files, for that ends with the first batch.
+            self._held_out(objective, number, kind=None, most=1)
+
     # === The data ===
 
     def _corpus(self, part, stage=0):
@@ -207,12 +262,13 @@ class Run:
             workers=workers,
         )
 
-    def _held_out(self, objective, number):
+    def _held_out(self, objective, number, kind=_OneEpoch, most=None):
         """Batches of what is not trained on, the same each time; None without any."""
+        most = most or self.settings.evaluation_batches
         if not any(data.holdout for data in self.settings.data):
             return None
         count = items_of(objective, self.settings.stages[number].rows)
-        examples = self._examples(objective, number, "held_out", _OneEpoch)
+        examples = self._examples(objective, number, "held_out", kind)
         batches, items = [], []
         for item in examples.once():
             items.append(item)
@@ -220,7 +276,7 @@ class Run:
                 seed = [self.settings.seed, len(batches)]
                 batches.append(objective.batch(items, np.random.default_rng(seed)))
                 items = []
-            if len(batches) == self.settings.evaluation_batches:
+            if len(batches) == most:
                 break
         examples.close()
         if not batches:
@@ -324,18 +380,26 @@ class Run:
         every = settings.evaluate_every // settings.log_every
         evaluations = [n for n in range(1, intervals) if every and n % every == 0]
         with self.stage(number, bar) as training:
-            training.trainer.fit(
-                iter(training.loader),
-                steps_per_epoch=settings.log_every * stage.accumulation,
-                initial_epoch=training.done // settings.log_every,
-                epochs=intervals,
-                validation_data=training.held_out,
-                # The end of a stage is evaluated below.
-                validation_freq=evaluations or [intervals + 1],
-                shuffle=False,
-                callbacks=[training.recorder, *self.callbacks],
-                verbose=0,
-            )
+            try:
+                training.trainer.fit(
+                    iter(training.loader),
+                    steps_per_epoch=settings.log_every * stage.accumulation,
+                    initial_epoch=training.done // settings.log_every,
+                    epochs=intervals,
+                    validation_data=training.held_out,
+                    # The end of a stage is evaluated below.
+                    validation_freq=evaluations or [intervals + 1],
+                    shuffle=False,
+                    callbacks=[training.recorder, *self.callbacks],
+                    verbose=0,
+                )
+            except RoFormerError:
+                raise
+            except Exception:
+                # TensorFlow wraps what its iterator raised.
+                if training.loader.error is not None:
+                    raise training.loader.error from None
+                raise
             if training.held_out is not None:
                 # Of the weights as they are kept, which are means under `ema`.
                 training.recorder.log_evaluation(
@@ -365,20 +429,6 @@ class Run:
         draw_losses(self.folder / _LOG, self.folder / _PICTURE)
 
 
-class _OneEpoch:
-    """A corpus whose one pass is shuffled: its beginning speaks for all files."""
-
-    def __init__(self, corpus):
-        self._corpus = corpus
-        self.state, self.close = corpus.state, corpus.close
-
-    def once(self):
-        for record in self._corpus:
-            if self._corpus.epoch:
-                return
-            yield record
-
-
 class _Batches(keras.utils.PyDataset):
     def __init__(self, batches):
         super().__init__()
@@ -404,55 +454,86 @@ def optimizer_of(settings: Settings, stage: Stage):
 # === Folders ===
 
 
-def _take_folder(folder, settings, overwrite):
-    """Finds the training that the settings mean, or begins one."""
-    path = folder / _SETTINGS
-    # As JSON gives it back.
-    facts = json.loads(
-        json.dumps({"settings": settings.to_dict(), "files": _stamps(settings)})
-    )
-    if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            before = {}
-        differing = _differences(before, facts)
-        if not differing:
-            return
-        if not overwrite:
-            raise OutputError(
-                f"{folder} holds another training: {', '.join(differing)}; choose "
-                "another folder, or pass overwrite=True (--overwrite on the command "
-                "line) to throw it away"
-            )
-    elif any(entry.name != _LOCK for entry in folder.iterdir()):
-        raise OutputError(
-            f"{folder} holds no training but other files: choose a folder of its own"
+def _facts_of(settings):
+    """What tells one training from another, as JSON gives it back."""
+    files = {
+        name: _stamps(paths)
+        for name, paths in (
+            ("corpus", [path for data in settings.data for path in data.paths()]),
+            ("source", _files_of(settings.source)),
+            ("teacher", _files_of(settings.teacher)),
+            ("vocabulary", filter(os.path.isfile, [settings.vocabulary or ""])),
         )
-    for name in (_SETTINGS, _STATE, _LOG, _PICTURE, _VOCABULARY):
+    }
+    return json.loads(json.dumps({"settings": settings.to_dict(), "files": files}))
+
+
+def _files_of(source):
+    """The files of a checkpoint: one, those of a folder, or those of a prefix."""
+    if source is None:
+        return []
+    path = resolve(source)
+    if path.is_dir():
+        return [file for file in path.rglob("*") if file.is_file()]
+    return [path] if path.exists() else list(path.parent.glob(f"{path.name}.*"))
+
+
+def _stamps(paths):
+    """Names, sizes and times of some files."""
+    found = [(str(path), os.stat(path)) for path in sorted(set(paths))]
+    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in found]
+
+
+def _begins(folder, facts, overwrite):
+    """Whether a training begins in a folder; False if it is gone on with there."""
+    path = folder / _SETTINGS
+    if not path.exists():
+        if any(entry.name != _LOCK for entry in folder.iterdir()):
+            raise OutputError(
+                f"{folder} holds no training but other files: choose a folder of its "
+                "own"
+            )
+        return True
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        before = {}
+    differing = _differences(before, facts)
+    # One that has left nothing yet is no loss.
+    is_worth = any((folder / name).exists() for name in (_STATE, _PRESET))
+    if differing and is_worth and not overwrite:
+        raise OutputError(
+            f"{folder} holds another training: {', '.join(differing)}; choose another "
+            "folder, or pass overwrite=True (--overwrite on the command line) to throw "
+            "it away"
+        )
+    return bool(differing)
+
+
+def _take_folder(folder, facts):
+    """Throws away what was there, and says what is there now."""
+    for name in (_STATE, _LOG, _PICTURE, _VOCABULARY):
         with suppress(FileNotFoundError):
             (folder / name).unlink()
     for name in (_TENSORBOARD, _PRESET):
         shutil.rmtree(folder / name, ignore_errors=True)
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-
-
-def _stamps(settings):
-    """Names, sizes and times of the files of the corpus."""
-    paths = sorted({path for data in settings.data for path in data.paths()})
-    return [[str(p), os.stat(p).st_size, os.stat(p).st_mtime_ns] for p in paths]
+    with replacing(folder / _SETTINGS, overwrite=True) as partial:
+        partial.write_text(
+            json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 def _differences(before, now):
     found = []
     old, new = before.get("settings", {}), now["settings"]
-    for name in sorted(old.keys() | new.keys()):
+    for name in sorted((old.keys() | new.keys()) - set(_FREE)):
         if old.get(name) != new.get(name):
             found.append(f"{name} was {old.get(name)!r}, now {new.get(name)!r}")
-    if before.get("files") != now["files"]:
-        found.append("files of the corpus differ")
-    return found
+    return found + [
+        f"files of the {name} differ"
+        for name in now["files"]
+        if before.get("files", {}).get(name) != now["files"][name]
+    ]
 
 
 @contextmanager

@@ -12,9 +12,15 @@ import safetensors
 import safetensors.numpy
 
 from roformer_keras.conversion.outputs import replacing
-from roformer_keras.errors import CheckpointError
+from roformer_keras.errors import CheckpointError, ConfigurationError
 
-__all__ = ["assign", "load_facts", "save_state", "variables_of"]
+__all__ = ["DIVERGED", "assign", "load_facts", "save_state", "variables_of"]
+
+# What to do about a training whose numbers are none.
+DIVERGED = (
+    "the last saved state is kept; begin in another folder, with a lower learning rate "
+    "or a longer rise to it"
+)
 
 # Beside the numbers, the rest as the bytes of its JSON.
 _FACTS = "facts"
@@ -38,13 +44,19 @@ def save_state(path: Path, variables: Mapping[str, Sequence], facts: Mapping) ->
         facts: JSON values.
 
     Raises:
-        OutputError: it cannot be written; what was there stays.
+        ConfigurationError: a weight of the model is no finite number.
+        OutputError: it cannot be written; in either case what was there stays.
     """
     arrays = {
         f"{group}/{number}": np.asarray(variable.numpy())
         for group, members in variables.items()
         for number, variable in enumerate(members)
     }
+    for number, variable in enumerate(variables["model"]):
+        if not np.isfinite(arrays[f"model/{number}"]).all():
+            raise ConfigurationError(
+                f"weights must be finite, {variable.path} is not any more: {DIVERGED}"
+            )
     paths = {group: _names(members) for group, members in variables.items()}
     text = json.dumps({**facts, "paths": paths}, ensure_ascii=False)
     arrays[_FACTS] = np.frombuffer(text.encode(), "uint8")
