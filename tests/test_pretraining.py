@@ -12,7 +12,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from common import GPT, SIM, run_main
+from common import CHARACTER, GPT, SIM, run_main
 
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
@@ -369,9 +369,13 @@ def test_data_that_break_while_training_say_so_themselves(corpus, tmp_path):
 def test_the_command(corpus, tmp_path, capsys):
     arguments = [
         *("pretrain", "sim", str(corpus / "pairs.tsv"), "--fields", "1,2"),
-        *("--output", str(tmp_path / "run"), "--layers", "1", "--hidden", "16"),
-        *("--heads", "2", "--steps", "3", "--length", "16", "--batch-size", "4"),
+        *("--output", str(tmp_path / "run"), "--source", str(CHARACTER)),
+        *("--steps", "3", "--length", "16", "--batch-size", "4"),
     ]
+    code, _, err = run_main(*arguments, capsys=capsys)
+    assert code == 3
+    assert "initialize_heads=True (--initialize-heads on the command line)" in err
+    arguments.append("--initialize-heads")
     code, out, err = run_main(*arguments, capsys=capsys)
     assert (code, out) == (0, f"{tmp_path / 'run' / 'roformer.zip'}\n")
     assert err == ""

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from common import run_main
 
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.pretraining.corpus import CorpusSource
 from roformer_keras.pretraining.settings import (
     Settings,
     Stage,
@@ -114,6 +116,48 @@ def test_settings_survive_json(toml):
             "packed",
         ),
         ('seed="x"\n' + TOML + stages((64, 8, 9)), "seed must be an integer"),
+        (
+            "seed=5000000000\n" + TOML + stages((64, 8, 9)),
+            r"below 2\*\*32",
+        ),
+        (
+            'packed="false"\n' + TOML + stages((64, 8, 9)),
+            "must be true or false",
+        ),
+        (
+            'initialize_heads="no"\n' + TOML + stages((64, 8, 9)),
+            "initialize_heads must be true or false, got 'no'",
+        ),
+        ("source=3\n" + TOML + stages((64, 8, 9)), "source must be a string or none"),
+        (
+            'max_vocabulary="x"\n' + TOML + stages((64, 8, 9)),
+            "max_vocabulary must be an integer or none, got 'x'",
+        ),
+        (
+            TOML + "[[stages]]\nsteps=9\nlearning_rate=inf",
+            "a finite number",
+        ),
+        (TOML + "[[stages]]\nsteps=9\nschedule=[[5,nan]]", "schedule must be .* pairs"),
+        (TOML + "[[stages]]\nsteps=9\nschedule=[[5.5,1]]", "schedule must be .* pairs"),
+        (TOML.replace("ema = 0.999", "clip_norm=inf") + stages((64, 8, 9)), "finite"),
+        (
+            TOML.replace("mixed_bfloat16", "bf16") + stages((64, 8, 9)),
+            "dtype must be",
+        ),
+        (TOML.replace('"roformer"', '""') + stages((64, 8, 9)), "plain name, got ''"),
+        (TOML.replace('"roformer"', '"."') + stages((64, 8, 9)), "plain name"),
+        (TOML.replace('"roformer"', '".."') + stages((64, 8, 9)), "plain name"),
+        (TOML.replace('"roformer"', "5") + stages((64, 8, 9)), "name must be a string"),
+        (TOML.replace('["a.txt", "sub/*.tsv"]', "[3]") + stages((64, 8, 9)), "a list"),
+        (
+            'source="x.zip"\n' + TOML + stages((64, 8, 9)),
+            "size of its source, got num_layers, hidden_dim, num_heads",
+        ),
+        (TOML.replace("mlm", "simbert") + stages((64, 2, 9)), "a stage has 2 rows"),
+        (
+            TOML.replace("mlm", "simbert") + stages((64, 8, 9)) + "accumulation=4\n",
+            "at least 4 times accumulation; a stage has 2 rows",
+        ),
         (TOML.replace('"roformer"', '"a/b"') + stages((64, 8, 9)), "plain name"),
         (TOML.replace('["a.txt", "sub/*.tsv"]', '"a"') + stages((64, 8, 9)), "a list"),
         (TOML.replace("[[data]]", "[data]") + stages((64, 8, 9)), r"\[\[data\]\]"),
@@ -158,6 +202,8 @@ def test_flags_go_before_the_file(toml):
         save_every=50,
     )
     assert [(s.steps, s.length) for s in settings.stages] == [(10, 64), (10, 32)]
+    # As warm-up for 2,000 updates, 10 would be nothing else.
+    assert [s.schedule for s in settings.stages] == [((5, 1.0), (10, 0.0))] * 2
     assert settings.model == {"num_layers": 2, "num_heads": 12, "hidden_dim": 768}
     assert settings.options == {"whole_word": True}
     assert (settings.seed, settings.save_every) == (7, 50)
@@ -176,3 +222,91 @@ def test_flags_that_do_not_go_together(toml):
         settings_of_command("mlm", [], path, holdout=0.1)
     with pytest.raises(ConfigurationError, match="name the files"):
         settings_of_command("mlm", [], None)
+    with pytest.raises(ConfigurationError, match="got 'simbert'"):
+        settings_of_command("mlm", ["a.txt"], None, objective="simbert")
+    with pytest.raises(ConfigurationError, match="--layers, --hidden and --heads"):
+        settings_of_command("mlm", ["a.txt"], None, source="a.zip", hidden=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data=3", r"data must be tables \[\[data\]\], got 3"),
+        ("[stages]\nsteps=4", r"stages must be tables \[\[stages\]\]"),
+        ("stages=[3]", r"stages must be tables"),
+        ("model=3", r"model must be a table \[model\], got 3"),
+        ("options=3", r"options must be a table \[options\], got 3"),
+        ("optimizer=[1]", r"optimizer must be a table \[optimizer\]"),
+    ],
+)
+def test_what_is_no_table_where_one_must_be(text, message, toml):
+    path = str(toml(text))
+    flags = {"steps": 5, "layers": 2, "whole_word": True}
+    with pytest.raises(ConfigurationError, match=rf"settings.toml: {message}"):
+        settings_of_command("mlm", ["a.txt"], path, **flags)
+    with pytest.raises(ConfigurationError, match=rf"^{path}: {message}"):
+        load_settings(path)
+
+
+def test_points_of_a_schedule_that_fall_together(toml):
+    path = str(toml("[[stages]]\nsteps=100\nschedule=[[10,1],[12,0.5],[100,0]]"))
+    settings = settings_of_command("lm", ["a.txt"], path, steps=10)
+    assert settings.stages[0].schedule == ((1, 0.5), (10, 0.0))
+
+
+def test_settings_from_python_are_held_to_their_types_too():
+    for changes, message in (
+        ({"stages": (3,)}, "stages must be a list of Stage"),
+        ({"model": [1]}, "model must be a table"),
+        ({"optimizer": {}}, "optimizer must be OptimizerSettings"),
+    ):
+        fields = {
+            "objective": "lm",
+            "data": (CorpusSource(files=("a",)),),
+            "stages": (Stage(steps=1),),
+        }
+        with pytest.raises(ConfigurationError, match=message):
+            Settings(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("line", "task", "files"),
+    [
+        ("mlm a.txt b.txt -o run", "mlm", ["a.txt", "b.txt"]),
+        ("mlm -o run a.txt", "mlm", ["a.txt"]),
+        ("-o run lm a.txt --packed b.txt", "lm", ["a.txt", "b.txt"]),
+        ("sim -o run --config c.toml", "sim", []),
+    ],
+)
+def test_operands_stand_anywhere(line, task, files, monkeypatch, capsys):
+    given = {}
+    monkeypatch.setattr(
+        "roformer_keras.cli.commands.pretrain", lambda **flags: given.update(flags) or 0
+    )
+    assert run_main("pretrain", *line.split(), capsys=capsys) == (0, "", "")
+    assert (given["task"], given["files"], given["output"]) == (task, files, "run")
+    assert not {"operands", "split", "verb", "default_of"} & given.keys()
+    # What is not given is left to the file of settings.
+    assert {given[name] for name in ("source", "initialize_heads", "teacher")} == {None}
+
+
+@pytest.mark.parametrize("line", ["", "bert a.txt", "a.txt mlm"])
+def test_tasks_that_are_none(line, capsys):
+    code, _, err = run_main("pretrain", "-o", "run", *line.split(), capsys=capsys)
+    assert code == 2
+    assert "TASK must be one of mlm, lm, sim, got" in err
+
+
+def test_flags_of_sim(monkeypatch, capsys):
+    given = {}
+    monkeypatch.setattr(
+        "roformer_keras.cli.commands.pretrain", lambda **flags: given.update(flags) or 0
+    )
+    line = "sim a.tsv -o run --fields 1,2 --source a.zip --initialize-heads"
+    line += " --objective distillation --teacher b.zip"
+    run_main("pretrain", *line.split(), capsys=capsys)
+    for name in ("output", "overwrite", "quiet", "command"):
+        given.pop(name, None)
+    settings = settings_of_command(given.pop("task"), given.pop("files"), **given)
+    assert settings.initialize_heads
+    assert (settings.objective, settings.teacher) == ("distillation", "b.zip")

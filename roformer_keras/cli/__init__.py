@@ -382,17 +382,14 @@ def _parser():
         "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
         "pretrain lm poems.jsonl.gz -o run --fields lines --layers 2",
     )
-    verb.add_argument(
-        "task",
-        choices=["mlm", "lm", "sim"],
-        help="fill masks, go on writing, or both "
-        "sentence vectors and similar sentences",
-    )
-    verb.add_argument(
-        "files",
-        nargs="*",
-        metavar="FILE",
-        help=".txt, .jsonl or .tsv, each also .gz or .xz; a pattern such as 'a/*.txt'",
+    operands.add(
+        verb,
+        operands.task_and_files,
+        "TASK [FILE ...]",
+        None,
+        "TASK: mlm (fill masks), lm (go on writing) or sim (sentence vectors and "
+        "similar sentences). FILE: .txt, .jsonl or .tsv, each also .gz or .xz; a "
+        "pattern such as 'a/*.txt'",
     )
     verb.add_argument(
         "--output",
@@ -408,6 +405,18 @@ def _parser():
     verb.add_argument(
         "--source", help="checkpoint to go on from (default: fresh weights)"
     )
+    verb.add_argument(
+        "--initialize-heads",
+        action="store_true",
+        default=None,
+        help="begin heads that the source lacks afresh, such as the pooler for sim",
+    )
+    verb.add_argument(
+        "--objective",
+        choices=["simbert", "distillation", "classification", "cosent"],
+        help="of sim (default: simbert)",
+    )
+    verb.add_argument("--teacher", metavar="SOURCE", help="to learn distillation from")
     verb.add_argument(
         "--vocabulary",
         metavar="FILE",
@@ -433,7 +442,10 @@ def _parser():
         ("--layers", "of a fresh model (default: 4)"),
         ("--hidden", "its hidden size (default: 256)"),
         ("--heads", "its attention heads (default: 4)"),
-        ("--steps", "updates, in each stage (default: 10000)"),
+        (
+            "--steps",
+            "updates, in each stage (default: 10000); a schedule is stretched to them",
+        ),
         ("--length", "tokens of a row (default: 128; with sim 64 for each text)"),
         ("--batch-size", "rows an update (default: 32)"),
     ):
@@ -454,7 +466,9 @@ def _parser():
         help="join documents until a row is full",
     )
     verb.add_argument(
-        "--dtype", metavar="POLICY", help="float32 (default) or mixed_bfloat16"
+        "--dtype",
+        metavar="POLICY",
+        help="float32 (default), mixed_bfloat16 or mixed_float16",
     )
     verb.add_argument("--seed", type=int, metavar="N", help="(default: 0)")
     verb.add_argument(
@@ -469,7 +483,8 @@ def _parser():
     verb.add_argument(
         "--overwrite",
         action="store_true",
-        help="throw a training of other settings in that folder away",
+        help="throw a training of other settings in that folder away, once the new one "
+        "is found to be possible",
     )
     _quiet(verb)
 

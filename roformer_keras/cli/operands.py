@@ -18,12 +18,15 @@ _SOURCE = (
     "small one that comes with this package)"
 )
 
+# Of `pretrain`.
+_TASKS = ("mlm", "lm", "sim")
+
 
 def add(
     verb: argparse.ArgumentParser,
     split: Callable,
     shape: str,
-    default: str,
+    default: str | None,
     help: str = "",
     default_of: Callable | None = None,
 ) -> None:
@@ -33,16 +36,18 @@ def add(
         verb: its parser.
         split: one of the functions below; from words and options to names.
         shape: str. The operands in the line of usage.
-        default: str. The checkpoint that is meant where none is named.
+        default: str. The checkpoint that is meant where none is named; None if there
+            is no source among the operands.
         help: str. What is said of the operands beside the source.
         default_of: of the options; where they tell the checkpoint that is meant.
     """
     verb.usage = f"{verb.prog} {shape} [OPTION ...]"
+    parts = [_SOURCE.format(default=default) if default else "", help]
     verb.add_argument(
         "operands",
         nargs="*",
         metavar=shape,
-        help=_SOURCE.format(default=default) + (f". {help}" if help else ""),
+        help=". ".join(filter(None, parts)),
     )
     verb.set_defaults(
         verb=verb, split=split, default_of=default_of or (lambda options: default)
@@ -71,7 +76,7 @@ def resolve(parser: argparse.ArgumentParser, options: dict, rest: list[str]) -> 
         found = split([*options.pop("operands"), *rest], options)
     except _WrongOperands as error:
         verb.error(str(error))
-    if found["source"] is None:
+    if "source" in found and found["source"] is None:
         found["source"] = default_of(options)
         if not options.get("quiet"):
             print(
@@ -124,6 +129,14 @@ def source_and_texts(words, options):
     if len(words) == 1 or words[0] == "-" or "[MASK]" in words[0]:
         return {"source": None, "texts": words}
     return {"source": words[0], "texts": words[1:]}
+
+
+def task_and_files(words, options):
+    """`TASK [FILE ...]`"""
+    task = words[0] if words else None
+    if task not in _TASKS:
+        raise _WrongOperands(f"TASK must be one of {', '.join(_TASKS)}, got {task}")
+    return {"task": task, "files": words[1:]}
 
 
 def _source_and(name, words):

@@ -2,8 +2,11 @@
 
 import dataclasses
 import functools
+import math
 import os
 import tomllib
+import types
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +27,11 @@ OBJECTIVES_OF = {"mlm": OBJECTIVES[:1], "lm": OBJECTIVES[1:2], "sim": OBJECTIVES
 # Of a command line that names neither.
 _STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64}
 OPTIMIZERS = ("adamw", "lamb")
+DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")
+# These compare each pair of texts with the others that are computed with it.
+_COMPARING = ("simbert", "distillation", "cosent")
+# A source has them already, and its weights fit no others.
+_SIZES = ("num_layers", "hidden_dim", "num_heads")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +46,9 @@ class Stage:
         schedule: pairs (step, factor), ascending; linear between, from 0 at step 0 if
             the first is later, constant behind the last.
         accumulation: int. Into so many parts is a batch cut, one computed after the
-            other, for what does not fit into memory.
+            other, for what does not fit into memory. `simbert`, `distillation` and
+            `cosent` compare texts within a part only: with fewer others than the
+            whole batch has.
     """
 
     steps: int
@@ -49,6 +59,7 @@ class Stage:
     accumulation: int = 1
 
     def __post_init__(self):
+        _check_types(self)
         for name, least in (
             ("steps", 1),
             ("length", 4),
@@ -62,10 +73,7 @@ class Stage:
                 "batch_size must be a multiple of accumulation, got "
                 f"batch_size={self.batch_size}, accumulation={self.accumulation}"
             )
-        try:
-            points = tuple((int(step), float(factor)) for step, factor in self.schedule)
-        except (TypeError, ValueError):
-            points = ((-1, 0.0),)
+        points = tuple((step, float(factor)) for step, factor in self.schedule)
         steps = [step for step, _ in points]
         if (
             sorted(set(steps)) != steps
@@ -102,6 +110,7 @@ class OptimizerSettings:
     ema: float = 0.0
 
     def __post_init__(self):
+        _check_types(self)
         _check_choice("optimizer name", self.name, OPTIMIZERS)
         for name in ("weight_decay", "clip_norm"):
             _check_number(name, getattr(self, name), 0, float("inf"))
@@ -130,8 +139,10 @@ class Settings:
         options: of the objective, as `rate`, `whole_word`, `scale`.
         teacher: str or None. The checkpoint to distil from.
         optimizer: of every stage.
-        dtype: Keras dtype policy.
-        seed: int. Of the weights, the order of the data, masks and dropout.
+        dtype: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or
+            `"mixed_float16"`.
+        seed: int from 0 to 2**32 - 1. Of the weights, the order of the data, masks and
+            dropout.
         packed: bool. Whether documents are joined until a row is full, instead of
             padded.
         buffer_size: int. Records among which the next is drawn.
@@ -165,7 +176,9 @@ class Settings:
     evaluation_batches: int = 50
 
     def __post_init__(self):
+        _check_types(self)
         _check_choice("objective", self.objective, OBJECTIVES)
+        _check_choice("dtype", self.dtype, DTYPES)
         for name, least in (
             ("min_count", 1),
             ("seed", 0),
@@ -177,6 +190,8 @@ class Settings:
             ("evaluation_batches", 1),
         ):
             check_integer(name, getattr(self, name), least)
+        if self.seed >= 2**32:
+            raise ConfigurationError(f"seed must be below 2**32, got {self.seed}")
         for name in ("data", "stages"):
             if not getattr(self, name):
                 raise ConfigurationError(f"{name} must have at least one entry")
@@ -195,8 +210,22 @@ class Settings:
                 "distillation needs a teacher, and nothing else does: got "
                 f"objective={self.objective!r}, teacher={self.teacher!r}"
             )
-        if Path(self.name).name != self.name:
+        if self.name in ("", "..") or Path(self.name).name != self.name:
             raise ConfigurationError(f"name must be a plain name, got {self.name!r}")
+        least = min(stage.rows for stage in self.stages)
+        if self.objective in _COMPARING and least < 4:
+            raise ConfigurationError(
+                f"{self.objective} compares pairs of texts, two rows each, so "
+                "batch_size must be at least 4 times accumulation; a stage has "
+                f"{least} rows"
+            )
+        sizes = [name for name in _SIZES if name in self.model]
+        if self.source is not None and sizes:
+            raise ConfigurationError(
+                f"a model goes on with the size of its source, got {', '.join(sizes)} "
+                f"beside source={self.source!r}: leave one of them out (--layers, "
+                "--hidden and --heads on the command line)"
+            )
 
     def to_dict(self) -> dict:
         """Plain JSON types, as `from_dict` takes them back."""
@@ -205,23 +234,18 @@ class Settings:
     @classmethod
     def from_dict(cls, content: Mapping) -> "Settings":
         """Builds from nested plain types; unknown names are errors."""
+        _check_tables(content)
         fields = dict(content)
-        for name, build, is_many in (
-            ("data", _source, True),
-            ("stages", functools.partial(_build, Stage), True),
-            ("optimizer", functools.partial(_build, OptimizerSettings), False),
+        for name, build in (
+            ("data", _source),
+            ("stages", functools.partial(_build, Stage)),
         ):
-            if name not in fields:
-                continue
-            value = fields[name]
-            if is_many:
-                if not isinstance(value, Sequence) or isinstance(value, str):
-                    raise ConfigurationError(
-                        f"{name} must be tables [[{name}]], got {value!r}"
-                    )
-                fields[name] = tuple(build(one, name) for one in value)
-            else:
-                fields[name] = build(value, name)
+            if name in fields:
+                fields[name] = tuple(build(one, name) for one in fields[name])
+        if "optimizer" in fields:
+            fields["optimizer"] = _build(
+                OptimizerSettings, fields["optimizer"], "optimizer"
+            )
         return _build(cls, fields, "settings")
 
 
@@ -232,8 +256,9 @@ def load_settings(path: str | os.PathLike) -> Settings:
         SourceError: the file cannot be read.
         ConfigurationError: it is not TOML, or a setting breaks its rule.
     """
+    content = _read(path)
     try:
-        return Settings.from_dict(_read(path))
+        return Settings.from_dict(content)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from error
 
@@ -247,7 +272,8 @@ def settings_of_command(
         task: `"mlm"`, `"lm"` or `"sim"`.
         files: of the corpus; if there are any, those of the file are not read.
         config: path of the TOML file, or None.
-        flags: by name; None where one is not given.
+        flags: by name; None where one is not given. `steps` stretches a schedule of
+            the file to its own length.
 
     Raises:
         SourceError, ConfigurationError: as of `load_settings`.
@@ -255,10 +281,11 @@ def settings_of_command(
     content = _read(config) if config is not None else {}
     given = {name: value for name, value in flags.items() if value is not None}
     content.setdefault("objective", OBJECTIVES_OF[task][0])
-    if content["objective"] not in OBJECTIVES_OF[task]:
+    objective = given.get("objective", content["objective"])
+    if objective not in OBJECTIVES_OF[task]:
         raise ConfigurationError(
-            f"the objective of {task} must be {' or '.join(OBJECTIVES_OF[task])}, "
-            f"{config} has {content['objective']!r}"
+            f"the objective of {task} must be {' or '.join(OBJECTIVES_OF[task])}, got "
+            f"{objective!r}"
         )
     data = {
         name: given.pop(name)
@@ -297,8 +324,20 @@ def settings_of_command(
         if name in given
     }
     if shape:
-        content["stages"] = [{**stage, **shape} for stage in stages]
+        content["stages"] = [_reshaped(stage, shape) for stage in stages]
     return Settings.from_dict({**content, **given})
+
+
+def _reshaped(stage, shape):
+    """A stage with some fields changed, and its schedule as long as it is now."""
+    changed = {**stage, **shape}
+    if "steps" in shape and "steps" in stage and "schedule" in stage:
+        before = _build(Stage, stage, "stages")
+        share = shape["steps"] / before.steps
+        # Of points that fall together the last one counts.
+        points = {round(step * share): factor for step, factor in before.schedule}
+        changed["schedule"] = list(points.items())
+    return changed
 
 
 def _read(path):
@@ -309,14 +348,39 @@ def _read(path):
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigurationError(f"{path} must be a TOML file: {error}") from error
+    try:
+        _check_tables(content)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+    def beside(name):
+        return str(path.parent / name) if isinstance(name, str) else name
+
     for entry in content.get("data", ()):
-        if isinstance(entry, dict) and isinstance(entry.get("files"), list):
-            entry["files"] = [str(path.parent / str(file)) for file in entry["files"]]
+        if isinstance(entry.get("files"), list):
+            entry["files"] = [beside(file) for file in entry["files"]]
     for name in ("source", "teacher", "vocabulary"):
+        found = beside(content.get(name))
         # A source may also be the name of a downloaded checkpoint.
-        if name in content and (path.parent / str(content[name])).exists():
-            content[name] = str(path.parent / str(content[name]))
+        if isinstance(found, str) and os.path.exists(found):
+            content[name] = found
     return content
+
+
+def _check_tables(content):
+    """Raises unless what must be a table, or several, is."""
+    for name in ("data", "stages"):
+        tables = content.get(name, ())
+        if not isinstance(tables, list | tuple) or not all(
+            isinstance(table, Mapping) for table in tables
+        ):
+            raise ConfigurationError(
+                f"{name} must be tables [[{name}]], got {tables!r}"
+            )
+    for name in ("model", "options", "optimizer"):
+        table = content.get(name, {})
+        if not isinstance(table, Mapping):
+            raise ConfigurationError(f"{name} must be a table [{name}], got {table!r}")
 
 
 def _source(fields, name):
@@ -325,17 +389,14 @@ def _source(fields, name):
     def as_text(value):
         return str(value) if isinstance(value, int) else value
 
-    if isinstance(fields, Mapping):
-        fields = dict(fields)
-        if isinstance(fields.get("fields"), list | tuple):
-            fields["fields"] = tuple(map(as_text, fields["fields"]))
-        fields["group"] = as_text(fields.get("group"))
+    fields = dict(fields)
+    if isinstance(fields.get("fields"), list | tuple):
+        fields["fields"] = tuple(map(as_text, fields["fields"]))
+    fields["group"] = as_text(fields.get("group"))
     return _build(CorpusSource, fields, name)
 
 
 def _build(kind, fields, name):
-    if not isinstance(fields, Mapping):
-        raise ConfigurationError(f"{name} must be a table, got {fields!r}")
     known = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(fields) - set(known))
     if unknown:
@@ -351,6 +412,56 @@ def _build(kind, fields, name):
     if missing:
         raise ConfigurationError(f"{name} must have {', '.join(missing)}")
     return kind(**fields)
+
+
+_WORDS = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a finite number",
+    str: "a string",
+    Mapping: "a table",
+    types.NoneType: "none",
+}
+
+
+def _check_types(settings):
+    """Raises unless every field is of the type that it is declared with."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if not _is_of(value, field.type):
+            raise ConfigurationError(
+                f"{field.name} must be {_words(field.type)}, got {value!r}"
+            )
+
+
+def _is_of(value, kind):
+    arguments = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return any(_is_of(value, one) for one in arguments)
+    if arguments:
+        is_sequence = isinstance(value, list | tuple)
+        if arguments[-1] is ...:
+            return is_sequence and all(_is_of(one, arguments[0]) for one in value)
+        return (
+            is_sequence
+            and len(value) == len(arguments)
+            and all(map(_is_of, value, arguments))
+        )
+    if kind in (int, float):
+        is_number = isinstance(value, int | kind) and not isinstance(value, bool)
+        return is_number and (isinstance(value, int) or math.isfinite(value))
+    return isinstance(value, kind)
+
+
+def _words(kind):
+    arguments = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return " or ".join(map(_words, arguments))
+    if arguments and arguments[-1] is ...:
+        return f"a list of {_words(arguments[0])}"
+    if arguments:
+        return f"pairs of {' and '.join(map(_words, arguments))}"
+    return _WORDS.get(kind, kind.__name__)
 
 
 def _check_number(name, value, least, most, below=False):
