@@ -8,16 +8,13 @@ from keras import ops
 
 from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.initializers import initializer
-from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.vector import VectorTask
 
 __all__ = ["RoFormerTextClassifier"]
 
-_POOLINGS = ("first", "mean")
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerTextClassifier(TextTask):
+class RoFormerTextClassifier(VectorTask):
     """Probabilities of classes for a text, or for a pair of texts.
 
     Args:
@@ -73,40 +70,24 @@ class RoFormerTextClassifier(TextTask):
             raise ConfigurationError(
                 f"classes must be {num_classes} different names, got {classes!r}"
             )
-        if pooling not in _POOLINGS:
-            raise ConfigurationError(
-                f"pooling must be one of {', '.join(map(repr, _POOLINGS))}, got "
-                f"{pooling!r}"
-            )
-        config, policy = backbone.config, backbone.dtype_policy
-        hidden = backbone(backbone.input)
-        if isinstance(hidden, dict):
-            hidden = hidden["sequence_output"]
-        vector = TextVector(pooling, dtype=policy, name="vector")(
-            hidden, backbone.input["token_ids"]
-        )
-        vector = keras.layers.Dropout(head_dropout, dtype=policy, name="head_dropout")(
-            vector
-        )
-        logits = keras.layers.Dense(
+        super().__init__(
+            backbone,
+            tokenizer,
             int(num_classes),
-            kernel_initializer=initializer(config),
-            # Probabilities of a bfloat16 sum would be rounded to three digits.
-            dtype=keras.DTypePolicy("float32"),
-            name="classes",
-        )(vector)
-        super().__init__(backbone, tokenizer, logits, max_length, **kwargs)
+            "classes",
+            pooling,
+            head_dropout,
+            max_length,
+            **kwargs,
+        )
         self.num_classes, self.classes = int(num_classes), classes
-        self.multi_label, self.pooling = multi_label, pooling
-        self.head_dropout = head_dropout
+        self.multi_label = multi_label
 
     def options(self):
         return {
             "num_classes": self.num_classes,
             "classes": self.classes,
             "multi_label": self.multi_label,
-            "pooling": self.pooling,
-            "head_dropout": self.head_dropout,
             **super().options(),
         }
 
@@ -145,9 +126,6 @@ class RoFormerTextClassifier(TextTask):
                 )
             targets[row, [self._class(label, row) for label in labels]] = 1
         return targets
-
-    def batch_targets(self, targets, numbers, inputs):
-        return targets[numbers]
 
     def weights_of_classes(self, targets, class_weight):
         if self.multi_label:
@@ -200,37 +178,3 @@ class RoFormerTextClassifier(TextTask):
                 for row in probabilities
             ]
         return [names[number] for number in probabilities.argmax(axis=1)]
-
-
-@keras.saving.register_keras_serializable("roformer_keras")
-class TextVector(keras.layers.Layer):
-    """One vector a row: that of the first position, or the mean over its tokens.
-
-    Args:
-        pooling: `"first"` or `"mean"`.
-
-    Call arguments:
-        hidden: float `(batch, length, hidden_dim)`.
-        token_ids: int `(batch, length)`. 0 is padding, except at position 0.
-
-    Returns:
-        float `(batch, hidden_dim)`.
-    """
-
-    def __init__(self, pooling, **kwargs):
-        super().__init__(**kwargs)
-        self.pooling = pooling
-
-    def call(self, hidden, token_ids):
-        if self.pooling == "first":
-            return hidden[:, 0]
-        weights = ops.cast(ops.not_equal(token_ids, 0), "float32")[..., None]
-        total = ops.sum(ops.cast(hidden, "float32") * weights, axis=1)
-        mean = total / ops.maximum(ops.sum(weights, axis=1), 1.0)
-        return ops.cast(mean, hidden.dtype)
-
-    def compute_output_shape(self, hidden_shape, token_ids_shape):
-        return (hidden_shape[0], hidden_shape[-1])
-
-    def get_config(self):
-        return {**super().get_config(), "pooling": self.pooling}

@@ -9,9 +9,10 @@ from roformer_keras.errors import ConfigurationError
 
 __all__ = ["Rows", "TextBatches", "as_texts"]
 
-# Batches whose rows are sorted by length together: enough for little padding, few
-# enough for batches that differ from epoch to epoch.
-_WINDOW = 64
+# Batches whose rows are sorted by length together, and how far from its place a row may
+# be found, as a share of its length and two tokens more: enough for little padding,
+# while the rows of a small set too meet others in each epoch.
+_WINDOW, _JITTER = 64, 0.1
 
 
 def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
@@ -135,8 +136,8 @@ class TextBatches(keras.utils.PyDataset):
     """Batches of rows of similar length, made in a thread beside the training.
 
     In training the rows are shuffled whole each epoch; then each 64 batches' worth of
-    them is sorted by length, cut into batches, and the batches are shuffled. The order
-    follows from the seed and the number of the epoch.
+    them is sorted by length, but for a tenth of it, cut into batches, and the batches
+    are shuffled. The order follows from the seed and the number of the epoch.
 
     Args:
         lengths: int `(rows,)`. What rows are sorted by.
@@ -185,9 +186,10 @@ class TextBatches(keras.utils.PyDataset):
             return _cut(np.argsort(self._lengths, kind="stable"), size)
         random = np.random.default_rng([self._seed, self._epoch])
         rows, batches = random.permutation(count), []
+        shifts = random.uniform(-1, 1, count) * (2 + _JITTER * self._lengths)
+        lengths = self._lengths + shifts
         for window in _cut(rows, size * _WINDOW):
-            window = window[np.argsort(self._lengths[window], kind="stable")]
-            batches += _cut(window, size)
+            batches += _cut(window[np.argsort(lengths[window], kind="stable")], size)
         return [batches[number] for number in random.permutation(len(batches))]
 
 

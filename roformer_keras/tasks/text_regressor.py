@@ -1,0 +1,82 @@
+"""A number for a text, or for a pair of texts, such as how much alike they are."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.vector import VectorTask
+
+__all__ = ["RoFormerTextRegressor"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerTextRegressor(VectorTask):
+    """A number for a text, or for a pair of texts.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
+            tokens.
+        head_dropout: float in [0, 1). On that vector.
+        max_length: int, at least 4. Tokens to which longer rows are cut.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them.
+
+    Returns:
+        float32 `(batch, 1)`. `predict` gives `(texts,)`.
+
+    Example:
+    ```python
+    model = RoFormerTextRegressor.from_preset("roformer-char")
+    model.fit([("今天天气不错", "天气真好")], [4.5])
+    model.predict([("他来了", "他到了")])
+    ```
+    """
+
+    def __init__(
+        self,
+        backbone,
+        tokenizer,
+        pooling: str = "first",
+        head_dropout: float = 0.0,
+        max_length: int = 512,
+        **kwargs,
+    ):
+        super().__init__(
+            backbone,
+            tokenizer,
+            1,
+            "score",
+            pooling,
+            head_dropout,
+            max_length,
+            **kwargs,
+        )
+
+    def default_loss(self):
+        return keras.losses.MeanSquaredError()
+
+    def default_metrics(self):
+        return [keras.metrics.MeanAbsoluteError(name="error")]
+
+    def divergence(self, first, second):
+        return ops.sum(ops.square(first - second), axis=-1)
+
+    def make_targets(self, y, rows):
+        try:
+            targets = np.array([float(value) for value in y], "float32")
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"a label must be a number: {error}") from error
+        wrong = np.flatnonzero(~np.isfinite(targets))
+        if len(wrong):
+            raise ConfigurationError(
+                f"a label must be a finite number, got {targets[wrong[0]]} in row "
+                f"{wrong[0]}"
+            )
+        return targets[:, None]
+
+    def answers(self, outputs, rows, numbers):
+        return ops.convert_to_numpy(outputs)[:, 0]

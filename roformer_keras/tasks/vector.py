@@ -1,0 +1,107 @@
+"""Heads on one vector of a row: what classifying and scoring texts share."""
+
+import keras
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.initializers import initializer
+from roformer_keras.tasks.task import TextTask
+
+__all__ = ["TextVector", "VectorTask"]
+
+_POOLINGS = ("first", "mean")
+
+
+class VectorTask(TextTask):
+    """A dense layer on the vector of a text, or of a pair of texts in one row.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        units: int. Outputs of the dense layer.
+        head: str. Its name.
+        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
+            tokens.
+        head_dropout: float in [0, 1). On that vector.
+        max_length: int, at least 4. Tokens to which longer rows are cut.
+    """
+
+    def __init__(
+        self,
+        backbone,
+        tokenizer,
+        units,
+        head,
+        pooling="first",
+        head_dropout=0.0,
+        max_length=512,
+        **kwargs,
+    ):
+        if pooling not in _POOLINGS:
+            raise ConfigurationError(
+                f"pooling must be one of {', '.join(map(repr, _POOLINGS))}, got "
+                f"{pooling!r}"
+            )
+        policy = backbone.dtype_policy
+        hidden = backbone(backbone.input)
+        if isinstance(hidden, dict):
+            hidden = hidden["sequence_output"]
+        vector = TextVector(pooling, dtype=policy, name="vector")(
+            hidden, backbone.input["token_ids"]
+        )
+        vector = keras.layers.Dropout(head_dropout, dtype=policy, name="head_dropout")(
+            vector
+        )
+        outputs = keras.layers.Dense(
+            units,
+            kernel_initializer=initializer(backbone.config),
+            # What is told of a bfloat16 sum would be rounded to three digits.
+            dtype=keras.DTypePolicy("float32"),
+            name=head,
+        )(vector)
+        super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
+        self.pooling, self.head_dropout = pooling, head_dropout
+
+    def options(self):
+        return {
+            "pooling": self.pooling,
+            "head_dropout": self.head_dropout,
+            **super().options(),
+        }
+
+    def batch_targets(self, targets, numbers, inputs):
+        return targets[numbers]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class TextVector(keras.layers.Layer):
+    """One vector a row: that of the first position, or the mean over its tokens.
+
+    Args:
+        pooling: `"first"` or `"mean"`.
+
+    Call arguments:
+        hidden: float `(batch, length, hidden_dim)`.
+        token_ids: int `(batch, length)`. 0 is padding, except at position 0.
+
+    Returns:
+        float `(batch, hidden_dim)`.
+    """
+
+    def __init__(self, pooling, **kwargs):
+        super().__init__(**kwargs)
+        self.pooling = pooling
+
+    def call(self, hidden, token_ids):
+        if self.pooling == "first":
+            return hidden[:, 0]
+        weights = ops.cast(ops.not_equal(token_ids, 0), "float32")[..., None]
+        total = ops.sum(ops.cast(hidden, "float32") * weights, axis=1)
+        mean = total / ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.cast(mean, hidden.dtype)
+
+    def compute_output_shape(self, hidden_shape, token_ids_shape):
+        return (hidden_shape[0], hidden_shape[-1])
+
+    def get_config(self):
+        return {**super().get_config(), "pooling": self.pooling}
