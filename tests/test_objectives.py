@@ -390,17 +390,24 @@ def test_masked_lm_loss_equals_numpy():
 def test_causal_lm_predicts_the_next_token():
     objective = CausalLM(TOKENIZER, 7)
     inputs, targets, weights = objective.batch(
-        [(np.array([9, 10, 11]), None), (np.arange(9, 14), None)], rng()
+        [(np.arange(9, 9 + count), None) for count in (3, 4, 5)], rng()
     )
     assert inputs["token_ids"].tolist() == [
         [CLS, 9, 10, 11, SEP, 0, 0],
+        [CLS, 9, 10, 11, 12, SEP, 0],
         [CLS, 9, 10, 11, 12, 13, SEP],
     ]
     assert targets.tolist() == [
         [9, 10, 11, SEP, 0, 0, 0],
+        [9, 10, 11, 12, SEP, 0, 0],
         [9, 10, 11, 12, 13, SEP, 0],
     ]
-    assert weights.tolist() == [[1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0]]
+    # That a row is full is no reason for a text to end.
+    assert weights.tolist() == [
+        [1, 1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 1, 0, 0],
+    ]
 
 
 def test_causal_lm_loss_equals_numpy():

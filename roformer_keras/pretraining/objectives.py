@@ -171,6 +171,9 @@ class MaskedLM:
 class CausalLM:
     """Every token is predicted from those before it.
 
+    The `[SEP]` behind an item that fills its row is not: there the row ended, and maybe
+    not the text.
+
     Args:
         tokenizer: `RoFormerTokenizer` of the model.
         length: int, at least 4. Tokens of a row, with `[CLS]` and `[SEP]`.
@@ -198,8 +201,10 @@ class CausalLM:
         targets = np.zeros_like(token_ids)
         targets[:, :-1] = token_ids[:, 1:]
         inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
-        lengths = np.array([len(ids) + 1 for ids, _ in items])[:, None]
-        weights = (np.arange(token_ids.shape[1]) < lengths).astype("float32")
+        # The [SEP] of a full row has none either.
+        most = self.rows.length - 2
+        counts = np.array([min(len(ids) + 1, most) for ids, _ in items])[:, None]
+        weights = (np.arange(token_ids.shape[1]) < counts).astype("float32")
         return inputs, targets, weights
 
     def training_model(self, model):
