@@ -383,6 +383,15 @@ def test_absent_files(tmp_path):
             Corpus(source_of(tmp_path / name))
 
 
+@pytest.mark.parametrize("kind", ["json", "csv", "zip", "tar", "bz2", "zst", "parquet"])
+@pytest.mark.parametrize("packing", ["", ".gz", ".XZ"])
+def test_kinds_that_are_no_text(kind, packing, tmp_path):
+    path = tmp_path / f"a.{kind}{packing}"
+    path.write_bytes(b"[1,\n2]\n")
+    with pytest.raises(SourceError, match=rf"\.jsonl, \.tsv or plain text .*a\.{kind}"):
+        Corpus(source_of(path))
+
+
 def test_a_file_that_goes_away(tmp_path):
     path = tmp_path / "a.txt"
     write_lines(path, LINES)

@@ -42,6 +42,9 @@ PARTS = ("train", "held_out", "all")
 _OPEN_FILES = 8
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WILDCARDS = "*?["
+_PACKED = (".gz", ".xz")
+# Whose lines or bytes would be taken for text.
+_REFUSED = (".json", ".csv", ".zip", ".tar", ".bz2", ".zst", ".parquet", *_PACKED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,8 @@ class CorpusSource:
     """Files of one kind, and what of them is taken.
 
     The extension tells the kind: `.jsonl`, `.tsv`, or any other for plain text; a
-    `.gz` or `.xz` after it is unpacked while reading.
+    `.gz` or `.xz` after it is unpacked while reading. Extensions of what is no text
+    that is read line by line, such as `.json` or `.zip`, are refused.
 
     Args:
         files: paths or glob patterns, in which `**` is any number of folders. A file
@@ -129,8 +133,8 @@ class Corpus:
     Raises:
         ConfigurationError: an argument breaks its rule, or `fields` do not fit the
             kind of a file.
-        SourceError: a file does not exist, or, later, is broken or not what its
-            extension says; names file and line.
+        SourceError: a file does not exist or is of a kind that is not read, or,
+            later, is broken or not what its extension says; names file and line.
 
     Example:
         >>> poems = CorpusSource(files=("poems.jsonl.gz",), fields=("lines",))
@@ -468,11 +472,18 @@ def _unpacked(path):
 
 def _parser(source, path):
     """A function from a line to the values of a record and its group or None."""
-    name = path.lower().removesuffix(".gz").removesuffix(".xz")
-    if name.endswith(".jsonl"):
+    name, kind = os.path.splitext(path.lower())
+    if kind in _PACKED:
+        kind = os.path.splitext(name)[1]
+    if kind in _REFUSED:
+        raise SourceError(
+            "a corpus must be of .jsonl, .tsv or plain text such as .txt, each also "
+            f"with .gz or .xz behind, got {path}: convert it, or unpack it"
+        )
+    if kind == ".jsonl":
         fields = source.fields or ("text",)
         return functools.partial(_parse_json, fields, source.group)
-    if name.endswith(".tsv"):
+    if kind == ".tsv":
         columns = [_column(field, path) for field in source.fields or ("1",)]
         group = None if source.group is None else _column(source.group, path)
         return functools.partial(_parse_table, columns, group)
