@@ -18,7 +18,7 @@ __all__ = ["DIVERGED", "assign", "load_facts", "save_state", "variables_of"]
 
 # What to do about a training whose numbers are none.
 DIVERGED = (
-    "the last saved state is kept; begin in another folder, with a lower learning rate "
+    "what was saved before is kept; begin in another folder, with a lower learning rate "
     "or a longer rise to it"
 )
 
