@@ -18,8 +18,8 @@ __all__ = ["DIVERGED", "assign", "load_facts", "save_state", "variables_of"]
 
 # What to do about a training whose numbers are none.
 DIVERGED = (
-    "what was saved before is kept; begin in another folder, with a lower learning rate "
-    "or a longer rise to it"
+    "what was saved before is kept; begin in another folder, with a lower learning "
+    "rate or a longer rise to it"
 )
 
 # Beside the numbers, the rest as the bytes of its JSON.
