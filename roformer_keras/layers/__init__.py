@@ -8,12 +8,22 @@ from roformer_keras.layers.block import (
     RoFormerBlock,
     erf_gelu,
 )
+from roformer_keras.layers.crf import ConditionalRandomField, TagAccuracy
 from roformer_keras.layers.heads import MaskedLMHead, Pooler
 from roformer_keras.layers.masks import (
     AttentionMask,
     causal_mask,
     padding_mask,
     unilm_mask,
+)
+from roformer_keras.layers.pointer import (
+    EfficientGlobalPointer,
+    GlobalPointer,
+    SpanCrossentropy,
+    SpanF1,
+    find_spans,
+    multilabel_categorical_crossentropy,
+    sparse_multilabel_categorical_crossentropy,
 )
 from roformer_keras.layers.position import (
     SinusoidalPositionEmbedding,
@@ -23,7 +33,10 @@ from roformer_keras.layers.position import (
 
 __all__ = [
     "AttentionMask",
+    "ConditionalRandomField",
+    "EfficientGlobalPointer",
     "FeedForward",
+    "GlobalPointer",
     "LayerNorm",
     "MaskedLMHead",
     "Pooler",
@@ -31,10 +44,16 @@ __all__ = [
     "RoFormerBlock",
     "RoPEAttention",
     "SinusoidalPositionEmbedding",
+    "SpanCrossentropy",
+    "SpanF1",
+    "TagAccuracy",
     "apply_rotary",
     "causal_mask",
     "erf_gelu",
+    "find_spans",
+    "multilabel_categorical_crossentropy",
     "padding_mask",
     "rotary_table",
+    "sparse_multilabel_categorical_crossentropy",
     "unilm_mask",
 ]

@@ -1,0 +1,376 @@
+"""A conditional random field over the tags of a sequence, and how well tags are told.
+
+A tag below 0 is none: in targets it leaves its position out, in predictions it stands
+where there was nothing to predict. All is computed in float32, whatever the dtype
+policy.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["ConditionalRandomField", "TagAccuracy"]
+
+_NO_TAG = -1
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class ConditionalRandomField(keras.layers.Layer):
+    """Scores of tags, to which those of their transitions belong.
+
+    A sequence of tags scores the sum of what each tag scores at its position and of
+    `transitions[i, j]` for each tag `i` that is followed by `j`. The layer itself only
+    marks positions that are left out; `loss` and `decode` do the rest.
+
+    A position that is left out is as though it were not there: the tags on either side
+    of it are neighbours, wherever it stands. bert4keras computes the same where what is
+    left out is at the end. Elsewhere its loss is of no probability: it leaves out a
+    transition of the target, and not of the sequences the target is held against.
+
+    Args:
+        learning_rate_multiplier: float above 0. Transitions are kept divided by it, so
+            that an optimizer whose steps do not depend on the size of gradients, as
+            Adam's do not, moves them this much faster than other weights. The rate
+            that suits a pre-trained encoder is too low for them: some hundreds help.
+            The steps of plain SGD grow by its square.
+        kernel_initializer: of the transitions, before the division.
+
+    Call arguments:
+        scores: float `(batch, length, num_tags)`.
+        mask: bool `(batch, length)`; False leaves a position out.
+
+    Returns:
+        float32, of the shape of `scores`: them, with -inf for every tag of a position
+        that is left out. So the mask reaches a loss that Keras calls.
+
+    Raises:
+        ConfigurationError: `learning_rate_multiplier` is not above 0.
+        ValueError: `scores` or `mask` is not of the shape it must be.
+
+    Source: Lafferty et al. 2001, "Conditional Random Fields".
+    """
+
+    def __init__(
+        self,
+        learning_rate_multiplier=1.0,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        # Scores that come in float32 stay so.
+        super().__init__(autocast=False, **kwargs)
+        if not learning_rate_multiplier > 0:
+            raise ConfigurationError(
+                "learning_rate_multiplier must be above 0, got "
+                f"{learning_rate_multiplier!r}"
+            )
+        self.learning_rate_multiplier = learning_rate_multiplier
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def build(self, input_shape):
+        _check_scores(input_shape)
+        num_tags = input_shape[-1]
+
+        def divided(shape, dtype=None):
+            initial = self.kernel_initializer(shape, dtype=dtype)
+            return initial / self.learning_rate_multiplier
+
+        self.kernel = self.add_weight(
+            shape=(num_tags, num_tags),
+            initializer=divided,
+            name="kernel",
+            autocast=False,
+        )
+
+    @property
+    def transitions(self):
+        """float32 `(num_tags, num_tags)`: `[i, j]` is the score of `j` after `i`."""
+        if not self.built:
+            raise ValueError(
+                f"the layer {self.name!r} has no transitions yet: call it on scores, "
+                "or build it with their shape"
+            )
+        return ops.cast(self.kernel, "float32") * self.learning_rate_multiplier
+
+    def call(self, scores, mask=None):
+        scores = ops.cast(scores, "float32")
+        if mask is None:
+            return scores
+        mask = _checked_mask(mask, scores.shape)
+        return ops.where(mask[..., None], scores, -np.inf)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        # It is in the scores; Keras would have it weigh losses a second time.
+        return None
+
+    def loss(self, tags, scores, mask=None):
+        """The negative log-likelihood of tags, also as the loss of `compile`.
+
+        Keras saves no method with a compiled model: load one with `compile=False`, and
+        compile it again.
+
+        Args:
+            tags: int `(batch, length)`, below `num_tags`, which is for the data to
+                see to; one below 0 leaves its position out.
+            scores: float `(batch, length, num_tags)`. A position is left out where all
+                are -inf, as the layer marks it.
+            mask: bool `(batch, length)`; False leaves a position out.
+
+        Returns:
+            float32 `(batch,)`; 0 for a row of which nothing is left.
+        """
+        scores, visible = _scores_and_mask(scores, mask)
+        _check_tags(tags.shape, scores.shape)
+        tags = ops.cast(tags, "int32")
+        visible = ops.logical_and(visible, ops.greater_equal(tags, 0))
+        scores = ops.where(visible[..., None], scores, 0.0)
+        transitions = self.transitions
+        total = _log_total(scores, transitions, visible)
+        return total - _path_score(tags, scores, transitions, visible)
+
+    def decode(self, scores, mask=None):
+        """The sequence of tags that scores best, by the algorithm of Viterbi.
+
+        In NumPy for an array, as `predict` returns it, for which a backend would have
+        to compile something anew; else by the backend, in a graph too.
+
+        Args:
+            scores: as for `loss`.
+            mask: as for `loss`.
+
+        Returns:
+            int32 `(batch, length)`, an array or a tensor as `scores` was; -1 at
+            positions that are left out.
+        """
+        is_array = isinstance(scores, np.ndarray)
+        scores, visible = _scores_and_mask(scores, mask)
+        scores = ops.where(visible[..., None], scores, 0.0)
+        transitions = self.transitions
+        if not is_array:
+            return ops.cast(_viterbi(scores, transitions, visible), "int32")
+        arrays = map(ops.convert_to_numpy, (scores, transitions, visible))
+        return _viterbi(*arrays, library=np, scan=_scan_arrays).astype("int32")
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            learning_rate_multiplier=self.learning_rate_multiplier,
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+        )
+        return config
+
+
+# === Dynamic programming ===
+
+
+def _log_total(scores, transitions, visible):
+    """The logarithm of the sum of `exp(score)` over all paths: float32 `(batch,)`.
+
+    Its gradients are how often paths take a tag or a transition, which sums from both
+    ends tell. They are put in as such: the backends differentiate loops slowly, and
+    TensorFlow does not compile what comes of it.
+    """
+    fixed, fixed_transitions = map(ops.stop_gradient, (scores, transitions))
+    forth, total = _from_the_left(fixed, fixed_transitions, visible, ops.logsumexp)
+    back, _ = _from_the_left(
+        ops.flip(fixed, axis=1),
+        ops.transpose(fixed_transitions),
+        ops.flip(visible, axis=1),
+        ops.logsumexp,
+    )
+    back = ops.flip(back, axis=0)
+    # (length, batch, from, to): probabilities of the tag before and of the one here
+    before = ops.concatenate([ops.zeros_like(forth[:1]), forth[:-1]], axis=0)
+    pairs = before[..., :, None] + fixed_transitions + back[..., None, :]
+    pairs = ops.exp(pairs - ops.logsumexp(pairs, axis=(-2, -1), keepdims=True))
+    is_first = ops.transpose(_is_first(visible))[..., None]
+    has_pair = ops.logical_and(
+        ops.transpose(visible)[..., None], ops.logical_not(is_first)
+    )
+    pairs = ops.where(has_pair[..., None], pairs, 0.0)
+    # (length, batch, tag)
+    singles = ops.where(is_first, ops.softmax(back), ops.sum(pairs, axis=-2))
+    singles = ops.transpose(singles, (1, 0, 2))
+    # Zeros, for the sake of their gradients.
+    change = ops.where(ops.not_equal(scores, -np.inf), scores - fixed, 0.0)
+    total = total + ops.sum(singles * change, axis=(1, 2))
+    change = transitions - fixed_transitions
+    return total + ops.sum(ops.sum(pairs, axis=0) * change, axis=(1, 2))
+
+
+def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=ops.scan):
+    """What all paths amount to that end in a tag, their sum or their best.
+
+    Args:
+        scores: float `(batch, length, num_tags)`.
+        transitions: float `(num_tags, num_tags)`.
+        visible: bool `(batch, length)`.
+        reduce: `logsumexp` or `max`.
+        library: `keras.ops` or NumPy.
+        scan: of that library.
+
+    Returns:
+        float `(length, batch, num_tags)`, less what all tags of a position amount to:
+        else numbers grow with the length, and lose what tells tags apart. Where a
+        position is left out, that of the one before it.
+        float `(batch,)`, what all paths amount to.
+    """
+
+    def step(carry, inputs):
+        before, total = carry
+        here, is_visible, is_first = inputs
+        # (batch, from, to) -> (batch, to)
+        ways = reduce(before[:, :, None] + transitions, axis=1)
+        after = library.where(is_first[:, None], here, ways + here)
+        amount = reduce(after, axis=1)
+        after = library.where(is_visible[:, None], after - amount[:, None], before)
+        carry = after, library.where(is_visible, total + amount, total)
+        return carry, carry
+
+    inputs = (
+        library.transpose(scores, (1, 0, 2)),
+        library.transpose(visible),
+        library.transpose(_is_first(visible, library)),
+    )
+    start = library.zeros_like(scores[:, 0])
+    (_, total), (after, _) = scan(step, (start, start[:, 0]), inputs)
+    return after, total
+
+
+def _is_first(visible, library=ops):
+    """bool `(batch, length)`: at the first position of each row that is visible."""
+    return library.logical_and(visible, library.cumsum(visible, axis=1) == 1)
+
+
+def _viterbi(scores, transitions, visible, library=ops, scan=ops.scan):
+    """int `(batch, length)`; arguments are those of `_from_the_left`.
+
+    Which tag led to the best one is not kept on the way there but found again on the
+    way back, for the one tag that matters.
+    """
+    best, _ = _from_the_left(
+        scores, transitions, visible, library.max, library=library, scan=scan
+    )
+    into = library.transpose(transitions)
+    # Whether the position behind this one is visible.
+    goes_on = library.concatenate(
+        [visible[:, 1:], library.zeros_like(visible[:, :1])], axis=1
+    )
+
+    def step(carry, inputs):
+        (after,) = carry
+        before, goes_on = inputs
+        way = library.argmax(before + library.take(into, after, axis=0), axis=-1)
+        carry = (library.where(goes_on, way, after),)
+        return carry, carry
+
+    last = library.argmax(best[-1], axis=-1)
+    inputs = best, library.transpose(goes_on)
+    _, (tags,) = scan(step, (last,), inputs, reverse=True)
+    return library.where(visible, library.transpose(tags), _NO_TAG)
+
+
+def _scan_arrays(step, carry, inputs, reverse=False):
+    """`ops.scan` for tuples of arrays."""
+    outputs = [None] * len(inputs[0])
+    order = range(len(outputs))
+    for at in reversed(order) if reverse else order:
+        carry, outputs[at] = step(carry, tuple(array[at] for array in inputs))
+    return carry, tuple(map(np.stack, zip(*outputs, strict=True)))
+
+
+def _path_score(tags, scores, transitions, visible):
+    """Of the tags themselves and of their transitions: float `(batch,)`."""
+    num_tags = scores.shape[-1]
+    tags = ops.where(visible, tags, _NO_TAG)
+    is_tag = ops.one_hot(tags, num_tags, dtype="bool")
+    own = ops.sum(ops.where(is_tag, scores, 0.0), axis=(1, 2))
+    # What is left out goes to the end, where no tag follows it.
+    length = ops.shape(tags)[1]
+    place = ops.arange(length, dtype="int32")
+    place = ops.where(visible, place, place + length)
+    tags = ops.take_along_axis(tags, ops.argsort(place, axis=1), axis=1)
+    # (batch, length, num_tags): all zeros for no tag
+    chosen = ops.one_hot(tags, num_tags, dtype="float32")
+    ways = ops.matmul(chosen[:, :-1], transitions)
+    return own + ops.sum(ways * chosen[:, 1:], axis=(1, 2))
+
+
+# === What may be given ===
+
+
+def _scores_and_mask(scores, mask):
+    """Scores in float32 and a mask that covers all that they leave out themselves."""
+    _check_scores(scores.shape)
+    scores = ops.cast(scores, "float32")
+    # A NaN is not left out: it has to be seen.
+    visible = ops.any(ops.not_equal(scores, -np.inf), axis=-1)
+    if mask is not None:
+        visible = ops.logical_and(visible, _checked_mask(mask, scores.shape))
+    return scores, visible
+
+
+def _check_scores(shape):
+    if len(shape) != 3 or shape[-1] is None:
+        raise ValueError(
+            f"scores must be of shape (batch, length, num_tags), got {tuple(shape)}"
+        )
+
+
+def _check_tags(shape, scores_shape):
+    if len(shape) != 2 or _differ(shape[1], scores_shape[1]):
+        raise ValueError(
+            f"tags must be of shape (batch, length), {tuple(scores_shape[:2])} as the "
+            f"scores are, got {tuple(shape)}"
+        )
+
+
+def _checked_mask(mask, scores_shape):
+    mask = ops.cast(mask, "bool")
+    if len(mask.shape) != 2 or _differ(mask.shape[1], scores_shape[1]):
+        raise ValueError(
+            "mask must be bool (batch, length), True where a position counts; the "
+            f"scores are {tuple(scores_shape)}, got {tuple(mask.shape)}"
+        )
+    return mask
+
+
+def _differ(one, other):
+    """Whether two sizes are both known and not equal."""
+    return None not in (one, other) and one != other
+
+
+# === How many are right ===
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class TagAccuracy(keras.metrics.Mean):
+    """The share of tags that are told right, over all batches.
+
+    Targets are int `(batch, length)`, one below 0 being left out. Outputs are tags of
+    that shape, as `decode` gives them, or scores `(batch, length, num_tags)`, of which
+    the best at each position is compared, transitions aside, as in bert4keras; a
+    position is left out where all are -inf.
+    """
+
+    def __init__(self, name="tag_accuracy", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_pred = ops.convert_to_tensor(y_pred)
+        tags = ops.cast(y_true, "int32")
+        visible = ops.greater_equal(tags, 0)
+        if len(y_pred.shape) == 3:
+            _, seen = _scores_and_mask(y_pred, None)
+            visible = ops.logical_and(visible, seen)
+            y_pred = ops.argmax(y_pred, axis=-1)
+        is_right = ops.equal(tags, ops.cast(y_pred, "int32"))
+        weights = ops.cast(visible, self.dtype)
+        if sample_weight is not None:
+            sample_weight = ops.cast(sample_weight, self.dtype)
+            if len(sample_weight.shape) == 1:
+                sample_weight = sample_weight[:, None]
+            weights = weights * sample_weight
+        # Flat, for Keras would take the mean of each row first.
+        super().update_state(ops.reshape(is_right, (-1,)), ops.reshape(weights, (-1,)))

@@ -1,0 +1,412 @@
+"""Scores of spans, by the tokens they start and end with, for each type of span.
+
+Spans are rows `(head, start, end)`, both ends inclusive. A row is none where a number
+is below 0, so that batches can be padded with -1, or beyond the scores, as of a text
+that was cut.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.position import apply_rotary, rotary_table
+
+__all__ = [
+    "EfficientGlobalPointer",
+    "GlobalPointer",
+    "SpanCrossentropy",
+    "SpanF1",
+    "find_spans",
+    "multilabel_categorical_crossentropy",
+    "sparse_multilabel_categorical_crossentropy",
+]
+
+
+# === Layers ===
+
+
+class _SpanScores(keras.layers.Layer):
+    """What both pointers share: rotation, product and masks; a subclass projects."""
+
+    def __init__(
+        self,
+        num_heads,
+        head_dim,
+        use_rotary=True,
+        use_bias=True,
+        upper_triangular=True,
+        kernel_initializer="lecun_normal",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
+            if value < 1:
+                raise ConfigurationError(f"{name} must be at least 1, got {value!r}")
+        if use_rotary and head_dim % 2:
+            raise ConfigurationError(
+                "head_dim must be even with use_rotary, because RoPE turns features "
+                f"in pairs; got {head_dim!r}"
+            )
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.use_rotary = use_rotary
+        self.use_bias = use_bias
+        self.upper_triangular = upper_triangular
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+
+    def _dense(self, units, name):
+        return keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            # A shared initializer object would give equal weights in some backends.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _project(self, x):
+        """Starts and ends `(batch, length, heads, head_dim)`, and what is added.
+
+        Of the one head that all have in common, or of each.
+        """
+        raise NotImplementedError
+
+    def call(self, x, mask=None):
+        length = ops.shape(x)[1]
+        starts, ends, bias = self._project(x)
+        scale = self.head_dim**-0.5
+        if self.use_rotary:
+            sin, cos = rotary_table(ops.arange(length)[None], self.head_dim)
+            # Scaling the rotation scales the scores at no cost of its own.
+            starts = apply_rotary(starts, sin * scale, cos * scale)
+            ends = apply_rotary(ends, sin, cos)
+        else:
+            starts = starts * scale
+        scores = ops.einsum("bshd,behd->bhse", starts, ends) + bias
+        visible = self._visible(length, x.shape, mask)
+        return scores if visible is None else ops.where(visible, scores, -np.inf)
+
+    def _visible(self, length, x_shape, mask):
+        """bool, broadcastable to the scores; None if everything is."""
+        visible = None
+        if self.upper_triangular:
+            place = ops.arange(length)
+            visible = ops.less_equal(place[:, None], place[None, :])[None, None]
+        if mask is not None:
+            mask = _checked_mask(mask, x_shape)
+            both = ops.logical_and(mask[:, None, :, None], mask[:, None, None, :])
+            visible = both if visible is None else ops.logical_and(visible, both)
+        return visible
+
+    def compute_mask(self, inputs, previous_mask=None):
+        # It is in the scores.
+        return None
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            num_heads=self.num_heads,
+            head_dim=self.head_dim,
+            use_rotary=self.use_rotary,
+            use_bias=self.use_bias,
+            upper_triangular=self.upper_triangular,
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+        )
+        return config
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class GlobalPointer(_SpanScores):
+    """A score for each span and type: the product of where it starts and ends.
+
+    Every type of span is a head, with queries for starts and keys for ends, which RoPE
+    rotates, so that a score knows how long its span is.
+
+    Args:
+        num_heads: int, at least 1. Types of spans.
+        head_dim: int, even with `use_rotary`. Features per head.
+        use_rotary: bool. Whether starts and ends are rotated by position.
+        use_bias: bool. Whether the projection has a bias.
+        upper_triangular: bool. Whether no span ends before it starts.
+        kernel_initializer: of the projection.
+
+    Call arguments:
+        x: float `(batch, length, hidden_dim)`.
+        mask: bool `(batch, length)`; True where a token may start or end a span.
+
+    Returns:
+        float `(batch, num_heads, length, length)`, over starts and ends: a span is
+        there where its score is above 0. -inf, as in bert4keras, where there can be
+        none.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+        ValueError: `x` or `mask` is not of the shape it must be.
+
+    Source: Su et al. 2022, arXiv:2208.03054; https://kexue.fm/archives/8373
+    """
+
+    def build(self, input_shape):
+        _check_input(input_shape)
+        self.dense = self._dense(2 * self.num_heads * self.head_dim, "dense")
+        self.dense.build(input_shape)
+
+    def _project(self, x):
+        batch, length = ops.shape(x)[:2]
+        # The features of a head are those of its starts, then those of its ends.
+        projected = ops.reshape(
+            self.dense(x), (batch, length, self.num_heads, 2, self.head_dim)
+        )
+        return projected[..., 0, :], projected[..., 1, :], 0.0
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class EfficientGlobalPointer(_SpanScores):
+    """`GlobalPointer` with one product for all types, and two numbers a token for each.
+
+    The product tells spans from what is none, in one head. What type they are of is
+    told by a bias for each start and one for each end, from the features of both.
+
+    Args:
+        num_heads: int, at least 1. Types of spans.
+        head_dim: int, even with `use_rotary`. Features of a start, and of an end.
+        use_rotary: as for `GlobalPointer`.
+        use_bias: bool. Whether both projections have a bias.
+        upper_triangular: as for `GlobalPointer`.
+        kernel_initializer: of both projections.
+
+    Call arguments:
+        x: float `(batch, length, hidden_dim)`.
+        mask: bool `(batch, length)`; True where a token may start or end a span.
+
+    Returns:
+        As `GlobalPointer`.
+
+    Raises:
+        As `GlobalPointer`.
+
+    Source: Su et al. 2022, arXiv:2208.03054; https://kexue.fm/archives/8877
+    """
+
+    def build(self, input_shape):
+        _check_input(input_shape)
+        self.dense = self._dense(2 * self.head_dim, "dense")
+        self.dense.build(input_shape)
+        self.type_dense = self._dense(2 * self.num_heads, "type_dense")
+        self.type_dense.build((*input_shape[:-1], 2 * self.head_dim))
+
+    def _project(self, x):
+        batch, length = ops.shape(x)[:2]
+        projected = self.dense(x)
+        # The features of starts and ends alternate.
+        pairs = ops.reshape(projected, (batch, length, 1, self.head_dim, 2))
+        # So do what a type adds to spans that end here, and to those that start.
+        added = ops.reshape(
+            self.type_dense(projected) / 2, (batch, length, self.num_heads, 2)
+        )
+        # (batch, length, heads, 2) -> (batch, heads, length, 2)
+        added = ops.transpose(added, (0, 2, 1, 3))
+        bias = added[:, :, None, :, 0] + added[:, :, :, None, 1]
+        return pairs[..., 0], pairs[..., 1], bias
+
+
+def _check_input(shape):
+    if len(shape) != 3:
+        raise ValueError(
+            f"x must be of shape (batch, length, hidden_dim), got {tuple(shape)}"
+        )
+
+
+def _checked_mask(mask, x_shape):
+    mask = ops.cast(mask, "bool")
+    sizes = (mask.shape[-1], x_shape[1])
+    if len(mask.shape) != 2 or (None not in sizes and sizes[0] != sizes[1]):
+        raise ValueError(
+            "mask must be bool (batch, length), True where a token counts; x is "
+            f"{tuple(x_shape)}, got {tuple(mask.shape)}"
+        )
+    return mask
+
+
+# === Losses ===
+
+
+def multilabel_categorical_crossentropy(targets, scores):
+    """Asks that every target class score above 0, and every other class below.
+
+    `log(1 + sum of exp(s))` over classes that are no targets, plus
+    `log(1 + sum of exp(-s))` over targets. A class whose score is -inf is left out,
+    target or not.
+
+    Args:
+        targets: bool, or float in [0, 1], of the shape of `scores`. Which classes are
+            there, or how likely.
+        scores: float `(..., classes)`, with no activation.
+
+    Returns:
+        float32 `(...)`.
+
+    Source: Su et al. 2022, arXiv:2208.02955; https://kexue.fm/archives/7359
+    """
+    targets = ops.cast(targets, "float32")
+    scores = ops.cast(scores, "float32")
+    visible = ops.not_equal(scores, -np.inf)
+    against = ops.where(visible, scores + ops.log(1.0 - targets), -np.inf)
+    in_favour = ops.where(visible, ops.log(targets) - scores, -np.inf)
+    # The 1 in each logarithm is one more term, exp(0).
+    one = ops.zeros_like(scores[..., :1])
+    return ops.logsumexp(
+        ops.concatenate([against, one], axis=-1), axis=-1
+    ) + ops.logsumexp(ops.concatenate([in_favour, one], axis=-1), axis=-1)
+
+
+def sparse_multilabel_categorical_crossentropy(targets, scores):
+    """The same, of the numbers of the target classes.
+
+    bert4keras subtracts what targets have from the sum over all classes, which comes
+    to nothing in float32 where they score well: its loss is 3.9 too high for a target
+    that scores 20. Here it stays exact. bert4keras counts a class twice that is given
+    twice, and may take class 0 for padding.
+
+    Args:
+        targets: int `(..., most)`; a number that is no class is none, as -1.
+        scores: float `(..., classes)`, with no activation.
+
+    Returns:
+        float32 `(...)`.
+
+    Source: https://kexue.fm/archives/7359
+    """
+    scores = ops.convert_to_tensor(scores)
+    targets = ops.cast(targets, "int32")
+    classes = ops.shape(scores)[-1]
+    rows = ops.size(scores) // classes
+    # By the number of rows, for there may be no target at all.
+    flat = ops.reshape(targets, (rows, targets.shape[-1]))
+    is_target = ops.reshape(_marked(flat, rows, classes), ops.shape(scores))
+    return multilabel_categorical_crossentropy(is_target, scores)
+
+
+def _marked(numbers, rows, size):
+    """bool `(rows, size)`: True at the numbers `(rows, most)` that are in range."""
+    row = ops.arange(rows, dtype="int32")[:, None]
+    is_any = ops.logical_and(numbers >= 0, numbers < size)
+    # One more for all that is none, in no row.
+    place = ops.where(is_any, row * size + numbers, rows * size)
+    place = ops.reshape(place, (-1, 1))
+    marks = ops.scatter_update(
+        ops.zeros((rows * size + 1,), "int32"),
+        place,
+        ops.ones_like(place[:, 0]),
+    )
+    return ops.reshape(ops.cast(marks[:-1], "bool"), (rows, size))
+
+
+def _is_span(spans, scores):
+    """bool `(batch, heads, length, length)` of targets in either form."""
+    if len(scores.shape) != 4:
+        raise ValueError(
+            "scores must be of shape (batch, heads, length, length), got "
+            f"{tuple(scores.shape)}"
+        )
+    if len(spans.shape) == 4:
+        return ops.cast(spans, "bool")
+    if len(spans.shape) != 3 or spans.shape[-1] != 3:
+        raise ValueError(
+            "spans must be rows (head, start, end) of shape (batch, spans, 3), padded "
+            "with -1, or bool (batch, heads, length, length); got "
+            f"{tuple(spans.shape)}"
+        )
+    spans = ops.cast(spans, "int32")
+    batch, heads, length = ops.shape(scores)[:3]
+    number = (spans[..., 0] * length + spans[..., 1]) * length + spans[..., 2]
+    in_range = ops.logical_and(spans >= 0, spans < ops.stack([heads, length, length]))
+    number = ops.where(ops.all(in_range, axis=-1), number, -1)
+    marked = _marked(number, batch, heads * length * length)
+    return ops.reshape(marked, (batch, heads, length, length))
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class SpanCrossentropy(keras.losses.Loss):
+    """`multilabel_categorical_crossentropy` over all spans of a type, for a pointer.
+
+    Targets are int `(batch, spans, 3)`, rows `(head, start, end)` padded with -1, or
+    bool `(batch, heads, length, length)`. Outputs are the scores of a pointer. Of a row
+    it is the mean over heads; of a batch the mean over rows, weighted where there are
+    weights.
+    """
+
+    def __init__(self, name="span_crossentropy", reduction="mean_with_sample_weight"):
+        super().__init__(name=name, reduction=reduction, dtype="float32")
+
+    def call(self, y_true, y_pred):
+        is_span = _is_span(y_true, y_pred)
+        batch, heads = ops.shape(y_pred)[:2]
+        each = multilabel_categorical_crossentropy(
+            ops.reshape(is_span, (batch, heads, -1)),
+            ops.reshape(y_pred, (batch, heads, -1)),
+        )
+        return ops.mean(each, axis=-1)
+
+    def get_config(self):
+        return {"name": self.name, "reduction": self.reduction}
+
+
+# === Which spans there are ===
+
+
+def find_spans(scores, threshold=0.0):
+    """The spans that score above a threshold.
+
+    Args:
+        scores: float array `(batch, heads, length, length)`.
+        threshold: float. 0 is what the loss trains for.
+
+    Returns:
+        list of int arrays `(spans, 3)`, one a row of the batch: head, start, end, in
+        this order.
+    """
+    return [np.argwhere(row > threshold) for row in ops.convert_to_numpy(scores)]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class SpanF1(keras.metrics.Metric):
+    """The F1 of exact spans, over all batches and types together.
+
+    Targets and outputs are those of `SpanCrossentropy`. A span is found if its score is
+    above the threshold, and right if type, start and end are those of a target. 0 if
+    there is none, neither target nor found.
+
+    Args:
+        threshold: float.
+    """
+
+    def __init__(self, threshold=0.0, name="span_f1", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.threshold = threshold
+        self.right = self.add_variable((), "zeros", name="right")
+        self.found = self.add_variable((), "zeros", name="found")
+        self.expected = self.add_variable((), "zeros", name="expected")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_pred = ops.convert_to_tensor(y_pred)
+        is_span = _is_span(ops.convert_to_tensor(y_true), y_pred)
+        is_found = y_pred > self.threshold
+
+        def count(spans):
+            each = ops.sum(ops.cast(spans, self.dtype), axis=(1, 2, 3))
+            if sample_weight is not None:
+                each = each * ops.cast(sample_weight, self.dtype)
+            return ops.sum(each)
+
+        self.right.assign_add(count(ops.logical_and(is_span, is_found)))
+        self.found.assign_add(count(is_found))
+        self.expected.assign_add(count(is_span))
+
+    def result(self):
+        both = self.found + self.expected
+        return ops.divide_no_nan(2 * self.right, both)
+
+    def get_config(self):
+        return {**super().get_config(), "threshold": self.threshold}
