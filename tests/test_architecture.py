@@ -39,11 +39,12 @@ ANYWHERE = "__init__"
 ALLOWED = {
     "tensorflow": {
         "generation/compiled.py",
+        "training/adversarial.py",
         "verification/reference_process.py",
     },
     "tf_keras": {"verification/reference_process.py"},
     "bert4keras": {"verification/reference_process.py"},
-    "jax": {"generation/compiled.py"},
+    "jax": {"generation/compiled.py", "training/adversarial.py"},
     "torch": {"generation/compiled.py"},
     "jieba": {"segmentation.py"},
 }

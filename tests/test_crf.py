@@ -390,3 +390,26 @@ def test_accuracy_over_batches():
     close(metric.result(), 2 / 3)
     restored = keras.metrics.deserialize(keras.metrics.serialize(metric))
     assert type(restored) is TagAccuracy and restored.name == "tag_accuracy"
+
+
+def test_a_length_that_is_not_known_beforehand():
+    import tensorflow as tf
+
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("only TensorFlow has such lengths")
+    field = ConditionalRandomField()
+    scores = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
+    tags = np.array([[0, 1, 2, -1, -1], [2, 2, 1, 0, 1]], "int32")
+    field(scores)
+    loss = tf.function(
+        field.loss,
+        input_signature=[
+            tf.TensorSpec((None, None), tf.int32),
+            tf.TensorSpec((None, None, 3), tf.float32),
+        ],
+    )
+    np.testing.assert_allclose(loss(tags, scores), field.loss(tags, scores), atol=1e-5)
+    decode = tf.function(
+        field.decode, input_signature=[tf.TensorSpec((None, None, 3), tf.float32)]
+    )
+    np.testing.assert_array_equal(decode(scores), field.decode(scores))

@@ -21,7 +21,10 @@ import roformer_keras.layers as package_layers
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
+    ConditionalRandomField,
+    EfficientGlobalPointer,
     FeedForward,
+    GlobalPointer,
     LayerNorm,
     MaskedLMHead,
     Pooler,
@@ -208,6 +211,26 @@ CASES = {
         head(8, transform=False, dropout=0.5), {"x": X}, (2, 5, 11), 1, has_dropout=True
     ),
     "mlm-head-v2-narrow": Case(head(6, transform=False), {"x": X}, (2, 5, 11), 2),
+    # With no mask, for no tolerance is one beside -inf.
+    "crf": Case(
+        lambda **k: ConditionalRandomField(5.0, **k),
+        {"scores": X},
+        X.shape,
+        1,
+        "float32",
+    ),
+    "pointer": Case(
+        lambda **k: GlobalPointer(3, 4, upper_triangular=False, **k),
+        {"x": X},
+        (2, 3, 5, 5),
+        2,
+    ),
+    "pointer-efficient": Case(
+        lambda **k: EfficientGlobalPointer(3, 4, upper_triangular=False, **k),
+        {"x": X},
+        (2, 3, 5, 5),
+        4,
+    ),
     "pooler": Case(lambda **k: Pooler("tanh", **k), {"x": X}, (2, 8), 2),
     **{
         f"mask-{pattern}": Case(
@@ -221,7 +244,8 @@ CASES = {
     },
 }
 HAS_DROPOUT = [name for name, case in CASES.items() if case.has_dropout]
-HAS_WEIGHTS = [name for name, case in CASES.items() if case.weights]
+# The transitions of a CRF are for its loss.
+HAS_WEIGHTS = [name for name, case in CASES.items() if case.weights and name != "crf"]
 
 
 def call(layer, inputs, **options):
@@ -235,6 +259,7 @@ def test_every_layer_has_a_case():
         name
         for name in package_layers.__all__
         if inspect.isclass(getattr(package_layers, name))
+        and issubclass(getattr(package_layers, name), keras.layers.Layer)
     }
     assert layers == {
         type(case.make(dtype="float32")).__name__ for case in CASES.values()

@@ -296,7 +296,7 @@ def test_other_errors_say_what_to_do(fitted):
         model.fit(tf.data.Dataset.from_tensor_slices(TEXTS))
     with pytest.raises(ConfigurationError, match="batch_size must be an integer"):
         model.fit(TEXTS, LABELS, batch_size=0)
-    with pytest.raises(ConfigurationError, match="rows on both sides"):
+    with pytest.raises(ConfigurationError, match="texts on both sides"):
         model.fit(TEXTS, LABELS, validation_split=0.01)
     with pytest.raises(ConfigurationError, match="must not be empty"):
         model.predict(["好", ""])

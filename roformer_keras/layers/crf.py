@@ -5,6 +5,8 @@ where there was nothing to predict. All is computed in float32, whatever the dty
 policy.
 """
 
+import itertools
+
 import keras
 import numpy as np
 from keras import ops
@@ -199,7 +201,7 @@ def _log_total(scores, transitions, visible):
     return total + ops.sum(ops.sum(pairs, axis=0) * change, axis=(1, 2))
 
 
-def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=ops.scan):
+def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=None):
     """What all paths amount to that end in a tag, their sum or their best.
 
     Args:
@@ -208,7 +210,7 @@ def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=ops.s
         visible: bool `(batch, length)`.
         reduce: `logsumexp` or `max`.
         library: `keras.ops` or NumPy.
-        scan: of that library.
+        scan: of that library; that of `keras.ops` if not given.
 
     Returns:
         float `(length, batch, num_tags)`, less what all tags of a position amount to:
@@ -234,7 +236,7 @@ def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=ops.s
         library.transpose(_is_first(visible, library)),
     )
     start = library.zeros_like(scores[:, 0])
-    (_, total), (after, _) = scan(step, (start, start[:, 0]), inputs)
+    (_, total), (after, _) = (scan or _scan)(step, (start, start[:, 0]), inputs)
     return after, total
 
 
@@ -243,7 +245,7 @@ def _is_first(visible, library=ops):
     return library.logical_and(visible, library.cumsum(visible, axis=1) == 1)
 
 
-def _viterbi(scores, transitions, visible, library=ops, scan=ops.scan):
+def _viterbi(scores, transitions, visible, library=ops, scan=None):
     """int `(batch, length)`; arguments are those of `_from_the_left`.
 
     Which tag led to the best one is not kept on the way there but found again on the
@@ -267,8 +269,31 @@ def _viterbi(scores, transitions, visible, library=ops, scan=ops.scan):
 
     last = library.argmax(best[-1], axis=-1)
     inputs = best, library.transpose(goes_on)
-    _, (tags,) = scan(step, (last,), inputs, reverse=True)
+    _, (tags,) = (scan or _scan)(step, (last,), inputs, reverse=True)
     return library.where(visible, library.transpose(tags), _NO_TAG)
+
+
+def _scan(step, carry, inputs, reverse=False):
+    """`ops.scan` for inputs `(length, batch, dim)` or bool `(length, batch)`.
+
+    They are put into one tensor: where the length is not known, Keras's TensorFlow
+    backend takes no more.
+    """
+    is_mark = [len(array.shape) == 2 for array in inputs]
+    arrays = [
+        ops.cast(array, "float32")[..., None] if mark else array
+        for array, mark in zip(inputs, is_mark, strict=True)
+    ]
+    ends = list(itertools.accumulate(array.shape[-1] for array in arrays))
+
+    def unpacked(carry, packed):
+        parts = [
+            packed[:, start] > 0 if mark else packed[:, start:end]
+            for start, end, mark in zip([0, *ends], ends, is_mark, strict=False)
+        ]
+        return step(carry, tuple(parts))
+
+    return ops.scan(unpacked, carry, ops.concatenate(arrays, axis=-1), reverse=reverse)
 
 
 def _scan_arrays(step, carry, inputs, reverse=False):

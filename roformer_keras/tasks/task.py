@@ -197,6 +197,11 @@ class TextTask(PresetModel):
             if not value >= 0:
                 raise ConfigurationError(f"{name} must be at least 0, got {value!r}")
         self.adversarial_epsilon, self.r_drop = adversarial_epsilon, r_drop
+        self._by_default = [
+            name
+            for name, value in (("loss", loss), ("metrics", metrics))
+            if value is None
+        ]
         super().compile(
             optimizer=make_optimizer(2e-5) if optimizer is None else optimizer,
             loss=self.default_loss() if loss is None else loss,
@@ -205,8 +210,13 @@ class TextTask(PresetModel):
         )
 
     def get_compile_config(self):
+        config = super().get_compile_config()
+        if not config:
+            return config
+        # The task makes its own again; a loss with weights of a layer is never saved.
+        config.update(dict.fromkeys(self._by_default))
         return {
-            **super().get_compile_config(),
+            **config,
             "adversarial_epsilon": self.adversarial_epsilon,
             "r_drop": self.r_drop,
         }
@@ -338,10 +348,10 @@ class TextTask(PresetModel):
                     found[number] = answer
                 start += len(numbers)
                 bar.update(len(numbers))
-        return self.collect(found)
+        return self.collect(found, rows)
 
-    def collect(self, answers: list):
-        """All answers, in their order, as `predict` returns them."""
+    def collect(self, answers: list, rows):
+        """The answers of all rows, in their order, as `predict` returns them."""
         return np.stack(answers)
 
     # === Rows and targets, of which subclasses have their own ===
@@ -366,15 +376,22 @@ class TextTask(PresetModel):
             )
         rows = self.make_rows(texts)
         targets = self.make_targets(y, rows)
+        if sample_weight is not None:
+            if len(sample_weight) != len(texts):
+                raise ConfigurationError(
+                    f"there must be a weight for each row, got {len(texts)} rows and "
+                    f"{len(sample_weight)} weights"
+                )
+            sample_weight = np.asarray(sample_weight, "float32")[rows.owners]
         weights = self._weights(targets, sample_weight, class_weight)
-        return _Labelled(self, rows, targets, weights, np.arange(len(texts)))
+        return _Labelled(self, rows, targets, weights, np.arange(len(rows)))
 
     def _weights(self, targets, sample_weight, class_weight):
         if sample_weight is None and class_weight is None:
             return None
         weights = np.ones(len(targets), "float32")
         if sample_weight is not None:
-            weights *= np.asarray(sample_weight, "float32")
+            weights *= sample_weight
         if class_weight is not None:
             weights *= self.weights_of_classes(targets, class_weight)
         return weights
@@ -399,16 +416,19 @@ class _Labelled:
 
     def split(self, share, seed):
         """Two parts, the second of that share, drawn from the seed."""
-        order = np.random.default_rng([seed, 0]).permutation(self.numbers)
+        owners = np.unique(self.rows.owners)
+        order = np.random.default_rng([seed, 0]).permutation(owners)
         count = round(share * len(order))
         if not 0 < share < 1 or count in (0, len(order)):
             raise ConfigurationError(
-                f"validation_split must leave rows on both sides, got {share!r} of "
+                f"validation_split must leave texts on both sides, got {share!r} of "
                 f"{len(order)}"
             )
-        return (
-            dataclasses.replace(self, numbers=np.sort(order[count:])),
-            dataclasses.replace(self, numbers=np.sort(order[:count])),
+        # All that is made of one text goes to one side.
+        is_held_out = np.isin(self.rows.owners, order[:count])
+        return tuple(
+            dataclasses.replace(self, numbers=np.flatnonzero(mask))
+            for mask in (~is_held_out, is_held_out)
         )
 
     def batches(self, batch_size, **options):

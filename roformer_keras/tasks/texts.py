@@ -92,6 +92,7 @@ class Rows:
 
     Attributes:
         lengths: int64 `(rows,)`. Tokens of each.
+        owners: int64 `(rows,)`. Which of the texts each is made of: here one each.
     """
 
     def __init__(self, tokenizer, texts: Iterable[tuple[str, ...]], max_length: int):
@@ -101,6 +102,7 @@ class Rows:
             rows.append(np.array(token_ids, "int32"))
             firsts.append(len(segment_ids) - sum(segment_ids))
         self.lengths = np.array([len(row) for row in rows], "int64")
+        self.owners = np.arange(len(rows))
         self._ends = np.cumsum(self.lengths)
         self._firsts = np.array(firsts, "int64")
         self._token_ids = np.concatenate(rows) if rows else np.zeros(0, "int32")

@@ -1,0 +1,126 @@
+"""Spans that may nest and overlap, each told by its start and its end."""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.layers import EfficientGlobalPointer, GlobalPointer
+from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1, find_spans
+from roformer_keras.models.initializers import initializer
+from roformer_keras.tasks.span_tasks import (
+    SpanTask,
+    checked_labels,
+    sequence_of,
+    text_tokens,
+)
+
+__all__ = ["RoFormerSpanExtractor"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerSpanExtractor(SpanTask):
+    """Finds spans, nested and overlapping ones too, by a score for each start and end.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        labels: sequence of str. Names of spans, as `["LOC", "PER"]`.
+        head_dim: int, even. Features of a start, and of an end.
+        efficient: bool. Whether all labels share one product (EfficientGlobalPointer)
+            or have their own (GlobalPointer).
+        threshold: float. What the score of a span must exceed; 0 is trained for.
+        max_length: int, at least 4. Tokens to which longer texts are cut.
+
+    Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
+    tag of BIO for each of its characters. A span that was cut off is left out.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them.
+
+    Returns:
+        float32 `(batch, labels, length, length)`: a score for each start and end.
+        `predict` gives a list of `Span` a text, by start.
+
+    Source: Su et al. 2022, arXiv:2208.03054.
+    """
+
+    def __init__(
+        self,
+        backbone,
+        tokenizer,
+        labels: Sequence[str] | None = None,
+        head_dim: int = 64,
+        efficient: bool = True,
+        threshold: float = 0.0,
+        max_length: int = 512,
+        **kwargs,
+    ):
+        labels = checked_labels(labels)
+        pointer = EfficientGlobalPointer if efficient else GlobalPointer
+        scores = pointer(
+            len(labels),
+            head_dim,
+            kernel_initializer=initializer(backbone.config),
+            dtype=keras.DTypePolicy("float32"),
+            name="pointer",
+        )(sequence_of(backbone), mask=text_tokens(backbone, tokenizer))
+        super().__init__(backbone, tokenizer, labels, scores, max_length, **kwargs)
+        self.head_dim, self.efficient = head_dim, efficient
+        self.threshold = threshold
+
+    def options(self):
+        return {
+            **super().options(),
+            "head_dim": self.head_dim,
+            "efficient": self.efficient,
+            "threshold": self.threshold,
+        }
+
+    def default_loss(self):
+        return SpanCrossentropy()
+
+    def default_metrics(self):
+        return [SpanF1(self.threshold, name="f1")]
+
+    def make_targets(self, y, rows):
+        targets = []
+        for row, spans in enumerate(self.spans_of(y, rows)):
+            found = set()
+            for start, end, label in spans:
+                place = rows.tokens_of(row, start, end)
+                if place is not None:
+                    found.add((self.labels.index(label), *place))
+            targets.append(np.array(sorted(found), "int32").reshape(-1, 3))
+        return targets
+
+    def batch_targets(self, targets, numbers, inputs):
+        # Of a few sizes only: each new one may be compiled for.
+        most = max(len(targets[number]) for number in numbers)
+        found = np.full((len(numbers), max(4, 2 ** (most - 1).bit_length()), 3), -1)
+        for place, number in enumerate(numbers):
+            found[place, : len(targets[number])] = targets[number]
+        return found.astype("int32")
+
+    def answers(self, outputs, rows, numbers):
+        outputs = ops.convert_to_numpy(outputs)
+        for place, number, found in zip(
+            range(len(numbers)),
+            numbers,
+            find_spans(outputs, self.threshold),
+            strict=True,
+        ):
+            yield sorted(
+                (
+                    rows.span(
+                        number,
+                        first,
+                        last,
+                        self.labels[label],
+                        outputs[place, label, first, last],
+                    )
+                    for label, first, last in found
+                ),
+                key=lambda span: (span.start, -span.end, span.label),
+            )

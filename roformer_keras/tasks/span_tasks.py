@@ -1,0 +1,106 @@
+"""What tasks share that find spans in a text."""
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.spans import SpanRows, as_spans
+from roformer_keras.tasks.task import TextTask
+
+__all__ = ["SpanTask", "TextTokens"]
+
+
+class SpanTask(TextTask):
+    """A task whose labels are spans with names.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        labels: sequence of str. Names of spans.
+        outputs: of the head.
+        max_length: int, at least 4. Tokens to which longer rows are cut.
+    """
+
+    text_counts = (1,)
+
+    def __init__(self, backbone, tokenizer, labels, outputs, max_length, **kwargs):
+        super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
+        self.labels = labels
+
+    def options(self):
+        return {"labels": self.labels, **super().options()}
+
+    def make_rows(self, texts):
+        return SpanRows(self.text_tokenizer(), texts, self.max_length)
+
+    def spans_of(self, y, rows):
+        """Checked labels of all rows: lists of (start, end, label)."""
+        found = []
+        for row, labels in enumerate(y):
+            text = rows.texts[row][-1]
+            found.append(as_spans(labels, text, row))
+            for _, _, label in found[-1]:
+                if label not in self.labels:
+                    raise ConfigurationError(
+                        f"a label must be one of {self.labels}, got {label!r} in row "
+                        f"{row}"
+                    )
+        return found
+
+    def collect(self, answers, rows):
+        return answers
+
+
+def checked_labels(labels: Sequence[str]) -> list[str]:
+    """Names of spans, each once and without the prefix of a tag."""
+    if labels is None or isinstance(labels, str):
+        raise ConfigurationError(f"labels must be a list of names, got {labels!r}")
+    labels = [str(label) for label in labels]
+    if not labels or len(set(labels)) != len(labels):
+        raise ConfigurationError(f"labels must be different names, got {labels!r}")
+    return labels
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class TextTokens(keras.layers.Layer):
+    """Where tokens of a text are: neither padding nor `[CLS]` nor `[SEP]`.
+
+    Args:
+        special_ids: ints. Ids of `[CLS]` and `[SEP]`.
+
+    Call arguments:
+        token_ids: int `(batch, length)`.
+
+    Returns:
+        bool `(batch, length)`.
+    """
+
+    def __init__(self, special_ids, **kwargs):
+        super().__init__(dtype="bool", **kwargs)
+        self.special_ids = list(special_ids)
+
+    def call(self, token_ids):
+        found = ops.not_equal(token_ids, 0)
+        for special in self.special_ids:
+            found = ops.logical_and(found, ops.not_equal(token_ids, special))
+        return found
+
+    def compute_output_spec(self, token_ids):
+        return keras.KerasTensor(token_ids.shape, "bool")
+
+    def get_config(self):
+        return {**super().get_config(), "special_ids": self.special_ids}
+
+
+def sequence_of(backbone):
+    """The vectors of a backbone's tokens: `(batch, length, hidden_dim)`."""
+    hidden = backbone(backbone.input)
+    return hidden["sequence_output"] if isinstance(hidden, dict) else hidden
+
+
+def text_tokens(backbone, tokenizer):
+    """`TextTokens` of a backbone's own input."""
+    special = (tokenizer.cls_id, tokenizer.sep_id)
+    return TextTokens(special, name="text_tokens")(backbone.input["token_ids"])

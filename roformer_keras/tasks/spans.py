@@ -1,0 +1,183 @@
+"""Spans of a user's text, in characters, and the tokens that they cover."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from roformer_keras.config import is_integer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.texts import Rows
+
+__all__ = ["Span", "SpanRows", "as_spans", "spans_of_tags", "tags_of_spans"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a text that means something.
+
+    Attributes:
+        start, end: ints. `text[start:end]` of the text as it was given.
+        label: str.
+        text: str. That piece.
+        score: float. How sure the model is; what it means is for the task to say.
+    """
+
+    start: int
+    end: int
+    label: str
+    text: str
+    score: float
+
+
+class SpanRows(Rows):
+    """Rows that know where in its text each token comes from.
+
+    Args:
+        tokenizer, texts, max_length: as of `Rows`. Offsets are those of the last text
+            of a row: the one alone, or the one behind a question.
+
+    Attributes:
+        texts: as given.
+    """
+
+    def __init__(self, tokenizer, texts, max_length):
+        self.texts = list(texts)
+        super().__init__(tokenizer, self.texts, max_length)
+        self._spans = []
+        for number, row in enumerate(self.texts):
+            offsets = np.full((self.lengths[number], 2), -1, "int32")
+            # `[CLS]` and `[SEP]` are of no character.
+            own = tokenizer.offsets(row[-1])[1:-1]
+            first = self._firsts[number] if len(row) == 2 else 1
+            room = int(self.lengths[number]) - first - 1
+            offsets[first : first + min(room, len(own))] = own[: max(room, 0)]
+            self._spans.append(offsets)
+
+    def offsets(self, number: int) -> np.ndarray:
+        """int32 `(lengths[number], 2)`: `[start, end)` of each token, or -1."""
+        return self._spans[number]
+
+    def visible(self, numbers: Sequence[int], width: int) -> np.ndarray:
+        """bool `(rows, width)`: where tokens of the text are."""
+        found = np.zeros((len(numbers), width), bool)
+        for place, number in enumerate(numbers):
+            found[place, : self.lengths[number]] = self.offsets(number)[:, 0] >= 0
+        return found
+
+    def tokens_of(self, number: int, start: int, end: int) -> tuple[int, int] | None:
+        """The first and the last token of a span, or None where it was cut off.
+
+        A token that lies in the span in part is of it.
+        """
+        starts, ends = self.offsets(number).T
+        inside = np.flatnonzero((starts >= 0) & (ends > start) & (starts < end))
+        is_whole = (
+            len(inside) and ends[inside[-1]] >= end and starts[inside[0]] <= start
+        )
+        return (int(inside[0]), int(inside[-1])) if is_whole else None
+
+    def span(self, number: int, first: int, last: int, label, score) -> Span:
+        """What the tokens from `first` to `last` are in the text."""
+        offsets = self.offsets(number)
+        start, end = int(offsets[first, 0]), int(offsets[last, 1])
+        text = self.texts[number][-1]
+        return Span(start, end, label, text[start:end], float(score))
+
+
+def as_spans(labels, text: str, row: int) -> list[tuple[int, int, str]]:
+    """The labels of one text as (start, end, label), checked.
+
+    Args:
+        labels: triples, `Span`s, dicts with `start`, `end` and `label`; or a tag of BIO
+            for each character of the text.
+        text: str.
+        row: int. How errors name the text.
+
+    Raises:
+        ConfigurationError: a span does not lie in the text, or tags are not as many as
+            its characters.
+    """
+    labels = list(labels)
+    if labels and all(isinstance(label, str) for label in labels):
+        if len(labels) != len(text):
+            raise ConfigurationError(
+                f"there must be a tag for each character, got {len(labels)} tags for "
+                f"{len(text)} characters in row {row}"
+            )
+        return spans_of_tags(labels, row)
+    return [_span(label, text, row) for label in labels]
+
+
+def _span(label, text, row):
+    if isinstance(label, Span):
+        label = (label.start, label.end, label.label)
+    elif isinstance(label, dict):
+        label = tuple(label.get(name) for name in ("start", "end", "label"))
+    if (
+        not isinstance(label, list | tuple)
+        or len(label) != 3
+        or not all(is_integer(place) for place in label[:2])
+        or not isinstance(label[2], str)
+    ):
+        raise ConfigurationError(
+            "a span must be (start, end, label), or a dict of these, got "
+            f"{label!r} in row {row}"
+        )
+    start, end, name = label
+    if not 0 <= start < end <= len(text):
+        raise ConfigurationError(
+            f"a span must lie in its text, from 0 to {len(text)}, and be at least one "
+            f"character long, got {start} to {end} in row {row}"
+        )
+    return int(start), int(end), name
+
+
+def spans_of_tags(tags: Iterable[str], row: int = 0) -> list[tuple[int, int, str]]:
+    """Spans of tags `B-label`, `I-label` and `O`.
+
+    An `I` that follows no span of its label begins one, as it does for `seqeval`.
+    """
+    spans, start, label = [], None, None
+    for place, tag in enumerate([*tags, "O"]):
+        kind, _, name = tag.partition("-")
+        if kind not in ("B", "I", "O") or (kind == "O") == bool(name):
+            raise ConfigurationError(
+                f"a tag must be O, B-label or I-label, got {tag!r} in row {row}"
+            )
+        if label is not None and (kind != "I" or name != label):
+            spans.append((start, place, label))
+            label = None
+        if kind != "O" and label is None:
+            start, label = place, name
+    return spans
+
+
+def tags_of_spans(
+    spans: Iterable[tuple[int, int, str]], rows: SpanRows, number: int, tags: dict
+) -> np.ndarray:
+    """The number of a tag for each token; -1 where there is none.
+
+    Args:
+        spans: of one text.
+        rows: where it is.
+        number: which of them.
+        tags: number of each tag.
+
+    Raises:
+        ConfigurationError: two spans share a token.
+    """
+    found = np.where(rows.offsets(number)[:, 0] >= 0, tags["O"], -1).astype("int32")
+    for start, end, label in sorted(spans):
+        place = rows.tokens_of(number, start, end)
+        if place is None:
+            continue
+        first, last = place
+        if (found[first : last + 1] != tags["O"]).any():
+            raise ConfigurationError(
+                f"spans must not share a token, got {label} from {start} to {end} in "
+                f"row {number}: take RoFormerSpanExtractor, which finds nested ones"
+            )
+        found[first] = tags[f"B-{label}"]
+        found[first + 1 : last + 1] = tags[f"I-{label}"]
+    return found

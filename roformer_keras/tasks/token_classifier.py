@@ -1,0 +1,126 @@
+"""A tag for each token, and the spans that the tags mean."""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.layers import ConditionalRandomField, TagAccuracy
+from roformer_keras.models.initializers import initializer
+from roformer_keras.tasks.span_tasks import (
+    SpanTask,
+    checked_labels,
+    sequence_of,
+    text_tokens,
+)
+from roformer_keras.tasks.spans import spans_of_tags, tags_of_spans
+
+__all__ = ["RoFormerTokenClassifier"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerTokenClassifier(SpanTask):
+    """Finds spans that do not overlap, by a tag of BIO for each token.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        labels: sequence of str. Names of spans, as `["LOC", "PER"]`.
+        crf: bool. Whether tags are told together, by a conditional random field.
+        crf_rate: float above 0. How much faster than other weights the transitions of
+            that field learn; see `ConditionalRandomField`.
+        max_length: int, at least 4. Tokens to which longer texts are cut.
+
+    Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
+    tag for each of its characters. A span that was cut off is left out.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them.
+
+    Returns:
+        float32 `(batch, length, 1 + 2 * labels)`: scores of the tags; -inf where there
+        is no token of the text, with a field. `predict` gives a list of `Span` a text,
+        whose score is the mean probability of its tags, transitions aside.
+
+    Example:
+    ```python
+    tagger = RoFormerTokenClassifier.from_preset("roformer-char", labels=["LOC"])
+    tagger.fit(["她在北京大学"], [[(2, 4, "LOC")]])
+    tagger.predict(["我在上海工作"])
+    ```
+    """
+
+    def __init__(
+        self,
+        backbone,
+        tokenizer,
+        labels: Sequence[str] | None = None,
+        crf: bool = False,
+        crf_rate: float = 100.0,
+        max_length: int = 512,
+        **kwargs,
+    ):
+        labels = checked_labels(labels)
+        tags = ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
+        scores = keras.layers.Dense(
+            len(tags),
+            kernel_initializer=initializer(backbone.config),
+            dtype=keras.DTypePolicy("float32"),
+            name="tags",
+        )(sequence_of(backbone))
+        field = None
+        if crf:
+            field = ConditionalRandomField(crf_rate, dtype="float32", name="crf")
+            scores = field(scores, text_tokens(backbone, tokenizer))
+        super().__init__(backbone, tokenizer, labels, scores, max_length, **kwargs)
+        self.tags, self.crf, self.crf_rate = tags, field, crf_rate
+
+    def options(self):
+        return {
+            **super().options(),
+            "crf": self.crf is not None,
+            "crf_rate": self.crf_rate,
+        }
+
+    def default_loss(self):
+        if self.crf is not None:
+            return self.crf.loss
+        return keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=-1
+        )
+
+    def default_metrics(self):
+        return [TagAccuracy(name="accuracy")]
+
+    def make_targets(self, y, rows):
+        numbers = {tag: number for number, tag in enumerate(self.tags)}
+        return [
+            tags_of_spans(spans, rows, row, numbers)
+            for row, spans in enumerate(self.spans_of(y, rows))
+        ]
+
+    def batch_targets(self, targets, numbers, inputs):
+        found = np.full(inputs["token_ids"].shape, -1, "int32")
+        for place, number in enumerate(numbers):
+            found[place, : len(targets[number])] = targets[number]
+        return found
+
+    def answers(self, outputs, rows, numbers):
+        visible = rows.visible(numbers, outputs.shape[1])
+        scores = np.where(visible[..., None], outputs, 0.0)
+        if self.crf is not None:
+            tags = self.crf.decode(np.asarray(outputs), visible)
+        else:
+            tags = scores.argmax(axis=-1)
+        best = ops.convert_to_numpy(ops.softmax(ops.convert_to_tensor(scores)))
+        best = np.take_along_axis(best, np.maximum(tags, 0)[..., None], -1)[..., 0]
+        for place, number in enumerate(numbers):
+            names = [
+                self.tags[tag] if seen else "O"
+                for tag, seen in zip(tags[place], visible[place], strict=True)
+            ]
+            yield [
+                rows.span(number, first, end - 1, label, best[place, first:end].mean())
+                for first, end, label in spans_of_tags(names)
+            ]
