@@ -191,7 +191,7 @@ def test_padding_has_no_say_in_the_loss(tagger):
     else:
         # The mean over tokens.
         expected = np.average(alone, weights=[len(text) for text in TEXTS])
-    assert together == pytest.approx(expected, rel=1e-4)
+    assert together == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 def test_nested_spans_are_found(extractor):
