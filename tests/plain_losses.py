@@ -34,6 +34,17 @@ def contrastive(vectors, neighbours, scale=20.0):
     return np.array(losses)
 
 
+def supervised_contrastive(labels, vectors, scale=20.0):
+    """Of each row."""
+    losses = []
+    for row, label in enumerate(labels):
+        others = [other for other in range(len(vectors)) if other != row]
+        scores = log_softmax(scale * cosines(vectors)[row, others])
+        own = [-s for s, at in zip(scores, others, strict=True) if labels[at] == label]
+        losses.append(np.mean(own) if own else 0.0)
+    return np.array(losses)
+
+
 def similarity_regression(teacher, student):
     """Of a batch, from vectors."""
     return 100 * np.mean((cosines(student) - cosines(teacher)) ** 2)

@@ -6,7 +6,7 @@ import plain_losses as plain
 import pytest
 from keras import ops
 
-from roformer_keras.pretraining import losses
+from roformer_keras.training import losses
 
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(8, 5)).astype("float32")
@@ -131,6 +131,13 @@ CASES = {
         LABELS,
         LOGITS,
         lambda: plain.masked_label_crossentropy(LABELS, LOGITS, SETS),
+    ),
+    "supervised_contrastive": (
+        losses.SupervisedContrastive(scale=10.0),
+        # The last is alone in its class.
+        np.array([0, 1, 0, 2, 1, 0, 2, 3]),
+        VECTORS,
+        lambda: plain.supervised_contrastive([0, 1, 0, 2, 1, 0, 2, 3], VECTORS, 10.0),
     ),
     "cosent": (
         losses.CoSENT(scale=10.0),

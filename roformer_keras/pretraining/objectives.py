@@ -18,13 +18,14 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import check_vocabulary
-from roformer_keras.pretraining import losses
 from roformer_keras.pretraining.examples import (
     DocumentEncoder,
     LabelledPairEncoder,
     PairEncoder,
     TeacherPairEncoder,
 )
+from roformer_keras.training import losses
+from roformer_keras.training.pairs import PairCosines, PairFeatures
 
 __all__ = [
     "OBJECTIVES",
@@ -688,43 +689,6 @@ class TakePositions(keras.layers.Layer):
         # in no fixed order on a GPU, that of a product does.
         chosen = ops.one_hot(positions, ops.shape(x)[1], dtype=self.compute_dtype)
         return ops.matmul(chosen, x)
-
-
-@keras.saving.register_keras_serializable(_PACKAGE)
-class PairFeatures(keras.layers.Layer):
-    """(a, b, |a - b|) of each two neighbouring vectors.
-
-    Call arguments:
-        vectors: float `(2 * pairs, dim)`.
-
-    Returns:
-        float `(pairs, 3 * dim)`.
-    """
-
-    def call(self, vectors):
-        first, second = vectors[0::2], vectors[1::2]
-        return ops.concatenate([first, second, ops.abs(first - second)], axis=-1)
-
-    def compute_output_shape(self, vectors_shape):
-        return (None, 3 * vectors_shape[-1])
-
-
-@keras.saving.register_keras_serializable(_PACKAGE)
-class PairCosines(keras.layers.Layer):
-    """The cosine of each two neighbouring vectors.
-
-    Call arguments:
-        vectors: float `(2 * pairs, dim)`.
-
-    Returns:
-        float32 `(pairs,)`.
-    """
-
-    def call(self, vectors):
-        return losses.pair_cosines(vectors[0::2], vectors[1::2])
-
-    def compute_output_shape(self, vectors_shape):
-        return (None,)
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)

@@ -336,19 +336,26 @@ class TextTask(PresetModel):
         if is_ready(x):
             return super().predict(x, verbose=verbose)
         rows = self.make_rows(as_texts(x, self.text_counts))
+        options = {"batch_tokens": batch_tokens, "verbose": verbose}
+        return self.collect(self.compute(rows, self, self.answers, **options), rows)
+
+    def compute(
+        self, rows, model, answers, *, batch_tokens=_TOKENS_PER_BATCH, verbose="auto"
+    ) -> list:
+        """What `answers` makes of a model's outputs for each row, in their order."""
         found = [None] * len(rows)
         order, start = np.argsort(-rows.lengths, kind="stable"), 0
         with tqdm(total=len(rows), unit="row", disable=not verbose) as bar:
             while start < len(order):
                 size = max(1, batch_tokens // int(rows.lengths[order[start]]))
                 numbers = order[start : start + size]
-                outputs = self.predict_on_batch(self.batch_inputs(rows, numbers))
-                answers = self.answers(outputs, rows, numbers)
-                for number, answer in zip(numbers, answers, strict=True):
+                outputs = model.predict_on_batch(rows.batch(numbers))
+                own = answers(outputs, rows, numbers)
+                for number, answer in zip(numbers, own, strict=True):
                     found[number] = answer
                 start += len(numbers)
                 bar.update(len(numbers))
-        return self.collect(found, rows)
+        return found
 
     def collect(self, answers: list, rows):
         """The answers of all rows, in their order, as `predict` returns them."""
@@ -359,9 +366,6 @@ class TextTask(PresetModel):
     def make_rows(self, texts):
         """Tokenized rows of what `as_texts` gives."""
         return Rows(self.text_tokenizer(), texts, self.max_length)
-
-    def batch_inputs(self, rows, numbers):
-        return rows.batch(numbers)
 
     def _labelled(self, x, y=None, sample_weight=None, class_weight=None):
         if hasattr(x, "as_numpy_iterator"):
@@ -441,7 +445,7 @@ class _Labelled:
 
         def make(places):
             numbers = np.repeat(self.numbers[places], copies)
-            inputs = self.task.batch_inputs(self.rows, numbers)
+            inputs = self.rows.batch(numbers)
             batch = (inputs, self.task.batch_targets(self.targets, numbers, inputs))
             return batch if self.weights is None else (*batch, self.weights[numbers])
 

@@ -101,8 +101,12 @@ class Rows:
             token_ids, segment_ids = tokenizer.encode(*row, max_length=max_length)
             rows.append(np.array(token_ids, "int32"))
             firsts.append(len(segment_ids) - sum(segment_ids))
-        self.lengths = np.array([len(row) for row in rows], "int64")
+        self._keep(rows, firsts)
         self.owners = np.arange(len(rows))
+
+    def _keep(self, rows, firsts):
+        """Takes arrays of ids, and how many of each are of the first text."""
+        self.lengths = np.array([len(row) for row in rows], "int64")
         self._ends = np.cumsum(self.lengths)
         self._firsts = np.array(firsts, "int64")
         self._token_ids = np.concatenate(rows) if rows else np.zeros(0, "int32")

@@ -24,6 +24,7 @@ class VectorTask(TextTask):
             tokens.
         head_dropout: float in [0, 1). On that vector.
         max_length: int, at least 4. Tokens to which longer rows are cut.
+        combine: layer from the outputs of rows to those of the model, or None.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class VectorTask(TextTask):
         pooling="first",
         head_dropout=0.0,
         max_length=512,
+        combine=None,
         **kwargs,
     ):
         if pooling not in _POOLINGS:
@@ -59,6 +61,8 @@ class VectorTask(TextTask):
             dtype=keras.DTypePolicy("float32"),
             name=head,
         )(vector)
+        if combine is not None:
+            outputs = combine(outputs)
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.pooling, self.head_dropout = pooling, head_dropout
 

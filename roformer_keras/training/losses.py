@@ -14,6 +14,7 @@ __all__ = [
     "Contrastive",
     "MaskedLabelCrossentropy",
     "SimilarityRegression",
+    "SupervisedContrastive",
     "contrastive",
     "cosent",
     "cosines",
@@ -22,6 +23,7 @@ __all__ = [
     "neighbour_is_nearest",
     "pair_cosines",
     "similarity_regression",
+    "supervised_contrastive",
 ]
 
 # No exponent of a cosine or a logit outweighs it, and float32 holds it.
@@ -87,6 +89,32 @@ def _cosines_with_others(vectors):
 
 def _numbers(vectors):
     return ops.arange(ops.shape(vectors)[0], dtype="int32")
+
+
+def supervised_contrastive(labels, vectors, scale=20.0):
+    """Cross-entropy of finding those of a row's class among all other rows.
+
+    Of a row the mean over the other rows of its class; 0 where there is none.
+
+    Args:
+        labels: `(rows,)`. Equal where rows are of one class.
+        vectors: float `(rows, dim)`.
+        scale: float above 0. Cosines are multiplied by it: the inverse temperature.
+
+    Returns:
+        float32 `(rows,)`.
+
+    Source: Khosla et al. 2020, arXiv:2004.11362, equation 2.
+    """
+    scores = scale * _cosines_with_others(vectors)
+    labels, numbers = ops.reshape(labels, (-1,)), _numbers(vectors)
+    is_same = ops.logical_and(
+        ops.equal(labels[:, None], labels[None]),
+        ops.not_equal(numbers[:, None], numbers[None]),
+    )
+    each = ops.logsumexp(scores, axis=-1, keepdims=True) - scores
+    count = ops.sum(ops.cast(is_same, "float32"), axis=-1)
+    return ops.sum(ops.where(is_same, each, 0.0), axis=-1) / ops.maximum(count, 1.0)
 
 
 def similarity_regression(expected, similarities, factor=100.0):
@@ -207,6 +235,16 @@ class Contrastive(_MeanLoss):
     function = staticmethod(contrastive)
 
     def __init__(self, scale=20.0, name="contrastive", **kwargs):
+        super().__init__(name, scale=scale, **kwargs)
+
+
+@keras.saving.register_keras_serializable(_PACKAGE)
+class SupervisedContrastive(_MeanLoss):
+    """`supervised_contrastive` as a loss: targets are classes, outputs vectors."""
+
+    function = staticmethod(supervised_contrastive)
+
+    def __init__(self, scale=20.0, name="supervised_contrastive", **kwargs):
         super().__init__(name, scale=scale, **kwargs)
 
 

@@ -1,0 +1,275 @@
+"""The piece of a text that answers a question."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.config import is_integer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.initializers import initializer
+from roformer_keras.tasks.span_tasks import sequence_of
+from roformer_keras.tasks.spans import Span, as_spans
+from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.texts import Rows
+
+__all__ = ["RoFormerQuestionAnswerer"]
+
+# Below every score, and small enough for a sum of two in float32.
+_EXCLUDED = -1e9
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerQuestionAnswerer(TextTask):
+    """Finds the answer to a question in a text, or that there is none.
+
+    A text that is too long is read in windows that overlap. Where the answer is not in
+    a window, `[CLS]` is.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        stride: int, at least 1. Tokens by which a window lies behind the one before.
+        max_answer_length: int, at least 1. Most tokens of an answer.
+        max_length: int, at least 4. Tokens of question and window together.
+
+    A row is `(question, text)`, a label the answer as `(start, end)` in characters of
+    the text, or as a str, whose first occurrence counts; or None where there is none.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them.
+
+    Returns:
+        float32 `(batch, length, 2)`: scores of starts and of ends. `predict` gives a
+        `Span` a row, of the label `"answer"`, or None. Its score is how much more the
+        answer scores than that there is none.
+
+    Example:
+    ```python
+    model = RoFormerQuestionAnswerer.from_preset("roformer-char")
+    model.fit([("她在哪里？", "她在北京。")], ["北京"])
+    model.predict([("他在哪里？", "他在上海。")])
+    ```
+
+    Source: Devlin et al. 2019, arXiv:1810.04805, sections 4.2 and 4.3.
+    """
+
+    text_counts = (2,)
+
+    def __init__(
+        self,
+        backbone,
+        tokenizer,
+        stride: int = 128,
+        max_answer_length: int = 64,
+        max_length: int = 512,
+        **kwargs,
+    ):
+        for name, value in (
+            ("stride", stride),
+            ("max_answer_length", max_answer_length),
+        ):
+            if not is_integer(value) or value < 1:
+                raise ConfigurationError(
+                    f"{name} must be an integer of at least 1, got {value!r}"
+                )
+        scores = keras.layers.Dense(
+            2,
+            kernel_initializer=initializer(backbone.config),
+            dtype=keras.DTypePolicy("float32"),
+            name="ends",
+        )(sequence_of(backbone))
+        scores = PlacesOfAnswer(name="places")(
+            scores, backbone.input["token_ids"], backbone.input["segment_ids"]
+        )
+        super().__init__(backbone, tokenizer, scores, max_length, **kwargs)
+        self.stride, self.max_answer_length = int(stride), int(max_answer_length)
+
+    def options(self):
+        return {
+            "stride": self.stride,
+            "max_answer_length": self.max_answer_length,
+            **super().options(),
+        }
+
+    # === Training ===
+
+    def default_loss(self):
+        return AnswerCrossentropy()
+
+    def default_metrics(self):
+        return [keras.metrics.MeanMetricWrapper(_is_right, name="accuracy")]
+
+    def make_rows(self, texts):
+        return Windows(self.text_tokenizer(), texts, self.max_length, self.stride)
+
+    def make_targets(self, y, rows):
+        answers = [
+            _place(label, rows.texts[number][1], number)
+            for number, label in enumerate(y)
+        ]
+        targets = np.zeros((len(rows), 2), "int32")
+        for row, owner in enumerate(rows.owners):
+            if answers[owner] is not None:
+                targets[row] = rows.tokens_of(row, *answers[owner]) or (0, 0)
+        return targets
+
+    def batch_targets(self, targets, numbers, inputs):
+        return targets[numbers]
+
+    # === Answering ===
+
+    def answers(self, outputs, rows, numbers):
+        """Of each window the best span, its score, and whether it is one at all."""
+        outputs = ops.convert_to_numpy(outputs)
+        for place, number in enumerate(numbers):
+            length = rows.lengths[number]
+            starts, ends = outputs[place, :length].T
+            scores = starts[:, None] + ends[None, :]
+            places = np.arange(length)
+            size = places[None, :] - places[:, None] + 1
+            fits = (size >= 1) & (size <= self.max_answer_length)
+            # [CLS] is no span, but what a span is held against.
+            fits[0] = False
+            first, last = np.unravel_index(
+                np.where(fits, scores, 2 * _EXCLUDED).argmax(), scores.shape
+            )
+            yield float(scores[first, last] - scores[0, 0]), int(first), int(last)
+
+    def collect(self, answers, rows):
+        found = [None] * len(rows.texts)
+        for row, owner in enumerate(rows.owners):
+            score, first, last = answers[row]
+            best = found[owner]
+            if score > 0 and (best is None or score > best.score):
+                found[owner] = rows.span(row, first, last, score)
+        return found
+
+
+class Windows(Rows):
+    """A question with each window of a text, as rows of ids.
+
+    Args:
+        tokenizer: `RoFormerTokenizer`.
+        texts: pairs of question and text.
+        max_length: int. Tokens of a row. A question takes at most half of them.
+        stride: int. Tokens by which a window lies behind the one before.
+
+    Attributes:
+        texts: as given.
+        owners: int64 `(rows,)`. Which of the texts each row is of.
+    """
+
+    def __init__(self, tokenizer, texts, max_length, stride):
+        self.texts = list(texts)
+        rows, firsts, owners, self._offsets = [], [], [], []
+        for owner, (question, text) in enumerate(self.texts):
+            question = tokenizer.encode(question, max_length=max_length // 2)[0]
+            ids = tokenizer.encode(text)[0][1:-1]
+            offsets = tokenizer.offsets(text)[1:-1]
+            room = max_length - len(question) - 1
+            step = min(stride, room)
+            for start in range(0, max(len(ids) - room, 0) + step, step):
+                window = ids[start : start + room]
+                rows.append(np.array([*question, *window, tokenizer.sep_id], "int32"))
+                firsts.append(len(question))
+                owners.append(owner)
+                places = np.full((len(rows[-1]), 2), -1, "int32")
+                if window:
+                    places[len(question) : -1] = offsets[start : start + room]
+                self._offsets.append(places)
+        self._keep(rows, firsts)
+        self.owners = np.array(owners, "int64")
+
+    def tokens_of(self, row: int, start: int, end: int) -> tuple[int, int] | None:
+        """The first and the last token of `text[start:end]`, or None if not here."""
+        starts, ends = self._offsets[row].T
+        inside = np.flatnonzero((starts >= 0) & (ends > start) & (starts < end))
+        if not len(inside) or starts[inside[0]] > start or ends[inside[-1]] < end:
+            return None
+        return int(inside[0]), int(inside[-1])
+
+    def span(self, row: int, first: int, last: int, score: float) -> Span:
+        """What the tokens from `first` to `last` are in the text."""
+        start, end = int(self._offsets[row][first, 0]), int(self._offsets[row][last, 1])
+        text = self.texts[self.owners[row]][1]
+        return Span(start, end, "answer", text[start:end], score)
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class PlacesOfAnswer(keras.layers.Layer):
+    """Leaves scores at `[CLS]` and in the second text alone.
+
+    Call arguments:
+        scores: float `(batch, length, 2)`.
+        token_ids: int `(batch, length)`.
+        segment_ids: int `(batch, length)`.
+
+    Returns:
+        float32 `(batch, length, 2)`: -1e9 elsewhere.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(dtype="float32", **kwargs)
+
+    def call(self, scores, token_ids, segment_ids):
+        is_text = ops.equal(segment_ids, 1)
+        # The last token of the second text is [SEP].
+        behind = ops.concatenate(
+            [is_text[:, 1:], ops.zeros_like(is_text[:, :1])], axis=1
+        )
+        is_first = ops.equal(ops.cumsum(ops.ones_like(token_ids), axis=1), 1)
+        places = ops.logical_or(ops.logical_and(is_text, behind), is_first)
+        return ops.where(places[..., None], scores, _EXCLUDED)
+
+    def compute_output_shape(self, scores_shape, *shapes):
+        return scores_shape
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class AnswerCrossentropy(keras.losses.Loss):
+    """The mean cross-entropy of where an answer starts and where it ends.
+
+    Targets are int `(batch, 2)`, outputs scores `(batch, length, 2)`.
+    """
+
+    def __init__(self, name="answer_crossentropy", reduction="sum_over_batch_size"):
+        super().__init__(name=name, reduction=reduction, dtype="float32")
+
+    def call(self, y_true, y_pred):
+        scores = ops.transpose(y_pred, (0, 2, 1))
+        each = keras.losses.sparse_categorical_crossentropy(
+            ops.cast(y_true, "int32"), scores, from_logits=True
+        )
+        return ops.mean(each, axis=-1)
+
+    def get_config(self):
+        return {"name": self.name, "reduction": self.reduction}
+
+
+def _is_right(y_true, y_pred):
+    """1 where both ends are the best, else 0: `(batch,)`."""
+    best = ops.cast(ops.argmax(y_pred, axis=1), "int32")
+    is_right = ops.equal(best, ops.cast(y_true, "int32"))
+    return ops.cast(ops.all(is_right, axis=-1), "float32")
+
+
+def _place(label, text, row):
+    """(start, end) of an answer in its text, or None."""
+    if label is None:
+        return None
+    if isinstance(label, str):
+        start = text.find(label) if label else -1
+        if start < 0:
+            raise ConfigurationError(
+                f"an answer must stand in its text, got {label!r} in row {row}: None "
+                "says that there is none"
+            )
+        return start, start + len(label)
+    if isinstance(label, Span):
+        label = (label.start, label.end)
+    if not isinstance(label, list | tuple) or len(label) != 2:
+        raise ConfigurationError(
+            f"an answer must be (start, end), a str or None, got {label!r} in row {row}"
+        )
+    ((start, end, _),) = as_spans([(*label, "answer")], text, row)
+    return start, end

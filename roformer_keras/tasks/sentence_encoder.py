@@ -1,0 +1,192 @@
+"""Vectors of sentences, trained so that cosines say how alike they are."""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.config import is_integer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.initializers import initializer
+from roformer_keras.tasks.groups import GroupRows
+from roformer_keras.tasks.span_tasks import sequence_of
+from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.texts import Rows, as_texts
+from roformer_keras.tasks.vector import TextVector
+from roformer_keras.training.losses import CoSENT, SupervisedContrastive
+from roformer_keras.training.pairs import PairCosines, PairFeatures
+
+__all__ = ["RoFormerSentenceEncoder"]
+
+_OBJECTIVES = ("cosent", "classification", "contrastive")
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerSentenceEncoder(TextTask):
+    """A vector for each text, near those of texts that say the same.
+
+    Args:
+        backbone: `RoFormerBackbone`. Its pooler, where it has one, is not used.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        objective: what is learned from:
+            - `"cosent"`: pairs with a degree of sameness, of any range. Of any two the
+              one with the higher degree shall have the higher cosine.
+            - `"classification"`: pairs with a class from 0 to `num_classes - 1`, told
+              from (a, b, |a - b|) of their vectors.
+            - `"contrastive"`: texts with a class. In a batch a text shall be nearer to
+              those of its class than to others.
+        num_classes: int, for `"classification"`.
+        scale: float above 0. What cosines are multiplied by in the other two.
+        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
+            tokens.
+        max_length: int, at least 4. Tokens to which longer texts are cut.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them; the texts of a pair are neighbours.
+
+    Returns:
+        What the objective compares: cosines `(pairs,)`, logits `(pairs, num_classes)`
+        or vectors `(texts, hidden_dim)`, in float32. `encode` gives vectors, `predict`
+        the cosines of pairs.
+
+    Example:
+    ```python
+    model = RoFormerSentenceEncoder.from_preset("roformer-char")
+    model.fit([("今天天气不错", "天气真好"), ("你好", "再见")], [5, 1])
+    model.predict([("他来了", "他到了")])
+    ```
+
+    Source: https://kexue.fm/archives/8847; Reimers and Gurevych 2019,
+        arXiv:1908.10084; Khosla et al. 2020, arXiv:2004.11362.
+    """
+
+    def __init__(
+        self,
+        backbone,
+        tokenizer,
+        objective: str = "cosent",
+        num_classes: int | None = None,
+        scale: float = 20.0,
+        pooling: str = "mean",
+        max_length: int = 512,
+        **kwargs,
+    ):
+        if objective not in _OBJECTIVES:
+            raise ConfigurationError(
+                f"objective must be one of {', '.join(map(repr, _OBJECTIVES))}, got "
+                f"{objective!r}"
+            )
+        is_classified = objective == "classification"
+        if is_classified != (num_classes is not None) or (
+            is_classified and (not is_integer(num_classes) or num_classes < 2)
+        ):
+            raise ConfigurationError(
+                "num_classes must be an integer of at least 2 with the objective "
+                f"'classification', and is for no other, got {num_classes!r} with "
+                f"{objective!r}"
+            )
+        if not scale > 0:
+            raise ConfigurationError(f"scale must be above 0, got {scale!r}")
+        vectors = TextVector(pooling, dtype=backbone.dtype_policy, name="vector")(
+            sequence_of(backbone), backbone.input["token_ids"]
+        )
+        if objective == "cosent":
+            outputs = PairCosines(dtype="float32", name="cosines")(vectors)
+        elif is_classified:
+            features = PairFeatures(dtype="float32", name="features")(vectors)
+            outputs = keras.layers.Dense(
+                int(num_classes),
+                kernel_initializer=initializer(backbone.config),
+                dtype=keras.DTypePolicy("float32"),
+                name="classes",
+            )(features)
+        else:
+            outputs = vectors
+        super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
+        self.vectors = keras.Model(backbone.input, vectors, name="vectors")
+        self.objective, self.num_classes = objective, num_classes
+        self.scale, self.pooling = float(scale), pooling
+        self.text_counts = (1,) if objective == "contrastive" else (2,)
+
+    def options(self):
+        return {
+            "objective": self.objective,
+            "num_classes": self.num_classes,
+            "scale": self.scale,
+            "pooling": self.pooling,
+            **super().options(),
+        }
+
+    # === Training ===
+
+    def default_loss(self):
+        if self.objective == "cosent":
+            return CoSENT(self.scale)
+        if self.objective == "contrastive":
+            return SupervisedContrastive(self.scale)
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def default_metrics(self):
+        if self.objective == "classification":
+            return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+        return []
+
+    def make_rows(self, texts):
+        if len(texts[0]) == 1:
+            return super().make_rows(texts)
+        pairs = [[(first,), (second,)] for first, second in texts]
+        return GroupRows(self.text_tokenizer(), pairs, self.max_length)
+
+    def make_targets(self, y, rows):
+        try:
+            targets = np.array([float(label) for label in y], "float32")
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"a label must be a number: {error}") from error
+        is_wrong = ~np.isfinite(targets)
+        rule = "a finite number"
+        if self.objective == "classification":
+            is_wrong |= ~np.isin(targets, range(self.num_classes))
+            rule = f"an integer from 0 to {self.num_classes - 1}"
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
+            raise ConfigurationError(
+                f"a label must be {rule}, got {y[row]!r} in row {row}"
+            )
+        return targets
+
+    def batch_targets(self, targets, numbers, inputs):
+        return targets[numbers]
+
+    # === Answering ===
+
+    def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
+        """A vector of length 1 for each text, so that products are cosines.
+
+        Args:
+            texts: texts of any container, one a row.
+            kwargs: as of `predict`.
+
+        Returns:
+            float32 `(texts, hidden_dim)`.
+        """
+        rows = Rows(self.text_tokenizer(), as_texts(texts, (1,)), self.max_length)
+        return np.stack(self.compute(rows, self.vectors, _units, **kwargs))
+
+    def predict(self, x, **kwargs):
+        """The cosine of each pair of texts, from -1 to 1: float32 `(pairs,)`."""
+        pairs = as_texts(x, (2,))
+        # Texts that come again are computed once.
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        places = {text: place for place, text in enumerate(texts)}
+        vectors = self.encode(texts, **kwargs)
+        first, second = (
+            vectors[[places[pair[side]] for pair in pairs]] for side in (0, 1)
+        )
+        return np.sum(first * second, axis=1)
+
+
+def _units(vectors, rows, numbers):
+    vectors = ops.convert_to_numpy(ops.cast(vectors, "float32"))
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo("float32").tiny)

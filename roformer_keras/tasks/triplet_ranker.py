@@ -1,0 +1,113 @@
+"""Which of two texts a third is nearer to."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.groups import GroupRows
+from roformer_keras.tasks.vector import VectorTask
+
+__all__ = ["RoFormerTripletRanker"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerTripletRanker(VectorTask):
+    """Tells of texts (A, B, C) whether A is nearer to B or to C.
+
+    The pairs (A, B) and (A, C) are two rows, which get a score each.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
+            tokens.
+        head_dropout: float in [0, 1). On that vector.
+        max_length: int, at least 4. Tokens to which a row, of two texts, is cut.
+
+    A label is 0, or `"B"`, if A is nearer to B, and 1, or `"C"`, if to C.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them: rows of (A, B) and (A, C) in turn.
+
+    Returns:
+        float32 `(triplets, 2)`: logits. `predict` gives probabilities, `rank` letters.
+
+    Example:
+    ```python
+    model = RoFormerTripletRanker.from_preset("roformer-char", max_length=1024)
+    model.fit([("甲向乙借款", "丙向丁借款", "甲诉乙离婚")], ["B"])
+    ```
+
+    Source: Su et al. 2021, arXiv:2104.09864, section 4.5 (CAIL2019-SCM).
+    """
+
+    text_counts = (3,)
+
+    def __init__(
+        self,
+        backbone,
+        tokenizer,
+        pooling: str = "first",
+        head_dropout: float = 0.0,
+        max_length: int = 1024,
+        **kwargs,
+    ):
+        super().__init__(
+            backbone,
+            tokenizer,
+            1,
+            "score",
+            pooling,
+            head_dropout,
+            max_length,
+            combine=PairsOfScores(dtype="float32", name="scores"),
+            **kwargs,
+        )
+
+    def default_loss(self):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def default_metrics(self):
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def make_rows(self, texts):
+        groups = [[(a, b), (a, c)] for a, b, c in texts]
+        return GroupRows(self.text_tokenizer(), groups, self.max_length)
+
+    def make_targets(self, y, rows):
+        numbers = {"B": 0, "C": 1, 0: 0, 1: 1}
+        targets = []
+        for row, label in enumerate(y):
+            if isinstance(label, bool) or label not in numbers:
+                raise ConfigurationError(
+                    "a label must be 0 or 'B' if the first text is nearer to the "
+                    f"second, 1 or 'C' if to the third, got {label!r} in row {row}"
+                )
+            targets.append(numbers[label])
+        return np.array(targets, "int32")
+
+    def answers(self, outputs, rows, numbers):
+        return ops.convert_to_numpy(ops.softmax(ops.convert_to_tensor(outputs)))
+
+    def rank(self, x, **kwargs) -> list[str]:
+        """`"B"` or `"C"` for each triplet, whichever A is nearer to."""
+        return ["BC"[number] for number in self.predict(x, **kwargs).argmax(axis=1)]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class PairsOfScores(keras.layers.Layer):
+    """The scores of each two neighbouring rows, side by side.
+
+    Call arguments:
+        scores: float `(2 * pairs, 1)`.
+
+    Returns:
+        float `(pairs, 2)`.
+    """
+
+    def call(self, scores):
+        return ops.reshape(scores, (-1, 2))
+
+    def compute_output_shape(self, scores_shape):
+        return (None, 2)

@@ -1,0 +1,158 @@
+"""Answers to questions, in texts that may be longer than a row."""
+
+import keras
+import numpy as np
+import pytest
+from common import CHARACTER
+
+from roformer_keras import RoFormerTokenizer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.question_answerer import (
+    AnswerCrossentropy,
+    RoFormerQuestionAnswerer,
+    Windows,
+)
+from roformer_keras.tasks.spans import Span
+
+# Keras's own saving, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+ROWS = [
+    ("她在", "她在北京工作，我在上海"),
+    ("我在", "她在北京工作，我在上海"),
+    ("他在", "她在北京工作，我在上海"),
+    ("天气", "今天天气不错"),
+]
+ANSWERS = ["北京", (9, 11), None, "不错"]
+LONG = "你说的是这个人" * 6 + "她在北京" + "我们学习语言" * 5
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return RoFormerTokenizer.from_preset(CHARACTER)
+
+
+@pytest.fixture(scope="module")
+def answerer():
+    keras.utils.set_random_seed(0)
+    model = RoFormerQuestionAnswerer.from_preset(CHARACTER, **NO_DROPOUT)
+    model.compile(keras.optimizers.Adam(1e-2))
+    model.fit(ROWS, ANSWERS, epochs=60, verbose=0)
+    return model
+
+
+def test_a_short_text_is_one_row(tokenizer):
+    rows = Windows(tokenizer, ROWS, 64, 16)
+    assert list(rows.owners) == [0, 1, 2, 3]
+    batch = rows.batch(np.arange(4))
+    expected = tokenizer(*zip(*ROWS, strict=True))
+    for name in ("token_ids", "segment_ids"):
+        np.testing.assert_array_equal(batch[name], expected[name])
+
+
+@pytest.mark.parametrize("stride", [1, 7, 16, 100])
+def test_windows_hold_all_of_a_long_text(tokenizer, stride):
+    rows = Windows(tokenizer, [ROWS[0], ("她在", LONG)], 24, stride)
+    own = np.flatnonzero(rows.owners == 1)
+    assert (rows.lengths <= 24).all()
+    covered = set()
+    for row in own:
+        ids = rows.ids(row)
+        assert list(ids[:4]) == tokenizer.encode("她在")[0]
+        assert ids[-1] == tokenizer.sep_id
+        last = rows.lengths[row] - 2
+        span = rows.span(row, 4, last, 0.0)
+        assert tokenizer.encode(span.text)[0][1:-1] == list(ids[4:-1])
+        covered |= set(range(span.start, span.end))
+    assert covered == set(range(len(LONG)))
+    # The answer is whole in a window, and where it is, it is that.
+    start = LONG.index("北京")
+    places = {row: rows.tokens_of(row, start, start + 2) for row in own}
+    found = [rows.span(row, *place, 0).text for row, place in places.items() if place]
+    assert found and set(found) == {"北京"}
+    # No window lies in another.
+    ends = [rows.span(row, 4, rows.lengths[row] - 2, 0).end for row in own]
+    assert ends == sorted(set(ends))
+
+
+def test_answers_are_found(answerer):
+    found = answerer.predict(ROWS, verbose=0)
+    assert [span and (span.start, span.end, span.text) for span in found] == [
+        (2, 4, "北京"),
+        (9, 11, "上海"),
+        None,
+        (4, 6, "不错"),
+    ]
+    assert all(span.score > 0 for span in found if span)
+    loss, accuracy = answerer.evaluate(ROWS, ANSWERS, verbose=0)
+    assert accuracy == 1 and loss < 0.3
+
+
+def test_the_best_window_answers(answerer, tmp_path):
+    answerer.save_to_preset(tmp_path / "preset")
+    short = RoFormerQuestionAnswerer.from_preset(
+        tmp_path / "preset", max_length=24, stride=8
+    )
+    rows = short.make_rows([("她在", LONG), ROWS[0]])
+    assert list(rows.owners).count(0) > 3
+    found = short.predict([("她在", LONG), ROWS[0]], verbose=0)
+    assert found[1].text == "北京"
+    answers = short.compute(rows, short, short.answers, verbose=0)
+    best = max(score for score, _, _ in answers[: list(rows.owners).count(0)])
+    assert found[0] is None if best <= 0 else found[0].score == pytest.approx(best)
+
+
+def test_an_answer_is_no_longer_than_asked_for(answerer):
+    answerer.max_answer_length = 1
+    try:
+        found = answerer.predict(ROWS, verbose=0)
+        assert all(len(span.text) == 1 for span in found if span)
+    finally:
+        answerer.max_answer_length = 64
+
+
+def test_the_loss_is_the_mean_of_both_ends():
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(3, 5, 2)).astype("float32")
+    targets = np.array([[0, 0], [1, 4], [2, 2]])
+    logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    expected = -np.mean(
+        [[logs[r, t[e], e] for e in (0, 1)] for r, t in enumerate(targets)]
+    )
+    found = float(AnswerCrossentropy()(targets, scores))
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_it_is_saved_whole(answerer, tmp_path):
+    answerer.save(tmp_path / "model.keras")
+    found = keras.models.load_model(tmp_path / "model.keras")
+    assert found.predict(ROWS, verbose=0) == answerer.predict(ROWS, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("东京", "must stand in its text, got '东京' in row 0"),
+        ("", "must stand in its text"),
+        ((3, 99), "got 3 to 99 in row 0"),
+        ((3,), r"must be \(start, end\), a str or None, got \(3,\) in row 0"),
+        (4, "got 4 in row 0"),
+    ],
+)
+def test_answers_that_are_none(answerer, answer, message):
+    with pytest.raises(ConfigurationError, match=message):
+        answerer.fit(ROWS[:1], [answer])
+
+
+def test_an_answer_may_be_what_was_found(answerer):
+    rows = answerer.make_rows(ROWS[:1])
+    span = Span(2, 4, "answer", "北京", 1.0)
+    expected = answerer.make_targets(["北京"], rows)
+    np.testing.assert_array_equal(answerer.make_targets([span], rows), expected)
+
+
+@pytest.mark.parametrize("name", ["stride", "max_answer_length"])
+def test_options_that_break_a_rule(name):
+    with pytest.raises(ConfigurationError, match=f"{name} must be an integer of at"):
+        RoFormerQuestionAnswerer.from_preset(CHARACTER, **{name: 0})
