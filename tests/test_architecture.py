@@ -29,6 +29,7 @@ RANKS = {
     "models": 5,
     "pretraining": 6,
     "tasks": 6,
+    "finetuning": 6,
     "verification": 6,
     "cli": 7,
     "__main__": 8,

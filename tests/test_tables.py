@@ -1,0 +1,133 @@
+"""Labelled texts of files, and what may be wrong with them."""
+
+import gzip
+import json
+import lzma
+
+import pytest
+
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.finetuning.tables import read_table
+
+TEXTS = [("甲，乙",), ("丙\t丁".replace("\t", " "),)]
+
+
+def written(tmp_path, name, content):
+    path = tmp_path / name
+    if not isinstance(content, bytes):
+        content = content.encode()
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields"),
+    [
+        ("a.tsv", "甲，乙\t好\n丙 丁\t坏\n", ()),
+        ("a.txt", "甲，乙\t好\r\n\r\n丙 丁\t坏", ()),
+        ("a.tsv", "label\ttext\n好\t甲，乙\n坏\t丙 丁\n", ("text", "label")),
+        ("a.tsv", "好\tx\t甲，乙\n坏\ty\t丙 丁\n", ("3", "1")),
+        ("a.csv", '"甲，乙",好\n丙 丁,坏\n', ()),
+        ("a.csv", "\ufefftext,label\n甲，乙,好\n丙 丁,坏\n", ("text", "label")),
+        (
+            "a.jsonl",
+            '{"text": "甲，乙", "label": "好"}\n\n{"text": "丙 丁", "label": "坏"}',
+            (),
+        ),
+        (
+            "a.JSONL",
+            '{"t": "甲，乙", "l": "好"}\n{"t": "丙 丁", "l": "坏"}',
+            ("t", "l"),
+        ),
+    ],
+)
+def test_every_kind_of_file(tmp_path, name, content, fields):
+    table = read_table(written(tmp_path, name, content), 1, fields)
+    assert table.texts == TEXTS
+    assert table.labels == ["好", "坏"]
+    unlabelled = read_table(tmp_path / name, 1, fields, labelled=False)
+    assert (unlabelled.texts, unlabelled.labels) == (TEXTS, None)
+
+
+def test_packed_files(tmp_path):
+    content = "甲，乙\t好\n丙 丁\t坏\n".encode()
+    for name, pack in (("a.tsv.gz", gzip.compress), ("a.tsv.xz", lzma.compress)):
+        assert read_table(written(tmp_path, name, pack(content)), 1).texts == TEXTS
+        broken = written(tmp_path, f"b{name}", pack(content)[:-9])
+        with pytest.raises(SourceError, match=f"cannot read .*b{name}"):
+            read_table(broken, 1)
+
+
+def test_several_texts_and_other_labels(tmp_path):
+    pairs = [["甲", "乙", 0.5], ["丙", "丁", 3]]
+    lines = [dict(zip(("first", "second", "label"), row, strict=True)) for row in pairs]
+    content = "\n".join(map(json.dumps, lines))
+    table = read_table(written(tmp_path, "a.jsonl", content), 2)
+    assert table.texts == [("甲", "乙"), ("丙", "丁")]
+    assert table.labels == [0.5, 3]
+    triplets = read_table(written(tmp_path, "b.tsv", "甲\t乙\t丙\tB\n"), 3)
+    assert (triplets.texts, triplets.labels) == ([("甲", "乙", "丙")], ["B"])
+
+
+def test_quoted_cells_may_go_over_lines(tmp_path):
+    content = 'text,label\n"甲\n""乙""",好\n丙,坏\n'
+    table = read_table(written(tmp_path, "a.csv", content), 1, ("text", "label"))
+    assert table.texts == [('甲\n"乙"',), ("丙",)]
+    assert table.lines == [2, 4]
+
+
+def test_tags_of_tokens_are_given_to_characters(tmp_path):
+    content = "她 O\n在\tO\n北京 B-LOC\n大学 I-LOC\n\n\n好 x y O\n"
+    for name in ("a.bio", "a.conll"):
+        table = read_table(written(tmp_path, name, content), 1)
+        assert table.texts == [("她在北京大学",), ("好",)]
+        expected = ["O", "O", "B-LOC", "I-LOC", "I-LOC", "I-LOC"]
+        assert table.labels == [expected, ["O"]]
+        assert table.lines == [1, 7]
+        with pytest.raises(SourceError, match="for tasks of one text"):
+            read_table(tmp_path / name, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "message"),
+    [
+        ("a.tsv", "甲\t好\n乙\n", (), "line 2 of .*a.tsv must have 2 columns, got 1"),
+        ("a.tsv", "甲\t好\n\t坏\n", (), r"line 2 of .*must be a str .* got ''"),
+        (
+            "a.tsv",
+            "甲\t好\n",
+            ("text", "label"),
+            "must name the columns 'text', 'label'",
+        ),
+        ("a.tsv", "", (), "a.tsv has no row"),
+        ("a.tsv", "text\tlabel\n", ("text", "label"), "has no row"),
+        ("a.csv", '"甲,好\n', (), "line 1 of .* is no CSV"),
+        ("a.jsonl", "{", (), "line 1 of .* must be a JSON object"),
+        ("a.jsonl", "[1]", (), r"got \[1\]"),
+        (
+            "a.jsonl",
+            '{"text": "甲"}',
+            (),
+            "must have 'text', 'label', got 'text'; --fi",
+        ),
+        ("a.jsonl", '{"text": 3, "label": 0}', (), "must be a str .* got 3"),
+        ("a.bio", "她\n", (), "line 1 of .* must be a token and its tag"),
+        (
+            "a.json",
+            "{}",
+            (),
+            r"must be .csv, .tsv, .jsonl, .bio or .conll, .* got .*a.js",
+        ),
+        ("a.tsv", b"\xff\xfe", (), "must be UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, fields, message):
+    with pytest.raises(SourceError, match=message):
+        read_table(written(tmp_path, name, content), 1, fields)
+
+
+def test_files_and_fields_that_are_not_there(tmp_path):
+    with pytest.raises(SourceError, match=r"cannot read .*: No such file"):
+        read_table(tmp_path / "none.tsv", 1)
+    with pytest.raises(ConfigurationError, match="name 2 texts and a label, got a, b"):
+        read_table(tmp_path / "none.tsv", 2, ("a", "b"))
