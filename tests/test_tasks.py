@@ -160,12 +160,12 @@ def test_what_is_validated_on_is_not_trained_on():
 def test_regression():
     keras.utils.set_random_seed(0)
     model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **NO_DROPOUT)
-    model.compile(keras.optimizers.Adam(1e-2))
-    degrees = [5, 0.5, 3.25, 1]
+    model.compile(keras.optimizers.Adam(3e-3))
+    degrees = [1, 0.1, 0.65, 0.2]
     model.fit((GOOD, BAD), degrees, epochs=60, verbose=0)
     found = probabilities(model, (GOOD, BAD))
     assert found.shape == (4,)
-    np.testing.assert_allclose(found, degrees, atol=0.7)
+    np.testing.assert_allclose(found, degrees, atol=0.15)
     with pytest.raises(ConfigurationError, match="finite number, got nan in row 1"):
         model.fit(GOOD, [1, float("nan"), 2, 3])
     with pytest.raises(ConfigurationError, match="must be a number"):

@@ -279,7 +279,12 @@ class TextTask(PresetModel):
         elif validation_split:
             data, held_out = data.split(validation_split, seed)
         batches = data.batches(
-            batch_size, shuffle=shuffle, seed=seed, epoch=initial_epoch
+            batch_size,
+            # Under R-Drop each row comes twice, side by side.
+            copies=2 if self.r_drop else 1,
+            shuffle=shuffle,
+            seed=seed,
+            epoch=initial_epoch,
         )
         return super().fit(
             batches,
@@ -435,13 +440,11 @@ class _Labelled:
             for mask in (~is_held_out, is_held_out)
         )
 
-    def batches(self, batch_size, **options):
+    def batches(self, batch_size, copies=1, **options):
         if not is_integer(batch_size) or batch_size < 1:
             raise ConfigurationError(
                 f"batch_size must be an integer of at least 1, got {batch_size!r}"
             )
-        # Under R-Drop each row comes twice, side by side.
-        copies = 2 if options.get("shuffle") and self.task.r_drop else 1
 
         def make(places):
             numbers = np.repeat(self.numbers[places], copies)

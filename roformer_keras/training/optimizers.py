@@ -87,7 +87,8 @@ class AdamW(keras.optimizers.AdamW):
 
     def _factor(self, variable):
         for pattern, factor in self.rates.items():
-            if re.search(pattern, variable.path):
+            # TensorFlow hands on its own variables, which are named by the path.
+            if re.search(pattern, getattr(variable, "path", variable.name)):
                 return factor
         return 1.0
 
