@@ -1,0 +1,147 @@
+"""How good answers are: figures of a task, as numbers and as a page to read."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from roformer_keras.tasks.spans import Span
+
+__all__ = ["report_of_classes", "report_of_numbers", "report_of_spans", "text_of"]
+
+
+def report_of_classes(expected, found, names: Sequence[str]) -> dict:
+    """Accuracy, and precision, recall and F1 of each class.
+
+    Args:
+        expected: int `(rows,)`, numbers of classes; or bool `(rows, classes)` where a
+            row may be of several.
+        found: likewise.
+        names: of the classes.
+
+    Returns:
+        dict of `rows`, `accuracy` (of rows that are right altogether), `macro_f1`,
+        `classes`: dict of name to `precision`, `recall`, `f1`, `count`; and, but with
+        several classes a row, `confusion`: how often a row of each class (outer list)
+        was told to be of which (inner).
+    """
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    expected, found = np.asarray(expected), np.asarray(found)
+    numbers = list(range(len(names)))
+    figures = precision_recall_fscore_support(
+        expected, found, labels=numbers, zero_division=0
+    )
+    is_right = expected == found
+    report = {
+        "rows": len(expected),
+        "accuracy": float(np.mean(is_right if expected.ndim == 1 else is_right.all(1))),
+        "macro_f1": float(np.mean(figures[2])),
+        "classes": {
+            str(name): {
+                "precision": float(precision),
+                "recall": float(recall),
+                "f1": float(f1),
+                "count": int(count),
+            }
+            for name, precision, recall, f1, count in zip(names, *figures, strict=True)
+        },
+    }
+    if expected.ndim == 1:
+        matrix = confusion_matrix(expected, found, labels=numbers)
+        report["confusion"] = matrix.tolist()
+    return report
+
+
+def report_of_numbers(expected, found) -> dict:
+    """How numbers go together: `rows`, `spearman`, `pearson`, `mean_absolute_error`.
+
+    A correlation is None where all numbers of a side are equal.
+    """
+    from scipy.stats import pearsonr, spearmanr
+
+    expected, found = (np.asarray(side, "float64") for side in (expected, found))
+    varies = len(expected) > 1 and np.ptp(expected) > 0 and np.ptp(found) > 0
+    return {
+        "rows": len(expected),
+        "spearman": float(spearmanr(expected, found).statistic) if varies else None,
+        "pearson": float(pearsonr(expected, found).statistic) if varies else None,
+        "mean_absolute_error": float(np.mean(np.abs(expected - found))),
+    }
+
+
+def report_of_spans(
+    expected: Sequence[Sequence[tuple]], found: Sequence[Sequence[Span]]
+) -> dict:
+    """Precision, recall and F1 of spans: right are those with both ends and the label.
+
+    Of spans that do not overlap it is what `seqeval` gives for their tags.
+
+    Args:
+        expected: (start, end, label) of each text.
+        found: `Span`s of each text.
+
+    Returns:
+        dict of `rows`, `precision`, `recall`, `f1` over all spans, `macro_f1`, and
+        `classes` as of `report_of_classes`.
+    """
+    right, told, there = Counter(), Counter(), Counter()
+    for own, answers in zip(expected, found, strict=True):
+        own = {tuple(span) for span in own}
+        answers = {(span.start, span.end, span.label) for span in answers}
+        there.update(label for _, _, label in own)
+        told.update(label for _, _, label in answers)
+        right.update(label for _, _, label in own & answers)
+    classes = {
+        label: _figures(right[label], told[label], there[label])
+        for label in sorted(there | told)
+    }
+    total = _figures(right.total(), told.total(), there.total())
+    return {
+        "rows": len(expected),
+        "precision": total["precision"],
+        "recall": total["recall"],
+        "f1": total["f1"],
+        "macro_f1": float(np.mean([own["f1"] for own in classes.values()] or [0.0])),
+        "classes": classes,
+    }
+
+
+def _figures(right, told, there):
+    precision, recall = right / max(told, 1), right / max(there, 1)
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * right / max(told + there, 1),
+        "count": there,
+    }
+
+
+def text_of(report: dict) -> str:
+    """The figures of a report, as a page."""
+    lines = []
+    for name, value in report.items():
+        if name == "rows":
+            lines.append(f"{name:<22} {value:,}")
+        elif not isinstance(value, dict | list):
+            shown = "all are equal" if value is None else f"{value:.4f}"
+            lines.append(f"{name.replace('_', ' '):<22} {shown}")
+    classes = report.get("classes", {})
+    if classes:
+        width = max(5, *map(_width, classes))
+        lines += ["", _padded("class", width) + "  precision  recall      f1    count"]
+        for name, own in classes.items():
+            lines.append(
+                f"{_padded(name, width)}  {own['precision']:>9.4f}  "
+                f"{own['recall']:>6.4f}  {own['f1']:>6.4f}  {own['count']:>7,}"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _width(text):
+    """Columns on a terminal: Chinese characters take two."""
+    return sum(2 if ord(character) > 0x2E7F else 1 for character in text)
+
+
+def _padded(text, width):
+    return text + " " * (width - _width(text))
