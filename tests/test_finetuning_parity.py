@@ -152,7 +152,7 @@ def test_the_batch_is_padded_and_repeats_tokens(golden):
 def test_steps_equal_bert4keras_with_its_conventions(golden, case):
     losses, weights = train(golden, case, AsInBert4keras())
     # Below the 1e-5 by which a weight of 1 decays in a step.
-    assert_equal(golden, case, losses, weights, tolerance=2e-6)
+    assert_equal(golden, case, losses, weights, tolerance=5e-6)
 
 
 @pytest.mark.xfail(reason="epsilon and repeated tokens, as told above", strict=True)
