@@ -9,6 +9,7 @@ from roformer_keras.layers.position import (
     check_layout,
     rotary_table,
 )
+from roformer_keras.layers.projection import Projection
 
 __all__ = ["RoPEAttention"]
 
@@ -108,7 +109,7 @@ class RoPEAttention(keras.layers.Layer):
         )
 
     def _dense(self, units, name):
-        return keras.layers.Dense(
+        return Projection(
             units,
             use_bias=self.use_bias,
             # A shared initializer object would give equal weights in some backends.

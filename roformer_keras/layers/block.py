@@ -1,5 +1,6 @@
 """Norms, the feed-forward layer and the post-norm block that a RoFormer repeats."""
 
+import functools
 import math
 
 import keras
@@ -7,6 +8,8 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import RoPEAttention
+from roformer_keras.layers.projection import Projection
+from roformer_keras.layers.recomputation import recomputed
 
 __all__ = ["FeedForward", "LayerNorm", "RMSNorm", "RoFormerBlock", "erf_gelu"]
 
@@ -218,7 +221,7 @@ class FeedForward(keras.layers.Layer):
         self.activation = activation
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.intermediate_dense = keras.layers.Dense(
+        self.intermediate_dense = Projection(
             intermediate_dim,
             activation=activation_from_name(activation),
             use_bias=use_bias,
@@ -229,7 +232,7 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, input_shape):
         self.intermediate_dense.build(input_shape)
-        self.output_dense = keras.layers.Dense(
+        self.output_dense = Projection(
             input_shape[-1],
             use_bias=self.use_bias,
             kernel_initializer=self.kernel_initializer.clone(),
@@ -266,6 +269,10 @@ class RoFormerBlock(keras.layers.Layer):
         conditional, condition_hidden_dim, condition_hidden_activation: of both
             norms, see `LayerNorm`.
         kernel_initializer: of every kernel.
+
+    Attributes:
+        recompute: bool, False at first. Whether training computes the block again in
+            the backward pass, instead of keeping what it computed; not with a cache.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -317,6 +324,7 @@ class RoFormerBlock(keras.layers.Layer):
         self.condition_hidden_dim = condition_hidden_dim
         self.condition_hidden_activation = condition_hidden_activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.recompute = False
 
         self.attention = RoPEAttention(
             num_heads,
@@ -379,17 +387,42 @@ class RoFormerBlock(keras.layers.Layer):
         context=(),
         training=None,
     ):
+        options = {
+            "attention_mask": attention_mask,
+            "position_ids": position_ids,
+            "return_scores": return_scores,
+            "training": training,
+        }
+        differentiable = {
+            "x": x,
+            "residual_scores": residual_scores,
+            "condition": condition,
+        }
+        if not (self.recompute and training and cache is None):
+            return self._compute(
+                **differentiable,
+                **options,
+                cache=cache,
+                cache_index=cache_index,
+                context=context,
+            )
+        return recomputed(
+            functools.partial(self._compute, **options),
+            self,
+            dropouts=(
+                self.attention.attention_dropout,
+                self.attention_output_dropout,
+                self.feed_forward_dropout,
+            ),
+            arguments={k: v for k, v in differentiable.items() if v is not None},
+        )
+
+    def _compute(
+        self, x, residual_scores=None, condition=None, training=None, **options
+    ):
         x = ops.cast(x, self.compute_dtype)
         attended = self.attention(
-            x,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            residual_scores=residual_scores,
-            return_scores=return_scores,
-            cache=cache,
-            cache_index=cache_index,
-            context=context,
-            training=training,
+            x, residual_scores=residual_scores, training=training, **options
         )
         attended, *extras = attended if isinstance(attended, tuple) else (attended,)
         norm_arguments = (condition,) if self.conditional else ()

@@ -13,6 +13,7 @@ from roformer_keras.layers import (
 )
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.preset import PresetModel
+from roformer_keras.training.trainable import set_trainable_state, trainable_state
 
 __all__ = ["RoFormerBackbone"]
 
@@ -27,6 +28,12 @@ class RoFormerBackbone(PresetModel):
     Args:
         config: `RoFormerConfig`.
         dtype: Keras dtype policy of all layers; the global one if not given.
+
+    Attributes:
+        gradient_checkpointing: bool, False at first. Whether training computes each
+            block again in the backward pass, which takes less memory and more time,
+            and gives the same gradients. To be set before the first step. No file has
+            it: the machine and the length of the texts ask for it, not the model.
 
     Call arguments:
         inputs: dict of
@@ -89,6 +96,15 @@ class RoFormerBackbone(PresetModel):
         self.transformer_layers = layers["blocks"]
         self.pooler = layers.get("pooler")
 
+    @property
+    def gradient_checkpointing(self) -> bool:
+        return all(block.recompute for block in self.transformer_layers)
+
+    @gradient_checkpointing.setter
+    def gradient_checkpointing(self, value: bool):
+        for block in self.transformer_layers:
+            block.recompute = bool(value)
+
     def call_with_cache(
         self, inputs, attention_mask, caches, cache_index=0, contexts=None
     ):
@@ -138,7 +154,7 @@ class RoFormerBackbone(PresetModel):
     def get_config(self):
         return {
             "name": self.name,
-            "trainable": self.trainable,
+            "trainable": trainable_state(self),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             **self.config.to_dict(),
         }
@@ -150,7 +166,7 @@ class RoFormerBackbone(PresetModel):
         options = {k: fields.pop(k) for k in ("name", "dtype") if k in fields}
         model = cls(RoFormerConfig.from_dict(fields), **options)
         # Not an argument: Keras would take it up before the model has its layers.
-        model.trainable = trainable
+        set_trainable_state(model, trainable)
         return model
 
 

@@ -72,6 +72,7 @@ class PresetModel(keras.Model):
         initialize_heads: bool = False,
         ignore: Sequence[str] = (),
         dtype=None,
+        gradient_checkpointing: bool = False,
         **changes,
     ):
         """Builds the model with the weights of a checkpoint; strictly.
@@ -91,6 +92,7 @@ class PresetModel(keras.Model):
                 instead of being an error.
             ignore: patterns of the source's own layers to pass over, as `"dense_*"`.
             dtype: Keras dtype policy.
+            gradient_checkpointing: bool. Of the backbone, see there.
             changes: configuration fields to set, as `layer_norm_epsilon=1e-7`,
                 `dropout=0.2`, `pooler_activation="tanh"`; and `output_activation` of
                 a model with an MLM head.
@@ -124,6 +126,8 @@ class PresetModel(keras.Model):
             with weights_to_be_loaded() if complete else contextlib.nullcontext():
                 model = cls.from_roformer_config(model_config, dtype, **options)
             _assign(model, checkpoint, rows, kept)
+            if gradient_checkpointing:
+                getattr(model, "backbone", model).gradient_checkpointing = True
             if checkpoint.vocabulary is not None and not kept.compounds:
                 # A vocabulary that tells no level serves who works with ids.
                 try:
@@ -174,8 +178,8 @@ class PresetModel(keras.Model):
         if homeless:
             raise ConfigurationError(
                 f"a preset has no place for {homeless[0]} and {len(homeless) - 1} more "
-                "weights: merge LoRA weights into their kernels first, or save layers "
-                "of your own with `model.save`"
+                "weights: merge LoRA weights into their kernels first, by "
+                "merge_lora(model), or save layers of your own with `model.save`"
             )
         checkpoint = Checkpoint(
             label=self.name,

@@ -1,0 +1,49 @@
+"""Computing a part of a model again in the backward pass, instead of keeping it."""
+
+import keras
+
+__all__ = ["recomputed"]
+
+
+def recomputed(function, layer, dropouts, arguments):
+    """Calls a function of a layer, of which only the arguments are kept.
+
+    `keras.remat` alone would draw other dropout masks when it computes again, and leave
+    JAX a seed of an inner trace. So seeds are drawn here, once, and the function sees
+    the layer's variables as they are now.
+
+    Args:
+        function: of the arguments, which uses variables of `layer` only.
+        layer: Keras layer.
+        dropouts: the `keras.layers.Dropout`s that the function calls, each once.
+        arguments: dict of float tensors, into which gradients flow. The function may
+            close over tensors of which no gradient is asked.
+
+    Returns:
+        What the function returns.
+
+    Source: Chen et al. 2016, arXiv:1604.06174.
+    """
+    generators = [dropout.seed_generator for dropout in dropouts if dropout.rate > 0]
+    # `next` tells the state that it found and moves on; inside, that state is found
+    # again, and moving on from it is forgotten with the scope.
+    fixed = [(generator.state, generator.next()) for generator in generators]
+    states = {id(state) for state, _ in fixed}
+    trained = layer.trainable_variables
+    fixed += [
+        (variable, variable.value)
+        for variable in layer.non_trainable_variables
+        if id(variable) not in states
+    ]
+    names = list(arguments)
+
+    # TensorFlow takes gradients of a flat list of float tensors only.
+    def run(*tensors):
+        count = len(names)
+        values = zip(trained, tensors[count:], strict=True)
+        with keras.StatelessScope([*values, *fixed]):
+            return function(**dict(zip(names, tensors[:count], strict=True)))
+
+    return keras.remat(run)(
+        *arguments.values(), *(variable.value for variable in trained)
+    )
