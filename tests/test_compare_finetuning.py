@@ -9,10 +9,8 @@ import json
 import numpy as np
 import pytest
 from common import CHARACTER, ROOT, reference_folder
-from keras import ops
 
 from roformer_keras import convert
-from roformer_keras.training.optimizers import make_optimizer
 
 # TensorFlow variables do not know NumPy 2's `copy`.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -84,9 +82,8 @@ def runs_of(folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(reference_folder() is None, reason="needs bert4keras")
-def test_without_dropout_both_learn_the_same(tool, data, tmp_path, monkeypatch):
+def test_without_dropout_both_learn_the_same(tool, data, tmp_path):
     """Their texts, weights, batches, rates and scores are one."""
-    monkeypatch.setattr(tool, "make_optimizer", optimizer_like_bert4keras)
     none = {"dropout": 0.0, "attention_dropout": 0.0}
     source = convert(CHARACTER, tmp_path / "source.zip", progress=False, **none)
     arguments = arguments_of(
@@ -105,20 +102,6 @@ def test_without_dropout_both_learn_the_same(tool, data, tmp_path, monkeypatch):
     # They have learned, and not all there is.
     assert 0.1 < float(ours["loss"]) < 0.6
     assert ours["accuracy"] == theirs["accuracy"]
-
-
-def optimizer_like_bert4keras(*arguments, **options):
-    """See test_finetuning_parity.py: epsilon stands beside the corrected root."""
-    optimizer = make_optimizer(*arguments, **options)
-    plain, epsilon = optimizer.update_step, optimizer.epsilon
-
-    def update_step(*arguments):
-        step = ops.cast(optimizer.iterations + 1, "float32")
-        optimizer.epsilon = epsilon * ops.sqrt(1 - ops.power(optimizer.beta_2, step))
-        plain(*arguments)
-
-    optimizer.update_step = update_step
-    return optimizer
 
 
 # === Resuming and reporting ===

@@ -157,6 +157,16 @@ def test_what_is_validated_on_is_not_trained_on():
     assert given["val_loss"][0] == pytest.approx(expected, 1e-4)
 
 
+def test_batches_of_any_widths():
+    """Also where the first two are equally wide, and others are not."""
+    texts, labels = ["今北京"] * 8 + ["今北京安门上海"] * 4, [0, 1] * 6
+    model = classifier()
+    model.compile(keras.optimizers.SGD(0.1))
+    for shuffle in (False, True):
+        model.fit(texts, labels, batch_size=4, shuffle=shuffle, epochs=2, verbose=0)
+    model.evaluate(texts, labels, batch_size=4, verbose=0)
+
+
 def test_regression():
     keras.utils.set_random_seed(0)
     model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **NO_DROPOUT)

@@ -32,7 +32,7 @@ class GroupRows:
     def __len__(self):
         return len(self.lengths)
 
-    def batch(self, numbers: Sequence[int], multiple: int = 1) -> dict:
+    def batch(self, numbers: Sequence[int], more: int = 0) -> dict:
         """As `Rows.batch`, of `len(numbers) * rows of a group` rows."""
         numbers = np.asarray(numbers)[:, None] * self._size + np.arange(self._size)
-        return self._rows.batch(numbers.ravel(), multiple)
+        return self._rows.batch(numbers.ravel(), more)

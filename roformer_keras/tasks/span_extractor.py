@@ -96,9 +96,9 @@ class RoFormerSpanExtractor(SpanTask):
         return targets
 
     def batch_targets(self, targets, numbers, inputs):
-        # Of a few sizes only: each new one may be compiled for.
-        most = max(len(targets[number]) for number in numbers)
-        found = np.full((len(numbers), max(4, 2 ** (most - 1).bit_length()), 3), -1)
+        # As many for all batches: Keras takes for fixed in what the first two agree.
+        most = max(1, *map(len, targets))
+        found = np.full((len(numbers), most, 3), -1)
         for place, number in enumerate(numbers):
             found[place, : len(targets[number])] = targets[number]
         return found.astype("int32")

@@ -266,7 +266,8 @@ class TextTask(PresetModel):
                 **({} if y is None else {"batch_size": batch_size}),
                 validation_data=validation_data,
                 validation_split=validation_split,
-                shuffle=shuffle,
+                # A dataset comes in its own order.
+                shuffle=shuffle and y is not None,
                 class_weight=class_weight,
                 sample_weight=sample_weight,
                 initial_epoch=initial_epoch,
@@ -446,9 +447,9 @@ class _Labelled:
                 f"batch_size must be an integer of at least 1, got {batch_size!r}"
             )
 
-        def make(places):
+        def make(places, more):
             numbers = np.repeat(self.numbers[places], copies)
-            inputs = self.rows.batch(numbers)
+            inputs = self.rows.batch(numbers, more)
             batch = (inputs, self.task.batch_targets(self.targets, numbers, inputs))
             return batch if self.weights is None else (*batch, self.weights[numbers])
 

@@ -119,15 +119,15 @@ class Rows:
         end = self._ends[number]
         return self._token_ids[end - self.lengths[number] : end]
 
-    def batch(self, numbers: Sequence[int], multiple: int = 1) -> dict:
+    def batch(self, numbers: Sequence[int], more: int = 0) -> dict:
         """Some rows, padded with 0 to the longest, as the backbone takes them.
 
         Args:
             numbers: which.
-            multiple: int. The width is rounded up to a multiple of it.
+            more: int. Columns of padding besides.
         """
         lengths = self.lengths[numbers]
-        width = -(-int(lengths.max()) // multiple) * multiple
+        width = int(lengths.max()) + more
         token_ids = np.zeros((len(numbers), width), "int32")
         for place, number in enumerate(numbers):
             token_ids[place, : lengths[place]] = self.ids(number)
@@ -147,7 +147,8 @@ class TextBatches(keras.utils.PyDataset):
 
     Args:
         lengths: int `(rows,)`. What rows are sorted by.
-        make_batch: of row numbers; returns what `fit` takes as a batch.
+        make_batch: of row numbers and of columns of padding besides; returns what
+            `fit` takes as a batch.
         batch_size: int.
         shuffle: bool. If False, rows come from the shortest to the longest.
         seed: int.
@@ -174,7 +175,12 @@ class TextBatches(keras.utils.PyDataset):
         return len(self._batches)
 
     def __getitem__(self, number):
-        return self._make_batch(self._batches[number])
+        more = 0
+        if number == 0 and len(self._batches) > 1:
+            # Keras takes a width for fixed in which the first two batches agree.
+            widths = [self._lengths[rows].max() for rows in self._batches[:2]]
+            more = int(widths[0] == widths[1])
+        return self._make_batch(self._batches[number], more)
 
     @property
     def order(self) -> np.ndarray:

@@ -55,7 +55,9 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class AdamW(keras.optimizers.AdamW):
-    """AdamW that can learn some variables slower than others.
+    """AdamW as BERT's descendants are trained with, and bert4keras computes it.
+
+    It can learn some variables slower than others.
 
     Args:
         rates: dict of pattern to factor. The learning rate of a variable, its weight
@@ -83,7 +85,18 @@ class AdamW(keras.optimizers.AdamW):
                 decayed = variable * (1 - factor * decay) / (1 - decay)
                 self.assign(variable, decayed)
             learning_rate = learning_rate * factor
-        super().update_step(gradient, variable, learning_rate)
+        # TensorFlow hands on the rows of an embedding one by one: those of a token that
+        # comes again must be summed before they are squared.
+        gradient = ops.add(ops.zeros_like(variable), gradient)
+        # Keras adds epsilon before the bias of the second moment is corrected, which
+        # makes it thirty times as large in the first steps.
+        step = ops.cast(self.iterations + 1, variable.dtype)
+        correction = 1 - ops.power(ops.cast(self.beta_2, variable.dtype), step)
+        epsilon, self.epsilon = self.epsilon, self.epsilon * ops.sqrt(correction)
+        try:
+            super().update_step(gradient, variable, learning_rate)
+        finally:
+            self.epsilon = epsilon
 
     def _factor(self, variable):
         for pattern, factor in self.rates.items():
