@@ -1,6 +1,7 @@
 """Computing a part of a model again in the backward pass, instead of keeping it."""
 
 import keras
+from keras import ops
 
 __all__ = ["recomputed"]
 
@@ -27,10 +28,10 @@ def recomputed(function, layer, dropouts, arguments):
     generators = [dropout.seed_generator for dropout in dropouts if dropout.rate > 0]
     # `next` tells the state that it found and moves on; inside, that state is found
     # again, and moving on from it is forgotten with the scope.
-    fixed = [(generator.state, generator.next()) for generator in generators]
-    states = {id(state) for state, _ in fixed}
+    drawn = [(generator.state, generator.next()) for generator in generators]
+    states = {id(state) for state, _ in drawn}
     trained = layer.trainable_variables
-    fixed += [
+    fixed = [
         (variable, variable.value)
         for variable in layer.non_trainable_variables
         if id(variable) not in states
@@ -41,7 +42,11 @@ def recomputed(function, layer, dropouts, arguments):
     def run(*tensors):
         count = len(names)
         values = zip(trained, tensors[count:], strict=True)
-        with keras.StatelessScope([*values, *fixed]):
+        # Adds 0. Where seeds wait for nothing, TensorFlow is free to draw the masks of
+        # all blocks before it needs them; the peak is some 6 % higher so.
+        wait = ops.isnan(ops.reshape(tensors[0], (-1,))[0])
+        seeds = [(state, seed + ops.cast(wait, seed.dtype)) for state, seed in drawn]
+        with keras.StatelessScope([*values, *fixed, *seeds]):
             return function(**dict(zip(names, tensors[:count], strict=True)))
 
     return keras.remat(run)(
