@@ -29,10 +29,10 @@ RANKS = {
     "models": 5,
     "pretraining": 6,
     "tasks": 6,
-    "finetuning": 6,
     "verification": 6,
-    "cli": 7,
-    "__main__": 8,
+    "finetuning": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 ANYWHERE = "__init__"
 

@@ -10,7 +10,7 @@ from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from roformer_keras.tasks.text_regressor import RoFormerTextRegressor
-from roformer_keras.training.optimizers import AdamW, layerwise_rates
+from roformer_keras.training.optimizers import AdamW, layerwise_rates, make_optimizer
 
 # Keras's own saving, under NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -207,6 +207,13 @@ def test_a_task_is_saved_whole(fitted, tmp_path):
         assert found.classes == ["坏", "好"]
         np.testing.assert_array_equal(probabilities(found), probabilities(model))
     # Compiled as it was, and it goes on.
+    found.compile(make_optimizer(1e-3))
+    found.save(tmp_path / "again.keras")
+    again = keras.models.load_model(tmp_path / "again.keras").optimizer
+    bias = found.get_layer("classes").bias
+    assert not found.optimizer._use_weight_decay(bias)
+    assert not again._use_weight_decay(bias)
+    found = keras.models.load_model(tmp_path / "model.keras")
     assert found.optimizer.iterations == model.optimizer.iterations
     found.fit(TEXTS, LABELS, verbose=0)
     with pytest.raises(OSError, match="exists: choose another name"):

@@ -364,7 +364,10 @@ def _of_keras(files, given, config, datasets, format_, **saved):
         if key in rows:
             row = rows[key]
             tensors[row.name] = tensor.transposed() if row.transposed else tensor
-        elif key.startswith("optimizer/") or "seed_generator" in key:
+        # What LoRA adds stands in the kernels too, merged.
+        elif key.startswith("optimizer/") or re.search(
+            "seed_generator|/lora_kernel_[ab]$", key
+        ):
             state.append(key)
         else:
             unexpected.append(key)

@@ -63,11 +63,22 @@ class AdamW(keras.optimizers.AdamW):
         rates: dict of pattern to factor. The learning rate of a variable, its weight
             decay with it, is multiplied by the factor of the first pattern that
             `re.search` finds in its path; by 1 where none is found.
+        not_decayed: parts of names of variables whose weights do not decay; unlike
+            those of `exclude_from_weight_decay`, they are saved with the optimizer.
         kwargs: as of `keras.optimizers.AdamW`.
     """
 
-    def __init__(self, *args, rates: Mapping[str, float] | None = None, **kwargs):
+    def __init__(
+        self,
+        *args,
+        rates: Mapping[str, float] | None = None,
+        not_decayed: Sequence[str] = (),
+        **kwargs,
+    ):
         super().__init__(*args, **kwargs)
+        self.not_decayed = tuple(not_decayed)
+        if self.not_decayed:
+            self.exclude_from_weight_decay(var_names=list(self.not_decayed))
         self.rates = dict(rates or {})
         for pattern, factor in self.rates.items():
             if not factor >= 0:
@@ -106,7 +117,8 @@ class AdamW(keras.optimizers.AdamW):
         return 1.0
 
     def get_config(self):
-        return {**super().get_config(), "rates": self.rates}
+        own = {"rates": self.rates, "not_decayed": list(self.not_decayed)}
+        return {**super().get_config(), **own}
 
 
 def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:
@@ -188,8 +200,8 @@ def make_optimizer(
         gradient_accumulation_steps=accumulation if accumulation > 1 else None,
         # Else Keras numbers them through, and a state would not know its own.
         name=name,
-        **({"rates": rates} if rates else {}),
+        **({"rates": rates, "not_decayed": _NOT_DECAYED} if name == "adamw" else {}),
     )
-    if weight_decay:
+    if weight_decay and name != "adamw":
         optimizer.exclude_from_weight_decay(var_names=list(_NOT_DECAYED))
     return optimizer
