@@ -92,9 +92,9 @@ def _parser():
         "inspect",
         "say what a source holds",
         "inspect",
-        "inspect roformer-sim-char --json",
+        "inspect roformer-gpt-char --json",
     )
-    operands.add(verb, operands.source, "[SOURCE]", "roformer-char")
+    operands.add(verb, operands.source, "[SOURCE]", "roformer-gpt-char")
     _source_files(verb)
     _json(verb)
 
@@ -110,7 +110,7 @@ def _parser():
         verb,
         operands.source_and_target,
         "[SOURCE] TARGET",
-        "roformer-char",
+        "roformer-gpt-char",
         "TARGET: NAME.zip (bert4keras), NAME.keras, NAME.weights.h5, "
         "NAME.safetensors, or a folder (preset)",
     )
@@ -136,9 +136,9 @@ def _parser():
         "verify",
         "verify",
         "compare with the real bert4keras",
-        "verify roformer-sim-char --lengths 1,2,64",
+        "verify roformer-gpt-char --lengths 1,2,64",
     )
-    operands.add(verb, operands.source, "[SOURCE]", "roformer-char")
+    operands.add(verb, operands.source, "[SOURCE]", "roformer-gpt-char")
     _source_files(verb, vocabulary=False)
     verb.add_argument("--bert4keras", metavar="FOLDER", help="that holds bert4keras")
     verb.add_argument("--python", metavar="PATH", help="interpreter to run it with")
@@ -168,14 +168,14 @@ def _parser():
         "fill-mask",
         "fill_mask",
         "find tokens for [MASK]",
-        "fill-mask 床前明[MASK]光",
-        "fill-mask 学而[MASK]习之，不亦说乎？ --top-k 3",
+        "fill-mask CHAR.zip 床前明[MASK]光",
+        "fill-mask CHAR.zip 学而[MASK]习之，不亦说乎？ --top-k 3",
     )
     operands.add(
         verb,
         operands.source_and_texts,
-        "[SOURCE] TEXT ...",
-        "roformer-char",
+        "SOURCE TEXT ...",
+        None,
         "TEXT: with [MASK] in it; - is the lines of stdin",
     )
     _source_files(verb)
@@ -187,13 +187,13 @@ def _parser():
         "embed",
         "embed",
         "turn lines of text into vectors",
-        "embed sentences.txt -o vectors.npy",
+        "embed SIM.zip sentences.txt -o vectors.npy",
     )
     operands.add(
         verb,
         operands.source_and_input,
-        "[SOURCE] INPUT",
-        "roformer-sim-char",
+        "SOURCE INPUT",
+        None,
         "INPUT: text file, a text a line; - is stdin",
     )
     _source_files(verb)
@@ -221,7 +221,7 @@ def _parser():
         "go on writing from prompts",
         "generate --text 床前明月光，",
         "generate --text 春风 --num-return-sequences 3 --top-p 0.8 --seed 1",
-        "generate roformer-sim-char --text 他不知道该怎么办。 --method beam",
+        "generate roformer-gpt-char prompts.txt -o out.jsonl --method beam",
     )
     operands.add(
         verb,
@@ -292,13 +292,13 @@ def _parser():
         "paraphrase",
         "paraphrase",
         "find similar sentences",
-        "paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",
+        "paraphrase SIM.zip --text 今天天气不错 --n 20 --k 5",
     )
     operands.add(
         verb,
         operands.source_or_input,
-        "[SOURCE] [INPUT]",
-        "roformer-sim-char",
+        "SOURCE [INPUT]",
+        None,
         "INPUT: text file, a sentence a line; - is stdin",
     )
     _text_options(verb)
@@ -339,13 +339,13 @@ def _parser():
         "similarity",
         "similarity",
         "compare pairs of texts",
-        "similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",
+        "similarity SIM.zip --pair 今天天气不错 今天天气很好",
     )
     operands.add(
         verb,
         operands.source_or_input,
-        "[SOURCE] [INPUT]",
-        "roformer-sim-char",
+        "SOURCE [INPUT]",
+        None,
         "INPUT: pairs, one a line: two texts with a tab between, as they are, without "
         "escapes; or .jsonl, lists of two or objects; - is stdin, with tabs",
     )
@@ -379,7 +379,7 @@ def _parser():
         "pretrain",
         "pretrain",
         "train a model on a corpus",
-        "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
+        "pretrain lm corpus.txt -o run --source roformer-gpt-char --steps 100",
         "pretrain lm poems.jsonl.gz -o run --fields lines --layers 2",
     )
     operands.add(
@@ -500,7 +500,7 @@ def _parser():
         verb,
         operands.source_and_texts,
         "[SOURCE] TEXT ...",
-        "roformer-char",
+        "roformer-gpt-char",
         "TEXT: to tokenize; - is the lines of stdin",
     )
     _source_files(verb, config=False)
@@ -527,7 +527,7 @@ def _verb(verbs, name, command, summary, *examples):
 
 def _writer(options):
     is_sim = options["unilm"] or options["model"] == "RoFormerSim"
-    return "roformer-sim-char" if is_sim else "roformer-gpt-char"
+    return None if is_sim else "roformer-gpt-char"
 
 
 def _source_files(verb, config=True, vocabulary=True):

@@ -14,12 +14,15 @@ __all__ = ["add", "resolve"]
 
 _SOURCE = (
     "SOURCE: a zip, folder, checkpoint prefix, .h5, .keras or .safetensors file, "
-    "preset folder, or the name of a downloaded checkpoint (default: {default}, a "
-    "small one that comes with this package)"
+    "preset folder, or the name of a downloaded checkpoint"
 )
+_DEFAULT = " (default: {}, a small one that comes with this package)"
 
 # Of `pretrain`.
 _TASKS = ("mlm", "lm", "sim")
+
+
+_CHECKPOINTS = (".zip", ".ckpt", ".h5", ".keras", ".safetensors")
 
 
 def add(
@@ -78,6 +81,8 @@ def resolve(parser: argparse.ArgumentParser, options: dict, rest: list[str]) -> 
         verb.error(str(error))
     if "source" in found and found["source"] is None:
         found["source"] = default_of(options)
+        if found["source"] is None:
+            verb.error("the following arguments are required: SOURCE")
         if not options.get("quiet"):
             print(
                 f"roformer-keras: taking {found['source']}, a small checkpoint that "
@@ -113,12 +118,17 @@ def source_and_input(words, options):
 
 
 def source_or_input(words, options):
-    """`[SOURCE] [INPUT]`: a single one is the source if texts are given by options."""
+    """`[SOURCE] [INPUT]`
+
+    A single one is the source if texts are given by options, or if it looks like one:
+    what is missing then is the input.
+    """
     _check_most(words, 2)
     first, second = [*words, None, None][:2]
     has_texts = any(options.get(name) is not None for name in ("texts", "pairs"))
-    if second is None and not has_texts:
-        first, second = None, first
+    if second is None and first is not None and not has_texts:
+        is_source = os.path.isdir(first) or first.endswith(_CHECKPOINTS)
+        first, second = (first, None) if is_source else (None, first)
     return {"source": first, "input": second}
 
 
