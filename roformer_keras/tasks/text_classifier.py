@@ -39,7 +39,7 @@ class RoFormerTextClassifier(VectorTask):
     Example:
     ```python
     clf = RoFormerTextClassifier.from_preset("roformer-char", num_classes=2)
-    clf.compile(keras.optimizers.AdamW(1e-4))
+    clf.compile(make_optimizer(1e-4))
     clf.fit(["好极了", "太差了"], [1, 0])
     clf.predict(["不错"])
     ```
