@@ -266,7 +266,11 @@ def schedule_of(steps):
 def batches_of(lengths, options, seed):
     """Numbers of the rows of each batch of all epochs, of texts of similar length."""
     batches = TextBatches(
-        lengths, lambda numbers: numbers, options.batch_size, shuffle=True, seed=seed
+        lengths,
+        lambda numbers, more: numbers,
+        options.batch_size,
+        shuffle=True,
+        seed=seed,
     )
     found = []
     for _ in range(options.epochs):
