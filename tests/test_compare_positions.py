@@ -51,9 +51,12 @@ learning_rate = 1e-2
 @pytest.fixture(scope="module")
 def tool():
     path = ROOT / "tools" / "compare_positions.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        # It imports a script beside it.
+        patch.syspath_prepend(path.parent)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     # Each is evaluated at its end, which takes most of the time here.
     module.INTERVALS = 3
     return module
@@ -411,7 +414,7 @@ def test_a_finished_comparison_trains_nothing_but_more_seeds(
         trained.append((name, seed))
         return [
             {**row, "seed": seed}
-            for row in tool.read(copied / "curves.csv")
+            for row in tool.read_rows(copied / "curves.csv", tool.COLUMNS)
             if (row["model"], row["seed"]) == (name, 0)
         ]
 

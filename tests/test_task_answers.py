@@ -62,17 +62,22 @@ def test_windows_hold_all_of_a_long_text(tokenizer, stride):
         assert list(ids[:4]) == tokenizer.encode("她在")[0]
         assert ids[-1] == tokenizer.sep_id
         last = rows.lengths[row] - 2
-        span = rows.span(row, 4, last, 0.0)
+        span = rows.span(row, 4, last, "answer", 0.0)
         assert tokenizer.encode(span.text)[0][1:-1] == list(ids[4:-1])
         covered |= set(range(span.start, span.end))
     assert covered == set(range(len(LONG)))
     # The answer is whole in a window, and where it is, it is that.
     start = LONG.index("北京")
     places = {row: rows.tokens_of(row, start, start + 2) for row in own}
-    found = [rows.span(row, *place, 0).text for row, place in places.items() if place]
+    found = [
+        rows.span(row, *place, "answer", 0).text
+        for row, place in places.items()
+        if place
+    ]
     assert found and set(found) == {"北京"}
     # No window lies in another.
-    ends = [rows.span(row, 4, rows.lengths[row] - 2, 0).end for row in own]
+    last = rows.lengths - 2
+    ends = [rows.span(row, 4, last[row], "answer", 0).end for row in own]
     assert ends == sorted(set(ends))
 
 

@@ -30,7 +30,6 @@ Interrupted, the same command goes on with the trainings that are missing; with 
 """
 
 import argparse
-import csv
 import gzip
 import hashlib
 import json
@@ -46,15 +45,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 from bert4keras_classifier import hash_of_ids
+from comparisons import read_rows, take_folder, write_json, write_rows
 from full_size_checkpoint import BERT4KERAS, bert4keras_environment
 from keras import ops
 
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.convert import convert
-from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import (
     ConfigurationError,
-    OutputError,
     ReferenceUnavailable,
     RoFormerError,
     SourceError,
@@ -166,26 +164,6 @@ def settings_of(options, records):
     return {**settings, "classes": classes, "data": data}
 
 
-def take_folder(folder, settings):
-    """Begins a comparison, or makes sure that the folder holds this one."""
-    path = folder / "settings.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    if not path.exists() and not any(folder.iterdir()):
-        write_json(path, settings)
-    elif not path.exists() or json.loads(path.read_text("utf-8")) != settings:
-        raise OutputError(
-            f"{folder} must be new or hold a comparison of equal settings, and "
-            "settings.json is missing there, or differs: choose another folder, or "
-            "remove this one"
-        )
-
-
-def write_json(path, content):
-    with replacing(path, overwrite=True) as partial:
-        text = json.dumps(content, indent=2, ensure_ascii=False)
-        partial.write_text(f"{text}\n", encoding="utf-8")
-
-
 # === The data ===
 
 
@@ -285,7 +263,7 @@ def batches_of(lengths, options, seed):
 def train_missing(options, records):
     """All runs; each is in `runs.csv` as soon as it is done."""
     path = options.output / "runs.csv"
-    runs = read_runs(path)
+    runs = read_rows(path, COLUMNS)
     for seed in range(options.seeds):
         for model in MODELS:
             if any((run["model"], run["seed"]) == (model, seed) for run in runs):
@@ -293,7 +271,7 @@ def train_missing(options, records):
             print(f"{model}, seed {seed}", flush=True)
             run = train(model, seed, options, records)
             runs.append({"model": model, "seed": seed, **run})
-            write_runs(path, runs)
+            write_rows(path, COLUMNS, runs)
     return [run for run in runs if run["seed"] < options.seeds]
 
 
@@ -411,26 +389,6 @@ def train_theirs(classifier, records, batches, ids, options, seed, scratch):
 
 
 # === Results ===
-
-
-def read_runs(path):
-    if not path.exists():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return [
-            {name: kind(row[name]) for name, kind in COLUMNS.items()}
-            for row in csv.DictReader(file)
-        ]
-
-
-def write_runs(path, runs):
-    with (
-        replacing(path, overwrite=True) as partial,
-        open(partial, "w", encoding="utf-8", newline="") as file,
-    ):
-        table = csv.DictWriter(file, COLUMNS)
-        table.writeheader()
-        table.writerows(runs)
 
 
 def accuracies(runs, model):

@@ -32,9 +32,7 @@ Interrupted, the same command goes on with the trainings that are missing; with 
 """
 
 import argparse
-import csv
 import dataclasses
-import json
 import re
 import statistics
 import sys
@@ -43,12 +41,13 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from comparisons import read_rows, take_folder, write_rows
 from keras import ops
 from tqdm import tqdm
 
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.outputs import replacing
-from roformer_keras.errors import ConfigurationError, OutputError, RoFormerError
+from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.models import RoFormerMaskedLM
 from roformer_keras.pretraining.corpus import Corpus
 from roformer_keras.pretraining.examples import Examples
@@ -93,7 +92,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     try:
         settings = settings_of(options)
-        take_folder(options.output, settings)
+        take_folder(options.output, settings.to_dict())
         rows = train_missing(options.output, settings, range(options.seeds))
         draw(rows, options.output / "curves.png")
     except RoFormerError as error:
@@ -138,22 +137,6 @@ def settings_of(options):
     return dataclasses.replace(
         settings, stages=(stage,), model=model, packed=True, dtype="float32"
     )
-
-
-def take_folder(folder, settings):
-    """Begins a comparison, or makes sure that the folder holds this one."""
-    path = folder / "settings.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(settings.to_dict(), indent=2, ensure_ascii=False) + "\n"
-    if not path.exists() and not any(folder.iterdir()):
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
-    elif not path.exists() or path.read_text(encoding="utf-8") != text:
-        raise OutputError(
-            f"{folder} must be new or hold a comparison of equal settings, and "
-            "settings.json is missing there, or differs: choose another folder, or "
-            "remove this one"
-        )
 
 
 # === The two models ===
@@ -287,7 +270,7 @@ class HeldOut(keras.utils.PyDataset):
 def train_missing(folder, settings, seeds):
     """Rows of all trainings; each is in `curves.csv` as soon as it is whole."""
     path = folder / "curves.csv"
-    rows = read(path)
+    rows = read_rows(path, COLUMNS)
     done = {(row["model"], row["seed"]) for row in rows}
     missing = [
         (name, seed) for seed in seeds for name in MODELS if (name, seed) not in done
@@ -299,7 +282,7 @@ def train_missing(folder, settings, seeds):
         held_out = HeldOut(settings, objective)
         for name, seed in missing:
             rows += train(name, seed, settings, objective, held_out)
-            write(path, rows)
+            write_rows(path, COLUMNS, rows)
     return [row for row in rows if row["seed"] in seeds]
 
 
@@ -374,26 +357,6 @@ class Recorder(keras.callbacks.Callback):
 
 
 # === Results ===
-
-
-def read(path):
-    if not path.exists():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return [
-            {name: kind(row[name]) for name, kind in COLUMNS.items()}
-            for row in csv.DictReader(file)
-        ]
-
-
-def write(path, rows):
-    with (
-        replacing(path, overwrite=True) as partial,
-        open(partial, "w", encoding="utf-8", newline="") as file,
-    ):
-        table = csv.DictWriter(file, COLUMNS)
-        table.writeheader()
-        table.writerows(rows)
 
 
 def curves(rows, name, column):

@@ -1,6 +1,7 @@
 """What scripts share that write golden files in a process with bert4keras."""
 
 import argparse
+import importlib.metadata
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +9,13 @@ from pathlib import Path
 
 from full_size_checkpoint import BERT4KERAS, bert4keras_environment
 
-__all__ = ["write_with_bert4keras"]
+__all__ = ["versions", "write_with_bert4keras"]
+
+
+def versions() -> dict[str, str]:
+    """Of what golden numbers depend on."""
+    names = ("bert4keras", "tensorflow", "tf-keras", "numpy")
+    return {name: importlib.metadata.version(name) for name in names}
 
 
 def write_with_bert4keras(

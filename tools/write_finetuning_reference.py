@@ -23,7 +23,6 @@ and of every case, where step 0 is before the first update:
     <case>/<step>/<layer>/<index>     float32: each weight after that many updates
 """
 
-import importlib.metadata
 import json
 import tempfile
 import zipfile
@@ -31,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 from bert4keras_classifier import make_classifier, make_optimizer, padded
-from golden import write_with_bert4keras
+from golden import versions, write_with_bert4keras
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKPOINTS = ROOT / "tests" / "checkpoints"
@@ -109,10 +108,7 @@ def write(path):
             arrays[f"{case}/losses"] = np.array(losses, "float32")
             print(case, *(f"{loss:.6f}" for loss in losses))
     metadata = {
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("bert4keras", "tensorflow", "tf-keras", "numpy")
-        },
+        "versions": versions(),
         "layer_norm_epsilon": 1e-7,
         "source": SOURCE,
         "texts": TEXTS,

@@ -24,12 +24,11 @@ golden.npz holds float32 numbers, but for bool masks and int32 tags, under `part
                 `dense`, `soft_loss`, `sparse`, `sparse_exact`: losses
 """
 
-import importlib.metadata
 import json
 from pathlib import Path
 
 import numpy as np
-from golden import write_with_bert4keras
+from golden import versions, write_with_bert4keras
 
 OUTPUT = Path(__file__).parents[1] / "tests" / "data" / "layers" / "golden.npz"
 
@@ -185,10 +184,7 @@ def many_labels(rng):
 def write(path):
     rng = np.random.default_rng(0)
     metadata = {
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("bert4keras", "tensorflow", "tf-keras", "numpy")
-        },
+        "versions": versions(),
         "multiplier": MULTIPLIER,
         "pointers": POINTERS,
     }

@@ -23,14 +23,13 @@ losses.npz holds
     classification  the supervised loss
 """
 
-import importlib.metadata
 import json
 import tempfile
 import zipfile
 from pathlib import Path
 
 import numpy as np
-from golden import write_with_bert4keras
+from golden import versions, write_with_bert4keras
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKPOINTS = ROOT / "tests" / "checkpoints"
@@ -169,10 +168,7 @@ def write(path):
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(3 * vectors.shape[1], 5)).astype("float32")
     metadata = {
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("bert4keras", "tensorflow", "tf-keras", "numpy")
-        },
+        "versions": versions(),
         "layer_norm_epsilon": 1e-7,
         "source": SOURCE,
         "teacher": TEACHER,

@@ -6,11 +6,9 @@ from keras import ops
 
 from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.initializers import initializer
-from roformer_keras.tasks.span_tasks import sequence_of
-from roformer_keras.tasks.spans import Span, as_spans
+from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.spans import Span, SpanRows, as_spans
 from roformer_keras.tasks.task import TextTask
-from roformer_keras.tasks.texts import Rows
 
 __all__ = ["RoFormerQuestionAnswerer"]
 
@@ -72,12 +70,7 @@ class RoFormerQuestionAnswerer(TextTask):
                 raise ConfigurationError(
                     f"{name} must be an integer of at least 1, got {value!r}"
                 )
-        scores = keras.layers.Dense(
-            2,
-            kernel_initializer=initializer(backbone.config),
-            dtype=keras.DTypePolicy("float32"),
-            name="ends",
-        )(sequence_of(backbone))
+        scores = dense_head(backbone, 2, "ends")(sequence_of(backbone))
         scores = PlacesOfAnswer(name="places")(
             scores, backbone.input["token_ids"], backbone.input["segment_ids"]
         )
@@ -113,9 +106,6 @@ class RoFormerQuestionAnswerer(TextTask):
                 targets[row] = rows.tokens_of(row, *answers[owner]) or (0, 0)
         return targets
 
-    def batch_targets(self, targets, numbers, inputs):
-        return targets[numbers]
-
     # === Answering ===
 
     def answers(self, outputs, rows, numbers):
@@ -141,11 +131,11 @@ class RoFormerQuestionAnswerer(TextTask):
             score, first, last = answers[row]
             best = found[owner]
             if score > 0 and (best is None or score > best.score):
-                found[owner] = rows.span(row, first, last, score)
+                found[owner] = rows.span(row, first, last, "answer", score)
         return found
 
 
-class Windows(Rows):
+class Windows(SpanRows):
     """A question with each window of a text, as rows of ids.
 
     Args:
@@ -179,20 +169,6 @@ class Windows(Rows):
                 self._offsets.append(places)
         self._keep(rows, firsts)
         self.owners = np.array(owners, "int64")
-
-    def tokens_of(self, row: int, start: int, end: int) -> tuple[int, int] | None:
-        """The first and the last token of `text[start:end]`, or None if not here."""
-        starts, ends = self._offsets[row].T
-        inside = np.flatnonzero((starts >= 0) & (ends > start) & (starts < end))
-        if not len(inside) or starts[inside[0]] > start or ends[inside[-1]] < end:
-            return None
-        return int(inside[0]), int(inside[-1])
-
-    def span(self, row: int, first: int, last: int, score: float) -> Span:
-        """What the tokens from `first` to `last` are in the text."""
-        start, end = int(self._offsets[row][first, 0]), int(self._offsets[row][last, 1])
-        text = self.texts[self.owners[row]][1]
-        return Span(start, end, "answer", text[start:end], score)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -8,11 +8,10 @@ from keras import ops
 
 from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.initializers import initializer
 from roformer_keras.tasks.groups import GroupRows
-from roformer_keras.tasks.span_tasks import sequence_of
+from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
-from roformer_keras.tasks.texts import Rows, as_texts
+from roformer_keras.tasks.texts import Rows, as_numbers, as_texts
 from roformer_keras.tasks.vector import TextVector
 from roformer_keras.training.losses import CoSENT, SupervisedContrastive
 from roformer_keras.training.pairs import PairCosines, PairFeatures
@@ -95,12 +94,7 @@ class RoFormerSentenceEncoder(TextTask):
             outputs = PairCosines(dtype="float32", name="cosines")(vectors)
         elif is_classified:
             features = PairFeatures(dtype="float32", name="features")(vectors)
-            outputs = keras.layers.Dense(
-                int(num_classes),
-                kernel_initializer=initializer(backbone.config),
-                dtype=keras.DTypePolicy("float32"),
-                name="classes",
-            )(features)
+            outputs = dense_head(backbone, int(num_classes), "classes")(features)
         else:
             outputs = vectors
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
@@ -139,24 +133,7 @@ class RoFormerSentenceEncoder(TextTask):
         return GroupRows(self.text_tokenizer(), pairs, self.max_length)
 
     def make_targets(self, y, rows):
-        try:
-            targets = np.array([float(label) for label in y], "float32")
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"a label must be a number: {error}") from error
-        is_wrong = ~np.isfinite(targets)
-        rule = "a finite number"
-        if self.objective == "classification":
-            is_wrong |= ~np.isin(targets, range(self.num_classes))
-            rule = f"an integer from 0 to {self.num_classes - 1}"
-        if is_wrong.any():
-            row = int(is_wrong.argmax())
-            raise ConfigurationError(
-                f"a label must be {rule}, got {y[row]!r} in row {row}"
-            )
-        return targets
-
-    def batch_targets(self, targets, numbers, inputs):
-        return targets[numbers]
+        return as_numbers(y, self.num_classes)
 
     # === Answering ===
 

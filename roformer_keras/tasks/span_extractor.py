@@ -9,12 +9,8 @@ from keras import ops
 from roformer_keras.layers import EfficientGlobalPointer, GlobalPointer
 from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1, find_spans
 from roformer_keras.models.initializers import initializer
-from roformer_keras.tasks.span_tasks import (
-    SpanTask,
-    checked_labels,
-    sequence_of,
-    text_tokens,
-)
+from roformer_keras.tasks.heads import sequence_of
+from roformer_keras.tasks.span_tasks import SpanTask, checked_labels, text_tokens
 
 __all__ = ["RoFormerSpanExtractor"]
 

@@ -94,12 +94,6 @@ class TextTokens(keras.layers.Layer):
         return {**super().get_config(), "special_ids": self.special_ids}
 
 
-def sequence_of(backbone):
-    """The vectors of a backbone's tokens: `(batch, length, hidden_dim)`."""
-    hidden = backbone(backbone.input)
-    return hidden["sequence_output"] if isinstance(hidden, dict) else hidden
-
-
 def text_tokens(backbone, tokenizer):
     """`TextTokens` of a backbone's own input."""
     special = (tokenizer.cls_id, tokenizer.sep_id)

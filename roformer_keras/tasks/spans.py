@@ -44,7 +44,7 @@ class SpanRows(Rows):
     def __init__(self, tokenizer, texts, max_length):
         self.texts = list(texts)
         super().__init__(tokenizer, self.texts, max_length)
-        self._spans = []
+        self._offsets = []
         for number, row in enumerate(self.texts):
             offsets = np.full((self.lengths[number], 2), -1, "int32")
             # `[CLS]` and `[SEP]` are of no character.
@@ -52,11 +52,11 @@ class SpanRows(Rows):
             first = self._firsts[number] if len(row) == 2 else 1
             room = int(self.lengths[number]) - first - 1
             offsets[first : first + min(room, len(own))] = own[: max(room, 0)]
-            self._spans.append(offsets)
+            self._offsets.append(offsets)
 
     def offsets(self, number: int) -> np.ndarray:
         """int32 `(lengths[number], 2)`: `[start, end)` of each token, or -1."""
-        return self._spans[number]
+        return self._offsets[number]
 
     def visible(self, numbers: Sequence[int], width: int) -> np.ndarray:
         """bool `(rows, width)`: where tokens of the text are."""
@@ -81,7 +81,7 @@ class SpanRows(Rows):
         """What the tokens from `first` to `last` are in the text."""
         offsets = self.offsets(number)
         start, end = int(offsets[first, 0]), int(offsets[last, 1])
-        text = self.texts[number][-1]
+        text = self.texts[self.owners[number]][-1]
         return Span(start, end, label, text[start:end], float(score))
 
 

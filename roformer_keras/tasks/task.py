@@ -35,7 +35,8 @@ class TextTask(PresetModel):
 
     - `text_counts`: how many texts a row may have.
     - `make_targets(y, rows)`: targets of all rows, checked.
-    - `batch_targets(targets, numbers, inputs)`: of a batch.
+    - `batch_targets(targets, numbers, inputs)`: of a batch, if it is more than rows of
+      an array.
     - `answers(outputs, rows, numbers)`: of a batch of outputs.
     - `default_loss()`, `default_metrics()`.
 
@@ -89,19 +90,12 @@ class TextTask(PresetModel):
         theirs = {k: v for k, v in options.items() if k not in own}
         if saved is not None:
             mine = {**saved["config"], **mine}
-        backbone = RoFormerBackbone.from_preset(
-            source, dtype=dtype, **{**cls.backbone_changes(source), **theirs}
-        )
+        backbone = RoFormerBackbone.from_preset(source, dtype=dtype, **theirs)
         tokenizer = mine.pop("tokenizer", None) or backbone.text_tokenizer()
         model = cls(backbone, tokenizer, **mine)
         if saved is not None:
             _read_head(model, folder / "task.weights.h5")
         return model
-
-    @classmethod
-    def backbone_changes(cls, source) -> dict:
-        """Configuration fields that this task asks of the backbone of a source."""
-        return {}
 
     def save_to_preset(self, folder, overwrite=False):
         """Writes backbone, tokenizer and head into a folder, whole or not at all.
@@ -372,6 +366,10 @@ class TextTask(PresetModel):
     def make_rows(self, texts):
         """Tokenized rows of what `as_texts` gives."""
         return Rows(self.text_tokenizer(), texts, self.max_length)
+
+    def batch_targets(self, targets, numbers, inputs):
+        """Targets of a batch of these rows, of which `inputs` are the ids."""
+        return targets[numbers]
 
     def _labelled(self, x, y=None, sample_weight=None, class_weight=None):
         if hasattr(x, "as_numpy_iterator"):

@@ -1,10 +1,9 @@
 """A number for a text, or for a pair of texts, such as how much alike they are."""
 
 import keras
-import numpy as np
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.texts import as_numbers
 from roformer_keras.tasks.vector import VectorTask
 
 __all__ = ["RoFormerTextRegressor"]
@@ -66,17 +65,7 @@ class RoFormerTextRegressor(VectorTask):
         return ops.sum(ops.square(first - second), axis=-1)
 
     def make_targets(self, y, rows):
-        try:
-            targets = np.array([float(value) for value in y], "float32")
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"a label must be a number: {error}") from error
-        wrong = np.flatnonzero(~np.isfinite(targets))
-        if len(wrong):
-            raise ConfigurationError(
-                f"a label must be a finite number, got {targets[wrong[0]]} in row "
-                f"{wrong[0]}"
-            )
-        return targets[:, None]
+        return as_numbers(y)[:, None]
 
     def answers(self, outputs, rows, numbers):
         return ops.convert_to_numpy(outputs)[:, 0]

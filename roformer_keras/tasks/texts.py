@@ -7,7 +7,7 @@ import numpy as np
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["Rows", "TextBatches", "as_texts"]
+__all__ = ["Rows", "TextBatches", "as_numbers", "as_texts"]
 
 # Batches whose rows are sorted by length together, and how far from its place a row may
 # be found, as a share of its length and two tokens more: enough for little padding,
@@ -74,6 +74,33 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
                     "such rows out"
                 )
     return rows
+
+
+def as_numbers(labels, count: int | None = None) -> np.ndarray:
+    """Labels that are numbers: float32 `(rows,)`.
+
+    Args:
+        labels: numbers, or str of them.
+        count: int. If given, they must be integers from 0 to below it.
+
+    Raises:
+        ConfigurationError: one is not.
+    """
+    labels = list(labels)
+    try:
+        numbers = np.array([float(label) for label in labels], "float32")
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"a label must be a number: {error}") from error
+    is_wrong, rule = ~np.isfinite(numbers), "a finite number"
+    if count is not None:
+        is_wrong |= ~np.isin(numbers, range(count))
+        rule = f"an integer from 0 to {count - 1}"
+    if is_wrong.any():
+        row = int(is_wrong.argmax())
+        raise ConfigurationError(
+            f"a label must be {rule}, got {labels[row]!r} in row {row}"
+        )
+    return numbers
 
 
 def _tuple(row, number):

@@ -7,13 +7,8 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
-from roformer_keras.models.initializers import initializer
-from roformer_keras.tasks.span_tasks import (
-    SpanTask,
-    checked_labels,
-    sequence_of,
-    text_tokens,
-)
+from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.span_tasks import SpanTask, checked_labels, text_tokens
 from roformer_keras.tasks.spans import spans_of_tags, tags_of_spans
 
 __all__ = ["RoFormerTokenClassifier"]
@@ -63,12 +58,7 @@ class RoFormerTokenClassifier(SpanTask):
     ):
         labels = checked_labels(labels)
         tags = ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
-        scores = keras.layers.Dense(
-            len(tags),
-            kernel_initializer=initializer(backbone.config),
-            dtype=keras.DTypePolicy("float32"),
-            name="tags",
-        )(sequence_of(backbone))
+        scores = dense_head(backbone, len(tags), "tags")(sequence_of(backbone))
         field = None
         if crf:
             field = ConditionalRandomField(crf_rate, dtype="float32", name="crf")

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.initializers import initializer
+from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
 
 __all__ = ["TextVector", "VectorTask"]
@@ -39,28 +39,14 @@ class VectorTask(TextTask):
         combine=None,
         **kwargs,
     ):
-        if pooling not in _POOLINGS:
-            raise ConfigurationError(
-                f"pooling must be one of {', '.join(map(repr, _POOLINGS))}, got "
-                f"{pooling!r}"
-            )
         policy = backbone.dtype_policy
-        hidden = backbone(backbone.input)
-        if isinstance(hidden, dict):
-            hidden = hidden["sequence_output"]
         vector = TextVector(pooling, dtype=policy, name="vector")(
-            hidden, backbone.input["token_ids"]
+            sequence_of(backbone), backbone.input["token_ids"]
         )
         vector = keras.layers.Dropout(head_dropout, dtype=policy, name="head_dropout")(
             vector
         )
-        outputs = keras.layers.Dense(
-            units,
-            kernel_initializer=initializer(backbone.config),
-            # What is told of a bfloat16 sum would be rounded to three digits.
-            dtype=keras.DTypePolicy("float32"),
-            name=head,
-        )(vector)
+        outputs = dense_head(backbone, units, head)(vector)
         if combine is not None:
             outputs = combine(outputs)
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
@@ -72,9 +58,6 @@ class VectorTask(TextTask):
             "head_dropout": self.head_dropout,
             **super().options(),
         }
-
-    def batch_targets(self, targets, numbers, inputs):
-        return targets[numbers]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -90,9 +73,17 @@ class TextVector(keras.layers.Layer):
 
     Returns:
         float `(batch, hidden_dim)`.
+
+    Raises:
+        ConfigurationError: `pooling` is neither.
     """
 
     def __init__(self, pooling, **kwargs):
+        if pooling not in _POOLINGS:
+            raise ConfigurationError(
+                f"pooling must be one of {', '.join(map(repr, _POOLINGS))}, got "
+                f"{pooling!r}"
+            )
         super().__init__(**kwargs)
         self.pooling = pooling
 

@@ -63,8 +63,8 @@ class AdamW(keras.optimizers.AdamW):
         rates: dict of pattern to factor. The learning rate of a variable, its weight
             decay with it, is multiplied by the factor of the first pattern that
             `re.search` finds in its path; by 1 where none is found.
-        not_decayed: parts of names of variables whose weights do not decay; unlike
-            those of `exclude_from_weight_decay`, they are saved with the optimizer.
+        not_decayed: parts of names of variables whose weights do not decay, as
+            `exclude_from_weight_decay` takes them.
         kwargs: as of `keras.optimizers.AdamW`.
     """
 
@@ -76,9 +76,9 @@ class AdamW(keras.optimizers.AdamW):
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        self.not_decayed = tuple(not_decayed)
-        if self.not_decayed:
-            self.exclude_from_weight_decay(var_names=list(self.not_decayed))
+        self.not_decayed = ()
+        if not_decayed:
+            self.exclude_from_weight_decay(var_names=list(not_decayed))
         self.rates = dict(rates or {})
         for pattern, factor in self.rates.items():
             if not factor >= 0:
@@ -86,6 +86,11 @@ class AdamW(keras.optimizers.AdamW):
                     f"a factor of the rate must be at least 0, got {factor!r} for "
                     f"{pattern!r}"
                 )
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        super().exclude_from_weight_decay(var_list, var_names)
+        # Keras leaves them out of a configuration.
+        self.not_decayed = tuple(var_names or ())
 
     def update_step(self, gradient, variable, learning_rate):
         factor = self._factor(variable)
@@ -98,7 +103,8 @@ class AdamW(keras.optimizers.AdamW):
             learning_rate = learning_rate * factor
         # TensorFlow hands on the rows of an embedding one by one: those of a token that
         # comes again must be summed before they are squared.
-        gradient = ops.add(ops.zeros_like(variable), gradient)
+        if hasattr(gradient, "indices"):
+            gradient = ops.add(ops.zeros_like(variable), gradient)
         # Keras adds epsilon before the bias of the second moment is corrected, which
         # makes it thirty times as large in the first steps.
         step = ops.cast(self.iterations + 1, variable.dtype)
@@ -200,8 +206,8 @@ def make_optimizer(
         gradient_accumulation_steps=accumulation if accumulation > 1 else None,
         # Else Keras numbers them through, and a state would not know its own.
         name=name,
-        **({"rates": rates, "not_decayed": _NOT_DECAYED} if name == "adamw" else {}),
+        **({"rates": rates} if rates else {}),
     )
-    if weight_decay and name != "adamw":
+    if weight_decay:
         optimizer.exclude_from_weight_decay(var_names=list(_NOT_DECAYED))
     return optimizer
