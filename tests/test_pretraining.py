@@ -148,8 +148,12 @@ def test_it_learns(corpus, tmp_path):
 
 @pytest.mark.slow
 def test_distillation_from_a_teacher(corpus, tmp_path):
-    settings = settings_of(corpus, "distillation", teacher=str(SIM), source=str(SIM))
-    settings = Settings.from_dict({**settings.to_dict(), "model": {"dropout": 0.0}})
+    settings = settings_of(
+        *(corpus, "distillation"),
+        teacher=str(SIM),
+        source=str(SIM),
+        model={"dropout": 0.0},
+    )
     train(settings, tmp_path / "run")
     assert float(rows_of(tmp_path / "run")[-1]["val_loss"]) > 0
 
