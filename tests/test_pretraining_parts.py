@@ -10,10 +10,12 @@ from tqdm import tqdm
 
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.pretraining import run
-from roformer_keras.pretraining.callbacks import LogFile, Recorder
+from roformer_keras.pretraining.callbacks import Recorder
 from roformer_keras.pretraining.loader import Loader
 from roformer_keras.pretraining.settings import Settings
-from roformer_keras.pretraining.state import load_facts, save_state
+from roformer_keras.training.folder import begins, take_folder
+from roformer_keras.training.log import LogFile
+from roformer_keras.training.state import load_facts, save_state
 
 # TensorFlow variables do not know NumPy 2's `copy`.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -155,7 +157,7 @@ def files(tmp_path):
 def begun(folder, settings):
     """A folder in which a training of some settings has saved something."""
     folder.mkdir()
-    run._take_folder(folder, run._facts_of(settings))
+    take_folder(folder, run._facts_of(settings))
     (folder / "state.safetensors").write_bytes(b"")
     return folder
 
@@ -164,10 +166,10 @@ def begun(folder, settings):
 def test_a_file_that_changed_is_noticed(kind, files):
     settings = make_settings(files)
     folder = begun(files / "run", settings)
-    assert run._begins(folder, run._facts_of(settings), False) is False
+    assert begins(folder, run._facts_of(settings), False) is False
     (files / FILES[kind]).write_text("ab", encoding="utf-8")
     with pytest.raises(OSError, match=f"another training: files of the {kind} differ;"):
-        run._begins(folder, run._facts_of(settings), False)
+        begins(folder, run._facts_of(settings), False)
 
 
 def test_files_of_a_checkpoint_prefix(files):
@@ -181,14 +183,14 @@ def test_files_of_a_checkpoint_prefix(files):
 def test_what_changes_no_result_is_no_other_training(files):
     folder = begun(files / "run", make_settings(files))
     again = make_settings(files, workers=3, save_every=50)
-    assert run._begins(folder, run._facts_of(again), False) is False
+    assert begins(folder, run._facts_of(again), False, run._FREE) is False
     other = run._facts_of(make_settings(files, log_every=100))
     with pytest.raises(OSError, match="log_every was 50, now 100"):
-        run._begins(folder, other, False)
-    assert run._begins(folder, other, True) is True
+        begins(folder, other, False)
+    assert begins(folder, other, True) is True
     # Of what has saved nothing there is nothing to lose.
     (folder / "state.safetensors").unlink()
-    assert run._begins(folder, other, False) is True
+    assert begins(folder, other, False) is True
     (folder / "preset").mkdir()
     with pytest.raises(OSError, match="another training"):
-        run._begins(folder, other, False)
+        begins(folder, other, False)

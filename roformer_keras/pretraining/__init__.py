@@ -7,7 +7,7 @@ from roformer_keras.exports import lazily
 
 _EXPORTS = {
     "CorpusSource": "roformer_keras.pretraining.corpus",
-    "OptimizerSettings": "roformer_keras.pretraining.settings",
+    "OptimizerSettings": "roformer_keras.training.settings",
     "Settings": "roformer_keras.pretraining.settings",
     "Stage": "roformer_keras.pretraining.settings",
     "load_settings": "roformer_keras.pretraining.settings",

@@ -1,64 +1,17 @@
 """What a pre-training says of itself, and when it saves."""
 
-import csv
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
-from pathlib import Path
 
 import keras
 from tqdm import tqdm
 
-from roformer_keras.conversion.outputs import is_space_error, one_line
-from roformer_keras.errors import ConfigurationError, OutputError
-from roformer_keras.pretraining.state import DIVERGED
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.log import LogFile
+from roformer_keras.training.state import DIVERGED
 
-__all__ = ["LogFile", "Recorder"]
-
-
-class LogFile:
-    """A table of figures, a row each time they are taken.
-
-    Args:
-        path: of a `.csv` file, which is begun, or gone on with.
-        size: int. Bytes of it that count; what was written after them is cut off.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-
-    def __init__(self, path: Path, size: int = 0):
-        self.path = path
-        self._columns = []
-        with _errors_of(path):
-            if size and path.exists():
-                os.truncate(path, size)
-                with open(path, encoding="utf-8", newline="") as file:
-                    self._columns = next(csv.reader(file))
-            else:
-                path.write_bytes(b"")
-
-    @property
-    def size(self) -> int:
-        """Bytes that have been written."""
-        return self.path.stat().st_size
-
-    def write(self, figures: Mapping) -> None:
-        """Adds a row; the first one names the columns.
-
-        What a column has no figure for stays empty.
-        """
-        with (
-            _errors_of(self.path),
-            open(self.path, "a", encoding="utf-8", newline="") as file,
-        ):
-            table = csv.writer(file)
-            if not self._columns:
-                self._columns = list(figures)
-                table.writerow(self._columns)
-            table.writerow([_shown(figures.get(name, "")) for name in self._columns])
+__all__ = ["Recorder"]
 
 
 class Recorder(keras.callbacks.Callback):
@@ -188,20 +141,3 @@ class Recorder(keras.callbacks.Callback):
             if isinstance(value, float):
                 self._events.add_scalar(name, value, figures["update"])
         self._events.flush()
-
-
-@contextmanager
-def _errors_of(path):
-    """Turns what a disk says into this package's error."""
-    try:
-        yield
-    except OSError as error:
-        problem = "no space left to write" if is_space_error(error) else "cannot write"
-        raise OutputError(
-            f"{problem} {path} ({one_line(error)}): the last saved state is whole; "
-            "mend it and run the same command again"
-        ) from error
-
-
-def _shown(value):
-    return f"{value:.6g}" if isinstance(value, float) else value

@@ -33,8 +33,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.training.settings import check_integer
 
-__all__ = ["Corpus", "CorpusSource", "check_integer"]
+__all__ = ["Corpus", "CorpusSource"]
 
 PARTS = ("train", "held_out", "all")
 
@@ -559,11 +560,3 @@ def _is_held_out(group, holdout):
     data = group.encode("utf-8", "surrogatepass")
     drawn = hashlib.blake2b(data, digest_size=8).digest()
     return int.from_bytes(drawn) < holdout * 2**64
-
-
-def check_integer(name: str, value, least: int) -> None:
-    """Raises ConfigurationError unless it is an int, at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(
-            f"{name} must be an integer of at least {least}, got {value!r}"
-        )

@@ -26,9 +26,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.pretraining.corpus import Corpus, check_integer
+from roformer_keras.pretraining.corpus import Corpus
 from roformer_keras.segmentation import default_segmenter
 from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training.settings import check_integer
 
 __all__ = [
     "DocumentEncoder",

@@ -1,9 +1,9 @@
 """The losses of a pre-training as a picture."""
 
-import csv
 from pathlib import Path
 
-from roformer_keras.conversion.outputs import replacing
+from roformer_keras.training.log import read_log
+from roformer_keras.training.pictures import draw_line, new_figure, save_figure
 
 __all__ = ["draw_losses"]
 
@@ -14,22 +14,11 @@ def draw_losses(log: Path, picture: Path) -> None:
     Raises:
         OutputError: the picture cannot be written.
     """
-    # Not pyplot: whatever a program or a notebook draws besides stays as it is.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with open(log, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    rows = read_log(log)
+    figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
-    for column, label, style in (
-        ("loss", "training", {"linewidth": 1.2}),
-        ("val_loss", "held out", {"linewidth": 1.2, "marker": "o", "markersize": 4}),
-    ):
-        points = [(int(r["update"]), float(r[column])) for r in rows if r.get(column)]
-        if points:
-            axes.plot(*zip(*points, strict=True), label=label, **style)
+    draw_line(axes, rows, "update", "loss", "training")
+    draw_line(axes, rows, "update", "val_loss", "held out", marker="o", markersize=4)
     ends = {}
     for row in rows:
         ends[row["stage"]] = int(row["update"])
@@ -38,5 +27,4 @@ def draw_losses(log: Path, picture: Path) -> None:
     axes.set(xlabel="updates", ylabel="loss")
     axes.grid(alpha=0.3)
     axes.legend()
-    with replacing(picture, overwrite=True) as partial:
-        figure.savefig(partial, format="png", dpi=120)
+    save_figure(figure, picture)

@@ -8,12 +8,10 @@ preset/, NAME.zip   the result, at the end
 """
 
 import dataclasses
-import json
 import math
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import keras
@@ -23,40 +21,46 @@ from tqdm import tqdm
 
 from roformer_keras import models
 from roformer_keras.config import RoFormerConfig, config_for_model
-from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.convert import convert
-from roformer_keras.conversion.outputs import lock, one_line, replacing
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
-    OutputError,
     RoFormerError,
 )
 from roformer_keras.inference import check_vocabulary
 from roformer_keras.pretraining import objectives
-from roformer_keras.pretraining.callbacks import LogFile, Recorder
+from roformer_keras.pretraining.callbacks import Recorder
 from roformer_keras.pretraining.corpus import Corpus
 from roformer_keras.pretraining.examples import Examples
 from roformer_keras.pretraining.loader import Loader, items_of
 from roformer_keras.pretraining.picture import draw_losses
 from roformer_keras.pretraining.settings import Settings, Stage
-from roformer_keras.pretraining.state import (
+from roformer_keras.pretraining.vocabulary import build_vocabulary
+from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training.folder import (
+    LOG,
+    PRESET,
+    STATE,
+    begins,
+    facts_of,
+    files_of,
+    locked,
+    take_folder,
+)
+from roformer_keras.training.log import LogFile
+from roformer_keras.training.optimizers import make_optimizer
+from roformer_keras.training.state import (
     assign,
     load_facts,
     save_state,
     variables_of,
 )
-from roformer_keras.pretraining.vocabulary import build_vocabulary
-from roformer_keras.tokenizer import RoFormerTokenizer
-from roformer_keras.training.optimizers import make_optimizer
 
 __all__ = ["Run", "optimizer_of", "pretrain"]
 
 # Of a model about which nothing is said: it learns on a laptop.
 _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
-_SETTINGS, _STATE, _LOG = "settings.json", "state.safetensors", "log.csv"
-_TENSORBOARD, _PICTURE = "tensorboard", "loss.png"
-_VOCABULARY, _PRESET, _LOCK = "vocab.txt", "preset", ".lock"
+_VOCABULARY, _TENSORBOARD, _PICTURE = "vocab.txt", "tensorboard", "loss.png"
 
 # Settings of which nothing that a training leaves depends: it goes on with others.
 # The rows of the log are those of `log_every`.
@@ -99,14 +103,14 @@ def pretrain(
             was saved before stays whole.
     """
     folder = Path(folder)
-    with _locked(folder):
+    with locked(folder):
         facts = _facts_of(settings)
-        begins = _begins(folder, facts, overwrite)
-        run = Run(settings, folder, callbacks, progress, begins)
-        if begins:
+        is_new = begins(folder, facts, overwrite, _FREE)
+        run = Run(settings, folder, callbacks, progress, is_new)
+        if is_new:
             # Whatever can be wrong with the settings, before anything is thrown away.
             run.check()
-            _take_folder(folder, facts)
+            take_folder(folder, facts, (_PICTURE, _VOCABULARY, _TENSORBOARD))
         run.tokenizer.save_vocabulary(folder / _VOCABULARY)
         run.train()
         run.write_results()
@@ -157,8 +161,8 @@ class Run:
         kind = objectives.OBJECTIVES[settings.objective]
         self.model = self._make_model(getattr(models, kind.model_class))
         self.facts = _BEGINNING
-        if not begins and (folder / _STATE).exists():
-            self.facts = load_facts(folder / _STATE)
+        if not begins and (folder / STATE).exists():
+            self.facts = load_facts(folder / STATE)
 
     # === What is trained ===
 
@@ -322,7 +326,7 @@ class Run:
         if self.facts is not _BEGINNING:
             # Each stage begins with a fresh optimizer.
             names = variables if self.facts["done"] else ["model"]
-            assign(self.folder / _STATE, {name: variables[name] for name in names})
+            assign(self.folder / STATE, {name: variables[name] for name in names})
         return objective, trainer, variables
 
     @contextmanager
@@ -337,13 +341,13 @@ class Run:
         examples = self._examples(objective, number, workers=settings.workers)
         if done:
             examples.restore(facts["examples"])
-        log = LogFile(self.folder / _LOG, facts["log"])
+        log = LogFile(self.folder / LOG, facts["log"])
 
         def save(**facts):
             # Between stages the optimizer is done with.
             names = variables if facts["done"] else ["model"]
             save_state(
-                self.folder / _STATE,
+                self.folder / STATE,
                 {name: variables[name] for name in names},
                 {**facts, "log": log.size},
             )
@@ -409,7 +413,7 @@ class Run:
                 )
         # What comes next begins with fresh data and a fresh optimizer.
         training.save(stage=number + 1, done=0, tokens=training.recorder.tokens)
-        self.facts = load_facts(self.folder / _STATE)
+        self.facts = load_facts(self.folder / STATE)
 
     def _before(self, number):
         return sum(stage.steps for stage in self.settings.stages[:number])
@@ -418,7 +422,7 @@ class Run:
 
     def write_results(self):
         """The preset, the zip and the picture of the losses."""
-        preset = self.folder / _PRESET
+        preset = self.folder / PRESET
         self.model.save_to_preset(preset, overwrite=True)
         convert(
             preset,
@@ -426,7 +430,7 @@ class Run:
             overwrite=True,
             progress=self.progress,
         )
-        draw_losses(self.folder / _LOG, self.folder / _PICTURE)
+        draw_losses(self.folder / LOG, self.folder / _PICTURE)
 
 
 class _Batches(keras.utils.PyDataset):
@@ -451,101 +455,14 @@ def optimizer_of(settings: Settings, stage: Stage):
     )
 
 
-# === Folders ===
-
-
 def _facts_of(settings):
     """What tells one training from another, as JSON gives it back."""
-    files = {
-        name: _stamps(paths)
-        for name, paths in (
-            ("corpus", [path for data in settings.data for path in data.paths()]),
-            ("source", _files_of(settings.source)),
-            ("teacher", _files_of(settings.teacher)),
-            ("vocabulary", filter(os.path.isfile, [settings.vocabulary or ""])),
-        )
-    }
-    return json.loads(json.dumps({"settings": settings.to_dict(), "files": files}))
-
-
-def _files_of(source):
-    """The files of a checkpoint: one, those of a folder, or those of a prefix."""
-    if source is None:
-        return []
-    path = resolve(source)
-    if path.is_dir():
-        return [file for file in path.rglob("*") if file.is_file()]
-    return [path] if path.exists() else list(path.parent.glob(f"{path.name}.*"))
-
-
-def _stamps(paths):
-    """Names, sizes and times of some files."""
-    found = [(str(path), os.stat(path)) for path in sorted(set(paths))]
-    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in found]
-
-
-def _begins(folder, facts, overwrite):
-    """Whether a training begins in a folder; False if it is gone on with there."""
-    path = folder / _SETTINGS
-    if not path.exists():
-        if any(entry.name != _LOCK for entry in folder.iterdir()):
-            raise OutputError(
-                f"{folder} holds no training but other files: choose a folder of its "
-                "own"
-            )
-        return True
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        before = {}
-    differing = _differences(before, facts)
-    # One that has left nothing yet is no loss.
-    is_worth = any((folder / name).exists() for name in (_STATE, _PRESET))
-    if differing and is_worth and not overwrite:
-        raise OutputError(
-            f"{folder} holds another training: {', '.join(differing)}; choose another "
-            "folder, or pass overwrite=True (--overwrite on the command line) to throw "
-            "it away"
-        )
-    return bool(differing)
-
-
-def _take_folder(folder, facts):
-    """Throws away what was there, and says what is there now."""
-    for name in (_STATE, _LOG, _PICTURE, _VOCABULARY):
-        with suppress(FileNotFoundError):
-            (folder / name).unlink()
-    for name in (_TENSORBOARD, _PRESET):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    with replacing(folder / _SETTINGS, overwrite=True) as partial:
-        partial.write_text(
-            json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-
-
-def _differences(before, now):
-    found = []
-    old, new = before.get("settings", {}), now["settings"]
-    for name in sorted((old.keys() | new.keys()) - set(_FREE)):
-        if old.get(name) != new.get(name):
-            found.append(f"{name} was {old.get(name)!r}, now {new.get(name)!r}")
-    return found + [
-        f"files of the {name} differ"
-        for name in now["files"]
-        if before.get("files", {}).get(name) != now["files"][name]
-    ]
-
-
-@contextmanager
-def _locked(folder):
-    """A folder that this process alone writes to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise OutputError(f"could not write {folder} ({one_line(error)})") from error
-    try:
-        lock(descriptor, folder)
-        yield
-    finally:
-        os.close(descriptor)
+    return facts_of(
+        settings,
+        {
+            "corpus": [path for data in settings.data for path in data.paths()],
+            "source": files_of(settings.source),
+            "teacher": files_of(settings.teacher),
+            "vocabulary": filter(os.path.isfile, [settings.vocabulary or ""]),
+        },
+    )

@@ -2,19 +2,26 @@
 
 import dataclasses
 import functools
-import math
 import os
-import tomllib
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.pretraining.corpus import CorpusSource, check_integer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.pretraining.corpus import CorpusSource
+from roformer_keras.training.settings import (
+    DTYPES,
+    OptimizerSettings,
+    beside,
+    build,
+    check_choice,
+    check_integer,
+    check_number,
+    check_types,
+    existing_beside,
+    read_toml,
+)
 
 __all__ = [
-    "OptimizerSettings",
     "Settings",
     "Stage",
     "load_settings",
@@ -26,8 +33,6 @@ OBJECTIVES = ("mlm", "lm", "simbert", "distillation", "classification", "cosent"
 OBJECTIVES_OF = {"mlm": OBJECTIVES[:1], "lm": OBJECTIVES[1:2], "sim": OBJECTIVES[2:]}
 # Of a command line that names neither.
 _STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64}
-OPTIMIZERS = ("adamw", "lamb")
-DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")
 # These compare each pair of texts with the others that are computed with it.
 _COMPARING = ("simbert", "distillation", "cosent")
 # A source has them already, and its weights fit no others.
@@ -59,7 +64,7 @@ class Stage:
     accumulation: int = 1
 
     def __post_init__(self):
-        _check_types(self)
+        check_types(self)
         for name, least in (
             ("steps", 1),
             ("length", 4),
@@ -67,7 +72,7 @@ class Stage:
             ("accumulation", 1),
         ):
             check_integer(name, getattr(self, name), least)
-        _check_number("learning_rate", self.learning_rate, 0, float("inf"))
+        check_number("learning_rate", self.learning_rate, 0, float("inf"))
         if self.batch_size % self.accumulation:
             raise ConfigurationError(
                 "batch_size must be a multiple of accumulation, got "
@@ -90,31 +95,6 @@ class Stage:
     def rows(self) -> int:
         """Rows that are computed together."""
         return self.batch_size // self.accumulation
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerSettings:
-    """How weights are updated.
-
-    Args:
-        name: `"adamw"` or `"lamb"`.
-        weight_decay: float. Decoupled; never on biases, gamma and beta.
-        clip_norm: float, 0 for none. Most that the norm of all gradients may be.
-        ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights,
-            which becomes the weights at the end of each stage.
-    """
-
-    name: str = "adamw"
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    ema: float = 0.0
-
-    def __post_init__(self):
-        _check_types(self)
-        _check_choice("optimizer name", self.name, OPTIMIZERS)
-        for name in ("weight_decay", "clip_norm"):
-            _check_number(name, getattr(self, name), 0, float("inf"))
-        _check_number("ema", self.ema, 0, 1, below=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,9 +156,9 @@ class Settings:
     evaluation_batches: int = 50
 
     def __post_init__(self):
-        _check_types(self)
-        _check_choice("objective", self.objective, OBJECTIVES)
-        _check_choice("dtype", self.dtype, DTYPES)
+        check_types(self)
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("dtype", self.dtype, DTYPES)
         for name, least in (
             ("min_count", 1),
             ("seed", 0),
@@ -236,17 +216,17 @@ class Settings:
         """Builds from nested plain types; unknown names are errors."""
         _check_tables(content)
         fields = dict(content)
-        for name, build in (
+        for name, read in (
             ("data", _source),
-            ("stages", functools.partial(_build, Stage)),
+            ("stages", functools.partial(build, Stage)),
         ):
             if name in fields:
-                fields[name] = tuple(build(one, name) for one in fields[name])
+                fields[name] = tuple(read(one, name) for one in fields[name])
         if "optimizer" in fields:
-            fields["optimizer"] = _build(
+            fields["optimizer"] = build(
                 OptimizerSettings, fields["optimizer"], "optimizer"
             )
-        return _build(cls, fields, "settings")
+        return build(cls, fields, "settings")
 
 
 def load_settings(path: str | os.PathLike) -> Settings:
@@ -332,7 +312,7 @@ def _reshaped(stage, shape):
     """A stage with some fields changed, and its schedule as long as it is now."""
     changed = {**stage, **shape}
     if "steps" in shape and "steps" in stage and "schedule" in stage:
-        before = _build(Stage, stage, "stages")
+        before = build(Stage, stage, "stages")
         share = shape["steps"] / before.steps
         # Of points that fall together the last one counts.
         points = {round(step * share): factor for step, factor in before.schedule}
@@ -341,29 +321,18 @@ def _reshaped(stage, shape):
 
 
 def _read(path):
-    path = Path(path)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigurationError(f"{path} must be a TOML file: {error}") from error
+    content = read_toml(path)
     try:
         _check_tables(content)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from error
 
-    def beside(name):
-        return str(path.parent / name) if isinstance(name, str) else name
-
     for entry in content.get("data", ()):
         if isinstance(entry.get("files"), list):
-            entry["files"] = [beside(file) for file in entry["files"]]
+            entry["files"] = [beside(path, file) for file in entry["files"]]
     for name in ("source", "teacher", "vocabulary"):
-        found = beside(content.get(name))
-        # A source may also be the name of a downloaded checkpoint.
-        if isinstance(found, str) and os.path.exists(found):
-            content[name] = found
+        if name in content:
+            content[name] = existing_beside(path, content[name])
     return content
 
 
@@ -393,88 +362,4 @@ def _source(fields, name):
     if isinstance(fields.get("fields"), list | tuple):
         fields["fields"] = tuple(map(as_text, fields["fields"]))
     fields["group"] = as_text(fields.get("group"))
-    return _build(CorpusSource, fields, name)
-
-
-def _build(kind, fields, name):
-    known = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = sorted(set(fields) - set(known))
-    if unknown:
-        raise ConfigurationError(
-            f"{name} has no {', '.join(unknown)}; it has {', '.join(known)}"
-        )
-    missing = [
-        field.name
-        for field in known.values()
-        if field.default is field.default_factory is dataclasses.MISSING
-        and field.name not in fields
-    ]
-    if missing:
-        raise ConfigurationError(f"{name} must have {', '.join(missing)}")
-    return kind(**fields)
-
-
-_WORDS = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a finite number",
-    str: "a string",
-    Mapping: "a table",
-    types.NoneType: "none",
-}
-
-
-def _check_types(settings):
-    """Raises unless every field is of the type that it is declared with."""
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if not _is_of(value, field.type):
-            raise ConfigurationError(
-                f"{field.name} must be {_words(field.type)}, got {value!r}"
-            )
-
-
-def _is_of(value, kind):
-    arguments = typing.get_args(kind)
-    if isinstance(kind, types.UnionType):
-        return any(_is_of(value, one) for one in arguments)
-    if arguments:
-        is_sequence = isinstance(value, list | tuple)
-        if arguments[-1] is ...:
-            return is_sequence and all(_is_of(one, arguments[0]) for one in value)
-        return (
-            is_sequence
-            and len(value) == len(arguments)
-            and all(map(_is_of, value, arguments))
-        )
-    if kind in (int, float):
-        is_number = isinstance(value, int | kind) and not isinstance(value, bool)
-        return is_number and (isinstance(value, int) or math.isfinite(value))
-    return isinstance(value, kind)
-
-
-def _words(kind):
-    arguments = typing.get_args(kind)
-    if isinstance(kind, types.UnionType):
-        return " or ".join(map(_words, arguments))
-    if arguments and arguments[-1] is ...:
-        return f"a list of {_words(arguments[0])}"
-    if arguments:
-        return f"pairs of {' and '.join(map(_words, arguments))}"
-    return _WORDS.get(kind, kind.__name__)
-
-
-def _check_number(name, value, least, most, below=False):
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not (
-        least <= value < most if below else least <= value <= most
-    ):
-        bounds = f"[{least}, {most})" if below else f"from {least}"
-        raise ConfigurationError(f"{name} must be a number {bounds}, got {value!r}")
-
-
-def _check_choice(name, value, choices):
-    if value not in choices:
-        raise ConfigurationError(
-            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
-        )
+    return build(CorpusSource, fields, name)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from roformer_keras.errors import SourceError
-from roformer_keras.pretraining.corpus import check_integer
 from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training.settings import check_integer
 
 __all__ = ["build_vocabulary"]
 

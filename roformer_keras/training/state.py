@@ -1,4 +1,4 @@
-"""Where a pre-training stands, in one file that is replaced in one step."""
+"""Where a training stands, in one file that is replaced in one step."""
 
 import json
 import re
@@ -105,7 +105,7 @@ def _opened(path):
         safetensors.SafetensorError,
     ) as error:
         raise CheckpointError(
-            f"{path} must be a saved state of a pre-training, and is damaged: {error}; "
+            f"{path} must be a saved state of a training, and is damaged: {error}; "
             "remove it to begin again"
         ) from error
 
