@@ -10,7 +10,7 @@ import io
 import os
 import sys
 
-from roformer_keras.cli import interrupts, operands
+from roformer_keras.cli import finetuning, interrupts, operands
 from roformer_keras.errors import OutputError, RoFormerError
 
 __all__ = ["main"]
@@ -33,7 +33,8 @@ def main(arguments=None) -> int:
         try:
             from roformer_keras.cli import commands
 
-            code = getattr(commands, command)(**options)
+            module = finetuning if command in finetuning.__all__ else commands
+            code = getattr(module, command)(**options)
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
             code = _code_of(error)
@@ -487,6 +488,8 @@ def _parser():
         "is found to be possible",
     )
     _quiet(verb)
+
+    finetuning.add_verbs(verbs)
 
     verb = _verb(
         verbs,

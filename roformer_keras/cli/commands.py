@@ -68,7 +68,7 @@ def download(names, *, folder=None, base_url=None, quiet: bool = False) -> int:
     from roformer_keras.conversion.download import download as fetch
 
     for name in names:
-        print(fetch(name, folder, base_url, progress=_shows_progress(quiet)))
+        print(fetch(name, folder, base_url, progress=shows_progress(quiet)))
     return 0
 
 
@@ -120,16 +120,16 @@ def convert(source, target, *, quiet: bool = False, **options) -> int:
     """Writes the weights in another format."""
     from roformer_keras.conversion.convert import convert as run
 
-    print(run(source, target, progress=_shows_progress(quiet), **options))
+    print(run(source, target, progress=shows_progress(quiet), **options))
     return 0
 
 
 def verify(source, *, quiet: bool = False, as_json: bool = False, **options) -> int:
     """Compares with the real bert4keras; 0 if every output is within its bar."""
-    _start_backend()
+    start_backend()
     from roformer_keras.verification.verify import verify as run
 
-    report = run(source, progress=_shows_progress(quiet), **options)
+    report = run(source, progress=shows_progress(quiet), **options)
     if as_json:
         _print_json(report.to_dict())
     else:
@@ -141,7 +141,7 @@ def fill_mask(
     source, texts, *, top_k: int = 5, config=None, vocabulary=None, as_json=False
 ) -> int:
     """The likeliest tokens for each [MASK] of each text."""
-    _start_backend()
+    start_backend()
     from roformer_keras.inference import fill_mask as fill
     from roformer_keras.models import RoFormerMaskedLM
 
@@ -177,7 +177,7 @@ def embed(
     quiet: bool = False,
 ) -> int:
     """A vector for each line of a text file, to .npy or .jsonl."""
-    _start_backend()
+    start_backend()
     import numpy as np
 
     from roformer_keras.conversion.outputs import replacing
@@ -199,7 +199,7 @@ def embed(
             texts,
             max_length,
             normalize,
-            progress=_shows_progress(quiet),
+            progress=shows_progress(quiet),
         )
         interrupts.check()
         return found
@@ -277,7 +277,7 @@ def generate(
     # One text for who sits before it is shown as it comes.
     is_one = len(prompts) == num_return_sequences == 1
     if style == "plain" and is_one and method != "beam":
-        _start_backend()
+        start_backend()
         pieces = load().stream(prompts[0][1], seed=seed, **decoding)
         # The second piece takes a program that the first does not. Until it is there
         # no text stands in the line, which remarks would break.
@@ -303,7 +303,7 @@ def generate(
         return _lines_of_outputs(batch, written, style)
 
     copies = num_beams if method == "beam" else num_return_sequences
-    return _write_job(
+    return write_job(
         load,
         write,
         prompts,
@@ -311,7 +311,7 @@ def generate(
         output,
         {
             "command": "generate",
-            **_facts_of_source(source, config, vocabulary),
+            **facts_of_source(source, config, vocabulary),
             "model": model,
             "unilm": unilm,
             **decoding,
@@ -377,7 +377,7 @@ def paraphrase(
         )
         return _lines_of_outputs(batch, written, style)
 
-    return _write_job(
+    return write_job(
         load,
         write,
         sentences,
@@ -385,7 +385,7 @@ def paraphrase(
         output,
         {
             "command": "paraphrase",
-            **_facts_of_source(source, config, vocabulary),
+            **facts_of_source(source, config, vocabulary),
             **options,
         },
         seed=seed,
@@ -434,7 +434,7 @@ def similarity(
             return [_tsv(*row.values()) for row in rows]
         return [json.dumps(row, ensure_ascii=False) for row in rows]
 
-    return _write_job(
+    return write_job(
         load,
         write,
         pairs,
@@ -442,7 +442,7 @@ def similarity(
         output,
         {
             "command": "similarity",
-            **_facts_of_source(source, config, vocabulary),
+            **facts_of_source(source, config, vocabulary),
             "max_length": max_length,
         },
         overwrite=overwrite,
@@ -465,16 +465,16 @@ def pretrain(
 
     # What the settings hold is known before a backend is waited for.
     settings = settings_of_command(task, files, config, **flags)
-    _start_backend()
+    start_backend()
     from roformer_keras.pretraining.run import pretrain as run
 
     try:
         run(
             settings,
             output,
-            callbacks=[_interruptible()],
+            callbacks=[interruptible()],
             overwrite=overwrite,
-            progress=_shows_progress(quiet),
+            progress=shows_progress(quiet),
         )
     except KeyboardInterrupt:
         print(
@@ -517,7 +517,7 @@ def tokenize(
 # === Long jobs ===
 
 
-def _write_job(
+def write_job(
     load,
     write,
     inputs,
@@ -556,13 +556,13 @@ def _write_job(
                 file=sys.stderr,
             )
         try:
-            _start_backend()
+            start_backend()
             model = load()
             with (
                 tqdm(
                     total=count,
                     initial=job.done,
-                    disable=not _shows_progress(quiet),
+                    disable=not shows_progress(quiet),
                 ) as bar,
                 _remarks(quiet),
             ):
@@ -606,7 +606,7 @@ def _remarks(quiet: bool):
         logger.setLevel(before)
 
 
-def _facts_of_source(source, config, vocabulary) -> dict:
+def facts_of_source(source, config, vocabulary) -> dict:
     """Which files a model comes from, and whether they are still what they were."""
     from roformer_keras.cli.jobs import digest
 
@@ -790,7 +790,7 @@ def _with_vocabulary(model, source, vocabulary):
     return model
 
 
-def _interruptible():
+def interruptible():
     """A callback that ends a training at a Ctrl-C that a library has lost."""
     import keras
 
@@ -806,7 +806,7 @@ def _interruptible():
 # === Helpers ===
 
 
-def _start_backend():
+def start_backend():
     """Imports Keras and its backend without what they say of devices meanwhile.
 
     TensorFlow writes it to the file descriptor, past every setting of its own.
@@ -829,7 +829,7 @@ def _start_backend():
         os.close(null)
 
 
-def _shows_progress(quiet: bool) -> bool:
+def shows_progress(quiet: bool) -> bool:
     """A bar is for who sits before it; in a log it would only be in the way."""
     return not quiet and sys.stderr.isatty()
 

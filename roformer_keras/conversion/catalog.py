@@ -264,13 +264,17 @@ def resolve(
         checkpoints: folder of the downloads. Defaults to `checkpoints_folder()`.
 
     Returns:
-        Path. One with a folder in it is returned unseen, for `open_source` to judge.
+        Path. One with a folder in it is returned unseen, for `open_source` to judge;
+        but of the folder of a training, the preset in it.
 
     Raises:
         SourceError: a catalogue name that is not downloaded (says how to get it), or
             a bare name that is neither a file nor in the catalogue.
     """
     path = Path(os.fsdecode(source))
+    trained = path / "preset"
+    if (trained / "config.json").is_file() and not (path / "config.json").exists():
+        return trained
     if path.exists() or Path(f"{path}.index").exists() or path.name != str(path):
         return path
     shipped = _SHIPPED_BY_NAME.get(path.name.removesuffix(".zip"))

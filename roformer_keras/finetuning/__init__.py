@@ -1,0 +1,17 @@
+"""Fine-tuning from files: `finetune(Settings(...), folder)`.
+
+Names are imported when they are first used: a command line that is only read needs no
+model.
+"""
+
+from roformer_keras.exports import lazily
+
+_EXPORTS = {
+    "Settings": "roformer_keras.finetuning.settings",
+    "finetune": "roformer_keras.finetuning.run",
+    "load_settings": "roformer_keras.finetuning.settings",
+    "load_tuned": "roformer_keras.finetuning.results",
+}
+
+__all__ = sorted(_EXPORTS)
+__getattr__, __dir__ = lazily(__name__, _EXPORTS)

@@ -7,7 +7,17 @@ import numpy as np
 
 from roformer_keras.tasks.spans import Span
 
-__all__ = ["report_of_classes", "report_of_numbers", "report_of_spans", "text_of"]
+__all__ = [
+    "report_of_answers",
+    "report_of_classes",
+    "report_of_neighbours",
+    "report_of_numbers",
+    "report_of_spans",
+    "text_of",
+]
+
+# Rows whose cosines with all others are in memory together.
+_ROWS_AT_A_TIME = 512
 
 
 def report_of_classes(expected, found, names: Sequence[str]) -> dict:
@@ -107,6 +117,60 @@ def report_of_spans(
     }
 
 
+def report_of_answers(
+    expected: Sequence[str | None], found: Sequence[str | None]
+) -> dict:
+    """How answers agree, as SQuAD and CMRC count it, by characters.
+
+    Args:
+        expected: the right answers, None where there is none.
+        found: likewise.
+
+    Returns:
+        dict of `rows`, `exact_match`, and `f1`: the mean over rows of the F1 of the
+        characters of both answers; 1 where rightly none was found.
+    """
+    pairs = list(zip(expected, found, strict=True))
+    return {
+        "rows": len(pairs),
+        "exact_match": float(np.mean([one == other for one, other in pairs])),
+        "f1": float(np.mean([_character_f1(one, other) for one, other in pairs])),
+    }
+
+
+def _character_f1(one, other):
+    if one is None or other is None:
+        return float(one is other)
+    one, other = Counter(one), Counter(other)
+    return 2 * (one & other).total() / (one.total() + other.total())
+
+
+def report_of_neighbours(labels: Sequence, vectors: np.ndarray) -> dict:
+    """How often the vector nearest to a row's own is of its class.
+
+    Args:
+        labels: of the rows.
+        vectors: float32 `(rows, dim)`, of length 1.
+
+    Returns:
+        dict of `rows` and `accuracy`; rows whose class has no other are left out of it.
+    """
+    _, numbers, counts = np.unique(
+        np.asarray(labels), return_inverse=True, return_counts=True
+    )
+    nearest = np.empty(len(vectors), "int64")
+    for start in range(0, len(vectors), _ROWS_AT_A_TIME):
+        cosines = vectors[start : start + _ROWS_AT_A_TIME] @ vectors.T
+        rows = np.arange(len(cosines))
+        cosines[rows, start + rows] = -np.inf
+        nearest[start + rows] = cosines.argmax(axis=1)
+    is_right = (numbers[nearest] == numbers)[counts[numbers] > 1]
+    return {
+        "rows": len(vectors),
+        "accuracy": float(is_right.mean()) if len(is_right) else 0.0,
+    }
+
+
 def _figures(right, told, there):
     precision, recall = right / max(told, 1), right / max(there, 1)
     return {
@@ -123,6 +187,8 @@ def text_of(report: dict) -> str:
     for name, value in report.items():
         if name == "rows":
             lines.append(f"{name:<22} {value:,}")
+        elif isinstance(value, str):
+            lines.append(f"{name:<22} {value}")
         elif not isinstance(value, dict | list):
             shown = "all are equal" if value is None else f"{value:.4f}"
             lines.append(f"{name.replace('_', ' '):<22} {shown}")

@@ -2,16 +2,18 @@
 
 import csv
 import gzip
+import io
 import json
 import lzma
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from roformer_keras.errors import ConfigurationError, SourceError
 
-__all__ = ["Table", "read_table"]
+__all__ = ["Table", "read_table", "text_names"]
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _SEPARATED = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
@@ -49,7 +51,8 @@ def read_table(
       empty line behind each text. A tag is given to each character of its token.
 
     Args:
-        path: of the file; `.gz` or `.xz` behind the extension are unpacked.
+        path: of the file; `.gz` or `.xz` behind the extension are unpacked. "-" is
+            standard input, with tabs.
         count: int. Texts of a row.
         fields: names of `count` texts and of the label. If none are given, columns
             from the first on, and of JSON `text` (`first`, `second`, `third` for
@@ -68,13 +71,13 @@ def read_table(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
             f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
         )
-    stem, kind = os.path.splitext(path.lower())
+    stem, kind = os.path.splitext("stdin.tsv" if path == "-" else path.lower())
     if kind in _OPENERS:
         kind = os.path.splitext(stem)[1]
     if kind in _TAGGED:
         rows = _tagged_rows(path, count)
     elif kind == ".jsonl":
-        names = fields or (*_text_names(count), "label")
+        names = fields or (*text_names(count), "label")
         rows = _json_rows(path, names[:wanted])
     elif kind in _SEPARATED:
         rows = _separated_rows(path, _SEPARATED[kind], fields[:wanted], wanted)
@@ -97,14 +100,19 @@ def read_table(
     return Table(texts, labels if labelled else None, lines)
 
 
-def _text_names(count):
+def text_names(count: int) -> tuple[str, ...]:
+    """What the texts of a row are called in JSON, if nothing else is said."""
     return ("text",) if count == 1 else ("first", "second", "third")[:count]
 
 
 def _lines(path) -> Iterator[str]:
     opener = _OPENERS.get(os.path.splitext(path)[1].lower(), open)
+    options = {"encoding": "utf-8-sig", "newline": ""}
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+        if path == "-":
+            yield from io.TextIOWrapper(sys.stdin.buffer, **options)
+            return
+        with opener(path, "rt", **options) as file:
             yield from file
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} must be UTF-8 text: {error}") from error

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
+from roformer_keras import tasks
 from roformer_keras.config import is_integer
 from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.outputs import replacing
@@ -22,7 +23,7 @@ from roformer_keras.tokenizer import RoFormerTokenizer
 from roformer_keras.training import adversarial
 from roformer_keras.training.optimizers import make_optimizer
 
-__all__ = ["TextTask"]
+__all__ = ["LabelledRows", "TextTask"]
 
 # Rows times width of a batch that answers: as many as keep a laptop busy.
 _TOKENS_PER_BATCH = 8192
@@ -68,7 +69,8 @@ class TextTask(PresetModel):
 
         Args:
             source: whatever `RoFormerBackbone.from_preset` takes: the head is fresh
-                then. Or a folder that `save_to_preset` of this class wrote.
+                then. Or a folder that `save_to_preset` of this class wrote; of any
+                class if this one is `TextTask`, which gives the class that wrote it.
             max_length: int. Tokens to which longer rows are cut; 512 if not saved.
             dtype: Keras dtype policy.
             options: arguments of this class, and those of
@@ -81,7 +83,9 @@ class TextTask(PresetModel):
         """
         folder = resolve(source)
         saved = _saved_task(folder)
-        if saved is not None and saved["class_name"] != cls.__name__:
+        if cls is TextTask:
+            cls = _class_of(saved, source)
+        elif saved is not None and saved["class_name"] != cls.__name__:
             saved = None
         if max_length is not None:
             options["max_length"] = max_length
@@ -267,10 +271,10 @@ class TextTask(PresetModel):
                 initial_epoch=initial_epoch,
                 **kwargs,
             )
-        data = self._labelled(x, y, sample_weight, class_weight)
+        data = self.labelled(x, y, sample_weight, class_weight)
         held_out = None
         if validation_data is not None:
-            held_out = self._labelled(*validation_data)
+            held_out = self.labelled(*validation_data)
         elif validation_split:
             data, held_out = data.split(validation_split, seed)
         batches = data.batches(
@@ -295,7 +299,7 @@ class TextTask(PresetModel):
         if is_ready(x):
             size = {} if y is None else {"batch_size": batch_size}
             return super().evaluate(x, y, **size, sample_weight=sample_weight, **kwargs)
-        data = self._labelled(x, y, sample_weight)
+        data = self.labelled(x, y, sample_weight)
         return super().evaluate(data.batches(batch_size), **kwargs)
 
     def train_step(self, *arguments):
@@ -371,7 +375,12 @@ class TextTask(PresetModel):
         """Targets of a batch of these rows, of which `inputs` are the ids."""
         return targets[numbers]
 
-    def _labelled(self, x, y=None, sample_weight=None, class_weight=None):
+    def labelled(self, x, y=None, sample_weight=None, class_weight=None):
+        """Texts and labels, checked and tokenized, as `batches` of them are made.
+
+        Args:
+            x, y, sample_weight, class_weight: as of `fit`.
+        """
         if hasattr(x, "as_numpy_iterator"):
             x, y, sample_weight = _materialised(x, y)
         if y is None:
@@ -392,7 +401,7 @@ class TextTask(PresetModel):
                 )
             sample_weight = np.asarray(sample_weight, "float32")[rows.owners]
         weights = self._weights(targets, sample_weight, class_weight)
-        return _Labelled(self, rows, targets, weights, np.arange(len(rows)))
+        return LabelledRows(self, rows, targets, weights, np.arange(len(rows)))
 
     def _weights(self, targets, sample_weight, class_weight):
         if sample_weight is None and class_weight is None:
@@ -413,7 +422,7 @@ class TextTask(PresetModel):
 
 
 @dataclasses.dataclass
-class _Labelled:
+class LabelledRows:
     """Rows of a task that have labels; some of them, by number."""
 
     task: TextTask
@@ -440,6 +449,13 @@ class _Labelled:
         )
 
     def batches(self, batch_size, copies=1, **options):
+        """`TextBatches`, which `fit` and `evaluate` take.
+
+        Args:
+            batch_size: int. Rows a batch.
+            copies: int. How often each row comes, side by side.
+            options: of `TextBatches`.
+        """
         if not is_integer(batch_size) or batch_size < 1:
             raise ConfigurationError(
                 f"batch_size must be an integer of at least 1, got {batch_size!r}"
@@ -509,6 +525,18 @@ def _saved_task(folder: Path):
         return {"class_name": task["class_name"], "config": options}
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{path} holds no task: {error}") from error
+
+
+def _class_of(saved, source):
+    """The class that wrote a preset folder."""
+    name = saved and saved["class_name"]
+    if name not in tasks.__all__ or not name.startswith("RoFormer"):
+        raise ConfigurationError(
+            f"{source} must be a preset folder that a task was saved to, which has a "
+            f"task.json of its class; got {name and repr(name)}: name the class, as "
+            "RoFormerTextClassifier.from_preset(...)"
+        )
+    return getattr(tasks, name)
 
 
 def _read_head(model, path):

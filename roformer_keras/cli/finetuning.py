@@ -1,0 +1,419 @@
+"""The verbs of fine-tuning: their options, and what they do.
+
+Functions are as those of `cli.commands`: one a verb, flags its keywords.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+from roformer_keras.cli import interrupts, operands
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["add_verbs", "evaluate", "finetune", "predict"]
+
+# Rows whose answers are computed, and written, together.
+_ROWS_AT_A_TIME = 256
+
+
+def finetune(
+    task, *, output, config=None, overwrite: bool = False, quiet: bool = False, **flags
+) -> int:
+    """Trains a task on a file, in a folder in which it can be taken up again."""
+    from roformer_keras.cli import commands
+    from roformer_keras.finetuning.settings import settings_of_command
+
+    # What the settings hold is known before a backend is waited for.
+    settings = settings_of_command(task, config, **flags)
+    commands.start_backend()
+    from roformer_keras.finetuning.run import finetune as run
+
+    try:
+        # Keras's bar would go to standard output.
+        with contextlib.redirect_stdout(sys.stderr):
+            run(
+                settings,
+                output,
+                callbacks=[commands.interruptible()],
+                overwrite=overwrite,
+                progress=commands.shows_progress(quiet),
+            )
+    except KeyboardInterrupt:
+        print(
+            f"roformer-keras: what was saved is kept in {output}; run the same command "
+            "again to go on",
+            file=sys.stderr,
+        )
+        raise
+    report = Path(output, "report.txt")
+    if report.is_file() and not quiet:
+        print(report.read_text(encoding="utf-8"), file=sys.stderr)
+    print(Path(output, "preset"))
+    return 0
+
+
+def predict(
+    source,
+    input=None,
+    *,
+    texts=None,
+    fields=(),
+    output="-",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> int:
+    """The answers of a fine-tuned model, a line of JSON a row."""
+    from roformer_keras.cli import commands
+
+    if (input is None) == (texts is None):
+        raise ConfigurationError(
+            "give a file of texts, or - for standard input, or --text TEXT"
+        )
+    if output != "-" and not output.endswith(".jsonl"):
+        raise ConfigurationError(
+            f"the output must end in .jsonl, or be - for standard output, got "
+            f"{output!r}"
+        )
+    commands.start_backend()
+    from roformer_keras.finetuning.results import answers_of, load_tuned, read_rows
+
+    tuned = load_tuned(source)
+    if texts is not None:
+        rows = [(f"text {at}", tuple(row)) for at, row in enumerate(texts, start=1)]
+    else:
+        rows = read_rows(tuned, input, fields)
+    tuned.check_rows([row for _, row in rows])
+
+    def write(tuned, batch, job):
+        return [
+            json.dumps(line, ensure_ascii=False) for line in answers_of(tuned, batch)
+        ]
+
+    return commands.write_job(
+        lambda: tuned,
+        write,
+        rows,
+        _ROWS_AT_A_TIME,
+        output,
+        {
+            "command": "predict",
+            **commands.facts_of_source(os.fspath(tuned.preset), None, None),
+        },
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+
+
+def evaluate(
+    source,
+    input,
+    *,
+    fields=(),
+    output=None,
+    as_json: bool = False,
+    overwrite: bool = False,
+) -> int:
+    """How good a fine-tuned model is on labelled texts."""
+    from roformer_keras.cli import commands
+    from roformer_keras.conversion.outputs import replacing
+
+    commands.start_backend()
+    from roformer_keras.finetuning.results import (
+        evaluation_of,
+        load_tuned,
+        page_of,
+        write_reports,
+    )
+
+    # An output that cannot be written is refused before the work, not after it.
+    target = contextlib.nullcontext()
+    if output is not None:
+        target = replacing(output, overwrite, folder=True)
+    with target as partial:
+        report = evaluation_of(load_tuned(source), input, fields)
+        interrupts.check()
+        page = page_of({}, {"evaluation": report})
+        if partial is not None:
+            page = write_reports(partial, {}, {"evaluation": report})
+    if as_json:
+        print(json.dumps(report, ensure_ascii=False, indent=2))
+    else:
+        print(page, end="")
+    return 0
+
+
+# === Options ===
+
+
+def add_verbs(verbs) -> None:
+    """Adds the parsers of these verbs."""
+    # Not above: that module imports this one.
+    from roformer_keras import cli
+
+    verb = cli._verb(
+        verbs,
+        "finetune",
+        "finetune",
+        "train a task on labelled texts",
+        "finetune text-classification --train reviews.tsv --valid held-out.tsv "
+        "--preset CHAR.zip --out reviews",
+        "finetune text-regression --train pairs.tsv --pairs --holdout 0.1 "
+        "--preset CHAR.zip --out sts --lora-rank 8 --learning-rate 1e-3",
+        "finetune token-classification --train ner.bio --holdout 0.1 --crf "
+        "--preset CHAR.zip --out ner --patience 2",
+    )
+    from roformer_keras.finetuning.settings import SCHEDULES, TASKS
+    from roformer_keras.training.settings import DTYPES
+
+    verb.add_argument(
+        "task", metavar="TASK", choices=TASKS, help=f"one of {', '.join(TASKS)}"
+    )
+    _add_data(verb, cli)
+    _add_task(verb, cli)
+    _add_training(verb, cli, SCHEDULES, DTYPES)
+    verb.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="throw a training of other settings in that folder away, once the new one "
+        "is found to be possible",
+    )
+    cli._quiet(verb)
+
+    verb = cli._verb(
+        verbs,
+        "predict",
+        "predict",
+        "answer with a fine-tuned model",
+        "predict reviews --text 今天天气不错",
+        "predict reviews texts.txt -o answers.jsonl",
+    )
+    operands.add(
+        verb,
+        operands.source_or_input,
+        "DIR [FILE]",
+        None,
+        "DIR: of `finetune`, or a preset folder of a task. FILE: texts, one a line, "
+        "with tabs between several of a row; or a file as `finetune --train` takes it, "
+        "whose labels are passed over; - is stdin",
+    )
+    verb.add_argument(
+        "--text",
+        dest="texts",
+        nargs="+",
+        action="append",
+        metavar="TEXT",
+        help="a row to take instead of a file, of as many texts as the task has; may "
+        "be repeated",
+    )
+    verb.add_argument(
+        "--fields",
+        type=cli._names,
+        default=(),
+        metavar="NAME,...",
+        help="columns or keys of the texts (default: as in training)",
+    )
+    verb.add_argument(
+        "--out",
+        "--output",
+        "-o",
+        dest="output",
+        default="-",
+        metavar="FILE",
+        help=".jsonl; JSON lines on stdout if none. A command that is interrupted "
+        "keeps what it has made in FILE.partial; run again, it goes on from there",
+    )
+    cli._overwrite(verb)
+    cli._quiet(verb)
+
+    verb = cli._verb(
+        verbs,
+        "evaluate",
+        "evaluate",
+        "say how good a fine-tuned model is",
+        "evaluate reviews held-out.tsv",
+        "evaluate reviews held-out.tsv --json --out report",
+    )
+    verb.add_argument(
+        "source", metavar="DIR", help="of `finetune`, or a preset folder of a task"
+    )
+    verb.add_argument("input", metavar="FILE", help="as `finetune --train` takes it")
+    verb.add_argument(
+        "--fields",
+        type=cli._names,
+        default=(),
+        metavar="NAME,...",
+        help="columns or keys of texts and label (default: as in training)",
+    )
+    verb.add_argument(
+        "--out",
+        "--output",
+        "-o",
+        dest="output",
+        metavar="FOLDER",
+        help="to write report.txt, report.json and confusion.png to",
+    )
+    cli._overwrite(verb)
+    cli._json(verb)
+
+
+def _add_data(verb, cli):
+    verb.add_argument(
+        "--train",
+        metavar="FILE",
+        help="labelled texts: .tsv, .csv, .jsonl, .bio or .conll, each also .gz or .xz",
+    )
+    verb.add_argument(
+        "--valid", metavar="FILE", help="that says after each epoch how good it is"
+    )
+    verb.add_argument(
+        "--test", metavar="FILE", help="that is reported on at the end alone"
+    )
+    verb.add_argument(
+        "--holdout",
+        type=float,
+        metavar="SHARE",
+        help="of the rows of --train that stands for --valid (default: 0)",
+    )
+    verb.add_argument(
+        "--fields",
+        type=cli._names,
+        metavar="NAME,...",
+        help="columns (by number from 1, or by name in the first line) or keys of the "
+        "texts and the label (default: columns from the first on; text, label or "
+        "first, second, label)",
+    )
+    _flag(verb, "--pairs", "a row has two texts, where a task takes one or two")
+    verb.add_argument(
+        "--preset",
+        metavar="SOURCE",
+        help="checkpoint to begin from: a zip, folder, file, or the name of a "
+        "downloaded one",
+    )
+    verb.add_argument(
+        "--out",
+        "--output",
+        "-o",
+        dest="output",
+        required=True,
+        metavar="DIR",
+        help="of this training; if one of the same settings was interrupted there, it "
+        "is gone on with from its last epoch",
+    )
+    verb.add_argument(
+        "--config", metavar="FILE", help="settings in TOML; flags go before them"
+    )
+
+
+def _add_task(verb, cli):
+    group = verb.add_argument_group("the task")
+    _flag(group, "--multi-label", "text-classification: any number of classes a row")
+    _flag(group, "--crf", "token-classification: tags are told together")
+    group.add_argument(
+        "--objective",
+        choices=["cosent", "classification", "contrastive"],
+        help="sentence-embedding: what labels are (default: cosent)",
+    )
+    group.add_argument(
+        "--pooling",
+        choices=["first", "mean"],
+        help="vector of a text: at [CLS], or the mean (default: the task's own)",
+    )
+    group.add_argument(
+        "--max-length",
+        type=cli._positive,
+        metavar="N",
+        help="tokens to which rows are cut (default: 512; triplet-ranking: 1024)",
+    )
+    group.add_argument(
+        "--dropout", type=float, metavar="P", help="(default: the checkpoint's)"
+    )
+
+
+def _add_training(verb, cli, schedules, dtypes):
+    group = verb.add_argument_group("training")
+    for name, default, what in (
+        ("--epochs", 3, "most passes over the data"),
+        ("--batch-size", 32, "rows an update"),
+        ("--accumulation", 1, "parts into which a batch is cut to save memory"),
+    ):
+        group.add_argument(
+            name, type=cli._positive, metavar="N", help=f"{what} (default: {default})"
+        )
+    for name, default, what in (
+        ("--learning-rate", "2e-05", "of the highest layers"),
+        ("--warmup", 0.1, "share of the updates over which the rate rises from 0"),
+        ("--weight-decay", 0.01, "of kernels and embeddings"),
+        ("--clip-norm", 1, "most that the norm of all gradients may be; 0: any"),
+        ("--ema", 0, "momentum of a running mean of the weights, such as 0.99"),
+        ("--layer-decay", 1, "by which the rate falls from block to block"),
+        ("--adversarial-epsilon", 0, "step against the embeddings (FGM), such as 1"),
+        ("--r-drop", 0, "weight of the divergence of two passes, such as 4"),
+    ):
+        group.add_argument(
+            name, type=float, metavar="X", help=f"{what} (default: {default})"
+        )
+    group.add_argument(
+        "--schedule",
+        choices=schedules,
+        help="of the rate after its rise: to 0, or as it is (default: linear)",
+    )
+    group.add_argument(
+        "--lora-rank",
+        type=int,
+        metavar="N",
+        help="train additions to kernels of this rank alone; 0: all weights "
+        "(default: 0)",
+    )
+    group.add_argument(
+        "--lora-alpha", type=float, metavar="X", help="their weight (default: the rank)"
+    )
+    group.add_argument(
+        "--lora-targets",
+        type=cli._names,
+        metavar="NAME,...",
+        help="of query, key, value, attention_output, intermediate, "
+        "feed_forward_output (default: query,value)",
+    )
+    _flag(group, "--freeze-embeddings", "leave the embeddings as they are")
+    group.add_argument(
+        "--freeze-layers",
+        type=int,
+        metavar="N",
+        help="leave the lowest blocks as they are (default: 0)",
+    )
+    group.add_argument(
+        "--class-weights",
+        choices=["balanced"],
+        help="weigh rows by how rare their class is (default: all alike)",
+    )
+    group.add_argument(
+        "--dtype", choices=dtypes, help="Keras dtype policy (default: float32)"
+    )
+    _flag(group, "--gradient-checkpointing", "less memory, more time; for long texts")
+    group.add_argument(
+        "--monitor",
+        metavar="NAME",
+        help="figure of --valid that says which epoch is best: one of the report, or "
+        "loss (default: the task's own)",
+    )
+    group.add_argument(
+        "--patience",
+        type=cli._positive,
+        metavar="N",
+        help="epochs without a better figure that end the training (default: none do)",
+    )
+    group.add_argument(
+        "--keep-last",
+        dest="keep_best",
+        action="store_false",
+        default=None,
+        help="keep the weights of the last epoch, not of the best",
+    )
+    group.add_argument("--seed", type=int, metavar="N", help="(default: 0)")
+
+
+def _flag(parser, name, help):
+    """None where it is not given, so that a configuration file can say it."""
+    parser.add_argument(name, action="store_true", default=None, help=help)

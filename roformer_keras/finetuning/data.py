@@ -1,0 +1,129 @@
+"""Labelled texts of files, checked, whose errors name file and line."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.finetuning.kinds import Kind, kind_of
+from roformer_keras.finetuning.settings import Settings
+from roformer_keras.finetuning.tables import read_table
+
+__all__ = ["Data", "Examples", "read_data", "read_examples"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Rows of a file, as a kind of task takes them.
+
+    Attributes:
+        path: str. Of the file.
+        texts, lines: as of `Table`.
+        labels: as of `Kind.label`.
+    """
+
+    path: str
+    texts: list
+    labels: list
+    lines: list
+
+    def select(self, numbers: Sequence[int]) -> "Examples":
+        """Some of the rows."""
+        columns = ([own[n] for n in numbers] for own in self._columns())
+        return Examples(self.path, *columns)
+
+    def _columns(self):
+        return self.texts, self.labels, self.lines
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors that speak of a row of these speak of its line instead."""
+        try:
+            yield
+        except ConfigurationError as error:
+            row = re.search(r" in row (\d+)", str(error))
+            if row is None:
+                raise
+            raise _error(self.path, self.lines[int(row[1])], error) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What a fine-tuning reads.
+
+    Attributes:
+        kind: `Kind`, which has the labels of `train`.
+        train: `Examples`.
+        valid, test: `Examples` or None.
+    """
+
+    kind: Kind
+    train: Examples
+    valid: Examples | None
+    test: Examples | None
+
+
+def read_data(settings: Settings) -> Data:
+    """Reads all files of a fine-tuning.
+
+    Raises:
+        SourceError: one cannot be read, or a row is not what the task takes; names
+            file and line.
+        ConfigurationError: too little would be left by `holdout`.
+    """
+    kind = kind_of(settings.task, settings.options)
+    count, fields = settings.text_count, settings.fields
+    train = read_examples(settings.train, kind, count, fields)
+    kind.labels = settings.options.get("classes", settings.options.get("labels"))
+    if kind.labels is None:
+        kind.labels = kind.names(train.labels)
+    least = 1 if settings.options.get("multi_label") else kind.least_labels
+    if kind.labels is not None and len(kind.labels) < least:
+        raise SourceError(
+            f"{train.path} must have labels of at least {least} names, got "
+            f"{kind.labels}"
+        )
+    others = [
+        path and read_examples(path, kind, count, fields)
+        for path in (settings.valid, settings.test)
+    ]
+    if settings.holdout:
+        train, others[0] = _split(train, settings.holdout, settings.seed)
+    return Data(kind, train, *others)
+
+
+def read_examples(
+    path: str, kind: Kind, count: int, fields: Sequence[str] = ()
+) -> Examples:
+    """Reads one file; see `read_table`."""
+    table = read_table(path, count, fields)
+    labels = []
+    for value, texts, line in zip(table.labels, table.texts, table.lines, strict=True):
+        try:
+            labels.append(kind.label(value, texts))
+        except ConfigurationError as error:
+            raise _error(path, line, error) from error
+    return Examples(str(path), table.texts, labels, table.lines)
+
+
+def _error(path, line, error):
+    message = re.sub(r" in row \d+", "", str(error))
+    return SourceError(f"line {line} of {path}: {message}")
+
+
+def _split(examples, share, seed):
+    """Two parts, the second of that share, drawn from the seed."""
+    count = len(examples.texts)
+    held_out = np.zeros(count, bool)
+    order = np.random.default_rng([seed, 0]).permutation(count)
+    held_out[order[: round(share * count)]] = True
+    if held_out.all() or not held_out.any():
+        raise ConfigurationError(
+            f"holdout must leave rows on both sides, got {share} of {count}"
+        )
+    return tuple(
+        examples.select(np.flatnonzero(mask)) for mask in (~held_out, held_out)
+    )

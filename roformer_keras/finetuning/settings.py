@@ -1,0 +1,317 @@
+"""What a fine-tuning is told: a small TOML file, or keywords of the same names."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.settings import (
+    DTYPES,
+    OptimizerSettings,
+    beside,
+    build,
+    check_choice,
+    check_integer,
+    check_number,
+    check_types,
+    existing_beside,
+    read_toml,
+)
+
+__all__ = ["TASKS", "Settings", "load_settings", "settings_of_command"]
+
+# Texts of a row, the least first.
+TASKS = {
+    "text-classification": (1, 2),
+    "text-regression": (1, 2),
+    "sentence-embedding": (2,),
+    "triplet-ranking": (3,),
+    "token-classification": (1,),
+    "span-extraction": (1,),
+    "question-answering": (2,),
+}
+SCHEDULES = ("linear", "constant")
+_TABLES = ("options", "model", "optimizer")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All of a fine-tuning but where it is written to.
+
+    Args:
+        task: str of `TASKS`.
+        train: str. File of labelled texts, as `read_table` takes it.
+        preset: str. The checkpoint to begin from: whatever `from_preset` takes.
+        valid: str or None. File that says after each epoch how good the model is.
+        test: str or None. File that is reported on at the end alone.
+        holdout: float in [0, 1). Share of `train` that stands for `valid`, drawn by the
+            seed.
+        fields: columns or keys of the texts and of the label; see `read_table`.
+        pairs: bool. Whether a row has two texts, where a task takes one or two.
+        options: of the class of the task, as `multi_label`, `crf`, `pooling`.
+        model: fields of `RoFormerConfig` to change, such as `dropout`.
+        max_length: int or None. Tokens to which rows are cut; the class's own if None.
+        epochs: int. Most passes over `train`.
+        batch_size: int. Rows an update.
+        accumulation: int. Into so many parts is a batch cut, one computed after the
+            other, for what does not fit into memory.
+        learning_rate: float.
+        warmup: float in [0, 1). Share of all updates over which the rate rises from 0.
+        schedule: `"linear"` lets it fall to 0 then, `"constant"` leaves it.
+        optimizer: decay, clipping and a running mean of the weights.
+        layer_decay: float in (0, 1]. By which the rate falls from block to block,
+            downwards.
+        lora_rank: int, 0 for none. Only additions to kernels of this rank, and the
+            head, are trained.
+        lora_alpha: float or None. `lora_rank` if None.
+        lora_targets: kernels that get one; see `enable_lora`.
+        freeze_embeddings: bool. Whether embeddings are not trained.
+        freeze_layers: int. How many of the lowest blocks are not trained.
+        adversarial_epsilon: float, 0 for none. Length of the step of FGM.
+        r_drop: float, 0 for none. Weight of the divergence of two passes.
+        class_weights: `"balanced"` (as rare as each class is in `train`), a table of
+            class to weight, or None.
+        dtype: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or
+            `"mixed_float16"`.
+        gradient_checkpointing: bool. Less memory, more time.
+        monitor: str or None. The figure of `valid` that is best where the model is:
+            one of its report, or `"loss"`; the task's own if None.
+        patience: int or None. Epochs without a better figure that end the training.
+        keep_best: bool. Whether the weights are those of the best epoch, not the last.
+        seed: int from 0 to 2**32 - 1. Of fresh weights, the order of the data, what is
+            held out, and dropout.
+    """
+
+    task: str
+    train: str
+    preset: str
+    valid: str | None = None
+    test: str | None = None
+    holdout: float = 0.0
+    fields: tuple[str, ...] = ()
+    pairs: bool = False
+    options: Mapping = dataclasses.field(default_factory=dict)
+    model: Mapping = dataclasses.field(default_factory=dict)
+    max_length: int | None = None
+    epochs: int = 3
+    batch_size: int = 32
+    accumulation: int = 1
+    learning_rate: float = 2e-5
+    warmup: float = 0.1
+    schedule: str = "linear"
+    optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
+    layer_decay: float = 1.0
+    lora_rank: int = 0
+    lora_alpha: float | None = None
+    lora_targets: tuple[str, ...] = ("query", "value")
+    freeze_embeddings: bool = False
+    freeze_layers: int = 0
+    adversarial_epsilon: float = 0.0
+    r_drop: float = 0.0
+    class_weights: str | Mapping | None = None
+    dtype: str = "float32"
+    gradient_checkpointing: bool = False
+    monitor: str | None = None
+    patience: int | None = None
+    keep_best: bool = True
+    seed: int = 0
+
+    def __post_init__(self):
+        check_types(self)
+        check_choice("task", self.task, TASKS)
+        check_choice("dtype", self.dtype, DTYPES)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        for name, least in (
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("accumulation", 1),
+            ("lora_rank", 0),
+            ("freeze_layers", 0),
+            ("seed", 0),
+        ):
+            check_integer(name, getattr(self, name), least)
+        if self.patience is not None:
+            check_integer("patience", self.patience, 1)
+        if self.seed >= 2**32:
+            raise ConfigurationError(f"seed must be below 2**32, got {self.seed}")
+        for name in ("holdout", "warmup"):
+            check_number(name, getattr(self, name), 0, 1, below=True)
+        for name in ("learning_rate", "adversarial_epsilon", "r_drop"):
+            check_number(name, getattr(self, name), 0, float("inf"))
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigurationError(
+                f"layer_decay must be in (0, 1], got {self.layer_decay!r}"
+            )
+        if self.batch_size % self.accumulation:
+            raise ConfigurationError(
+                "batch_size must be a multiple of accumulation, got "
+                f"batch_size={self.batch_size}, accumulation={self.accumulation}"
+            )
+        # Lists of JSON and TOML are tuples here.
+        for name in ("fields", "lora_targets"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        self._check_together()
+
+    def _check_together(self):
+        """What each may be, but not beside another."""
+        if self.valid is not None and self.holdout:
+            raise ConfigurationError(
+                f"holdout stands for valid, got both: {self.holdout} and {self.valid!r}"
+            )
+        if self.pairs and len(TASKS[self.task]) == 1:
+            raise ConfigurationError(
+                f"pairs are for tasks of one text or two, got task={self.task!r}"
+            )
+        has_valid = self.valid is not None or self.holdout > 0
+        for name in ("monitor", "patience"):
+            if getattr(self, name) is not None and not has_valid:
+                raise ConfigurationError(
+                    f"{name} needs data that are not trained on: give valid, or holdout"
+                )
+        if self.adversarial_epsilon and (self.lora_rank or self.freeze_embeddings):
+            cause = "lora_rank" if self.lora_rank else "freeze_embeddings"
+            raise ConfigurationError(
+                f"adversarial_epsilon moves embeddings, which {cause} freezes: leave "
+                "one of them out"
+            )
+        if self.layer_decay < 1 and self.optimizer.name != "adamw":
+            raise ConfigurationError(
+                f"layer_decay is of adamw, got the optimizer {self.optimizer.name!r}"
+            )
+        if self.r_drop and self.task not in ("text-classification", "text-regression"):
+            raise ConfigurationError(
+                f"r_drop is for texts that get a class or a number, got {self.task!r}"
+            )
+        if self.class_weights is not None and (
+            self.task != "text-classification" or self.options.get("multi_label")
+        ):
+            raise ConfigurationError(
+                "class_weights are for text-classification with one class a row"
+            )
+        if isinstance(self.class_weights, str) and self.class_weights != "balanced":
+            raise ConfigurationError(
+                "class_weights must be 'balanced' or a table of class to weight, got "
+                f"{self.class_weights!r}"
+            )
+        if self._compares() and self.batch_size // self.accumulation < 2:
+            raise ConfigurationError(
+                "sentence vectors are compared within a part of a batch, so batch_size "
+                f"must be at least 2 times accumulation, got {self.batch_size} and "
+                f"{self.accumulation}"
+            )
+
+    def _compares(self):
+        objective = self.options.get("objective", "cosent")
+        return self.task == "sentence-embedding" and objective != "classification"
+
+    @property
+    def rows(self) -> int:
+        """Rows that are computed together."""
+        return self.batch_size // self.accumulation
+
+    @property
+    def text_count(self) -> int:
+        """Texts of a row of the files."""
+        if self.options.get("objective") == "contrastive":
+            return 1
+        counts = TASKS[self.task]
+        if self.fields and len(self.fields) - 1 in counts:
+            return len(self.fields) - 1
+        return counts[-1] if self.pairs else counts[0]
+
+    def to_dict(self) -> dict:
+        """Plain JSON types, as `from_dict` takes them back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping) -> "Settings":
+        """Builds from nested plain types; unknown names are errors."""
+        _check_tables(content)
+        fields = dict(content)
+        if isinstance(fields.get("fields"), list | tuple):
+            # Columns may be written as numbers.
+            fields["fields"] = tuple(
+                str(name) if isinstance(name, int) else name
+                for name in fields["fields"]
+            )
+        if "optimizer" in fields:
+            fields["optimizer"] = build(
+                OptimizerSettings, fields["optimizer"], "optimizer"
+            )
+        return build(cls, fields, "settings")
+
+
+def load_settings(path: str | os.PathLike) -> Settings:
+    """Reads a TOML file; its relative paths are taken from its own folder.
+
+    Raises:
+        SourceError: the file cannot be read.
+        ConfigurationError: it is not TOML, or a setting breaks its rule.
+    """
+    content = _read(path)
+    try:
+        return Settings.from_dict(content)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def settings_of_command(task: str, config: str | None, **flags) -> Settings:
+    """Settings of a file, and of the flags of the command line, which go before them.
+
+    Args:
+        task: of `TASKS`.
+        config: path of the TOML file, or None.
+        flags: by name; None where one is not given. Those of `OptimizerSettings` and of
+            the class of the task are told apart here.
+
+    Raises:
+        SourceError, ConfigurationError: as of `load_settings`.
+    """
+    content = _read(config) if config is not None else {}
+    if content.setdefault("task", task) != task:
+        raise ConfigurationError(
+            f"{config} is for the task {content['task']!r}, the command for {task!r}"
+        )
+    given = {name: value for name, value in flags.items() if value is not None}
+    if "valid" in given:
+        content.pop("holdout", None)
+    elif "holdout" in given:
+        content.pop("valid", None)
+    known = {field.name for field in dataclasses.fields(Settings)}
+    of_optimizer = {field.name for field in dataclasses.fields(OptimizerSettings)}
+    tables = {
+        "optimizer": of_optimizer,
+        "model": {"dropout"},
+        "options": given.keys() - known - of_optimizer - {"dropout"},
+    }
+    for table, names in tables.items():
+        own = {name: given.pop(name) for name in names if name in given}
+        if own:
+            content[table] = {**content.get(table, {}), **own}
+    for name, flag in (("train", "--train"), ("preset", "--preset")):
+        if name not in content and name not in given:
+            raise ConfigurationError(
+                f"name {flag}, or a configuration file that has it with --config"
+            )
+    return Settings.from_dict({**content, **given})
+
+
+def _read(path):
+    content = read_toml(path)
+    try:
+        _check_tables(content)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    for name in ("train", "valid", "test"):
+        if name in content:
+            content[name] = beside(path, content[name])
+    if "preset" in content:
+        content["preset"] = existing_beside(path, content["preset"])
+    return content
+
+
+def _check_tables(content):
+    for name in _TABLES:
+        table = content.get(name, {})
+        if not isinstance(table, Mapping):
+            raise ConfigurationError(f"{name} must be a table [{name}], got {table!r}")
