@@ -2,7 +2,7 @@
 
     python tools/compare_finetuning.py --output FOLDER \\
         --train sentiment.train.tsv.gz --test sentiment.test.tsv.gz \\
-        --source checkpoints/roformer-char-small.zip --epochs 3 --seeds 3
+        --source chinese_roformer-char_L-4_H-192_A-6.zip --epochs 3 --seeds 3
     python tools/compare_finetuning.py --output FOLDER --task similarity \\
         --train sts-b-zh.train.txt.gz --test sts-b-zh.test.txt.gz ...
     python tools/compare_finetuning.py --output FOLDER --task entities \\
