@@ -158,6 +158,17 @@ def test_resolve_returns_what_exists_as_it_is(tmp_path):
     assert resolve("no/such/file") == Path("no/such/file")
 
 
+def test_resolve_takes_the_folder_of_a_training_for_its_preset(tmp_path):
+    preset = tmp_path / "preset"
+    preset.mkdir()
+    assert resolve(tmp_path) == tmp_path
+    (preset / "config.json").touch()
+    assert resolve(tmp_path) == resolve(preset) == preset
+    # A preset of its own comes before one that lies in it.
+    (tmp_path / "config.json").touch()
+    assert resolve(tmp_path) == tmp_path
+
+
 def test_resolve_finds_a_download(tmp_path, monkeypatch):
     archive = tmp_path / "mine" / f"{BASE}.zip"
     archive.parent.mkdir()

@@ -12,6 +12,20 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, V2
+from finetuning_cases import (
+    BAD,
+    COUPLES,
+    GOOD,
+    NER,
+    NESTED,
+    PAIRS,
+    QUESTIONS,
+    REVIEWS,
+    TRIPLETS,
+    lines,
+    train_eagerly,
+    written,
+)
 
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier, convert
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
@@ -31,53 +45,6 @@ from roformer_keras.training.state import load_facts
 # TensorFlow variables do not know NumPy 2's `copy`.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
-GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
-BAD = ["天气不", "在上海工作的人", "不是我们", "他们不学习"]
-
-
-COUPLES = list(zip(GOOD, BAD, strict=True))
-
-
-def lines(*rows):
-    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
-
-
-REVIEWS = lines(*((text, "好") for text in GOOD), *((text, "坏") for text in BAD))
-PAIRS = lines(*((a, b, n / 2) for n, (a, b) in enumerate(COUPLES)))
-TRIPLETS = lines(*((a, a[1:], b, "BC"[n % 2]) for n, (a, b) in enumerate(COUPLES)))
-NER = "".join(
-    line.replace("/", " ") + "\n"
-    for line in [
-        *(
-            "她/O",
-            "在/O",
-            "北京/B-地",
-            "",
-            "我/O",
-            "们/O",
-            "在/O",
-            "上/B-地",
-            "海/I-地",
-        ),
-        *("", "张/B-人", "三/I-人", "去/O", "北京/B-地"),
-    ]
-)
-NESTED = "".join(
-    json.dumps(row, ensure_ascii=False) + "\n"
-    for row in (
-        {"text": "她在北京大学", "label": [[2, 4, "地"], [2, 6, "校"]]},
-        {"text": "我们学习", "label": []},
-        {"text": "在上海工作", "label": [{"start": 1, "end": 3, "label": "地"}]},
-    )
-)
-QUESTIONS = "".join(
-    json.dumps(row, ensure_ascii=False) + "\n"
-    for row in (
-        {"question": "她在哪里？", "context": "她在北京。", "answer": "北京"},
-        {"question": "他在哪里？", "context": "我们在上海工作", "answer": [3, 5]},
-        {"question": "谁？", "context": "今天天气不错", "answer": None},
-    )
-)
 # Of each: the file, settings, the figures, and what is told of a row.
 CASES = {
     "classes": (
@@ -175,12 +142,6 @@ class InterruptAfter(keras.callbacks.Callback):
             raise Interrupted
 
 
-def written(folder, name, content):
-    path = folder / name
-    path.write_text(content, encoding="utf-8")
-    return str(path)
-
-
 def settings_of(train, task="text-classification", **changes):
     content = {
         "task": task,
@@ -201,9 +162,7 @@ def reviews(tmp_path_factory):
 
 @pytest.fixture
 def eagerly(monkeypatch):
-    """Tracing takes seconds, and these batches are few."""
-    always = property(lambda model: True, lambda model, value: None)
-    monkeypatch.setattr(TextTask, "run_eagerly", always)
+    train_eagerly(monkeypatch)
 
 
 def train(settings, folder, **options):

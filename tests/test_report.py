@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import seqeval.metrics
 
+from roformer_keras.finetuning import report as report_module
 from roformer_keras.finetuning.report import (
+    report_of_answers,
     report_of_classes,
+    report_of_neighbours,
     report_of_numbers,
     report_of_spans,
     text_of,
@@ -83,3 +86,27 @@ def test_spans_without_any():
     report = report_of_spans([[], []], [[], []])
     assert (report["f1"], report["macro_f1"], report["classes"]) == (0, 0, {})
     assert "f1                     0.0000" in text_of(report)
+
+
+def test_answers():
+    expected = ["北京大学", "上海", None, None, "北京"]
+    found = ["北京", "上海", None, "上海", None]
+    report = report_of_answers(expected, found)
+    assert report == {
+        "rows": 5,
+        "exact_match": pytest.approx(2 / 5),
+        # Two of four characters found, and none that is wrong: 2/3.
+        "f1": pytest.approx((2 / 3 + 1 + 1) / 5),
+    }
+    # A character that comes twice counts twice.
+    assert report_of_answers(["上上"], ["上"])["f1"] == pytest.approx(2 / 3)
+
+
+def test_neighbours(monkeypatch):
+    monkeypatch.setattr(report_module, "_ROWS_AT_A_TIME", 2)
+    angles = np.array([0.0, 0.1, 1.0, 1.15, 1.3, 3.0])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype("float32")
+    # The last one is alone with its class.
+    report = report_of_neighbours(["a", "a", "b", "a", "b", "c"], vectors)
+    assert report == {"rows": 6, "accuracy": pytest.approx(2 / 5)}
+    assert report_of_neighbours(["a", "b"], vectors[:2])["accuracy"] == 0

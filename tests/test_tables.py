@@ -26,6 +26,7 @@ def written(tmp_path, name, content):
         ("a.tsv", "甲，乙\t好\n丙 丁\t坏\n", ()),
         ("a.txt", "甲，乙\t好\r\n\r\n丙 丁\t坏", ()),
         ("a.tsv", "label\ttext\n好\t甲，乙\n坏\t丙 丁\n", ("text", "label")),
+        ("a.tsv", "label\ttext\n好\t甲，乙\n坏\t丙 丁\n", ()),
         ("a.tsv", "好\tx\t甲，乙\n坏\ty\t丙 丁\n", ("3", "1")),
         ("a.csv", '"甲，乙",好\n丙 丁,坏\n', ()),
         ("a.csv", "\ufefftext,label\n甲，乙,好\n丙 丁,坏\n", ("text", "label")),

@@ -189,8 +189,7 @@ class _Run:
         path, facts = self.folder / STATE, _BEGINNING
         if path.exists():
             facts = load_facts(path)
-            best = {"best": self.best} if facts["best"] else {}
-            assign(path, {**self.variables, **best})
+            assign(path, self.state_of(facts))
         after = _AfterEpoch(self, facts)
         if not after.is_over():
             self.task.fit(
@@ -201,13 +200,23 @@ class _Run:
                 verbose=int(progress),
             )
         self.facts = after.facts
-        if self.facts["best"] and self.settings.keep_best:
+        if self.kept_epoch(self.facts) is not None:
             for kept, variable in zip(
                 self.best, self.task.trainable_variables, strict=True
             ):
                 variable.assign(kept.numpy())
         else:
             self.task.optimizer.finalize_variable_values(self.task.trainable_variables)
+
+    def kept_epoch(self, facts) -> int | None:
+        """The epoch whose weights are kept apart; None if the last ones will do."""
+        best = facts["best"]
+        return best["epoch"] if best and self.settings.keep_best else None
+
+    def state_of(self, facts) -> dict:
+        """The variables of a state, in groups."""
+        best = {"best": self.best} if self.kept_epoch(facts) is not None else {}
+        return {**self.variables, **best}
 
     @contextmanager
     def final_weights(self):
@@ -244,7 +253,6 @@ class _Run:
         if self.settings.lora_rank:
             merge_lora(self.task)
         self.task.save_to_preset(self.folder / PRESET, overwrite=True)
-        best = self.facts["best"]
         reports = {
             name: report_on(self.task, self.data.kind, examples)
             for name, examples in (
@@ -253,7 +261,7 @@ class _Run:
             )
             if examples is not None
         }
-        kept = best["epoch"] if best and self.settings.keep_best else self.facts["done"]
+        kept = self.kept_epoch(self.facts) or self.facts["done"]
         if reports:
             facts = {
                 "task": self.settings.task,
@@ -276,7 +284,6 @@ class _Kept:
 
     def __init__(self, variable):
         self.path, self._value = variable.path, None
-        self.take(variable)
 
     def take(self, variable):
         self._value = np.array(variable)
@@ -338,8 +345,7 @@ class _AfterEpoch(keras.callbacks.Callback):
             }
         )
         self.facts["log"] = self._log.size
-        best = {"best": run.best} if self.facts["best"] else {}
-        save_state(run.folder / STATE, {**run.variables, **best}, self.facts)
+        save_state(run.folder / STATE, run.state_of(self.facts), self.facts)
         if self.is_over():
             self.model.stop_training = True
 
@@ -351,6 +357,8 @@ class _AfterEpoch(keras.callbacks.Callback):
         sign = -1 if self._run.monitor in _LOWER else 1
         if best is None or sign * value > sign * best["value"]:
             self.facts["best"] = {"epoch": self.facts["done"], "value": value}
+            if not self._run.settings.keep_best:
+                return
             variables = self._run.task.trainable_variables
             for kept, variable in zip(self._run.best, variables, strict=True):
                 kept.take(variable)

@@ -46,7 +46,8 @@ def read_table(
 
     - `.jsonl`: an object a line. Fields are keys.
     - `.csv`, and `.tsv` or `.txt` with tabs: fields are columns, by number from `"1"`,
-      or by the names in the first line. CSV is quoted as RFC 4180 says, tabs are not.
+      or by the names in the first line. A first line that has the names of JSON is none
+      of the rows. CSV is quoted as RFC 4180 says, tabs are not.
     - `.bio`, `.conll`: a token and its tag a line, with spaces or a tab between, and an
       empty line behind each text. A tag is given to each character of its token.
 
@@ -80,7 +81,8 @@ def read_table(
         names = fields or (*text_names(count), "label")
         rows = _json_rows(path, names[:wanted])
     elif kind in _SEPARATED:
-        rows = _separated_rows(path, _SEPARATED[kind], fields[:wanted], wanted)
+        names = (*text_names(count), "label")[:wanted]
+        rows = _separated_rows(path, _SEPARATED[kind], fields[:wanted], names)
     else:
         raise SourceError(f"a file of labelled texts must be {_KINDS}, got {path}")
     texts, labels, lines = [], [], []
@@ -144,7 +146,7 @@ def _json_rows(path, names):
         yield line, [found[name] for name in names]
 
 
-def _separated_rows(path, separator, fields, wanted):
+def _separated_rows(path, separator, fields, names):
     if separator == "\t":
         rows = (
             (line, text.rstrip("\r\n").split("\t"))
@@ -159,7 +161,9 @@ def _separated_rows(path, separator, fields, wanted):
         if not any(cells):
             continue
         if places is None:
-            fields = fields or tuple(str(place + 1) for place in range(wanted))
+            if not fields and set(names) <= set(cells):
+                fields = names
+            fields = fields or tuple(str(place + 1) for place in range(len(names)))
             places = [int(name) - 1 if name.isdecimal() else None for name in fields]
             if None in places:
                 missing = [name for name in fields if name not in cells]

@@ -1,0 +1,63 @@
+"""Files to fine-tune on, and how to do it without waiting for TensorFlow."""
+
+import json
+
+from roformer_keras.tasks.task import TextTask
+
+GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
+BAD = ["天气不", "在上海工作的人", "不是我们", "他们不学习"]
+COUPLES = list(zip(GOOD, BAD, strict=True))
+
+
+def lines(*rows):
+    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+REVIEWS = lines(*((text, "好") for text in GOOD), *((text, "坏") for text in BAD))
+PAIRS = lines(*((a, b, n / 2) for n, (a, b) in enumerate(COUPLES)))
+TRIPLETS = lines(*((a, a[1:], b, "BC"[n % 2]) for n, (a, b) in enumerate(COUPLES)))
+NER = """\
+她 O
+在 O
+北京 B-地
+
+我 O
+们 O
+在 O
+上 B-地
+海 I-地
+
+张 B-人
+三 I-人
+去 O
+北京 B-地
+"""
+NESTED = "".join(
+    json.dumps(row, ensure_ascii=False) + "\n"
+    for row in (
+        {"text": "她在北京大学", "label": [[2, 4, "地"], [2, 6, "校"]]},
+        {"text": "我们学习", "label": []},
+        {"text": "在上海工作", "label": [{"start": 1, "end": 3, "label": "地"}]},
+    )
+)
+QUESTIONS = "".join(
+    json.dumps(row, ensure_ascii=False) + "\n"
+    for row in (
+        {"question": "她在哪里？", "context": "她在北京。", "answer": "北京"},
+        {"question": "他在哪里？", "context": "我们在上海工作", "answer": [3, 5]},
+        {"question": "谁？", "context": "今天天气不错", "answer": None},
+    )
+)
+
+
+def train_eagerly(monkeypatch):
+    """Tracing takes seconds, and these batches are few."""
+    always = property(lambda model: True, lambda model, value: None)
+    monkeypatch.setattr(TextTask, "run_eagerly", always)
+
+
+def written(folder, name, content):
+    """Writes a file; its path as a str."""
+    path = folder / name
+    path.write_text(content, encoding="utf-8")
+    return str(path)
