@@ -208,7 +208,10 @@ def test_every_flag_is_a_setting(monkeypatch, tmp_path, capsys):
     (settings,) = seen
     found = settings.to_dict()
     assert found.pop("optimizer") == {
-        "name": "adamw", "weight_decay": 0.3, "clip_norm": 0.4, "ema": 0.5
+        "name": "adamw",
+        "weight_decay": 0.3,
+        "clip_norm": 0.4,
+        "ema": 0.5,
     }
     assert found == {
         "task": "sentence-embedding",
@@ -325,16 +328,16 @@ def test_folders_that_answer_nothing(reviews, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_reader_that_has_enough_ends_it_quietly(reviews, tmp_path):
     path = written(tmp_path, "a.txt", "今天天气不错\n" * 3000)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "roformer_keras", "predict", reviews / "run", path],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )
-    assert json.loads(process.stdout.readline())["text"] == "今天天气不错"
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(timeout=60) == 141
+    ) as process:
+        assert json.loads(process.stdout.readline())["text"] == "今天天气不错"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 @pytest.mark.slow
