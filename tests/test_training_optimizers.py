@@ -35,3 +35,13 @@ def test_a_schedule_goes_by_updates_however_they_are_cut(name, schedule):
     np.testing.assert_allclose(cut_weights, weights, rtol=1e-6)
     if schedule and schedule[0][0]:
         assert rates[1::2] == pytest.approx([0.005, 0.01, 0.005, 0.0])
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_weights_need_not_decay(name):
+    optimizer = make_optimizer(0.1, name=name, weight_decay=0)
+    optimizer = type(optimizer).from_config(optimizer.get_config())
+    variable = keras.Variable(np.ones(3, "float32"), name="kernel")
+    optimizer.build([variable])
+    optimizer.apply([keras.ops.zeros(3)])
+    np.testing.assert_array_equal(np.array(variable), np.ones(3))

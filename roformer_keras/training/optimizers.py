@@ -187,7 +187,7 @@ def make_optimizer(
         learning_rate: float. What the factors of `schedule` multiply.
         schedule: points of `PiecewiseLinear`, in updates.
         name: `"adamw"` or `"lamb"`.
-        weight_decay: float. Decoupled; never on biases, gamma and beta.
+        weight_decay: float, 0 for none. Decoupled; never on biases, gamma and beta.
         clip_norm: float, 0 for none. Most that the norm of all gradients may be.
         ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights.
         accumulation: int. Batches an update.
@@ -196,7 +196,8 @@ def make_optimizer(
     kinds = {"adamw": AdamW, "lamb": keras.optimizers.Lamb}
     optimizer = kinds[name](
         UpdatesLinear(learning_rate, schedule, accumulation),
-        weight_decay=weight_decay or None,
+        # Keras's AdamW takes no None.
+        weight_decay=float(weight_decay),
         # As in BERT; a step of float32 is far above it.
         epsilon=1e-6,
         global_clipnorm=clip_norm or None,
