@@ -227,6 +227,9 @@ class _Run:
             return
         kept = [np.array(variable) for variable in variables]
         self.task.optimizer.finalize_variable_values(variables)
+        for variable in variables:
+            # On JAX weight and mean are one array now, which a step gives away.
+            variable.assign(np.array(variable))
         try:
             yield
         finally:
