@@ -66,6 +66,7 @@ def predict(
 ) -> int:
     """The answers of a fine-tuned model, a line of JSON a row."""
     from roformer_keras.cli import commands
+    from roformer_keras.conversion.outputs import check_target
 
     if (input is None) == (texts is None):
         raise ConfigurationError(
@@ -76,6 +77,9 @@ def predict(
             f"the output must end in .jsonl, or be - for standard output, got "
             f"{output!r}"
         )
+    if output != "-":
+        # Refused before the work, not after it.
+        check_target(Path(output), overwrite, folder=False)
     commands.start_backend()
     from roformer_keras.finetuning.results import answers_of, load_tuned, read_rows
 

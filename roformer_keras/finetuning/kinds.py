@@ -25,8 +25,8 @@ from roformer_keras.tasks.task import TextTask
 __all__ = ["Kind", "kind_of", "kind_of_task"]
 
 
-# Figures of what is a number.
-_NUMBERS = ("spearman", "pearson", "mean_absolute_error")
+# Figures of how numbers go together.
+_CORRELATIONS = ("spearman", "pearson")
 
 
 class Kind:
@@ -150,7 +150,7 @@ class TextClassification(Kind):
 class TextRegression(Kind):
     task_class = tasks.RoFormerTextRegressor
     monitor = "spearman"
-    figures = _NUMBERS
+    figures = (*_CORRELATIONS, "mean_absolute_error")
 
     def label(self, value, texts):
         return _number(value)
@@ -171,7 +171,7 @@ class SentenceEmbedding(Kind):
         super().__init__(options, labels)
         self.objective = options.get("objective", "cosent")
         if self.objective == "cosent":
-            self.monitor, self.figures = "spearman", _NUMBERS
+            self.monitor, self.figures = "spearman", _CORRELATIONS
         elif self.objective == "contrastive":
             self.figures = ("accuracy",)
 
@@ -206,7 +206,10 @@ class SentenceEmbedding(Kind):
 
     def report(self, task, texts, labels):
         if self.objective == "cosent":
-            return report_of_numbers(labels, task.predict(texts, verbose=0))
+            report = report_of_numbers(labels, task.predict(texts, verbose=0))
+            # Degrees of any range are no cosines.
+            del report["mean_absolute_error"]
+            return report
         if self.objective == "contrastive":
             vectors = task.encode([text for (text,) in texts], verbose=0)
             return report_of_neighbours(labels, vectors)
