@@ -266,7 +266,10 @@ def _add_data(verb, cli):
     verb.add_argument(
         "--train",
         metavar="FILE",
-        help="labelled texts: .tsv, .csv, .jsonl, .bio or .conll, each also .gz or .xz",
+        help="labelled texts: .tsv, .csv, .jsonl, .bio or .conll, each also .gz or "
+        ".xz. A label is a class (several with commas between), a number, B or C, a "
+        "list [[start, end, label], ...] or BIO tags of all characters, or an answer, "
+        "empty where there is none",
     )
     verb.add_argument(
         "--valid", metavar="FILE", help="that says after each epoch how good it is"

@@ -164,6 +164,11 @@ class _Run:
         settings = self.settings
         batches = settings.epochs * len(self._batches(0))
         updates = batches // settings.accumulation
+        if not updates:
+            raise ConfigurationError(
+                f"an update takes {settings.accumulation} parts of {settings.rows} "
+                f"rows, and all epochs have {batches}: lower batch_size or accumulation"
+            )
         warmup = round(settings.warmup * updates)
         schedule = [(warmup, 1.0)]
         if settings.schedule == "linear" and updates > warmup:
