@@ -631,6 +631,9 @@ def test_settings_that_cannot_be(changes, error, message, reviews, tmp_path):
             {"options": {"multi_label": True}, "class_weights": "balanced"},
             "class_weights are for text-classification with one class a row",
         ),
+        ({"class_weights": {"好": "x"}}, "class_weights of 好 must be a number"),
+        ({"lora_alpha": 8.0}, "which lora_rank turns on; got lora_rank=0"),
+        ({"lora_targets": ["key"]}, "which lora_rank turns on; got lora_rank=0"),
         ({"class_weights": "even"}, "class_weights must be 'balanced' or a table"),
         ({"task": "sentence-embedding", "batch_size": 1}, "at least 2 times accumu"),
         ({"optimizer": 3}, r"optimizer must be a table \[optimizer\], got 3"),
@@ -647,6 +650,7 @@ def test_settings_come_back_from_json():
         *("a.tsv", "text-regression"),
         fields=[1, 2, 3],
         optimizer={"ema": 0.9},
+        lora_rank=2,
         lora_targets=["key"],
     )
     assert settings.fields == ("1", "2", "3")

@@ -31,6 +31,7 @@ TASKS = {
     "question-answering": (2,),
 }
 SCHEDULES = ("linear", "constant")
+LORA_TARGETS = ("query", "value")
 _TABLES = ("options", "model", "optimizer")
 
 
@@ -103,7 +104,7 @@ class Settings:
     layer_decay: float = 1.0
     lora_rank: int = 0
     lora_alpha: float | None = None
-    lora_targets: tuple[str, ...] = ("query", "value")
+    lora_targets: tuple[str, ...] = LORA_TARGETS
     freeze_embeddings: bool = False
     freeze_layers: int = 0
     adversarial_epsilon: float = 0.0
@@ -192,6 +193,15 @@ class Settings:
             raise ConfigurationError(
                 "class_weights must be 'balanced' or a table of class to weight, got "
                 f"{self.class_weights!r}"
+            )
+        if isinstance(self.class_weights, Mapping):
+            for label, weight in self.class_weights.items():
+                check_number(f"class_weights of {label}", weight, 0, float("inf"))
+        has_lora = self.lora_alpha is not None or self.lora_targets != LORA_TARGETS
+        if has_lora and not self.lora_rank:
+            raise ConfigurationError(
+                "lora_alpha and lora_targets are for LoRA, which lora_rank turns on; "
+                "got lora_rank=0"
             )
         if self._compares() and self.batch_size // self.accumulation < 2:
             raise ConfigurationError(
