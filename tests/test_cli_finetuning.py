@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from common import CHARACTER, ROOT, give_stdin, interruptible, run_main
 from finetuning_cases import NER, PAIRS, REVIEWS, lines, train_eagerly, written
 
-from roformer_keras import RoFormerBackbone
+from roformer_keras import RoFormerBackbone, RoFormerSentenceEncoder
 from roformer_keras.cli import commands
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.finetuning.settings import load_settings, settings_of_command
@@ -81,7 +82,7 @@ def test_finetune(tmp_path, capsys, monkeypatch):
     [
         (["translation"], 2, "argument TASK: invalid choice: 'translation'"),
         (["text-regression"], 2, "name --train, or a configuration file that has it"),
-        (["text-regression", "--train", "a.tsv"], 2, "name --preset, or a config"),
+        (["text-regression", "--train", "a.tsv"], 2, "taking roformer-char, a small"),
         (
             ["text-regression", "--train", "no.tsv", "--preset", CHARACTER],
             2,
@@ -323,6 +324,8 @@ def test_folders_that_answer_nothing(reviews, tmp_path, capsys):
     assert code == 2 and "must be a folder of a fine-tuning" in err
     code, _, err = run_main("predict", tmp_path, "--text", "天", capsys=capsys)
     assert code == 2 and err.startswith("roformer-keras: error: ")
+    code, _, err = run_main("predict", "texts.txt", capsys=capsys)
+    assert code == 2 and err.endswith("arguments are required: DIR\n")
 
 
 @pytest.mark.slow
@@ -364,6 +367,27 @@ def test_ctrl_c_ends_a_training_that_can_be_gone_on_with(reviews, tmp_path):
         f"roformer-keras: what was saved is kept in {run}; run the same command again "
         "to go on\nroformer-keras: interrupted\n"
     )
+
+
+def test_embed_gives_the_vectors_of_a_fine_tuned_encoder(tmp_path, capsys):
+    encoder = RoFormerSentenceEncoder.from_preset(
+        CHARACTER, pooling="mean", max_length=8
+    )
+    encoder.save_to_preset(tmp_path / "encoder")
+    texts = ["今天天气不错", "我们在北京大学学习语言模型"]
+    written(tmp_path, "texts.txt", "".join(f"{text}\n" for text in texts))
+    for flags, expected in (
+        ([], encoder.encode(texts, verbose=0)),
+        (["--no-normalize"], encoder.encode(texts, normalize=False, verbose=0)),
+    ):
+        code, out, _ = run_main(
+            *("embed", tmp_path / "encoder", tmp_path / "texts.txt", *flags),
+            capsys=capsys,
+        )
+        assert code == 0
+        found = [line["vector"] for line in parsed(out)]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert np.linalg.norm(expected, axis=1).max() > 1.5
 
 
 # === evaluate ===
@@ -420,7 +444,6 @@ def examples_of(verb, capsys):
 def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
     """One after the other, as what is fine-tuned is what answers."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "CHAR.zip").symlink_to(CHARACTER)
     for name, content in (
         ("reviews.tsv", REVIEWS),
         ("held-out.tsv", REVIEWS),

@@ -8,7 +8,7 @@ import re
 
 import nbformat
 import pytest
-from common import ROOT, SIM, reference_folder
+from common import ROOT, reference_folder
 from nbclient import NotebookClient
 
 from roformer_keras import verify
@@ -88,6 +88,8 @@ def run(path):
         "XLA_FLAGS",
     )
     environment = {k: v for k, v in os.environ.items() if k not in ours}
+    # Those that train do so on a few rows here.
+    environment["ROFORMER_KERAS_NOTEBOOK_ROWS"] = "64"
     environment["PYTHONPATH"] = str(ROOT)
     reference = reference_folder()
     if reference is not None:
@@ -166,9 +168,11 @@ def test_decay_falls_and_is_that_of_the_paper():
 
 
 def test_saved_reference_is_of_the_default_checkpoint():
-    report = verify(SIM, reference=FOLDER / "reference-0.11.5.npz", progress=False)
+    report = verify(
+        "roformer-sim-char", reference=FOLDER / "reference-0.11.5.npz", progress=False
+    )
     assert report.passed
-    assert {c.length for c in report.comparisons} == {1, 2, 8}
+    assert {c.length for c in report.comparisons} == {1, 3}
     assert {c.case for c in report.comparisons} >= {"encoder", "unilm", "pool-linear"}
 
 

@@ -7,9 +7,10 @@ import re
 import shlex
 
 import pytest
-from common import CHARACTER, SIM, reference_folder
+from common import reference_folder
 from common import run_main as run
 
+from roformer_keras import RoFormerSim, RoFormerTokenizer
 from roformer_keras.cli import operands
 from roformer_keras.conversion.catalog import SHIPPED, find, resolve
 from roformer_keras.errors import SourceError
@@ -17,7 +18,7 @@ from roformer_keras.errors import SourceError
 # Keras's own saving, under NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
-DEFAULT = "roformer-gpt-char"
+DEFAULT = "roformer-char"
 
 
 def split(how, line, capsys, **options):
@@ -153,29 +154,38 @@ def test_all_of_them_are_small():
     assert sum(entry.path.stat().st_size for entry in SHIPPED) <= 20e6
 
 
-def test_a_poem_is_gone_on_with(capsys):
+def test_they_share_a_vocabulary():
+    vocabularies = {
+        tuple(RoFormerTokenizer.from_preset(entry.alias).vocabulary)
+        for entry in SHIPPED
+    }
+    assert len(vocabularies) == 1
+
+
+def test_they_know_what_they_were_trained_for(capsys):
+    code, out, _ = run("fill-mask", "太祖[MASK]位，大赦天下。", "--json", capsys=capsys)
+    candidates = json.loads(out)["masks"][0]
+    assert code == 0
+    assert candidates[0]["token"] == "即"
+    # A line of five characters is gone on with in lines of five.
     code, out, _ = run(
         "generate", "--text", "床前明月光，", "--seed", "1", capsys=capsys
     )
-    assert code == 0
     (poem,) = (found["text"] for found in json.loads(out)["outputs"])
-    # A line of five characters is followed by lines of five.
     assert re.match("[一-龥]{5}。([一-龥]{5}[，。？])+", poem), poem
-
-
-@pytest.mark.parametrize(
-    "line", ["fill-mask 床前明[MASK]光", "paraphrase --text 甲", "embed x.txt"]
-)
-def test_what_has_no_checkpoint_of_its_own_asks_for_one(line, capsys):
-    code, out, err = run(*line.split(), capsys=capsys)
-    assert (code, out) == (2, "")
-    assert err.endswith("error: the following arguments are required: SOURCE\n")
+    sim = RoFormerSim.from_preset("roformer-sim-char")
+    classical = ["学而时习之，不亦说乎？", "有朋自远方来，不亦乐乎？", "吾日三省吾身。"]
+    modern = [
+        "学习了又时常温习，不是很愉快吗？",
+        "有志同道合的人从远方来，不是很令人高兴吗？",
+        "我每天多次反省自己。",
+    ]
+    cosines = sim.encode(classical) @ sim.encode(modern).T
+    assert list(cosines.argmax(axis=1)) == list(cosines.argmax(axis=0)) == [0, 1, 2]
 
 
 # === The examples of the help ===
 
-# Names of files that a user has stand for checkpoints of these kinds.
-GIVEN = {"CHAR.zip": CHARACTER, "SIM.zip": SIM}
 VERBS = ("inspect", "convert", "verify", "fill-mask", "embed", "generate", "paraphrase")
 VERBS = (*VERBS, "similarity", "tokenize", "pretrain")
 
@@ -190,9 +200,6 @@ def examples_of(verb, capsys):
 def test_the_examples_of_the_help_run(verb, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     poem = ["床前明月光，疑是地上霜。", "举头望明月，低头思故乡。"]
-    for name, source in GIVEN.items():
-        (tmp_path / name).symlink_to(source)
-    (tmp_path / "prompts.txt").write_text("床前明月光，\n")
     for name in ("corpus.txt", "sentences.txt"):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in poem * 20))
     with gzip.open(tmp_path / "poems.jsonl.gz", "wt") as file:

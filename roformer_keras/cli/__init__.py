@@ -93,9 +93,9 @@ def _parser():
         "inspect",
         "say what a source holds",
         "inspect",
-        "inspect roformer-gpt-char --json",
+        "inspect roformer-sim-char --json",
     )
-    operands.add(verb, operands.source, "[SOURCE]", "roformer-gpt-char")
+    operands.add(verb, operands.source, "[SOURCE]", "roformer-char")
     _source_files(verb)
     _json(verb)
 
@@ -111,7 +111,7 @@ def _parser():
         verb,
         operands.source_and_target,
         "[SOURCE] TARGET",
-        "roformer-gpt-char",
+        "roformer-char",
         "TARGET: NAME.zip (bert4keras), NAME.keras, NAME.weights.h5, "
         "NAME.safetensors, or a folder (preset)",
     )
@@ -137,9 +137,9 @@ def _parser():
         "verify",
         "verify",
         "compare with the real bert4keras",
-        "verify roformer-gpt-char --lengths 1,2,64",
+        "verify roformer-sim-char --lengths 1,2,64",
     )
-    operands.add(verb, operands.source, "[SOURCE]", "roformer-gpt-char")
+    operands.add(verb, operands.source, "[SOURCE]", "roformer-char")
     _source_files(verb, vocabulary=False)
     verb.add_argument("--bert4keras", metavar="FOLDER", help="that holds bert4keras")
     verb.add_argument("--python", metavar="PATH", help="interpreter to run it with")
@@ -169,14 +169,14 @@ def _parser():
         "fill-mask",
         "fill_mask",
         "find tokens for [MASK]",
-        "fill-mask CHAR.zip 床前明[MASK]光",
-        "fill-mask CHAR.zip 学而[MASK]习之，不亦说乎？ --top-k 3",
+        "fill-mask 床前明[MASK]光",
+        "fill-mask 太祖[MASK]位，大赦天下。 --top-k 3",
     )
     operands.add(
         verb,
         operands.source_and_texts,
-        "SOURCE TEXT ...",
-        None,
+        "[SOURCE] TEXT ...",
+        "roformer-char",
         "TEXT: with [MASK] in it; - is the lines of stdin",
     )
     _source_files(verb)
@@ -188,13 +188,13 @@ def _parser():
         "embed",
         "embed",
         "turn lines of text into vectors",
-        "embed SIM.zip sentences.txt -o vectors.npy",
+        "embed sentences.txt -o vectors.npy",
     )
     operands.add(
         verb,
         operands.source_and_input,
-        "SOURCE INPUT",
-        None,
+        "[SOURCE] INPUT",
+        "roformer-sim-char",
         "INPUT: text file, a text a line; - is stdin",
     )
     _source_files(verb)
@@ -205,7 +205,12 @@ def _parser():
         metavar="FILE",
         help=".npy or .jsonl; JSON lines on stdout if none",
     )
-    verb.add_argument("--max-length", type=int, default=512, metavar="N")
+    verb.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="(default: 512; of a fine-tuned encoder, as in its training)",
+    )
     verb.add_argument(
         "--no-normalize",
         dest="normalize",
@@ -222,13 +227,13 @@ def _parser():
         "go on writing from prompts",
         "generate --text 床前明月光，",
         "generate --text 春风 --num-return-sequences 3 --top-p 0.8 --seed 1",
-        "generate roformer-gpt-char prompts.txt -o out.jsonl --method beam",
+        "generate roformer-sim-char --text 他的军队被打败，逃回了京城。 --method beam",
     )
     operands.add(
         verb,
         operands.source_or_input,
         "[SOURCE] [INPUT]",
-        "roformer-gpt-char",
+        "roformer-char",
         "INPUT: text file, a prompt a line; - is stdin",
         _writer,
     )
@@ -293,13 +298,13 @@ def _parser():
         "paraphrase",
         "paraphrase",
         "find similar sentences",
-        "paraphrase SIM.zip --text 今天天气不错 --n 20 --k 5",
+        "paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",
     )
     operands.add(
         verb,
         operands.source_or_input,
-        "SOURCE [INPUT]",
-        None,
+        "[SOURCE] [INPUT]",
+        "roformer-sim-char",
         "INPUT: text file, a sentence a line; - is stdin",
     )
     _text_options(verb)
@@ -340,13 +345,13 @@ def _parser():
         "similarity",
         "similarity",
         "compare pairs of texts",
-        "similarity SIM.zip --pair 今天天气不错 今天天气很好",
+        "similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",
     )
     operands.add(
         verb,
         operands.source_or_input,
-        "SOURCE [INPUT]",
-        None,
+        "[SOURCE] [INPUT]",
+        "roformer-sim-char",
         "INPUT: pairs, one a line: two texts with a tab between, as they are, without "
         "escapes; or .jsonl, lists of two or objects; - is stdin, with tabs",
     )
@@ -380,7 +385,7 @@ def _parser():
         "pretrain",
         "pretrain",
         "train a model on a corpus",
-        "pretrain lm corpus.txt -o run --source roformer-gpt-char --steps 100",
+        "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
         "pretrain lm poems.jsonl.gz -o run --fields lines --layers 2",
     )
     operands.add(
@@ -503,7 +508,7 @@ def _parser():
         verb,
         operands.source_and_texts,
         "[SOURCE] TEXT ...",
-        "roformer-gpt-char",
+        "roformer-char",
         "TEXT: to tokenize; - is the lines of stdin",
     )
     _source_files(verb, config=False)
@@ -530,7 +535,7 @@ def _verb(verbs, name, command, summary, *examples):
 
 def _writer(options):
     is_sim = options["unilm"] or options["model"] == "RoFormerSim"
-    return None if is_sim else "roformer-gpt-char"
+    return "roformer-sim-char" if is_sim else "roformer-gpt-char"
 
 
 def _source_files(verb, config=True, vocabulary=True):

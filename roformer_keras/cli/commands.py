@@ -169,19 +169,23 @@ def embed(
     input,
     *,
     output="-",
-    max_length: int = 512,
+    max_length: int | None = None,
     normalize: bool = True,
     config=None,
     vocabulary=None,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> int:
-    """A vector for each line of a text file, to .npy or .jsonl."""
+    """A vector for each line of a text file, to .npy or .jsonl.
+
+    Of a fine-tuned sentence encoder they are those that it was trained for.
+    """
     start_backend()
     import numpy as np
 
     from roformer_keras.conversion.outputs import replacing
     from roformer_keras.inference import embed as compute
+    from roformer_keras.tasks.task import TextTask, class_of_task
 
     if output != "-" and not output.endswith((".npy", ".jsonl")):
         raise ConfigurationError(
@@ -191,16 +195,20 @@ def embed(
     texts = _lines(input)
 
     def vectors():
-        tokenizer = _tokenizer(source, vocabulary)
-        model = _vector_model(source, config)
-        found = compute(
-            model,
-            tokenizer,
-            texts,
-            max_length,
-            normalize,
-            progress=shows_progress(quiet),
-        )
+        progress = shows_progress(quiet)
+        if class_of_task(source) == "RoFormerSentenceEncoder":
+            encoder = TextTask.from_preset(source, max_length=max_length)
+            found = encoder.encode(texts, normalize=normalize, verbose=int(progress))
+        else:
+            tokenizer = _tokenizer(source, vocabulary)
+            found = compute(
+                _vector_model(source, config),
+                tokenizer,
+                texts,
+                512 if max_length is None else max_length,
+                normalize,
+                progress=progress,
+            )
         interrupts.check()
         return found
 

@@ -23,10 +23,12 @@ def finetune(
 ) -> int:
     """Trains a task on a file, in a folder in which it can be taken up again."""
     from roformer_keras.cli import commands
-    from roformer_keras.finetuning.settings import settings_of_command
+    from roformer_keras.finetuning.settings import DEFAULT_PRESET, settings_of_command
 
     # What the settings hold is known before a backend is waited for.
     settings = settings_of_command(task, config, **flags)
+    if settings.preset == DEFAULT_PRESET != flags["preset"] and not quiet:
+        operands.say_taken(DEFAULT_PRESET)
     commands.start_backend()
     from roformer_keras.finetuning.run import finetune as run
 
@@ -162,11 +164,11 @@ def add_verbs(verbs) -> None:
         "finetune",
         "train a task on labelled texts",
         "finetune text-classification --train reviews.tsv --valid held-out.tsv "
-        "--preset CHAR.zip --out reviews",
+        "--learning-rate 5e-4 --out reviews",
         "finetune text-regression --train pairs.tsv --pairs --holdout 0.1 "
-        "--preset CHAR.zip --out sts --lora-rank 8 --learning-rate 1e-3",
+        "--lora-rank 8 --learning-rate 1e-3 --out sts",
         "finetune token-classification --train ner.bio --holdout 0.1 --crf "
-        "--preset CHAR.zip --out ner --patience 2",
+        "--preset roformer-char --patience 2 --out ner",
     )
     from roformer_keras.finetuning.settings import SCHEDULES, TASKS
     from roformer_keras.training.settings import DTYPES
@@ -296,7 +298,8 @@ def _add_data(verb, cli):
         "--preset",
         metavar="SOURCE",
         help="checkpoint to begin from: a zip, folder, file, or the name of a "
-        "downloaded one",
+        "downloaded one (default: roformer-char, a small one that comes with this "
+        "package)",
     )
     verb.add_argument(
         "--out",

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 
-__all__ = ["add", "resolve"]
+__all__ = ["add", "resolve", "say_taken"]
 
 _SOURCE = (
     "SOURCE: a zip, folder, checkpoint prefix, .h5, .keras or .safetensors file, "
@@ -21,7 +21,7 @@ _DEFAULT = " (default: {}, a small one that comes with this package)"
 # Of `pretrain`.
 _TASKS = ("mlm", "lm", "sim")
 
-
+# What is a checkpoint by its name, as far as a mistyped line is concerned.
 _CHECKPOINTS = (".zip", ".ckpt", ".h5", ".keras", ".safetensors")
 
 
@@ -39,13 +39,13 @@ def add(
         verb: its parser.
         split: one of the functions below; from words and options to names.
         shape: str. The operands in the line of usage.
-        default: str. The checkpoint that is meant where none is named; None if there
-            is no source among the operands.
+        default: str. The checkpoint that is meant where none is named; None if one
+            must be, or there is none among the operands.
         help: str. What is said of the operands beside the source.
         default_of: of the options; where they tell the checkpoint that is meant.
     """
     verb.usage = f"{verb.prog} {shape} [OPTION ...]"
-    parts = [_SOURCE.format(default=default) if default else "", help]
+    parts = [_SOURCE + _DEFAULT.format(default) if default else "", help]
     verb.add_argument(
         "operands",
         nargs="*",
@@ -53,7 +53,10 @@ def add(
         help=". ".join(filter(None, parts)),
     )
     verb.set_defaults(
-        verb=verb, split=split, default_of=default_of or (lambda options: default)
+        verb=verb,
+        split=split,
+        shape=shape,
+        default_of=default_of or (lambda options: default),
     )
 
 
@@ -74,7 +77,8 @@ def resolve(parser: argparse.ArgumentParser, options: dict, rest: list[str]) -> 
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if split is None:
         return
-    verb, default_of = options.pop("verb"), options.pop("default_of")
+    verb, shape = options.pop("verb"), options.pop("shape")
+    default_of = options.pop("default_of")
     try:
         found = split([*options.pop("operands"), *rest], options)
     except _WrongOperands as error:
@@ -82,14 +86,19 @@ def resolve(parser: argparse.ArgumentParser, options: dict, rest: list[str]) -> 
     if "source" in found and found["source"] is None:
         found["source"] = default_of(options)
         if found["source"] is None:
-            verb.error("the following arguments are required: SOURCE")
+            verb.error(f"the following arguments are required: {shape.split()[0]}")
         if not options.get("quiet"):
-            print(
-                f"roformer-keras: taking {found['source']}, a small checkpoint that "
-                "comes with this package",
-                file=sys.stderr,
-            )
+            say_taken(found["source"])
     options.update(found)
+
+
+def say_taken(checkpoint: str) -> None:
+    """Says on standard error which checkpoint is taken where none was named."""
+    print(
+        f"roformer-keras: taking {checkpoint}, a small checkpoint that comes with this "
+        "package",
+        file=sys.stderr,
+    )
 
 
 class _WrongOperands(Exception):

@@ -1,4 +1,4 @@
-"""The twelve released checkpoints and those of this package, and where they lie.
+"""The twelve released checkpoints and the three of this package, and where they lie.
 
 Sources: the READMEs of the three repositories, and Su et al. 2021, arXiv:2104.09864.
 """
@@ -200,10 +200,23 @@ _SHIPPED_FOLDER = Path(__file__).parents[1] / "checkpoints"
 
 SHIPPED: tuple[ShippedCheckpoint, ...] = (
     ShippedCheckpoint(
+        alias="roformer-char",
+        name="chinese_roformer-char_L-4_H-192_A-6",
+        model_class="RoFormerMaskedLM",
+        description="Fills masks in classical and modern Chinese, and in Tang poems",
+    ),
+    ShippedCheckpoint(
         alias="roformer-gpt-char",
         name="chinese_roformer-gpt-char_L-4_H-256_A-8",
         model_class="RoFormerCausalLM",
         description="Goes on writing a Tang poem from its first line",
+    ),
+    ShippedCheckpoint(
+        alias="roformer-sim-char",
+        name="chinese_roformer-sim-char_L-4_H-192_A-6",
+        model_class="RoFormerSim",
+        description="Finds and writes the classical counterpart of a modern sentence, "
+        "and the reverse",
     ),
 )
 _SHIPPED_BY_NAME = {

@@ -18,7 +18,13 @@ from roformer_keras.training.settings import (
     read_toml,
 )
 
-__all__ = ["TASKS", "Settings", "load_settings", "settings_of_command"]
+__all__ = [
+    "DEFAULT_PRESET",
+    "TASKS",
+    "Settings",
+    "load_settings",
+    "settings_of_command",
+]
 
 # Texts of a row, the least first.
 TASKS = {
@@ -31,6 +37,7 @@ TASKS = {
     "question-answering": (2,),
 }
 SCHEDULES = ("linear", "constant")
+DEFAULT_PRESET = "roformer-char"
 LORA_TARGETS = ("query", "value")
 _TABLES = ("options", "model", "optimizer")
 
@@ -42,7 +49,8 @@ class Settings:
     Args:
         task: str of `TASKS`.
         train: str. File of labelled texts, as `read_table` takes it.
-        preset: str. The checkpoint to begin from: whatever `from_preset` takes.
+        preset: str. The checkpoint to begin from: whatever `from_preset` takes; a small
+            one that comes with this package if not given.
         valid: str or None. File that says after each epoch how good the model is.
         test: str or None. File that is reported on at the end alone.
         holdout: float in [0, 1). Share of `train` that stands for `valid`, drawn by the
@@ -85,7 +93,7 @@ class Settings:
 
     task: str
     train: str
-    preset: str
+    preset: str = DEFAULT_PRESET
     valid: str | None = None
     test: str | None = None
     holdout: float = 0.0
@@ -298,11 +306,10 @@ def settings_of_command(task: str, config: str | None, **flags) -> Settings:
         own = {name: given.pop(name) for name in names if name in given}
         if own:
             content[table] = {**content.get(table, {}), **own}
-    for name, flag in (("train", "--train"), ("preset", "--preset")):
-        if name not in content and name not in given:
-            raise ConfigurationError(
-                f"name {flag}, or a configuration file that has it with --config"
-            )
+    if "train" not in content and "train" not in given:
+        raise ConfigurationError(
+            "name --train, or a configuration file that has it with --config"
+        )
     return Settings.from_dict({**content, **given})
 
 

@@ -137,18 +137,23 @@ class RoFormerSentenceEncoder(TextTask):
 
     # === Answering ===
 
-    def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
-        """A vector of length 1 for each text, so that products are cosines.
+    def encode(
+        self, texts: Sequence[str], *, normalize: bool = True, **kwargs
+    ) -> np.ndarray:
+        """A vector for each text.
 
         Args:
             texts: texts of any container, one a row.
+            normalize: bool. Whether vectors are of length 1, so that products are
+                cosines.
             kwargs: as of `predict`.
 
         Returns:
             float32 `(texts, hidden_dim)`.
         """
         rows = Rows(self.text_tokenizer(), as_texts(texts, (1,)), self.max_length)
-        return np.stack(self.compute(rows, self.vectors, _units, **kwargs))
+        answers = _units if normalize else _as_they_are
+        return np.stack(self.compute(rows, self.vectors, answers, **kwargs))
 
     def predict(self, x, **kwargs):
         """The cosine of each pair of texts, from -1 to 1: float32 `(pairs,)`."""
@@ -163,7 +168,11 @@ class RoFormerSentenceEncoder(TextTask):
         return np.sum(first * second, axis=1)
 
 
+def _as_they_are(vectors, rows, numbers):
+    return ops.convert_to_numpy(ops.cast(vectors, "float32"))
+
+
 def _units(vectors, rows, numbers):
-    vectors = ops.convert_to_numpy(ops.cast(vectors, "float32"))
+    vectors = _as_they_are(vectors, rows, numbers)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.maximum(lengths, np.finfo("float32").tiny)

@@ -23,7 +23,7 @@ from roformer_keras.tokenizer import RoFormerTokenizer
 from roformer_keras.training import adversarial
 from roformer_keras.training.optimizers import make_optimizer
 
-__all__ = ["LabelledRows", "TextTask"]
+__all__ = ["LabelledRows", "TextTask", "class_of_task"]
 
 # Rows times width of a batch that answers: as many as keep a laptop busy.
 _TOKENS_PER_BATCH = 8192
@@ -525,6 +525,16 @@ def _saved_task(folder: Path):
         return {"class_name": task["class_name"], "config": options}
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{path} holds no task: {error}") from error
+
+
+def class_of_task(source) -> str | None:
+    """The name of the class that a preset folder was saved by; None of other sources.
+
+    Raises:
+        ConfigurationError: what the folder says of it is damaged.
+    """
+    saved = _saved_task(resolve(source))
+    return saved and saved["class_name"]
 
 
 def _class_of(saved, source):
