@@ -18,7 +18,7 @@ from roformer_keras.errors import SourceError
 # Keras's own saving, under NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
-DEFAULT = "roformer-char"
+DEFAULT, OTHER = "roformer-char", "roformer-gpt-char"
 
 
 def split(how, line, capsys, **options):
@@ -49,6 +49,7 @@ def split(how, line, capsys, **options):
         (operands.source_and_input, "a -", {"source": "a", "input": "-"}),
         (operands.source_or_input, "", {"source": DEFAULT, "input": None}),
         (operands.source_or_input, "i", {"source": DEFAULT, "input": "i"}),
+        (operands.source_or_input, OTHER, {"source": OTHER, "input": None}),
         (operands.source_or_input, "a i", {"source": "a", "input": "i"}),
         (operands.source_or_input, "a.zip", {"source": "a.zip", "input": None}),
         (operands.source_or_input, "/", {"source": "/", "input": None}),
@@ -96,6 +97,7 @@ def test_operands_that_are_texts(line, source, texts, capsys):
         (operands.source_and_input, "", "the following arguments are required: INPUT"),
         (operands.source_or_input, "a b c", "unrecognized arguments: c"),
         (operands.source_and_texts, "", "the following arguments are required: TEXT"),
+        (operands.source_and_texts, DEFAULT, "arguments are required: TEXT"),
         (operands.source, "a --colour red", "unrecognized arguments: --colour red"),
         (operands.source, "-x", "all: error: unrecognized arguments: -x"),
     ],

@@ -233,7 +233,7 @@ def _parser():
         verb,
         operands.source_or_input,
         "[SOURCE] [INPUT]",
-        "roformer-char",
+        "roformer-gpt-char, with --unilm roformer-sim-char",
         "INPUT: text file, a prompt a line; - is stdin",
         _writer,
     )

@@ -168,7 +168,7 @@ def add_verbs(verbs) -> None:
         "finetune text-regression --train pairs.tsv --pairs --holdout 0.1 "
         "--lora-rank 8 --learning-rate 1e-3 --out sts",
         "finetune token-classification --train ner.bio --holdout 0.1 --crf "
-        "--preset roformer-char --patience 2 --out ner",
+        "--learning-rate 5e-4 --patience 2 --out ner",
     )
     from roformer_keras.finetuning.settings import SCHEDULES, TASKS
     from roformer_keras.training.settings import DTYPES

@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Callable
 
+from roformer_keras.conversion.catalog import is_shipped
+
 __all__ = ["add", "resolve", "say_taken"]
 
 _SOURCE = (
@@ -137,13 +139,14 @@ def source_or_input(words, options):
     has_texts = any(options.get(name) is not None for name in ("texts", "pairs"))
     if second is None and first is not None and not has_texts:
         is_source = os.path.isdir(first) or first.endswith(_CHECKPOINTS)
+        is_source |= is_shipped(first)
         first, second = (first, None) if is_source else (None, first)
     return {"source": first, "input": second}
 
 
 def source_and_texts(words, options):
     """`[SOURCE] TEXT ...`: the first of several is the source, unless it is a text."""
-    if not words:
+    if not words or (len(words) == 1 and is_shipped(words[0])):
         raise _WrongOperands("the following arguments are required: TEXT")
     if len(words) == 1 or words[0] == "-" or "[MASK]" in words[0]:
         return {"source": None, "texts": words}

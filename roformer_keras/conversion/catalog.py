@@ -224,6 +224,11 @@ _SHIPPED_BY_NAME = {
 }
 
 
+def is_shipped(name: str) -> bool:
+    """Whether a checkpoint of this package goes by that name."""
+    return name.removesuffix(".zip") in _SHIPPED_BY_NAME
+
+
 def find(name: str) -> CatalogEntry:
     """The released entry of that name; `.zip` may follow it.
 
@@ -232,7 +237,7 @@ def find(name: str) -> CatalogEntry:
             it comes with this package.
     """
     stem = name.removesuffix(".zip")
-    if stem in _SHIPPED_BY_NAME:
+    if is_shipped(name):
         raise SourceError(f"{name} comes with this package: use it by that name")
     entry = _BY_NAME.get(stem)
     if entry is None:
