@@ -157,6 +157,15 @@ def test_committed_pictures_are_there():
     assert all(png.startswith(b"\x89PNG") for png in drawn.values())
 
 
+def test_committed_trainings_beat_what_needs_none():
+    reviews = printed(read(FOLDER / "text_classification.ipynb"), "report")
+    assert float(re.search(r"^accuracy +(\S+)", reviews, re.MULTILINE)[1]) > 0.8
+    titles = read(FOLDER / "named_entities.ipynb")
+    found = re.search(r"^f1 +(\S+)", printed(titles, "report"), re.MULTILINE)[1]
+    looked_up = re.search(r"up: (\S+)", printed(titles, "baseline"))[1]
+    assert float(found) > float(looked_up)
+
+
 def test_decay_falls_and_is_that_of_the_paper():
     bounds = decay(read(TOUR))
     assert list(bounds) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256]
