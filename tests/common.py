@@ -1,5 +1,6 @@
 """What several tests need: where things lie, and what belongs together."""
 
+import importlib.util
 import io
 import json
 import os
@@ -9,7 +10,10 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from roformer_keras.cli import main
 
@@ -64,6 +68,20 @@ def run(code, *arguments, **options):
         cwd=ROOT,
         **options,
     )
+
+
+@contextmanager
+def tool_module(name):
+    """A script of `tools/` as a module, which may import those beside it late."""
+    path = ROOT / "tools" / f"{name}.py"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(path.parent)
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        # Its dataclasses look it up.
+        patch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+        yield module
 
 
 def run_main(*arguments, capsys):

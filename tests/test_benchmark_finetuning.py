@@ -1,14 +1,13 @@
 """tools/benchmark_finetuning.py: turns, ratios, bars, and what it refuses."""
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from common import ROOT, reference_folder
+from common import ROOT, reference_folder, tool_module
 
 TOOL = ROOT / "tools" / "benchmark_finetuning.py"
 FLOAT32, BFLOAT16 = "roformer_keras float32", "roformer_keras mixed_bfloat16"
@@ -18,12 +17,7 @@ LIMIT = "matrix products float32"
 
 @pytest.fixture(scope="module")
 def tool():
-    with pytest.MonkeyPatch.context() as patch:
-        # It imports scripts beside it.
-        patch.syspath_prepend(TOOL.parent)
-        spec = importlib.util.spec_from_file_location(TOOL.stem, TOOL)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+    with tool_module("benchmark_finetuning") as module:
         yield module
 
 

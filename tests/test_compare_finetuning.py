@@ -3,12 +3,11 @@
 import argparse
 import csv
 import gzip
-import importlib.util
 import json
 
 import numpy as np
 import pytest
-from common import CHARACTER, ROOT, SHARED, reference_folder
+from common import CHARACTER, SHARED, reference_folder, tool_module
 from seqeval.metrics import f1_score
 
 from roformer_keras import RoFormerTokenizer, convert
@@ -27,14 +26,8 @@ needs_unlicensed = pytest.mark.skipif(not UNLICENSED.is_dir(), reason="needs its
 
 @pytest.fixture(scope="module")
 def tool():
-    path = ROOT / "tools" / "compare_finetuning.py"
-    with pytest.MonkeyPatch.context() as patch:
-        # It imports scripts beside it.
-        patch.syspath_prepend(path.parent)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+    with tool_module("compare_finetuning") as module:
+        yield module
 
 
 @pytest.fixture

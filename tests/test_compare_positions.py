@@ -3,7 +3,6 @@
 import argparse
 import csv
 import dataclasses
-import importlib.util
 import io
 import shutil
 from contextlib import redirect_stdout
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import ROOT
+from common import tool_module
 from matplotlib import image
 from objective_cases import LENGTH, TOKENIZER, make_objective
 
@@ -50,16 +49,10 @@ learning_rate = 1e-2
 
 @pytest.fixture(scope="module")
 def tool():
-    path = ROOT / "tools" / "compare_positions.py"
-    with pytest.MonkeyPatch.context() as patch:
-        # It imports a script beside it.
-        patch.syspath_prepend(path.parent)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    # Each is evaluated at its end, which takes most of the time here.
-    module.INTERVALS = 3
-    return module
+    with tool_module("compare_positions") as module:
+        # Each is evaluated at its end, which takes most of the time here.
+        module.INTERVALS = 3
+        yield module
 
 
 @pytest.fixture(scope="module")

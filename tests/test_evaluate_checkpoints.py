@@ -3,7 +3,6 @@
 Each baseline is held against a reference that follows its definition word by word.
 """
 
-import importlib.util
 import itertools
 import json
 import math
@@ -13,20 +12,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from common import CHARACTER, GPT, ROOT, SIM
+from common import CHARACTER, GPT, SIM, tool_module
 
 SIZE, CLS, SEP, MASK = 12, 1, 2, 3
 
 
 @pytest.fixture(scope="module")
 def tool():
-    path = ROOT / "tools" / "evaluate_checkpoints.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[path.stem]
+    with tool_module("evaluate_checkpoints") as module:
+        yield module
 
 
 def rows_of(*texts):

@@ -28,6 +28,7 @@ from finetuning_cases import (
     train_eagerly,
     written,
 )
+from interruptions import InterruptAfter, Interrupted
 
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier, convert
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
@@ -127,21 +128,6 @@ CASES = {
         {"first", "second", "answer"},
     ),
 }
-
-
-class Interrupted(Exception):
-    """What stands for whatever ends a process."""
-
-
-class InterruptAfter(keras.callbacks.Callback):
-    def __init__(self, batches):
-        super().__init__()
-        self.left = batches
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.left -= 1
-        if self.left < 0:
-            raise Interrupted
 
 
 class CopyAfter(keras.callbacks.Callback):

@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from common import CHARACTER, GPT, SIM, run_main
+from interruptions import InterruptAfter, Interrupted
 
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
@@ -24,21 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
 MODEL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "dropout": 0.1}
-
-
-class Interrupted(Exception):
-    """What stands for whatever ends a process."""
-
-
-class InterruptAfter(keras.callbacks.Callback):
-    def __init__(self, batches):
-        super().__init__()
-        self.left = batches
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.left -= 1
-        if self.left < 0:
-            raise Interrupted
 
 
 @pytest.fixture(scope="module")

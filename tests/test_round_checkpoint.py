@@ -1,22 +1,18 @@
 """tools/round_checkpoint.py: a shipped zip is small, and of the released layout."""
 
-import importlib.util
 import zipfile
 
 import ml_dtypes
 import numpy as np
 import pytest
-from common import ROOT, SIM
+from common import SIM, tool_module
 from sources import tensors_of
 
 
 @pytest.fixture(scope="module")
 def tool():
-    path = ROOT / "tools" / "round_checkpoint.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with tool_module("round_checkpoint") as module:
+        yield module
 
 
 def test_weights_are_rounded_and_deflated(tool, tmp_path, capsys):

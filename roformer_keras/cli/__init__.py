@@ -11,6 +11,15 @@ import os
 import sys
 
 from roformer_keras.cli import finetuning, interrupts, operands
+from roformer_keras.cli.flags import (
+    add_json,
+    add_overwrite,
+    add_overwrite_training,
+    add_quiet,
+    add_verb,
+    names,
+    positive,
+)
 from roformer_keras.errors import OutputError, RoFormerError
 
 __all__ = ["main"]
@@ -78,16 +87,16 @@ def _parser():
     )
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    verb = _verb(verbs, "list", "list_catalog", "list the released checkpoints")
-    _json(verb)
+    verb = add_verb(verbs, "list", "list_catalog", "list the released checkpoints")
+    add_json(verb)
 
-    verb = _verb(verbs, "download", "download", "fetch released zips")
+    verb = add_verb(verbs, "download", "download", "fetch released zips")
     verb.add_argument("names", nargs="+", metavar="NAME", help="see `list`")
     verb.add_argument("--folder", help="where to (default: ./checkpoints)")
     verb.add_argument("--base-url", help="of a mirror")
-    _quiet(verb)
+    add_quiet(verb)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "inspect",
         "inspect",
@@ -97,9 +106,9 @@ def _parser():
     )
     operands.add(verb, operands.source, "[SOURCE]", "roformer-char")
     _source_files(verb)
-    _json(verb)
+    add_json(verb)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "convert",
         "convert",
@@ -129,10 +138,10 @@ def _parser():
         metavar="PATTERN",
         help="unexpected tensors to leave out, such as 'dense*'; may be repeated",
     )
-    _overwrite(verb)
-    _quiet(verb)
+    add_overwrite(verb)
+    add_quiet(verb)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "verify",
         "verify",
@@ -161,10 +170,10 @@ def _parser():
         metavar="N,N,...",
         help="of the batches (default: 1,2,512,1536)",
     )
-    _quiet(verb)
-    _json(verb)
+    add_quiet(verb)
+    add_json(verb)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "fill-mask",
         "fill_mask",
@@ -181,9 +190,9 @@ def _parser():
     )
     _source_files(verb)
     verb.add_argument("--top-k", type=int, default=5, metavar="K")
-    _json(verb)
+    add_json(verb)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "embed",
         "embed",
@@ -217,10 +226,10 @@ def _parser():
         action="store_false",
         help="keep the length of the vectors, instead of 1",
     )
-    _overwrite(verb)
-    _quiet(verb)
+    add_overwrite(verb)
+    add_quiet(verb)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "generate",
         "generate",
@@ -255,14 +264,14 @@ def _parser():
     )
     verb.add_argument(
         "--num-return-sequences",
-        type=_positive,
+        type=positive,
         default=1,
         metavar="N",
         help="texts for each prompt (default: 1)",
     )
     verb.add_argument(
         "--max-length",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="most tokens of prompt and text together, or with UniLM of each of the "
         "two (default: 256, or 64 with RoFormerSim)",
@@ -276,7 +285,7 @@ def _parser():
     )
     _sampling(verb)
     verb.add_argument(
-        "--num-beams", type=_positive, default=4, metavar="N", help="(default: 4)"
+        "--num-beams", type=positive, default=4, metavar="N", help="(default: 4)"
     )
     verb.add_argument(
         "--length-penalty",
@@ -293,7 +302,7 @@ def _parser():
     )
     _batch_size(verb, 64)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "paraphrase",
         "paraphrase",
@@ -312,13 +321,13 @@ def _parser():
     _result(verb, "rows of sentence, similar sentence, cosine")
     verb.add_argument(
         "--n",
-        type=_positive,
+        type=positive,
         default=100,
         help="sentences that are written for each (default: 100)",
     )
     verb.add_argument(
         "--k",
-        type=_positive,
+        type=positive,
         default=20,
         help="most that are kept, the nearest (default: 20)",
     )
@@ -332,7 +341,7 @@ def _parser():
     )
     verb.add_argument(
         "--max-length",
-        type=_positive,
+        type=positive,
         default=64,
         metavar="N",
         help="most tokens of a sentence (default: 64)",
@@ -340,7 +349,7 @@ def _parser():
     _sampling(verb)
     _batch_size(verb, 128)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "similarity",
         "similarity",
@@ -374,13 +383,13 @@ def _parser():
     _result(verb, "rows of first text, second text, cosine")
     verb.add_argument(
         "--max-length",
-        type=_positive,
+        type=positive,
         default=512,
         metavar="N",
         help="tokens after which a text is cut (default: 512)",
     )
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "pretrain",
         "pretrain",
@@ -430,7 +439,7 @@ def _parser():
     )
     verb.add_argument(
         "--fields",
-        type=_names,
+        type=names,
         metavar="NAME,...",
         help="keys of JSON objects or numbers of columns that hold texts; with sim "
         "two, and a third for a label",
@@ -455,7 +464,7 @@ def _parser():
         ("--length", "tokens of a row (default: 128; with sim 64 for each text)"),
         ("--batch-size", "rows an update (default: 32)"),
     ):
-        verb.add_argument(name, type=_positive, metavar="N", help=what)
+        verb.add_argument(name, type=positive, metavar="N", help=what)
     verb.add_argument(
         "--learning-rate", type=float, metavar="X", help="(default: 0.0001)"
     )
@@ -484,19 +493,14 @@ def _parser():
         help="processes that tokenize (default: 0, a thread)",
     )
     verb.add_argument(
-        "--save-every", type=_positive, metavar="N", help="updates (default: 1000)"
+        "--save-every", type=positive, metavar="N", help="updates (default: 1000)"
     )
-    verb.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="throw a training of other settings in that folder away, once the new one "
-        "is found to be possible",
-    )
-    _quiet(verb)
+    add_overwrite_training(verb)
+    add_quiet(verb)
 
     finetuning.add_verbs(verbs)
 
-    verb = _verb(
+    verb = add_verb(
         verbs,
         "tokenize",
         "tokenize",
@@ -516,21 +520,8 @@ def _parser():
         "--decode", action="store_true", help="texts are ids: decode them"
     )
     verb.add_argument("--max-length", type=int, metavar="N")
-    _json(verb)
+    add_json(verb)
     return parser
-
-
-def _verb(verbs, name, command, summary, *examples):
-    lines = ("examples:", *(f"  roformer-keras {example}" for example in examples))
-    verb = verbs.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog="\n".join(lines) if examples else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verb.set_defaults(command=command)
-    return verb
 
 
 def _writer(options):
@@ -570,7 +561,7 @@ def _result(verb, rows):
         "A command that is interrupted keeps what it has made in FILE.partial; run "
         "again, it goes on from there",
     )
-    _overwrite(verb)
+    add_overwrite(verb)
     verb.add_argument(
         "--quiet", action="store_true", help="no progress bar, no remarks on stderr"
     )
@@ -582,7 +573,7 @@ def _sampling(verb):
     )
     verb.add_argument(
         "--top-k",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="draw from so many of the likeliest tokens (default: all)",
     )
@@ -601,27 +592,11 @@ def _sampling(verb):
 def _batch_size(verb, default):
     verb.add_argument(
         "--batch-size",
-        type=_positive,
+        type=positive,
         default=default,
         metavar="N",
         help=f"texts that are computed, and written, together (default: {default})",
     )
-
-
-def _json(verb):
-    verb.add_argument(
-        "--json", dest="as_json", action="store_true", help="for programs"
-    )
-
-
-def _quiet(verb):
-    verb.add_argument(
-        "--quiet", action="store_true", help="no progress bar, on a terminal either"
-    )
-
-
-def _overwrite(verb):
-    verb.add_argument("--overwrite", action="store_true", help="replace the output")
 
 
 def _lengths(text):
@@ -633,33 +608,14 @@ def _lengths(text):
         ) from None
 
 
-def _positive(text):
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer above 0, got {text!r}")
-    return number
-
-
 def _positions(text):
-    return tuple(_positive(part) for part in text.split(","))
-
-
-def _names(text):
-    names = tuple(text.split(","))
-    if "" in names:
-        raise argparse.ArgumentTypeError(
-            f"must be names with a comma between, got {text!r}"
-        )
-    return names
+    return tuple(positive(part) for part in text.split(","))
 
 
 def _fields(text):
-    names = _names(text)
-    if len(names) != 2 or names[0] == names[1]:
+    found = names(text)
+    if len(found) != 2 or found[0] == found[1]:
         raise argparse.ArgumentTypeError(
             f"must be two names with a comma between, got {text!r}"
         )
-    return names
+    return found

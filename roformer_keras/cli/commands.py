@@ -416,10 +416,7 @@ def similarity(
     quiet: bool = False,
 ) -> int:
     """The cosine of each pair of texts of a file."""
-    if (input is None) == (pairs is None):
-        raise ConfigurationError(
-            "give a file of pairs, or - for standard input, or --pair TEXT TEXT"
-        )
+    check_one_input(input, pairs, "a file of pairs", "--pair TEXT TEXT")
     if pairs is not None:
         pairs = [(f"pair {at}", tuple(pair)) for at, pair in enumerate(pairs, start=1)]
     else:
@@ -659,10 +656,7 @@ def _stamps(path) -> list:
 
 def _inputs(input, texts):
     """Texts, and where each comes from, of a file or of the command line."""
-    if (input is None) == (texts is None):
-        raise ConfigurationError(
-            "give a text file, or - for standard input, or --text TEXT"
-        )
+    check_one_input(input, texts, "a text file", "--text TEXT")
     if texts is not None:
         return [(f"text {at}", text) for at, text in enumerate(texts, start=1)]
     try:
@@ -858,6 +852,12 @@ def _vector_model(source, config):
         has_pooler = "pooler" in checkpoint.heads
         pooler = pooler_activation_of(checkpoint) if has_pooler else None
     return RoFormerBackbone.from_preset(source, config=config, pooler_activation=pooler)
+
+
+def check_one_input(input, given, file: str, flag: str) -> None:
+    """Raises ConfigurationError unless there is a file, or else what a flag gives."""
+    if (input is None) == (given is None):
+        raise ConfigurationError(f"give {file}, or - for standard input, or {flag}")
 
 
 def _texts(texts):

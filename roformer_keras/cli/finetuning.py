@@ -10,6 +10,15 @@ import sys
 from pathlib import Path
 
 from roformer_keras.cli import interrupts, operands
+from roformer_keras.cli.flags import (
+    add_json,
+    add_overwrite,
+    add_overwrite_training,
+    add_quiet,
+    add_verb,
+    names,
+    positive,
+)
 from roformer_keras.errors import ConfigurationError
 
 __all__ = ["add_verbs", "evaluate", "finetune", "predict"]
@@ -70,10 +79,7 @@ def predict(
     from roformer_keras.cli import commands
     from roformer_keras.conversion.outputs import check_target
 
-    if (input is None) == (texts is None):
-        raise ConfigurationError(
-            "give a file of texts, or - for standard input, or --text TEXT"
-        )
+    commands.check_one_input(input, texts, "a file of texts", "--text TEXT")
     if output != "-" and not output.endswith(".jsonl"):
         raise ConfigurationError(
             f"the output must end in .jsonl, or be - for standard output, got "
@@ -155,10 +161,7 @@ def evaluate(
 
 def add_verbs(verbs) -> None:
     """Adds the parsers of these verbs."""
-    # Not above: that module imports this one.
-    from roformer_keras import cli
-
-    verb = cli._verb(
+    verb = add_verb(
         verbs,
         "finetune",
         "finetune",
@@ -176,18 +179,13 @@ def add_verbs(verbs) -> None:
     verb.add_argument(
         "task", metavar="TASK", choices=TASKS, help=f"one of {', '.join(TASKS)}"
     )
-    _add_data(verb, cli)
-    _add_task(verb, cli)
-    _add_training(verb, cli, SCHEDULES, DTYPES)
-    verb.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="throw a training of other settings in that folder away, once the new one "
-        "is found to be possible",
-    )
-    cli._quiet(verb)
+    _add_data(verb)
+    _add_task(verb)
+    _add_training(verb, SCHEDULES, DTYPES)
+    add_overwrite_training(verb)
+    add_quiet(verb)
 
-    verb = cli._verb(
+    verb = add_verb(
         verbs,
         "predict",
         "predict",
@@ -213,27 +211,18 @@ def add_verbs(verbs) -> None:
         help="a row to take instead of a file, of as many texts as the task has; may "
         "be repeated",
     )
-    verb.add_argument(
-        "--fields",
-        type=cli._names,
-        default=(),
-        metavar="NAME,...",
-        help="columns or keys of the texts (default: as in training)",
-    )
-    verb.add_argument(
-        "--out",
-        "--output",
-        "-o",
-        dest="output",
+    _add_fields(verb, "columns or keys of the texts (default: as in training)", ())
+    _add_out(
+        verb,
         default="-",
         metavar="FILE",
         help=".jsonl; JSON lines on stdout if none. A command that is interrupted "
         "keeps what it has made in FILE.partial; run again, it goes on from there",
     )
-    cli._overwrite(verb)
-    cli._quiet(verb)
+    add_overwrite(verb)
+    add_quiet(verb)
 
-    verb = cli._verb(
+    verb = add_verb(
         verbs,
         "evaluate",
         "evaluate",
@@ -245,26 +234,19 @@ def add_verbs(verbs) -> None:
         "source", metavar="DIR", help="of `finetune`, or a preset folder of a task"
     )
     verb.add_argument("input", metavar="FILE", help="as `finetune --train` takes it")
-    verb.add_argument(
-        "--fields",
-        type=cli._names,
-        default=(),
-        metavar="NAME,...",
-        help="columns or keys of texts and label (default: as in training)",
+    _add_fields(
+        verb, "columns or keys of texts and label (default: as in training)", ()
     )
-    verb.add_argument(
-        "--out",
-        "--output",
-        "-o",
-        dest="output",
+    _add_out(
+        verb,
         metavar="FOLDER",
         help="to write report.txt, report.json and confusion.png to",
     )
-    cli._overwrite(verb)
-    cli._json(verb)
+    add_overwrite(verb)
+    add_json(verb)
 
 
-def _add_data(verb, cli):
+def _add_data(verb):
     verb.add_argument(
         "--train",
         metavar="FILE",
@@ -285,13 +267,12 @@ def _add_data(verb, cli):
         metavar="SHARE",
         help="of the rows of --train that stands for --valid (default: 0)",
     )
-    verb.add_argument(
-        "--fields",
-        type=cli._names,
-        metavar="NAME,...",
-        help="columns (by number from 1, or by name in the first line) or keys of the "
-        "texts and the label (default: columns from the first on; text, label or "
-        "first, second, label)",
+    _add_fields(
+        verb,
+        "columns (by number from 1, or by name in the first line) or keys of the texts "
+        "and the label (default: columns from the first on; text, label or first, "
+        "second, label)",
+        None,
     )
     _flag(verb, "--pairs", "a row has two texts, where a task takes one or two")
     verb.add_argument(
@@ -301,11 +282,8 @@ def _add_data(verb, cli):
         "downloaded one (default: roformer-char, a small one that comes with this "
         "package)",
     )
-    verb.add_argument(
-        "--out",
-        "--output",
-        "-o",
-        dest="output",
+    _add_out(
+        verb,
         required=True,
         metavar="DIR",
         help="of this training; if one of the same settings was interrupted there, it "
@@ -316,7 +294,7 @@ def _add_data(verb, cli):
     )
 
 
-def _add_task(verb, cli):
+def _add_task(verb):
     group = verb.add_argument_group("the task")
     _flag(group, "--multi-label", "text-classification: any number of classes a row")
     _flag(group, "--crf", "token-classification: tags are told together")
@@ -332,7 +310,7 @@ def _add_task(verb, cli):
     )
     group.add_argument(
         "--max-length",
-        type=cli._positive,
+        type=positive,
         metavar="N",
         help="tokens to which rows are cut (default: 512; triplet-ranking: 1024)",
     )
@@ -341,7 +319,7 @@ def _add_task(verb, cli):
     )
 
 
-def _add_training(verb, cli, schedules, dtypes):
+def _add_training(verb, schedules, dtypes):
     group = verb.add_argument_group("training")
     for name, default, what in (
         ("--epochs", 3, "most passes over the data"),
@@ -349,7 +327,7 @@ def _add_training(verb, cli, schedules, dtypes):
         ("--accumulation", 1, "parts into which a batch is cut to save memory"),
     ):
         group.add_argument(
-            name, type=cli._positive, metavar="N", help=f"{what} (default: {default})"
+            name, type=positive, metavar="N", help=f"{what} (default: {default})"
         )
     for name, default, what in (
         ("--learning-rate", "2e-05", "of the highest layers"),
@@ -381,7 +359,7 @@ def _add_training(verb, cli, schedules, dtypes):
     )
     group.add_argument(
         "--lora-targets",
-        type=cli._names,
+        type=names,
         metavar="NAME,...",
         help="of query, key, value, attention_output, intermediate, "
         "feed_forward_output (default: query,value)",
@@ -410,7 +388,7 @@ def _add_training(verb, cli, schedules, dtypes):
     )
     group.add_argument(
         "--patience",
-        type=cli._positive,
+        type=positive,
         metavar="N",
         help="epochs without a better figure that end the training (default: none do)",
     )
@@ -422,6 +400,16 @@ def _add_training(verb, cli, schedules, dtypes):
         help="keep the weights of the last epoch, not of the best",
     )
     group.add_argument("--seed", type=int, metavar="N", help="(default: 0)")
+
+
+def _add_fields(verb, help, default):
+    verb.add_argument(
+        "--fields", type=names, default=default, metavar="NAME,...", help=help
+    )
+
+
+def _add_out(verb, **options):
+    verb.add_argument("--out", "--output", "-o", dest="output", **options)
 
 
 def _flag(parser, name, help):

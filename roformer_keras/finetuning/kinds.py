@@ -123,7 +123,7 @@ class TextClassification(Kind):
 
     def report(self, task, texts, labels):
         found = task.predict(texts, verbose=0)
-        names = task.classes or list(map(str, range(task.num_classes)))
+        names = _names_of(task)
         if not self.is_multi:
             expected = [names.index(label) for label in labels]
             return report_of_classes(expected, found.argmax(axis=1), names)
@@ -133,7 +133,7 @@ class TextClassification(Kind):
         return report_of_classes(expected, found >= 0.5, names)
 
     def lines(self, task, texts):
-        names = task.classes or list(map(str, range(task.num_classes)))
+        names = _names_of(task)
         found = task.predict(texts, verbose=0)
         lines = []
         for row in found:
@@ -366,6 +366,11 @@ def _name(value):
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise ConfigurationError(f"a label must be a name, or an integer, got {value!r}")
+
+
+def _names_of(task):
+    """Names of the classes of a classifier, which are their numbers if it has none."""
+    return task.classes or list(map(str, range(task.num_classes)))
 
 
 def _class_number(name):

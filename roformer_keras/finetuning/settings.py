@@ -13,7 +13,10 @@ from roformer_keras.training.settings import (
     check_choice,
     check_integer,
     check_number,
+    check_tables,
     check_types,
+    column_names,
+    errors_of,
     existing_beside,
     read_toml,
 )
@@ -244,14 +247,10 @@ class Settings:
     @classmethod
     def from_dict(cls, content: Mapping) -> "Settings":
         """Builds from nested plain types; unknown names are errors."""
-        _check_tables(content)
+        check_tables(content, _TABLES)
         fields = dict(content)
-        if isinstance(fields.get("fields"), list | tuple):
-            # Columns may be written as numbers.
-            fields["fields"] = tuple(
-                str(name) if isinstance(name, int) else name
-                for name in fields["fields"]
-            )
+        if "fields" in fields:
+            fields["fields"] = column_names(fields["fields"])
         if "optimizer" in fields:
             fields["optimizer"] = build(
                 OptimizerSettings, fields["optimizer"], "optimizer"
@@ -267,10 +266,8 @@ def load_settings(path: str | os.PathLike) -> Settings:
         ConfigurationError: it is not TOML, or a setting breaks its rule.
     """
     content = _read(path)
-    try:
+    with errors_of(path):
         return Settings.from_dict(content)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
 
 
 def settings_of_command(task: str, config: str | None, **flags) -> Settings:
@@ -315,20 +312,11 @@ def settings_of_command(task: str, config: str | None, **flags) -> Settings:
 
 def _read(path):
     content = read_toml(path)
-    try:
-        _check_tables(content)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+    with errors_of(path):
+        check_tables(content, _TABLES)
     for name in ("train", "valid", "test"):
         if name in content:
             content[name] = beside(path, content[name])
     if "preset" in content:
         content["preset"] = existing_beside(path, content["preset"])
     return content
-
-
-def _check_tables(content):
-    for name in _TABLES:
-        table = content.get(name, {})
-        if not isinstance(table, Mapping):
-            raise ConfigurationError(f"{name} must be a table [{name}], got {table!r}")

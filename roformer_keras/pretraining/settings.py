@@ -16,7 +16,10 @@ from roformer_keras.training.settings import (
     check_choice,
     check_integer,
     check_number,
+    check_tables,
     check_types,
+    column_names,
+    errors_of,
     existing_beside,
     read_toml,
 )
@@ -237,10 +240,8 @@ def load_settings(path: str | os.PathLike) -> Settings:
         ConfigurationError: it is not TOML, or a setting breaks its rule.
     """
     content = _read(path)
-    try:
+    with errors_of(path):
         return Settings.from_dict(content)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
 
 
 def settings_of_command(
@@ -322,11 +323,8 @@ def _reshaped(stage, shape):
 
 def _read(path):
     content = read_toml(path)
-    try:
+    with errors_of(path):
         _check_tables(content)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
-
     for entry in content.get("data", ()):
         if isinstance(entry.get("files"), list):
             entry["files"] = [beside(path, file) for file in entry["files"]]
@@ -346,20 +344,12 @@ def _check_tables(content):
             raise ConfigurationError(
                 f"{name} must be tables [[{name}]], got {tables!r}"
             )
-    for name in ("model", "options", "optimizer"):
-        table = content.get(name, {})
-        if not isinstance(table, Mapping):
-            raise ConfigurationError(f"{name} must be a table [{name}], got {table!r}")
+    check_tables(content, ("model", "options", "optimizer"))
 
 
 def _source(fields, name):
-    """Columns may be written as numbers."""
-
-    def as_text(value):
-        return str(value) if isinstance(value, int) else value
-
     fields = dict(fields)
-    if isinstance(fields.get("fields"), list | tuple):
-        fields["fields"] = tuple(map(as_text, fields["fields"]))
-    fields["group"] = as_text(fields.get("group"))
+    if "fields" in fields:
+        fields["fields"] = column_names(fields["fields"])
+    (fields["group"],) = column_names([fields.get("group")])
     return build(CorpusSource, fields, name)

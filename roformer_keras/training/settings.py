@@ -6,7 +6,8 @@ import os
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -19,7 +20,10 @@ __all__ = [
     "check_choice",
     "check_integer",
     "check_number",
+    "check_tables",
     "check_types",
+    "column_names",
+    "errors_of",
     "existing_beside",
     "read_toml",
 ]
@@ -68,6 +72,15 @@ def read_toml(path: str | os.PathLike) -> dict:
         raise ConfigurationError(f"{path} must be a TOML file: {error}") from error
 
 
+@contextmanager
+def errors_of(path: str | os.PathLike) -> Iterator[None]:
+    """Errors of settings name the file that they are of."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
 def beside(path: str | os.PathLike, name):
     """The path that a name in a file means: relative to the folder of that file.
 
@@ -108,6 +121,16 @@ def build(kind, fields: Mapping, name: str):
     if missing:
         raise ConfigurationError(f"{name} must have {', '.join(missing)}")
     return kind(**fields)
+
+
+def column_names(value):
+    """Names of columns, which may be written as numbers.
+
+    What is no list is left as it is, for the checks of types.
+    """
+    if not isinstance(value, list | tuple):
+        return value
+    return tuple(str(name) if isinstance(name, int) else name for name in value)
 
 
 _WORDS = {
@@ -158,6 +181,14 @@ def _words(kind):
     if arguments:
         return f"pairs of {' and '.join(map(_words, arguments))}"
     return _WORDS.get(kind, kind.__name__)
+
+
+def check_tables(content: Mapping, names: Iterable[str]) -> None:
+    """Raises ConfigurationError unless what must be a table is one."""
+    for name in names:
+        table = content.get(name, {})
+        if not isinstance(table, Mapping):
+            raise ConfigurationError(f"{name} must be a table [{name}], got {table!r}")
 
 
 def check_integer(name: str, value, least: int) -> None:

@@ -1,0 +1,18 @@
+"""How tests end a training in its midst."""
+
+import keras
+
+
+class Interrupted(Exception):
+    """What stands for whatever ends a process."""
+
+
+class InterruptAfter(keras.callbacks.Callback):
+    def __init__(self, batches):
+        super().__init__()
+        self.left = batches
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left < 0:
+            raise Interrupted
