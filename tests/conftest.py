@@ -1,7 +1,18 @@
 """What must be set before anything imports a backend."""
 
 import os
+import sys
+
+import pytest
 
 # The tests compile many programs and run each of them briefly. The notebooks, whose
 # outputs are held against those committed, run without it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Each test draws the same weights, whatever ran before it and wherever it runs."""
+    # Tests without a model need not wait for a backend.
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.set_random_seed(0)
