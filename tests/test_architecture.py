@@ -41,6 +41,7 @@ ALLOWED = {
     "tensorflow": {
         "generation/compiled.py",
         "training/adversarial.py",
+        "training/optimizers.py",
         "verification/reference_process.py",
     },
     "tf_keras": {"verification/reference_process.py"},

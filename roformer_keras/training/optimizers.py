@@ -111,9 +111,36 @@ class AdamW(keras.optimizers.AdamW):
         correction = 1 - ops.power(ops.cast(self.beta_2, variable.dtype), step)
         epsilon, self.epsilon = self.epsilon, self.epsilon * ops.sqrt(correction)
         try:
-            super().update_step(gradient, variable, learning_rate)
+            if self._has_kernel(variable):
+                self._update_at_once(gradient, variable, learning_rate, step)
+            else:
+                super().update_step(gradient, variable, learning_rate)
         finally:
             self.epsilon = epsilon
+
+    def _has_kernel(self, variable):
+        # In types of few bits its betas would be rounded, to 1.
+        is_float32 = keras.backend.standardize_dtype(variable.dtype) == "float32"
+        is_tensorflow = keras.backend.backend() == "tensorflow"
+        return is_tensorflow and is_float32 and not self.amsgrad
+
+    def _update_at_once(self, gradient, variable, learning_rate, step):
+        """What Keras computes in a dozen passes over memory, in TensorFlow's one."""
+        import tensorflow as tf
+
+        index = self._get_variable_index(variable)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=ops.power(self.beta_1, step),
+            beta2_power=ops.power(self.beta_2, step),
+            lr=learning_rate,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=ops.cast(gradient, "float32"),
+        )
 
     def _factor(self, variable):
         for pattern, factor in self.rates.items():
