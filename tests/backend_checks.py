@@ -29,6 +29,9 @@ from roformer_keras import (
     RoFormerConfig,
     RoFormerMaskedLM,
     RoFormerSim,
+    RoFormerSpanExtractor,
+    RoFormerTextClassifier,
+    RoFormerTokenClassifier,
     RoFormerTokenizer,
 )
 from roformer_keras.inference import embed, fill_mask
@@ -243,6 +246,35 @@ def check_generation():
         assert before == "".join(
             model.stream("今天天气", method="greedy", max_length=24)
         )
+
+
+def check_finetuning():
+    """Tasks on texts: what is learned, and that batches have few widths."""
+    texts = ["今天天气不错", "她在北京", "我们学习语言", "在上海工作的人"] * 4
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, dropout=0.0)
+    model.compile(keras.optimizers.Adam(1e-2))
+    history = model.fit(texts, [0, 1] * 8, epochs=4, batch_size=8, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    found = model.predict(texts, verbose=0)
+    assert found.argmax(axis=-1).tolist() == [0, 1] * 8
+    rows = model.make_rows([(text,) for text in texts])
+    assert {rows.batch([n])["token_ids"].shape for n in range(16)} == {(1, 32)}
+
+    sentences = ["她在北京", "我们在上海"] * 4
+    tags = [["O", "O", "B-地", "I-地"], ["O", "O", "O", "B-地", "I-地"]] * 4
+    spans = [[(2, 4, "地")], [(3, 5, "地")]] * 4
+    for cls, labels, options in (
+        (RoFormerTokenClassifier, tags, {"crf": True}),
+        (RoFormerSpanExtractor, spans, {}),
+    ):
+        model = cls.from_preset(CHARACTER, labels=["地"], dropout=0.0, **options)
+        model.compile(keras.optimizers.Adam(1e-2))
+        model.fit(sentences, labels, epochs=15, batch_size=8, verbose=0)
+        places = [
+            [(span.start, span.end, span.label) for span in found]
+            for found in model.predict(sentences[:2], verbose=0)
+        ]
+        assert places == spans[:2], places
 
 
 def main():

@@ -40,6 +40,7 @@ ANYWHERE = "__init__"
 ALLOWED = {
     "tensorflow": {
         "generation/compiled.py",
+        "layers/dropout.py",
         "training/adversarial.py",
         "training/optimizers.py",
         "verification/reference_process.py",

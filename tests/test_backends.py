@@ -8,27 +8,46 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("backend_checks.py")
+TESTS = Path(__file__).parent
+SCRIPT = TESTS / "backend_checks.py"
 NEEDS_TORCH = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
 )
 
 
-@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=NEEDS_TORCH)])
-def test_package_works_on(backend):
+BACKENDS = ["jax", pytest.param("torch", marks=NEEDS_TORCH)]
+# Modules whose tests compute with nothing of one backend.
+NEUTRAL = ["test_crf.py", "test_pointer.py"]
+
+
+def run(backend, *arguments):
     environment = {
         **os.environ,
         "KERAS_BACKEND": backend,
-        "PYTHONPATH": str(SCRIPT.parents[1]),
+        "PYTHONPATH": str(TESTS.parent),
         # Compiling takes most of the time, and nothing here runs long.
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
     result = subprocess.run(
-        [sys.executable, SCRIPT],
+        [sys.executable, *arguments],
         env=environment,
         capture_output=True,
         text=True,
         timeout=540,
     )
-    assert result.returncode == 0, result.stdout + result.stderr[-4000:]
-    assert result.stdout.splitlines()[-1] == f"passed 10 on {backend}"
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    return result.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_package_works_on(backend):
+    assert run(backend, SCRIPT) == f"passed 11 on {backend}"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_structured_layers_work_on(backend):
+    modules = [str(TESTS / name) for name in NEUTRAL]
+    options = ["-v", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    # Compiled one by one, all of their tests would take minutes.
+    options += ["-k", "equals_bert4keras or equal_bert4keras"]
+    assert " passed" in run(backend, "-m", "pytest", *options, *modules)

@@ -59,6 +59,8 @@ def asked(tool, tmp_path, monkeypatch):
             if job == "build":
                 padded = 30 if self.side == "bert4keras" else 20
                 return {"weights": 7, "ids": "0a", "tokens": 10, "padded": padded}
+            if job == "release":
+                return {"seconds": 0.0}
             asked.append((self.side, job, what))
             if what == "first":
                 return {"seconds": 1000.0}

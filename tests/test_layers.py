@@ -22,6 +22,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
     ConditionalRandomField,
+    Dropout,
     EfficientGlobalPointer,
     FeedForward,
     GlobalPointer,
@@ -103,6 +104,9 @@ def head(width, **options):
 
 
 CASES = {
+    "dropout": Case(
+        lambda **k: Dropout(0.5, **k), {"inputs": X}, (2, 5, 8), 0, has_dropout=True
+    ),
     "sinusoidal": Case(
         lambda **k: SinusoidalPositionEmbedding(6, **k),
         {"x": X},

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from roformer_keras.training.optimizers import make_optimizer
+from roformer_keras.training.optimizers import finetuning_rate, make_optimizer
 
 # TensorFlow variables do not know NumPy 2's `copy`.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -66,3 +66,8 @@ def test_updates_are_those_of_the_formula(jit_compile):
         start = start - 0.125 * (move + 0.1 * start)
         apply([tf.constant(gradient, "float32")])
         np.testing.assert_allclose(np.array(variable), start, atol=1e-6)
+
+
+@pytest.mark.parametrize("width, rate", [(768, 2e-5), (384, 8e-5), (32, 5e-4)])
+def test_rate_of_a_finetuning_that_names_none(width, rate):
+    assert finetuning_rate(width) == pytest.approx(rate)

@@ -34,6 +34,7 @@ but are fewer to sort by length.
 
 import argparse
 import contextlib
+import ctypes
 import json
 import statistics
 import sys
@@ -240,10 +241,15 @@ def check_sides(options, workers):
 def measure(options, workers, part):
     """Name of a run -> the seconds of its turns."""
     runs, found = RUNS[part], {name: [] for name in RUNS[part]}
+    sides = {side for side, _ in runs.values()}
     with tqdm(total=len(runs) * (1 + options.rounds), unit="run", desc=part) as bar:
         for number in range(-1, options.rounds):
             for name, (side, job) in runs.items():
                 bar.set_postfix_str(name)
+                if part == "reviews":
+                    # Else what all have held once does not fit into 24 GB.
+                    for other in sides:
+                        workers[other].ask("release")
                 run = workers[side].ask(job, "first" if number < 0 else "whole")
                 if number >= 0:
                     found[name].append(run["seconds"])
@@ -332,6 +338,12 @@ def step_of(options, train_on_batch):
     return step
 
 
+def release():
+    """Gives back to the system what the process has freed, where there is glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def our_side(options):
     import keras
     from bert4keras_classifier import hash_of_ids
@@ -382,6 +394,7 @@ def our_side(options):
 
     return {
         "build": build,
+        "release": release,
         "step": step_of(options, train_on_batch),
         "reviews": reviews,
     }
@@ -466,6 +479,7 @@ def their_side(options):
 
     return {
         "build": build,
+        "release": release,
         "step": step_of(options, model.train_on_batch),
         "reviews": train,
         "padded": lambda what: train(what, options.max_length),

@@ -167,11 +167,11 @@ def add_verbs(verbs) -> None:
         "finetune",
         "train a task on labelled texts",
         "finetune text-classification --train reviews.tsv --valid held-out.tsv "
-        "--learning-rate 5e-4 --out reviews",
+        "--out reviews",
         "finetune text-regression --train pairs.tsv --pairs --holdout 0.1 "
         "--lora-rank 8 --learning-rate 1e-3 --out sts",
         "finetune token-classification --train ner.bio --holdout 0.1 --crf "
-        "--learning-rate 5e-4 --patience 2 --out ner",
+        "--patience 2 --out ner",
     )
     from roformer_keras.finetuning.settings import SCHEDULES, TASKS
     from roformer_keras.training.settings import DTYPES
@@ -330,7 +330,12 @@ def _add_training(verb, schedules, dtypes):
             name, type=positive, metavar="N", help=f"{what} (default: {default})"
         )
     for name, default, what in (
-        ("--learning-rate", "2e-05", "of the highest layers"),
+        (
+            "--learning-rate",
+            "2e-5 where the model is 768 wide, by the square more where it is "
+            "narrower, 5e-4 at most",
+            "of the highest layers",
+        ),
         ("--warmup", 0.1, "share of the updates over which the rate rises from 0"),
         ("--weight-decay", 0.01, "of kernels and embeddings"),
         ("--clip-norm", 1, "most that the norm of all gradients may be; 0: any"),

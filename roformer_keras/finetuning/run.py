@@ -38,7 +38,11 @@ from roformer_keras.training.folder import (
     take_folder,
 )
 from roformer_keras.training.log import LogFile
-from roformer_keras.training.optimizers import layerwise_rates, make_optimizer
+from roformer_keras.training.optimizers import (
+    finetuning_rate,
+    layerwise_rates,
+    make_optimizer,
+)
 from roformer_keras.training.state import (
     DIVERGED,
     assign,
@@ -173,8 +177,11 @@ class _Run:
         schedule = [(warmup, 1.0)]
         if settings.schedule == "linear" and updates > warmup:
             schedule.append((updates, 0.0))
+        rate = settings.learning_rate
+        if rate is None:
+            rate = finetuning_rate(self.task.config.hidden_dim)
         optimizer = make_optimizer(
-            settings.learning_rate,
+            rate,
             schedule,
             accumulation=settings.accumulation,
             rates=layerwise_rates(self.task.config.num_layers, settings.layer_decay),

@@ -67,7 +67,8 @@ class Settings:
         batch_size: int. Rows an update.
         accumulation: int. Into so many parts is a batch cut, one computed after the
             other, for what does not fit into memory.
-        learning_rate: float.
+        learning_rate: float or None. One that suits the width of the model if None: see
+            `finetuning_rate`.
         warmup: float in [0, 1). Share of all updates over which the rate rises from 0.
         schedule: `"linear"` lets it fall to 0 then, `"constant"` leaves it.
         optimizer: decay, clipping and a running mean of the weights.
@@ -108,7 +109,7 @@ class Settings:
     epochs: int = 3
     batch_size: int = 32
     accumulation: int = 1
-    learning_rate: float = 2e-5
+    learning_rate: float | None = None
     warmup: float = 0.1
     schedule: str = "linear"
     optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
@@ -149,7 +150,8 @@ class Settings:
         for name in ("holdout", "warmup"):
             check_number(name, getattr(self, name), 0, 1, below=True)
         for name in ("learning_rate", "adversarial_epsilon", "r_drop"):
-            check_number(name, getattr(self, name), 0, float("inf"))
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 0, float("inf"))
         if not 0 < self.layer_decay <= 1:
             raise ConfigurationError(
                 f"layer_decay must be in (0, 1], got {self.layer_decay!r}"

@@ -9,6 +9,7 @@ from roformer_keras.layers.block import (
     erf_gelu,
 )
 from roformer_keras.layers.crf import ConditionalRandomField, TagAccuracy
+from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.heads import MaskedLMHead, Pooler
 from roformer_keras.layers.masks import (
     AttentionMask,
@@ -34,6 +35,7 @@ from roformer_keras.layers.position import (
 __all__ = [
     "AttentionMask",
     "ConditionalRandomField",
+    "Dropout",
     "EfficientGlobalPointer",
     "FeedForward",
     "GlobalPointer",

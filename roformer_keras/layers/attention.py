@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.position import (
     apply_rotary,
     check_layout,
@@ -104,7 +105,7 @@ class RoPEAttention(keras.layers.Layer):
         self.query = self._dense(num_heads * key_dim, "query")
         self.key = self._dense(num_heads * key_dim, "key")
         self.value = self._dense(num_heads * head_dim, "value")
-        self.attention_dropout = keras.layers.Dropout(
+        self.attention_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="attention_dropout"
         )
 
@@ -186,11 +187,15 @@ class RoPEAttention(keras.layers.Layer):
             weights = ops.softmax(weights, axis=-1)
         weights = self.attention_dropout(weights, training=training)
 
-        mixed, first = 0, 0
-        for keys, values in segments:
-            last = first + keys.shape[2] if context else None
-            mixed = mixed + _mixed(weights[..., first:last], values)
-            first = last
+        if not context:
+            # Slicing is free, but its gradient is a copy.
+            mixed = _mixed(weights, value)
+        else:
+            mixed, first = 0, 0
+            for keys, values in segments:
+                last = first + keys.shape[2]
+                mixed = mixed + _mixed(weights[..., first:last], values)
+                first = last
         # (batch, length, heads, head_dim) -> (batch, length, heads * head_dim)
         mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
         output = self.output_dense(mixed)

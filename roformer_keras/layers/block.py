@@ -8,6 +8,7 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import RoPEAttention
+from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.projection import Projection
 from roformer_keras.layers.recomputation import recomputed
 
@@ -336,7 +337,7 @@ class RoFormerBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="attention",
         )
-        self.attention_output_dropout = keras.layers.Dropout(
+        self.attention_output_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="attention_output_dropout"
         )
         self.attention_norm = self._norm("attention_norm")
@@ -348,7 +349,7 @@ class RoFormerBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="feed_forward",
         )
-        self.feed_forward_dropout = keras.layers.Dropout(
+        self.feed_forward_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="feed_forward_dropout"
         )
         self.feed_forward_norm = self._norm("feed_forward_norm")

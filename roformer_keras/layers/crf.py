@@ -36,7 +36,9 @@ class ConditionalRandomField(keras.layers.Layer):
             that an optimizer whose steps do not depend on the size of gradients, as
             Adam's do not, moves them this much faster than other weights. The rate
             that suits a pre-trained encoder is too low for them: some hundreds help.
-            The steps of plain SGD grow by its square.
+            The steps of plain SGD grow by its square, and so do gradients: where they
+            are clipped by their norm, a multiplier of 1000 leaves next to nothing of
+            those of the encoder.
         kernel_initializer: of the transitions, before the division.
 
     Call arguments:

@@ -5,6 +5,7 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.block import LayerNorm, activation_from_name
+from roformer_keras.layers.dropout import Dropout
 
 __all__ = ["MaskedLMHead", "Pooler"]
 
@@ -80,7 +81,7 @@ class MaskedLMHead(keras.layers.Layer):
                 name="norm",
             )
         else:
-            self.output_dropout = keras.layers.Dropout(
+            self.output_dropout = Dropout(
                 dropout, dtype=self.dtype_policy, name="output_dropout"
             )
 

@@ -6,6 +6,7 @@ from keras import ops
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.layers import (
     AttentionMask,
+    Dropout,
     LayerNorm,
     Pooler,
     RMSNorm,
@@ -202,7 +203,7 @@ def _make_layers(config, dtype):
             pad_segments=config.shared_segment_embeddings,
             name="attention_mask",
         ),
-        "embedding_dropout": keras.layers.Dropout(
+        "embedding_dropout": Dropout(
             config.dropout, dtype=dtype, name="embedding_dropout"
         ),
         "blocks": [

@@ -18,10 +18,10 @@ from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.preset import PresetModel
-from roformer_keras.tasks.texts import Rows, TextBatches, as_texts
+from roformer_keras.tasks.texts import Rows, TextBatches, as_texts, width_of
 from roformer_keras.tokenizer import RoFormerTokenizer
 from roformer_keras.training import adversarial
-from roformer_keras.training.optimizers import make_optimizer
+from roformer_keras.training.optimizers import finetuning_rate, make_optimizer
 
 __all__ = ["LabelledRows", "TextTask", "class_of_task"]
 
@@ -180,14 +180,18 @@ class TextTask(PresetModel):
         """As of Keras, with this task's own optimizer, loss and metrics by default.
 
         Args:
-            optimizer: Keras optimizer or its name; AdamW at 2e-5 if not given.
+            optimizer: Keras optimizer or its name; AdamW if not given, at a rate that
+                suits the width of the model, see `finetuning_rate`.
             loss, metrics: of the task if not given.
             adversarial_epsilon: float, 0 for none. Length of the step by which the
                 token embeddings are moved against the loss before each update (FGM).
             r_drop: float, 0 for none. Weight of the divergence between two passes of
                 the same rows under different dropout; rows are computed twice.
-            kwargs: as of `keras.Model.compile`.
+            kwargs: as of `keras.Model.compile`; but TensorFlow is not to compile by XLA
+                unless `jit_compile` says so, which takes long for each width of batch.
         """
+        if keras.backend.backend() == "tensorflow":
+            kwargs.setdefault("jit_compile", False)
         for name, value in (
             ("adversarial_epsilon", adversarial_epsilon),
             ("r_drop", r_drop),
@@ -200,8 +204,10 @@ class TextTask(PresetModel):
             for name, value in (("loss", loss), ("metrics", metrics))
             if value is None
         ]
+        if optimizer is None:
+            optimizer = make_optimizer(finetuning_rate(self.config.hidden_dim))
         super().compile(
-            optimizer=make_optimizer(2e-5) if optimizer is None else optimizer,
+            optimizer=optimizer,
             loss=self.default_loss() if loss is None else loss,
             metrics=self.default_metrics() if metrics is None else metrics,
             **kwargs,
@@ -351,7 +357,8 @@ class TextTask(PresetModel):
         order, start = np.argsort(-rows.lengths, kind="stable"), 0
         with tqdm(total=len(rows), unit="row", disable=not verbose) as bar:
             while start < len(order):
-                size = max(1, batch_tokens // int(rows.lengths[order[start]]))
+                width = width_of(int(rows.lengths[order[start]]))
+                size = max(1, batch_tokens // width)
                 numbers = order[start : start + size]
                 outputs = model.predict_on_batch(rows.batch(numbers))
                 own = answers(outputs, rows, numbers)

@@ -7,12 +7,14 @@ import numpy as np
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["Rows", "TextBatches", "as_numbers", "as_texts"]
+__all__ = ["Rows", "TextBatches", "as_numbers", "as_texts", "width_of"]
 
 # Batches whose rows are sorted by length together, and how far from its place a row may
 # be found, as a share of its length and two tokens more: enough for little padding,
 # while the rows of a small set too meet others in each epoch.
 _WINDOW, _JITTER = 64, 0.1
+# Of the widths of batches, where each takes seconds to compile.
+_WIDTH_STEP = 32
 
 
 def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
@@ -109,6 +111,16 @@ def _tuple(row, number):
     raise ConfigurationError(f"a text must be a str, got {row!r} in row {number}")
 
 
+def width_of(length: int) -> int:
+    """Columns of a batch whose longest row has so many tokens.
+
+    A graph of TensorFlow takes any width. The other backends compile each one anew,
+    so that there must not be many.
+    """
+    step = 1 if keras.backend.backend() == "tensorflow" else _WIDTH_STEP
+    return -(-length // step) * step
+
+
 class Rows:
     """Tokenized texts in one piece of memory.
 
@@ -147,14 +159,14 @@ class Rows:
         return self._token_ids[end - self.lengths[number] : end]
 
     def batch(self, numbers: Sequence[int], more: int = 0) -> dict:
-        """Some rows, padded with 0 to the longest, as the backbone takes them.
+        """Some rows, padded with 0 to `width_of` the longest, as a backbone takes them.
 
         Args:
             numbers: which.
             more: int. Columns of padding besides.
         """
         lengths = self.lengths[numbers]
-        width = int(lengths.max()) + more
+        width = width_of(int(lengths.max()) + more)
         token_ids = np.zeros((len(numbers), width), "int32")
         for place, number in enumerate(numbers):
             token_ids[place, : lengths[place]] = self.ids(number)

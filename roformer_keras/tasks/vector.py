@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers import Dropout
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
 
@@ -43,9 +44,7 @@ class VectorTask(TextTask):
         vector = TextVector(pooling, dtype=policy, name="vector")(
             sequence_of(backbone), backbone.input["token_ids"]
         )
-        vector = keras.layers.Dropout(head_dropout, dtype=policy, name="head_dropout")(
-            vector
-        )
+        vector = Dropout(head_dropout, dtype=policy, name="head_dropout")(vector)
         outputs = dense_head(backbone, units, head)(vector)
         if combine is not None:
             outputs = combine(outputs)
