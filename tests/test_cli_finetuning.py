@@ -390,6 +390,30 @@ def test_embed_gives_the_vectors_of_a_fine_tuned_encoder(tmp_path, capsys):
     assert np.linalg.norm(expected, axis=1).max() > 1.5
 
 
+def test_similarity_by_a_fine_tuned_encoder(tmp_path, capsys):
+    encoder = RoFormerSentenceEncoder.from_preset(
+        CHARACTER, pooling="mean", max_length=8
+    )
+    encoder.save_to_preset(tmp_path / "encoder")
+    pairs = [("今天天气不错", "天气不错"), ("你好", "我们在北京大学学习语言模型")]
+    flags = [flag for pair in pairs for flag in ("--pair", *pair)]
+    code, out, _ = run_main("similarity", tmp_path / "encoder", *flags, capsys=capsys)
+    assert code == 0
+    found = [line["similarity"] for line in parsed(out)]
+    np.testing.assert_allclose(found, encoder.predict(pairs, verbose=0), atol=1e-6)
+    code, out, err = run_main(
+        *("similarity", tmp_path / "encoder", "--pair", "你好", " "), capsys=capsys
+    )
+    assert (code, out) == (2, "")
+    assert "pair 1: a text must not be empty" in err
+    code, out, err = run_main(
+        *("similarity", tmp_path / "encoder", *flags, "--vocabulary", "vocab.txt"),
+        capsys=capsys,
+    )
+    assert (code, out) == (2, "")
+    assert "leave --config and --vocabulary out" in err
+
+
 # === evaluate ===
 
 

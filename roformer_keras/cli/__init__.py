@@ -384,9 +384,9 @@ def _parser():
     verb.add_argument(
         "--max-length",
         type=positive,
-        default=512,
         metavar="N",
-        help="tokens after which a text is cut (default: 512)",
+        help="tokens after which a text is cut (default: 512; of a fine-tuned encoder, "
+        "as in its training)",
     )
 
     verb = add_verb(

@@ -185,7 +185,6 @@ def embed(
 
     from roformer_keras.conversion.outputs import replacing
     from roformer_keras.inference import embed as compute
-    from roformer_keras.tasks.task import TextTask, class_of_task
 
     if output != "-" and not output.endswith((".npy", ".jsonl")):
         raise ConfigurationError(
@@ -196,8 +195,8 @@ def embed(
 
     def vectors():
         progress = shows_progress(quiet)
-        if class_of_task(source) == "RoFormerSentenceEncoder":
-            encoder = TextTask.from_preset(source, max_length=max_length)
+        encoder = _sentence_encoder(source, max_length, config, vocabulary)
+        if encoder is not None:
             found = encoder.encode(texts, normalize=normalize, verbose=int(progress))
         else:
             tokenizer = _tokenizer(source, vocabulary)
@@ -409,7 +408,7 @@ def similarity(
     pairs=None,
     fields=("first", "second"),
     output="-",
-    max_length: int = 512,
+    max_length: int | None = None,
     config=None,
     vocabulary=None,
     overwrite: bool = False,
@@ -423,14 +422,22 @@ def similarity(
         pairs = _pairs(input, fields)
 
     def load():
+        """A function from pairs to cosines."""
+        from roformer_keras.tasks.texts import as_texts
+
+        encoder = _sentence_encoder(source, max_length, config, vocabulary)
+        if encoder is not None:
+            _check_lines(pairs, lambda pair: as_texts([pair], (2,)))
+            return lambda batch: encoder.predict(batch, verbose=0)
         model = _sim(source, config, vocabulary)
         _check_lines(pairs, lambda pair: [model.check_text(text) for text in pair])
-        return model
-
-    def write(model, batch, job):
-        cosines = model.similarity(
-            *map(list, zip(*batch, strict=True)), max_length=max_length, progress=False
+        options = {"max_length": max_length or 512, "progress": False}
+        return lambda batch: model.similarity(
+            [first for first, _ in batch], [second for _, second in batch], **options
         )
+
+    def write(cosines_of, batch, job):
+        cosines = cosines_of(batch)
         rows = [
             {"first": first, "second": second, "similarity": _score(cosine)}
             for (first, second), cosine in zip(batch, cosines, strict=True)
@@ -777,6 +784,20 @@ def _generative_model(source, name, unilm, config, vocabulary, quiet):
     changes = {"attention": "unilm"} if unilm and name == "RoFormerCausalLM" else {}
     model = getattr(models, name).from_preset(source, config=config, **changes)
     return _with_vocabulary(model, source, vocabulary)
+
+
+def _sentence_encoder(source, max_length, config, vocabulary):
+    """A fine-tuned one; None if the source is another model."""
+    from roformer_keras.tasks.task import TextTask, class_of_task
+
+    if class_of_task(source) != "RoFormerSentenceEncoder":
+        return None
+    if config is not None or vocabulary is not None:
+        raise ConfigurationError(
+            f"{source} is a fine-tuned model, which holds its configuration and its "
+            "vocabulary: leave --config and --vocabulary out"
+        )
+    return TextTask.from_preset(source, max_length=max_length)
 
 
 def _sim(source, config, vocabulary):
