@@ -157,6 +157,21 @@ def test_an_answer_may_be_what_was_found(answerer):
     np.testing.assert_array_equal(answerer.make_targets([span], rows), expected)
 
 
+def test_blanks_at_its_edges_are_none_of_an_answer(answerer):
+    text = "她在 北京 工作，我们学习语言"
+    windows = Windows(answerer.tokenizer, [("她在", text)], 9, 1)
+    # In a window the blank may be where it ends.
+    assert windows.offsets(0)[-2, 1] == 5
+    for rows in (answerer.make_rows([("她在", text)]), windows):
+        expected = answerer.make_targets([(3, 5)], rows)
+        assert (expected[0] > 0).all()
+        for answer in ((2, 5), (3, 6), " 北京 "):
+            found = answerer.make_targets([answer], rows)
+            np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ConfigurationError, match="must hold more than blanks"):
+        answerer.make_targets([" "], rows)
+
+
 @pytest.mark.parametrize("name", ["stride", "max_answer_length"])
 def test_options_that_break_a_rule(name):
     with pytest.raises(ConfigurationError, match=f"{name} must be an integer of at"):

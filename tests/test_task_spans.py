@@ -46,6 +46,15 @@ def test_labels_in_any_form():
     assert as_spans([], text, 0) == []
 
 
+@pytest.mark.parametrize("span", [(3, 5), (2, 5), (3, 6), (1, 8)])
+def test_blanks_at_its_edges_are_none_of_a_span(span):
+    text = "她\u3000 北京 \t\u200b工作"
+    assert as_spans([(*span, "LOC")], text, 0) == [(3, 5, "LOC")]
+    tags = ["O"] * len(text)
+    tags[span[0] : span[1]] = ["B-LOC", *["I-LOC"] * (span[1] - span[0] - 1)]
+    assert as_spans(tags, text, 0) == [(3, 5, "LOC")]
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
@@ -53,20 +62,24 @@ def test_labels_in_any_form():
         ([(2.0, 4, "LOC")], "must be"),
         (
             [(4, 2, "LOC")],
-            "from 0 to 4, and be at least one character long, got 4 to 2",
+            "from 0 to 6, and be at least one character long, got 4 to 2",
         ),
-        ([(2, 5, "LOC")], "got 2 to 5 in row 7"),
+        ([(2, 7, "LOC")], "got 2 to 7 in row 7"),
         ([(2, 2, "LOC")], "got 2 to 2"),
         ([(-1, 2, "LOC")], "got -1 to 2"),
         ([{"start": 2, "end": 4}], "must be"),
-        (["O", "O"], "got 2 tags for 4 characters in row 7"),
-        (["O", "O", "B", "O"], "must be O, B-label or I-label, got 'B' in row 7"),
-        (["O", "O", "O-LOC", "O"], "got 'O-LOC'"),
+        ([(4, 6, "LOC")], r"hold more than blanks, got 4 to 6, ' \\u3000', in row 7"),
+        (["O", "O"], "got 2 tags for 6 characters in row 7"),
+        (
+            ["O", "O", "B", "O", "O", "O"],
+            "must be O, B-label or I-label, got 'B' in row 7",
+        ),
+        (["O", "O", "O-LOC", "O", "O", "O"], "got 'O-LOC'"),
     ],
 )
 def test_labels_that_are_none(labels, message):
     with pytest.raises(ConfigurationError, match=message):
-        as_spans(labels, "她在北京", 7)
+        as_spans(labels, "她在北京 \u3000", 7)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +115,9 @@ def test_spans_go_to_tokens_and_back(source):
     start = text.index("京")
     first, last = rows.tokens_of(0, start, start + 1)
     assert first == last and offsets[first, 0] <= start < offsets[first, 1]
+    # Spaces beside it are of none.
+    start, end = text.index("她"), text.index("她") + 1
+    assert rows.tokens_of(0, start - 2, end) == rows.tokens_of(0, start, end)
     # Nothing is where there are spaces only.
     assert rows.tokens_of(0, 3, 4) is None
 
@@ -113,6 +129,12 @@ def test_what_is_cut_off_has_no_tokens():
     assert rows.tokens_of(0, 0, 3) == (1, 3)
     assert rows.tokens_of(0, 2, 4) is None
     assert rows.tokens_of(0, 4, 6) is None
+    # A blank is not what was cut off, even where the row ends before it.
+    rows = SpanRows(tokenizer, [("今天 天气",), ("今天 ",)], 4)
+    for number in (0, 1):
+        assert rows.tokens_of(number, 0, 3) == (1, 2)
+    assert rows.tokens_of(0, 0, 4) is None
+    rows = SpanRows(tokenizer, [("今天天气不错",)], 5)
     np.testing.assert_array_equal(
         rows.visible(np.array([0]), 7), [[False, True, True, True, *[False] * 3]]
     )
@@ -133,6 +155,10 @@ def test_tags_of_tokens():
     assert list(found) == [-1, 0, 0, 1, 2, 3, 4, -1]
     with pytest.raises(ConfigurationError, match="RoFormerSpanExtractor"):
         tags_of_spans([(2, 6, "ORG"), (2, 4, "LOC")], rows, 0, tags)
+    spaced = SpanRows(tokenizer, [("她在 北京 大学",)], 64)
+    for span in ((2, 5), (3, 6), (2, 6)):
+        found = tags_of_spans([(*span, "LOC")], spaced, 0, tags)
+        assert list(found) == [-1, 0, 0, 1, 2, 0, 0, -1]
     short = SpanRows(tokenizer, [("她在北京大学",)], 6)
     found = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], short, 0, tags)
     assert list(found) == [-1, 0, 0, 1, 2, -1]

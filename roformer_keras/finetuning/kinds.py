@@ -294,7 +294,7 @@ class QuestionAnswering(Kind):
     figures = ("exact_match", "f1")
 
     def label(self, value, texts):
-        if value in ("", None):
+        if value is None or (isinstance(value, str) and not value.strip()):
             return None
         if isinstance(value, str):
             start = texts[1].find(value)
@@ -303,7 +303,7 @@ class QuestionAnswering(Kind):
                     f"an answer must stand in its text, got {value!r}: an empty one "
                     "says that there is none"
                 )
-            return start, start + len(value)
+            value = [start, start + len(value)]
         if not isinstance(value, list) or len(value) != 2:
             raise ConfigurationError(
                 f"an answer must be [start, end], a str or null, got {value!r}"

@@ -7,7 +7,7 @@ from keras import ops
 from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.heads import dense_head, sequence_of
-from roformer_keras.tasks.spans import Span, SpanRows, as_spans
+from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
 from roformer_keras.tasks.task import TextTask
 
 __all__ = ["RoFormerQuestionAnswerer"]
@@ -151,11 +151,13 @@ class Windows(SpanRows):
 
     def __init__(self, tokenizer, texts, max_length, stride):
         self.texts = list(texts)
-        rows, firsts, owners, self._offsets = [], [], [], []
+        rows, firsts, owners = [], [], []
+        self._offsets, self._uncut = [], []
         for owner, (question, text) in enumerate(self.texts):
             question = tokenizer.encode(question, max_length=max_length // 2)[0]
             ids = tokenizer.encode(text)[0][1:-1]
-            offsets = tokenizer.offsets(text)[1:-1]
+            offsets = offsets_of(tokenizer, text)
+            self._uncut.append(offsets)
             room = max_length - len(question) - 1
             step = min(stride, room)
             for start in range(0, max(len(ids) - room, 0) + step, step):
@@ -240,8 +242,8 @@ def _place(label, text, row):
                 f"an answer must stand in its text, got {label!r} in row {row}: None "
                 "says that there is none"
             )
-        return start, start + len(label)
-    if isinstance(label, Span):
+        label = (start, start + len(label))
+    elif isinstance(label, Span):
         label = (label.start, label.end)
     if not isinstance(label, list | tuple) or len(label) != 2:
         raise ConfigurationError(

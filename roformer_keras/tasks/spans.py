@@ -1,5 +1,6 @@
 """Spans of a user's text, in characters, and the tokens that they cover."""
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,14 @@ from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.texts import Rows
 
-__all__ = ["Span", "SpanRows", "as_spans", "spans_of_tags", "tags_of_spans"]
+__all__ = [
+    "Span",
+    "SpanRows",
+    "as_spans",
+    "offsets_of",
+    "spans_of_tags",
+    "tags_of_spans",
+]
 
 
 @dataclass(frozen=True)
@@ -44,11 +52,11 @@ class SpanRows(Rows):
     def __init__(self, tokenizer, texts, max_length):
         self.texts = list(texts)
         super().__init__(tokenizer, self.texts, max_length)
-        self._offsets = []
+        self._offsets, self._uncut = [], []
         for number, row in enumerate(self.texts):
             offsets = np.full((self.lengths[number], 2), -1, "int32")
-            # `[CLS]` and `[SEP]` are of no character.
-            own = tokenizer.offsets(row[-1])[1:-1]
+            own = offsets_of(tokenizer, row[-1])
+            self._uncut.append(own)
             first = self._firsts[number] if len(row) == 2 else 1
             room = int(self.lengths[number]) - first - 1
             offsets[first : first + min(room, len(own))] = own[: max(room, 0)]
@@ -66,10 +74,19 @@ class SpanRows(Rows):
         return found
 
     def tokens_of(self, number: int, start: int, end: int) -> tuple[int, int] | None:
-        """The first and the last token of a span, or None where it was cut off.
+        """The first and the last token of a span.
 
-        A token that lies in the span in part is of it.
+        A token that lies in the span in part is of it. Characters at its edges that
+        have no token, such as blanks, are none of it.
+
+        Returns:
+            None where a token of it was cut off, or where it has none at all.
         """
+        uncut = self._uncut[self.owners[number]]
+        own = uncut[(uncut[:, 1] > start) & (uncut[:, 0] < end)]
+        if not len(own):
+            return None
+        start, end = max(start, own[0, 0]), min(end, own[-1, 1])
         starts, ends = self.offsets(number).T
         inside = np.flatnonzero((starts >= 0) & (ends > start) & (starts < end))
         is_whole = (
@@ -85,8 +102,16 @@ class SpanRows(Rows):
         return Span(start, end, label, text[start:end], float(score))
 
 
+def offsets_of(tokenizer, text: str) -> np.ndarray:
+    """int32 `(tokens, 2)`: `[start, end)` of each token of a text that is not cut."""
+    # `[CLS]` and `[SEP]` are of no character.
+    return np.array(tokenizer.offsets(text)[1:-1], "int32").reshape(-1, 2)
+
+
 def as_spans(labels, text: str, row: int) -> list[tuple[int, int, str]]:
     """The labels of one text as (start, end, label), checked.
+
+    Blanks at the edges of a span are taken off it, as no answer of a model has them.
 
     Args:
         labels: triples, `Span`s, dicts with `start`, `end` and `label`; or a tag of BIO
@@ -95,8 +120,8 @@ def as_spans(labels, text: str, row: int) -> list[tuple[int, int, str]]:
         row: int. How errors name the text.
 
     Raises:
-        ConfigurationError: a span does not lie in the text, or tags are not as many as
-            its characters.
+        ConfigurationError: a span does not lie in the text or holds nothing but blanks,
+            or tags are not as many as its characters.
     """
     labels = list(labels)
     if labels and all(isinstance(label, str) for label in labels):
@@ -105,7 +130,7 @@ def as_spans(labels, text: str, row: int) -> list[tuple[int, int, str]]:
                 f"there must be a tag for each character, got {len(labels)} tags for "
                 f"{len(text)} characters in row {row}"
             )
-        return spans_of_tags(labels, row)
+        labels = spans_of_tags(labels, row)
     return [_span(label, text, row) for label in labels]
 
 
@@ -130,7 +155,18 @@ def _span(label, text, row):
             f"a span must lie in its text, from 0 to {len(text)}, and be at least one "
             f"character long, got {start} to {end} in row {row}"
         )
-    return int(start), int(end), name
+    places = [place for place in range(start, end) if not _is_blank(text[place])]
+    if not places:
+        raise ConfigurationError(
+            f"a span must hold more than blanks, got {start} to {end}, "
+            f"{text[start:end]!r}, in row {row}"
+        )
+    return places[0], places[-1] + 1, name
+
+
+def _is_blank(character):
+    """Spaces, and controls that show nothing: a tokenizer drops them."""
+    return character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
 
 
 def spans_of_tags(tags: Iterable[str], row: int = 0) -> list[tuple[int, int, str]]:
@@ -157,6 +193,8 @@ def tags_of_spans(
     spans: Iterable[tuple[int, int, str]], rows: SpanRows, number: int, tags: dict
 ) -> np.ndarray:
     """The number of a tag for each token; -1 where there is none.
+
+    A span of which a token was cut off is left out.
 
     Args:
         spans: of one text.
