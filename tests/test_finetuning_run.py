@@ -1,6 +1,7 @@
 """Fine-tuning from files to a model that serves, and going on after an interruption."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -227,6 +228,10 @@ def test_a_file_becomes_a_model_that_serves(case, tmp_path):
     assert {*answers[0]} == answer
     json.dumps(answers)
     assert evaluation_of(tuned, path) == report["valid"]
+    # And from the preset alone, which has no fields.
+    alone = load_tuned(run / "preset")
+    alone = dataclasses.replace(alone, text_count=tuned.text_count)
+    assert evaluation_of(alone, path, changes.get("fields", ())) == report["valid"]
 
 
 @pytest.mark.usefixtures("eagerly")

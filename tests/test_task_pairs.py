@@ -63,6 +63,23 @@ def test_pairs_are_told_by_class():
     assert accuracy == 1 and loss < 0.3
 
 
+def test_classes_of_pairs_may_have_names(tmp_path):
+    model = model_of(
+        RoFormerSentenceEncoder, objective="classification", classes=["异", "1", "同"]
+    )
+    assert model.num_classes == 3
+    rows = model.make_rows(PAIRS)
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerSentenceEncoder.from_preset(tmp_path / "preset")
+    for own in (model, again):
+        assert own.classes == ["异", "1", "同"]
+        np.testing.assert_array_equal(
+            own.make_targets(["同", "异", "1", 2], rows), [2, 0, 1, 2]
+        )
+        with pytest.raises(ConfigurationError, match="got '2' in row 1"):
+            own.make_targets(["同", "2", 0, 0], rows)
+
+
 def test_texts_of_a_class_come_near_each_other():
     texts, classes = FIRST + SECOND, [0, 1, 0, 1, 1, 0, 1, 0]
     model = model_of(RoFormerSentenceEncoder, objective="contrastive")
@@ -108,6 +125,11 @@ def test_they_are_saved_whole(cosent, ranker, tmp_path):
         ({"objective": "cosine"}, "objective must be one of 'cosent'"),
         ({"num_classes": 2}, "is for no other, got 2 with 'cosent'"),
         ({"objective": "classification"}, "of at least 2 .*, got None"),
+        ({"classes": ["同", "异"]}, "is for no other, got 2 with 'cosent'"),
+        (
+            {"objective": "classification", "classes": ["同", "同"]},
+            "classes must be 2 different names",
+        ),
         ({"scale": 0}, "scale must be above 0, got 0"),
     ],
 )

@@ -166,6 +166,8 @@ class SentenceEmbedding(Kind):
     task_class = tasks.RoFormerSentenceEncoder
 
     def __init__(self, options, labels=None):
+        if labels is None:
+            labels = options.get("classes")
         if labels is None and options.get("num_classes"):
             labels = list(map(str, range(options["num_classes"])))
         super().__init__(options, labels)
@@ -186,12 +188,12 @@ class SentenceEmbedding(Kind):
 
     def task_options(self):
         is_classified = self.objective == "classification"
-        return {"num_classes": len(self.labels)} if is_classified else {}
+        return {"classes": self.labels} if is_classified else {}
 
     def for_task(self, labels):
         if self.objective == "cosent":
             return labels
-        numbers = {name: number for number, name in enumerate(self.labels)}
+        numbers = {name: number for number, name in enumerate(self.labels or ())}
         # A class that was not trained on is one of its own for the contrast.
         if self.objective == "contrastive":
             for label in labels:

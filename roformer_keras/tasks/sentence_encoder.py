@@ -31,11 +31,12 @@ class RoFormerSentenceEncoder(TextTask):
         objective: what is learned from:
             - `"cosent"`: pairs with a degree of sameness, of any range. Of any two the
               one with the higher degree shall have the higher cosine.
-            - `"classification"`: pairs with a class from 0 to `num_classes - 1`, told
-              from (a, b, |a - b|) of their vectors.
+            - `"classification"`: pairs with a class, its name or its number from 0 to
+              `num_classes - 1`, told from (a, b, |a - b|) of their vectors.
             - `"contrastive"`: texts with a class. In a batch a text shall be nearer to
               those of its class than to others.
-        num_classes: int, for `"classification"`.
+        num_classes: int, for `"classification"`. If not given, that of `classes`.
+        classes: sequence of str: their names, by which labels may be given.
         scale: float above 0. What cosines are multiplied by in the other two.
         pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
             tokens.
@@ -66,6 +67,7 @@ class RoFormerSentenceEncoder(TextTask):
         tokenizer,
         objective: str = "cosent",
         num_classes: int | None = None,
+        classes: Sequence[str] | None = None,
         scale: float = 20.0,
         pooling: str = "mean",
         max_length: int = 512,
@@ -77,6 +79,9 @@ class RoFormerSentenceEncoder(TextTask):
                 f"{objective!r}"
             )
         is_classified = objective == "classification"
+        classes = None if classes is None else [str(name) for name in classes]
+        if num_classes is None and classes is not None:
+            num_classes = len(classes)
         if is_classified != (num_classes is not None) or (
             is_classified and (not is_integer(num_classes) or num_classes < 2)
         ):
@@ -84,6 +89,10 @@ class RoFormerSentenceEncoder(TextTask):
                 "num_classes must be an integer of at least 2 with the objective "
                 f"'classification', and is for no other, got {num_classes!r} with "
                 f"{objective!r}"
+            )
+        if classes is not None and len(set(classes)) != num_classes:
+            raise ConfigurationError(
+                f"classes must be {num_classes} different names, got {classes!r}"
             )
         if not scale > 0:
             raise ConfigurationError(f"scale must be above 0, got {scale!r}")
@@ -99,7 +108,8 @@ class RoFormerSentenceEncoder(TextTask):
             outputs = vectors
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.vectors = keras.Model(backbone.input, vectors, name="vectors")
-        self.objective, self.num_classes = objective, num_classes
+        self.objective = objective
+        self.num_classes, self.classes = num_classes, classes
         self.scale, self.pooling = float(scale), pooling
         self.text_counts = (1,) if objective == "contrastive" else (2,)
 
@@ -107,6 +117,7 @@ class RoFormerSentenceEncoder(TextTask):
         return {
             "objective": self.objective,
             "num_classes": self.num_classes,
+            "classes": self.classes,
             "scale": self.scale,
             "pooling": self.pooling,
             **super().options(),
@@ -133,7 +144,19 @@ class RoFormerSentenceEncoder(TextTask):
         return GroupRows(self.text_tokenizer(), pairs, self.max_length)
 
     def make_targets(self, y, rows):
+        if self.classes is not None:
+            y = [self._number(label, row) for row, label in enumerate(y)]
         return as_numbers(y, self.num_classes)
+
+    def _number(self, label, row):
+        """The number of a class that is given by its name."""
+        if not isinstance(label, str):
+            return label
+        if label not in self.classes:
+            raise ConfigurationError(
+                f"a label must be one of {self.classes}, got {label!r} in row {row}"
+            )
+        return self.classes.index(label)
 
     # === Answering ===
 
