@@ -36,6 +36,7 @@ from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.finetuning import pictures, results
 from roformer_keras.finetuning.data import read_data
 from roformer_keras.finetuning.results import (
+    Tuned,
     answers_of,
     evaluation_of,
     load_tuned,
@@ -557,6 +558,48 @@ def test_labels_that_are_too_few(tmp_path):
     with pytest.raises(ConfigurationError, match="leave rows on both sides"):
         path = written(tmp_path, "b.tsv", "你好\t好\n天气\t坏\n")
         read_data(settings_of(path, holdout=0.1))
+
+
+def test_texts_that_are_taken_for_classes(tmp_path):
+    texts = [f"第{number}个人" for number in range(21)]
+    swapped = lines(*((n % 2, text) for n, text in enumerate(texts)))
+    path = written(tmp_path, "a.tsv", swapped)
+    with pytest.raises(SourceError, match=r"a\.tsv must .* 21 of 21 rows .* --fields"):
+        read_data(settings_of(path))
+    assert read_data(settings_of(path, fields=["2", "1"])).kind.labels == ["0", "1"]
+    named = {"classes": texts}
+    assert read_data(settings_of(path, options=named)).kind.labels == texts
+    # Of a few rows each may have its own.
+    path = written(tmp_path, "a.tsv", lines(*enumerate(texts[:20])))
+    assert len(read_data(settings_of(path)).kind.labels) == 20
+
+
+def test_blanks_beside_a_class_are_none_of_its_name(tmp_path):
+    path = written(tmp_path, "a.tsv", "你好\t1\n天气\t 1 \n今天\t0\n")
+    data = read_data(settings_of(path))
+    assert data.kind.labels == ["0", "1"]
+    assert data.train.labels == ["1", "1", "0"]
+    path = written(tmp_path, "a.tsv", "你好\t1\n天气\t \n")
+    with pytest.raises(SourceError, match=r"line 2 .* a label must be a name"):
+        read_data(settings_of(path))
+
+
+def test_texts_to_answer_need_no_names_of_columns(tmp_path):
+    tuned = Tuned(None, None, tmp_path, 1, ("review", "label"))
+    for name, content in (
+        ("a.txt", "今天\n天气\n"),
+        ("a.csv", "label,review\n好,今天\n坏,天气\n"),
+        ("b.txt", "label\treview\n好\t今天\n坏\t天气\n"),
+    ):
+        rows = read_rows(tuned, written(tmp_path, name, content))
+        assert [row for _, row in rows] == [("今天",), ("天气",)], name
+    path = written(tmp_path, "a.tsv", "今天\n天气\n")
+    with pytest.raises(SourceError, match="'review', got '今天'; --fields 1 takes"):
+        read_rows(tuned, path)
+    assert len(read_rows(tuned, path, ("1",))) == 2
+    # What is asked for must be there.
+    with pytest.raises(SourceError, match="must name the columns 'title'"):
+        read_rows(tuned, str(tmp_path / "a.txt"), ("title",))
 
 
 def test_what_is_held_out_is_not_trained_on(reviews):

@@ -211,7 +211,12 @@ def add_verbs(verbs) -> None:
         help="a row to take instead of a file, of as many texts as the task has; may "
         "be repeated",
     )
-    _add_fields(verb, "columns or keys of the texts (default: as in training)", ())
+    _add_fields(
+        verb,
+        "columns or keys of the texts (default: as in training; of a .txt that lacks "
+        "those, and of stdin, columns from the first on)",
+        (),
+    )
     _add_out(
         verb,
         default="-",
@@ -270,8 +275,8 @@ def _add_data(verb):
     _add_fields(
         verb,
         "columns (by number from 1, or by name in the first line) or keys of the texts "
-        "and the label (default: columns from the first on; text, label or first, "
-        "second, label)",
+        "and the label (default: columns from the first on, after a first line of usual "
+        "names; text, label or first, second, label)",
         None,
     )
     _flag(verb, "--pairs", "a row has two texts, where a task takes one or two")

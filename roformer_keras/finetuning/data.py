@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,6 +14,9 @@ from roformer_keras.finetuning.settings import Settings
 from roformer_keras.finetuning.tables import read_table
 
 __all__ = ["Data", "Examples", "read_data", "read_examples"]
+
+# More rows than these tell whether classes come again.
+_FEW_ROWS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +74,9 @@ def read_data(settings: Settings) -> Data:
     """Reads all files of a fine-tuning.
 
     Raises:
-        SourceError: one cannot be read, or a row is not what the task takes; names
-            file and line.
+        SourceError: one cannot be read, or a row is not what the task takes: names
+            file and line. Or most rows of `train` have a class of their own, and the
+            settings do not name the classes.
         ConfigurationError: too little would be left by `holdout`.
     """
     kind = kind_of(settings.task, settings.options)
@@ -80,6 +85,8 @@ def read_data(settings: Settings) -> Data:
     kind.labels = settings.options.get("classes", settings.options.get("labels"))
     if kind.labels is None:
         kind.labels = kind.names(train.labels)
+        if kind.labels is not None:
+            _check_classes(train)
     least = 1 if settings.options.get("multi_label") else kind.least_labels
     if kind.labels is not None and len(kind.labels) < least:
         raise SourceError(
@@ -107,6 +114,20 @@ def read_examples(
         except ConfigurationError as error:
             raise _error(path, line, error) from error
     return Examples(str(path), table.texts, labels, table.lines)
+
+
+def _check_classes(examples):
+    """Refuses texts that are taken for classes."""
+    labels = examples.labels
+    if len(labels) <= _FEW_ROWS or not isinstance(labels[0], str):
+        return
+    alone = sum(count == 1 for count in Counter(labels).values())
+    if alone > len(labels) / 2:
+        raise SourceError(
+            f"{examples.path} must have classes that come again, and {alone} of "
+            f"{len(labels)} rows have one of their own, such as {labels[0]!r:.40}: if "
+            "texts and labels are swapped, say with --fields which columns they are"
+        )
 
 
 def _error(path, line, error):

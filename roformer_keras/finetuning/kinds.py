@@ -363,8 +363,8 @@ def kind_of_task(task: TextTask, labels: Sequence[str] | None = None) -> Kind:
 
 def _name(value):
     """Classes are names; a JSON file may have numbers."""
-    if isinstance(value, str) and value:
-        return value
+    if isinstance(value, str) and value.strip():
+        return value.strip()
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise ConfigurationError(f"a label must be a name, or an integer, got {value!r}")

@@ -107,15 +107,16 @@ def read_rows(
         tuned: what answers.
         path: of a file as `read_table` takes it, or "-" for standard input.
         fields: columns or keys of the texts; those of the training if none are given,
-            or on standard input the first columns.
+            or the first columns on standard input and of a `.txt` that lacks those.
 
     Raises:
         SourceError, ConfigurationError: as of `read_table`.
     """
     count = len(fields) or tuned.text_count
+    or_first = not fields
     if not fields and path != "-":
         fields = tuned.fields
-    table = read_table(path, count, fields, labelled=False)
+    table = read_table(path, count, fields, labelled=False, or_first=or_first)
     name = "standard input" if path == "-" else path
     return [
         (f"line {line} of {name}", row)

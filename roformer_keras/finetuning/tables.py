@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.finetuning.headers import columns_of_header, is_header
 
 __all__ = ["Table", "read_table", "text_names"]
 
@@ -41,29 +42,34 @@ def read_table(
     count: int,
     fields: Sequence[str] = (),
     labelled: bool = True,
+    or_first: bool = False,
 ) -> Table:
     """Reads texts and labels of a file, which its extension tells the kind of.
 
     - `.jsonl`: an object a line. Fields are keys.
     - `.csv`, and `.tsv` or `.txt` with tabs: fields are columns, by number from `"1"`,
-      or by the names in the first line. A first line that has the names of JSON is none
-      of the rows. CSV is quoted as RFC 4180 says, tabs are not.
+      or by the names in the first line. A first line that has the names of JSON, or
+      others that are usual for columns, is none of the rows; but a `.txt` of one column
+      has no such line. CSV is quoted as RFC 4180 says, tabs are not.
     - `.bio`, `.conll`: a token and its tag a line, with spaces or a tab between, and an
       empty line behind each text. A tag is given to each character of its token.
 
     Args:
         path: of the file; `.gz` or `.xz` behind the extension are unpacked. "-" is
-            standard input, with tabs.
+            standard input, as a `.txt`.
         count: int. Texts of a row.
         fields: names of `count` texts and of the label. If none are given, columns
             from the first on, and of JSON `text` (`first`, `second`, `third` for
             several) and `label`.
         labelled: bool. Whether the label is read.
+        or_first: bool. Whether a `.txt` that does not have these fields is read as if
+            none were given.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels.
-        SourceError: the file does not exist, is not of its kind or has no row; or a
-            field is missing. Names file and line.
+        SourceError: the file does not exist, is not of its kind or has no row; a field
+            is missing; or the first line names the columns, and does not tell which
+            ones to take. Names file and line.
     """
     path = os.fspath(path)
     wanted = count + labelled
@@ -72,17 +78,16 @@ def read_table(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
             f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
         )
-    stem, kind = os.path.splitext("stdin.tsv" if path == "-" else path.lower())
+    stem, kind = os.path.splitext("stdin.txt" if path == "-" else path.lower())
     if kind in _OPENERS:
         kind = os.path.splitext(stem)[1]
     if kind in _TAGGED:
         rows = _tagged_rows(path, count)
     elif kind == ".jsonl":
-        names = fields or (*text_names(count), "label")
+        names = fields or _default_names(count, labelled)
         rows = _json_rows(path, names[:wanted])
     elif kind in _SEPARATED:
-        names = (*text_names(count), "label")[:wanted]
-        rows = _separated_rows(path, _SEPARATED[kind], fields[:wanted], names)
+        rows = _separated_rows(path, kind, fields[:wanted], count, labelled, or_first)
     else:
         raise SourceError(f"a file of labelled texts must be {_KINDS}, got {path}")
     texts, labels, lines = [], [], []
@@ -146,41 +151,81 @@ def _json_rows(path, names):
         yield line, [found[name] for name in names]
 
 
-def _separated_rows(path, separator, fields, names):
-    if separator == "\t":
+def _separated_rows(path, kind, fields, count, labelled, or_first):
+    if _SEPARATED[kind] == "\t":
         rows = (
             (line, text.rstrip("\r\n").split("\t"))
             for line, text in enumerate(_lines(path), start=1)
         )
     else:
         # A quoted cell may go over several lines.
-        reader = csv.reader(_lines(path), strict=True)
-        rows = _csv_rows(reader, path)
-    places = None
-    for line, cells in rows:
-        if not any(cells):
-            continue
-        if places is None:
-            if not fields and set(names) <= set(cells):
-                fields = names
-            fields = fields or tuple(str(place + 1) for place in range(len(names)))
-            places = [int(name) - 1 if name.isdecimal() else None for name in fields]
-            if None in places:
-                missing = [name for name in fields if name not in cells]
-                if missing:
-                    raise SourceError(
-                        f"line {line} of {path} must name the columns "
-                        f"{', '.join(map(repr, fields))}, got "
-                        f"{', '.join(map(repr, cells))}"
-                    )
-                places = [cells.index(name) for name in fields]
-                continue
+        rows = _csv_rows(csv.reader(_lines(path), strict=True), path)
+    rows = [(line, cells) for line, cells in rows if any(cells)]
+    if not rows:
+        return
+    line, first = rows[0]
+    names = [cell.strip() for cell in first]
+    if or_first and kind == ".txt" and not _has(fields, names):
+        fields = ()
+    # What stands alone in a line of plain text is a text.
+    has_header = (kind != ".txt" or len(names) > 1) and (
+        set(_default_names(count, labelled)) <= set(names)
+        or is_header([cells for _, cells in rows])
+    )
+    if fields and _are_numbers(fields):
+        places = [int(name) - 1 for name in fields]
+    elif fields:
+        if not _has(fields, names):
+            numbers = ",".join(str(number + 1) for number in range(len(fields)))
+            raise SourceError(
+                f"line {line} of {path} must name the columns "
+                f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}; "
+                f"--fields {numbers} takes columns by number"
+            )
+        places, has_header = [names.index(name) for name in fields], True
+    elif has_header:
+        places = _columns_of(names, count, labelled, f"line {line} of {path}")
+    else:
+        places = list(range(count + labelled))
+    for line, cells in rows[has_header:]:
         if max(places) >= len(cells):
             raise SourceError(
                 f"line {line} of {path} must have {max(places) + 1} columns, got "
                 f"{len(cells)}"
             )
         yield line, [cells[place] for place in places]
+
+
+def _has(fields, names):
+    """Whether a first line of these cells has the fields, by number or by name."""
+    if _are_numbers(fields):
+        return all(int(name) <= len(names) for name in fields)
+    return set(fields) <= set(names)
+
+
+def _are_numbers(fields):
+    return all(name.isdecimal() and int(name) > 0 for name in fields)
+
+
+def _columns_of(names, count, labelled, where):
+    """Which columns the first line tells to take."""
+    lowered = [name.lower() for name in names]
+    wanted = _default_names(count, labelled)
+    if set(wanted) <= set(lowered):
+        return [lowered.index(name) for name in wanted]
+    found = columns_of_header(names, count, labelled)
+    if found is None:
+        raise SourceError(
+            f"{where} names the columns {', '.join(map(repr, names))}, and not plainly "
+            f"{count} {'text' if count == 1 else 'texts'}"
+            f"{' and a label behind' if labelled else ''}: give --fields the names of "
+            f"{'these' if labelled else 'those to read'}, in this order"
+        )
+    return found
+
+
+def _default_names(count, labelled):
+    return (*text_names(count), "label")[: count + labelled]
 
 
 def _csv_rows(reader, path):
