@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import plain_decoding as plain
 from common import CHARACTER, CHECKPOINTS, GPT, SAVED, SIM, config_of_saved
+from finetuning_cases import assert_mean_of_adversarial_steps
 from keras import ops
 
 from roformer_keras import (
@@ -260,6 +261,11 @@ def check_finetuning():
     rows = model.make_rows([(text,) for text in texts])
     assert {rows.batch([n])["token_ids"].shape for n in range(16)} == {(1, 32)}
 
+    if keras.backend.backend() in ("tensorflow", "jax"):
+        assert_mean_of_adversarial_steps(
+            RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+        )
+
     sentences = ["她在北京", "我们在上海"] * 4
     tags = [["O", "O", "B-地", "I-地"], ["O", "O", "O", "B-地", "I-地"]] * 4
     spans = [[(2, 4, "地")], [(3, 5, "地")]] * 4
@@ -284,6 +290,7 @@ def main():
     checks = [v for k, v in list(globals().items()) if k.startswith("check_")]
     for check in checks:
         start = time.perf_counter()
+        keras.utils.set_random_seed(0)
         check()
         print(f"{check.__name__} {time.perf_counter() - start:.1f} s", flush=True)
     print(f"passed {len(checks)} on {keras.backend.backend()}")

@@ -2,6 +2,9 @@
 
 import json
 
+import keras
+import numpy as np
+
 from roformer_keras.tasks.task import TextTask
 
 GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
@@ -54,6 +57,35 @@ def train_eagerly(monkeypatch):
     """Tracing takes seconds, and these batches are few."""
     always = property(lambda model: True, lambda model, value: None)
     monkeypatch.setattr(TextTask, "run_eagerly", always)
+
+
+def assert_mean_of_adversarial_steps(model):
+    """The optimizer's mean is of weights, not of where they were moved for a gradient.
+
+    Args:
+        model: classifier of two classes whose token embeddings are trained.
+    """
+    optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.75)
+    model.compile(optimizer, adversarial_epsilon=3.0)
+    table, weights = model.backbone.token_embedding.embeddings, []
+    keep = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: weights.append(np.array(table))
+    )
+    model.fit(
+        GOOD + BAD,
+        [1] * 4 + [0] * 4,
+        batch_size=8,
+        epochs=3,
+        callbacks=[keep],
+        verbose=0,
+    )
+    expected = weights[0]
+    for after in weights[1:]:
+        expected = 0.75 * expected + 0.25 * after
+    place = next(n for n, v in enumerate(model.trainable_variables) if v is table)
+    mean = np.array(model.optimizer._model_variables_moving_average[place])
+    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    assert np.abs(weights[-1] - mean).max() > 1e-4
 
 
 def written(folder, name, content):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, SIM, V2, WORD
+from finetuning_cases import assert_mean_of_adversarial_steps
 from sources import assert_same, tensors_of
 
 from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert
@@ -121,6 +122,32 @@ def test_several_labels():
     assert model.classify(TEXTS, verbose=0) == labels
     found = probabilities(model)
     assert ((found > 0.5).sum(axis=1) == [len(own) for own in labels]).all()
+
+
+def test_several_labels_as_arrays_of_0_and_1():
+    model = classifier(classes=["天", "学", "人"], multi_label=True)
+    rows = model.make_rows([(text,) for text in TEXTS])
+    targets = np.array([[c in text for c in "天学人"] for text in TEXTS])
+    names = [[c for c in "天学人" if c in text] for text in TEXTS]
+    expected = model.make_targets(names, rows)
+    for given in (targets, targets.astype("int64"), list(targets.astype("float32"))):
+        np.testing.assert_array_equal(model.make_targets(given, rows), expected)
+    for given, message in (
+        ([[0, 1, 0]], "must name each once, got .* in row 0: give 0 and 1"),
+        (np.array([[0, 1, 2]]), "must be of 0 and 1, got .* in row 0"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            model.make_targets(given, rows)
+
+
+def test_a_number_that_is_the_name_of_another_class():
+    model = classifier(classes=[1, 0])
+    rows = model.make_rows([("好",), ("坏",)])
+    with pytest.raises(ConfigurationError, match="1 in row 0 is also the name of"):
+        model.make_targets([1, 0], rows)
+    assert model.make_targets(["1", "0"], rows).tolist() == [0, 1]
+    in_order = classifier(classes=["0", "1"])
+    assert in_order.make_targets([1, 0], rows).tolist() == [1, 0]
 
 
 def test_weights_of_classes_and_rows():
@@ -321,6 +348,60 @@ def test_other_errors_say_what_to_do(fitted):
         model.predict(["好", ""])
     with pytest.raises(ConfigurationError, match="r_drop must be at least 0, got -1"):
         model.compile(r_drop=-1)
+    other = classifier(seed=1)
+    for loss in (
+        "sparse_categorical_crossentropy",
+        keras.losses.SparseCategoricalCrossentropy(),
+    ):
+        with pytest.raises(ConfigurationError, match="are logits, and the loss"):
+            other.compile("adam", loss)
+    other.compile(r_drop=1.0)
+    with pytest.raises(ConfigurationError, match="which takes texts"):
+        other.fit(other.tokenizer(TEXTS), np.array([0] * 8))
+
+
+def test_datasets_of_texts(fitted):
+    """Wherever Keras takes one: to validate on, and to answer."""
+    import tensorflow as tf
+
+    model, _ = fitted
+    expected = probabilities(model)
+    texts = tf.data.Dataset.from_tensor_slices(TEXTS)
+    labels = tf.data.Dataset.from_tensor_slices([1] * 4 + [0] * 4)
+    labelled = tf.data.Dataset.zip((texts, labels))
+    for dataset in (texts, texts.batch(3), labelled, labelled.batch(3)):
+        np.testing.assert_allclose(probabilities(model, dataset), expected, atol=1e-6)
+    other = classifier()
+    other.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    history = other.fit(
+        labelled, validation_data=labelled.batch(4), batch_size=8, verbose=0
+    ).history
+    assert history["val_loss"][0] == pytest.approx(
+        other.evaluate(TEXTS, LABELS, verbose=0)[0], rel=1e-5
+    )
+
+
+def test_batch_size_of_answers(fitted, monkeypatch):
+    model, _ = fitted
+    expected, sizes = probabilities(model), []
+    plain = model.predict_on_batch
+
+    def predict_on_batch(inputs):
+        sizes.append(len(inputs["token_ids"]))
+        return plain(inputs)
+
+    monkeypatch.setattr(model, "predict_on_batch", predict_on_batch)
+    found = probabilities(model, batch_size=3)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert sizes == [3, 3, 2]
+
+
+def test_a_bar_is_for_long_jobs_before_a_terminal(fitted, capsys):
+    model, _ = fitted
+    model.predict(TEXTS)
+    assert capsys.readouterr().err == ""
+    model.predict(TEXTS, verbose=1)
+    assert "8/8" in capsys.readouterr().err
 
 
 # === Aids ===
@@ -366,6 +447,10 @@ def test_adversarial_steps_are_made_at_moved_embeddings():
     assert not np.allclose(
         plain.get_layer("classes").kernel, found.get_layer("classes").kernel, atol=1e-5
     )
+
+
+def test_means_are_of_weights_that_are_not_moved():
+    assert_mean_of_adversarial_steps(classifier())
 
 
 def test_adversarial_training_needs_embeddings_that_move():

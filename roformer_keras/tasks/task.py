@@ -27,6 +27,7 @@ __all__ = ["LabelledRows", "TextTask", "class_of_task"]
 
 # Rows times width of a batch that answers: as many as keep a laptop busy.
 _TOKENS_PER_BATCH = 8192
+_SECONDS_BEFORE_BAR = 1
 
 
 class TextTask(PresetModel):
@@ -60,6 +61,9 @@ class TextTask(PresetModel):
         self.backbone, self.config = backbone, backbone.config
         self.tokenizer, self.max_length = tokenizer, max_length
         self.adversarial_epsilon = self.r_drop = 0.0
+        if keras.backend.backend() == "tensorflow":
+            # Nor where it answers without having been compiled; see `compile`.
+            self.jit_compile = False
 
     # === Coming from and going to files ===
 
@@ -71,7 +75,8 @@ class TextTask(PresetModel):
             source: whatever `RoFormerBackbone.from_preset` takes: the head is fresh
                 then. Or a folder that `save_to_preset` of this class wrote; of any
                 class if this one is `TextTask`, which gives the class that wrote it.
-            max_length: int. Tokens to which longer rows are cut; 512 if not saved.
+            max_length: int. Tokens to which longer rows are cut; as it was saved, or
+                else the default of the class.
             dtype: Keras dtype policy.
             options: arguments of this class, and those of
                 `RoFormerBackbone.from_preset`, such as `dropout=0.2`.
@@ -192,6 +197,7 @@ class TextTask(PresetModel):
         """
         if keras.backend.backend() == "tensorflow":
             kwargs.setdefault("jit_compile", False)
+        self._check_loss(loss)
         for name, value in (
             ("adversarial_epsilon", adversarial_epsilon),
             ("r_drop", r_drop),
@@ -212,6 +218,17 @@ class TextTask(PresetModel):
             metrics=self.default_metrics() if metrics is None else metrics,
             **kwargs,
         )
+
+    def _check_loss(self, loss):
+        """Outputs are scores, and a loss that takes them for probabilities is wrong."""
+        is_name = isinstance(loss, str) and "crossentropy" in loss
+        if is_name or getattr(loss, "from_logits", True) is False:
+            name = loss if is_name else type(loss).__name__
+            raise ConfigurationError(
+                f"the outputs of {type(self).__name__} are logits, and the loss {name} "
+                "is told that they are probabilities: leave loss out, or give it as "
+                "keras.losses....(from_logits=True)"
+            )
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -249,10 +266,11 @@ class TextTask(PresetModel):
 
         Args:
             x: texts as of `as_texts`, a finite `tf.data.Dataset` of texts and labels,
-                or what Keras's own `fit` takes, with dicts of ids.
+                or what Keras's own `fit` takes, with dicts of ids; not with `r_drop`.
             y: labels of the rows of `x`.
             batch_size: int. Rows a batch.
-            validation_data: pair of texts and labels, or triple with weights.
+            validation_data: pair of texts and labels, or triple with weights; or a
+                dataset as `x`.
             validation_split: float in [0, 1). The share of the rows, drawn from the
                 seed, that is validated on instead of trained on.
             shuffle: bool. Whether rows come in another order in each epoch.
@@ -264,6 +282,12 @@ class TextTask(PresetModel):
         if not self.compiled:
             self.compile()
         if is_ready(x):
+            # In batches of this package each row stands beside its copy.
+            if self.r_drop and not isinstance(x, TextBatches):
+                raise ConfigurationError(
+                    "r_drop computes each row twice, which takes texts: give texts "
+                    "instead of ids, or set r_drop to 0"
+                )
             return super().fit(
                 x,
                 y,
@@ -280,7 +304,9 @@ class TextTask(PresetModel):
         data = self.labelled(x, y, sample_weight, class_weight)
         held_out = None
         if validation_data is not None:
-            held_out = self.labelled(*validation_data)
+            is_dataset = hasattr(validation_data, "as_numpy_iterator")
+            parts = (validation_data,) if is_dataset else validation_data
+            held_out = self.labelled(*parts)
         elif validation_split:
             data, held_out = data.split(validation_split, seed)
         batches = data.batches(
@@ -333,32 +359,61 @@ class TextTask(PresetModel):
 
     # === Answering ===
 
-    def predict(self, x, *, batch_tokens: int = _TOKENS_PER_BATCH, verbose="auto"):
+    def predict(
+        self,
+        x,
+        batch_size: int | None = None,
+        *,
+        batch_tokens: int = _TOKENS_PER_BATCH,
+        verbose="auto",
+    ):
         """Answers for texts, in their order.
 
         Args:
-            x: texts as of `as_texts`; or what Keras's own `predict` takes, with dicts
+            x: texts as of `as_texts`, or a finite `tf.data.Dataset` of them, whose
+                labels are passed over; or what Keras's own `predict` takes, with dicts
                 of ids, which is answered by the outputs as they are.
+            batch_size: int. Most rows that are computed together; any number that
+                `batch_tokens` has room for if not given.
             batch_tokens: int. Most tokens, padding included, that are computed
                 together; a longer row is computed alone.
-            verbose: 0 for no progress bar.
+            verbose: 0 for no progress bar; `"auto"` for one where it takes a second and
+                someone sits before it.
         """
         if is_ready(x):
-            return super().predict(x, verbose=verbose)
+            return super().predict(x, batch_size=batch_size, verbose=verbose)
+        if hasattr(x, "as_numpy_iterator"):
+            x = _texts_of(x)
         rows = self.make_rows(as_texts(x, self.text_counts))
-        options = {"batch_tokens": batch_tokens, "verbose": verbose}
+        options = {
+            "batch_size": batch_size,
+            "batch_tokens": batch_tokens,
+            "verbose": verbose,
+        }
         return self.collect(self.compute(rows, self, self.answers, **options), rows)
 
     def compute(
-        self, rows, model, answers, *, batch_tokens=_TOKENS_PER_BATCH, verbose="auto"
+        self,
+        rows,
+        model,
+        answers,
+        *,
+        batch_size=None,
+        batch_tokens=_TOKENS_PER_BATCH,
+        verbose="auto",
     ) -> list:
         """What `answers` makes of a model's outputs for each row, in their order."""
         found = [None] * len(rows)
         order, start = np.argsort(-rows.lengths, kind="stable"), 0
-        with tqdm(total=len(rows), unit="row", disable=not verbose) as bar:
+        shown = {"disable": not verbose}
+        if verbose == "auto":
+            # None is for tqdm to look whether a terminal is there.
+            shown = {"disable": None, "delay": _SECONDS_BEFORE_BAR}
+        with tqdm(total=len(rows), unit="row", **shown) as bar:
             while start < len(order):
                 width = width_of(int(rows.lengths[order[start]]))
                 size = max(1, batch_tokens // width)
+                size = min(size, batch_size or size)
                 numbers = order[start : start + size]
                 outputs = model.predict_on_batch(rows.batch(numbers))
                 own = answers(outputs, rows, numbers)
@@ -492,13 +547,8 @@ def _materialised(dataset, y):
     """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
     if y is not None:
         raise ConfigurationError("a dataset holds its labels: leave y out")
-    if int(dataset.cardinality()) == -1:
-        raise ConfigurationError(
-            "a dataset must end, and this one repeats for ever: leave repeat() out, "
-            "epochs do it"
-        )
     columns = None
-    for element in dataset.as_numpy_iterator():
+    for element in _elements(dataset):
         if not isinstance(element, tuple) or len(element) not in (2, 3):
             raise ConfigurationError(
                 "a dataset must give pairs of texts and labels, or triples with "
@@ -511,13 +561,39 @@ def _materialised(dataset, y):
         columns = columns or [[] for _ in range(len(parts) + len(rest))]
         for record in records:
             for column, value in zip(columns, record, strict=True):
-                is_text = isinstance(value, bytes)
-                column.append(value.decode("utf-8") if is_text else value)
+                column.append(_as_str(value))
     if columns is None:
         raise ConfigurationError("a dataset must have an element, got none")
     count = len(parts)
     texts = tuple(columns[:count]) if count > 1 else columns[0]
     return texts, columns[count], (columns[count + 1 :] or [None])[0]
+
+
+def _texts_of(dataset):
+    """Texts of a `tf.data.Dataset` of texts, with or without labels."""
+    found = []
+    for element in _elements(dataset):
+        # As Keras takes them: a tuple is of what goes in, and of labels and weights.
+        texts = element[0] if isinstance(element, tuple) else element
+        parts = texts if isinstance(texts, tuple) else (texts,)
+        is_batch = np.ndim(parts[0]) == 1
+        for row in zip(*parts, strict=True) if is_batch else [parts]:
+            found.append(tuple(_as_str(part) for part in row))
+    return found
+
+
+def _elements(dataset):
+    """Those of a dataset that ends, as NumPy arrays and bytes."""
+    if int(dataset.cardinality()) == -1:
+        raise ConfigurationError(
+            "a dataset must end, and this one repeats for ever: leave repeat() out, "
+            "epochs do it"
+        )
+    return dataset.as_numpy_iterator()
+
+
+def _as_str(value):
+    return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
 def _saved_task(folder: Path):

@@ -24,7 +24,7 @@ class RoFormerTextClassifier(VectorTask):
             that of `classes`.
         classes: sequence of str: their names, by which labels may be given.
         multi_label: bool. Whether a text may be of several classes, or of none; a label
-            is then a list of classes.
+            is then a list of classes, or an array with 0 or 1 for each class.
         pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
             tokens.
         head_dropout: float in [0, 1). On that vector.
@@ -117,12 +117,27 @@ class RoFormerTextClassifier(VectorTask):
     def make_targets(self, y, rows):
         if not self.multi_label:
             return np.array([self._class(label, row) for row, label in enumerate(y)])
+        if hasattr(y, "to_numpy"):
+            y = y.to_numpy()
         targets = np.zeros((len(y), self.num_classes), "float32")
         for row, labels in enumerate(y):
+            if isinstance(labels, np.ndarray) and labels.shape == (self.num_classes,):
+                if not np.isin(labels, (0, 1)).all():
+                    raise ConfigurationError(
+                        "an array of as many numbers as there are classes must be of 0 "
+                        f"and 1, got {labels!r} in row {row}: give classes as a list"
+                    )
+                targets[row] = labels
+                continue
             if isinstance(labels, str) or not hasattr(labels, "__len__"):
                 raise ConfigurationError(
                     "a label of multi_label must be a list of classes, got "
                     f"{labels!r} in row {row}"
+                )
+            if len(set(labels)) != len(labels):
+                raise ConfigurationError(
+                    "a list of classes must name each once, got "
+                    f"{labels!r} in row {row}: give 0 and 1 for each class as an array"
                 )
             targets[row, [self._class(label, row) for label in labels]] = 1
         return targets
@@ -140,13 +155,18 @@ class RoFormerTextClassifier(VectorTask):
         if isinstance(label, str):
             if self.classes is not None and label in self.classes:
                 return self.classes.index(label)
-        elif is_integer(label) and 0 <= label < self.num_classes:
-            return int(label)
-        elif isinstance(label, float | np.floating) and label in range(
-            self.num_classes
-        ):
-            # pandas makes a column of integers one of floats where a value is missing.
-            return int(label)
+        # pandas makes a column of integers one of floats where a value is missing.
+        elif (
+            is_integer(label) or isinstance(label, float | np.floating)
+        ) and label in range(self.num_classes):
+            number, name = int(label), str(int(label))
+            if name in (self.classes or ()) and self.classes.index(name) != number:
+                raise ConfigurationError(
+                    f"a number is the place of a class, and {label!r} in row {row} is "
+                    f"also the name of another one of {self.classes}: give names as "
+                    "str, or classes in the order of their numbers"
+                )
+            return number
         names = f", or a name of {self.classes}" if self.classes else ""
         raise ConfigurationError(
             f"a label must be an integer from 0 to {self.num_classes - 1}{names}, got "

@@ -2,7 +2,8 @@
 
 The gradient of the loss in the token embeddings says in which direction they hurt most.
 They are moved by a step of a given length in that direction, the update is computed and
-applied there, and the step is taken back.
+applied there, and the step is taken back: from the running mean of the weights too,
+where the optimizer keeps one.
 
 Source: Miyato et al. 2017, arXiv:1605.07725; as in bert4keras's examples, the step is
 taken in the whole embedding table.
@@ -61,9 +62,15 @@ def _tensorflow(model, update, embeddings, epsilon, data):
         loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
     gradient = tf.convert_to_tensor(tape.gradient(loss, embeddings.value))
     step = ops.cast(_step(gradient, epsilon), embeddings.dtype)
+    optimizer = _updating(model.optimizer)
+    before = ops.copy(optimizer.iterations)
     embeddings.assign_add(step)
     logs = update(data)
     embeddings.assign_sub(step)
+    # It is built with the first update.
+    mean = _mean_of(model, embeddings)
+    if mean is not None:
+        mean.assign_sub(_share(optimizer, before, optimizer.iterations) * step)
     return logs
 
 
@@ -96,7 +103,48 @@ def _jax(model, update, embeddings, epsilon, state, data):
     moved = [*variables[:at], variables[at] + step, *variables[at + 1 :]]
     logs, (found, *rest) = update((moved, frozen, optimizer, metrics), data)
     found = [*found[:at], found[at] - step, *found[at + 1 :]]
+    mean = _mean_of(model, embeddings)
+    if mean is not None:
+        owner = _updating(model.optimizer)
+        places = {id(v): place for place, v in enumerate(model.optimizer.variables)}
+        count, own = places[id(owner.iterations)], places[id(mean)]
+        after = list(rest[1])
+        share = _share(owner, optimizer[count], after[count])
+        after[own] = after[own] - share * step
+        rest[1] = after
     return logs, (found, *rest)
+
+
+def _updating(optimizer):
+    """Itself, or if it scales losses the one inside, which updates."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _mean_of(model, embeddings):
+    """The optimizer's running mean of the embeddings; None if it has none."""
+    optimizer = _updating(model.optimizer)
+    if not optimizer.use_ema:
+        return None
+    for variable, mean in zip(
+        model.trainable_variables,
+        optimizer._model_variables_moving_average,
+        strict=True,
+    ):
+        if variable is embeddings:
+            return mean
+    raise ValueError("the optimizer was built on other variables than the model's")
+
+
+def _share(optimizer, before, after):
+    """How much of the weights an update put into their running mean.
+
+    Args:
+        before, after: int. Updates that the optimizer counted; no more than before
+            where gradients that overflowed were left out. Keras takes the first weights
+            whole.
+    """
+    share = ops.where(ops.equal(before, 0), 1.0, 1.0 - optimizer.ema_momentum)
+    return ops.where(ops.equal(before, after), 0.0, share)
 
 
 _STEPS = {"tensorflow": _tensorflow, "jax": _jax}
