@@ -417,12 +417,19 @@ def test_similarity_by_a_fine_tuned_encoder(tmp_path, capsys):
 # === evaluate ===
 
 
-def test_evaluate(reviews, tmp_path, capsys):
+def test_evaluate(reviews, tmp_path, monkeypatch, capsys):
     run, path = reviews / "run", str(reviews / "reviews.tsv")
     report = json.loads((run / "report.json").read_text("utf-8"))["valid"]
     code, out, err = run_main("evaluate", run, path, "--json", capsys=capsys)
     assert (code, err) == (0, "")
     assert json.loads(out) == report
+    # With a bar for who sits before it.
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "shows_progress", lambda quiet: not quiet)
+        for flags in ([], ["--quiet"]):
+            code, out, err = run_main("evaluate", run, path, *flags, capsys=capsys)
+            assert code == 0 and "100%" not in out
+            assert ("100%" in err) == (not flags)
     target = tmp_path / "report"
     code, out, _ = run_main("evaluate", run, path, "--out", target, capsys=capsys)
     assert code == 0

@@ -200,7 +200,7 @@ def assert_same_weights(first, second):
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("case", CASES)
-def test_a_file_becomes_a_model_that_serves(case, tmp_path):
+def test_a_file_becomes_a_model_that_serves(case, tmp_path, capsys):
     task, file, changes, figures, answer = CASES[case]
     path, run = written(tmp_path, *file), tmp_path / "run"
     changes = {"valid": path, "epochs": 1, "batch_size": 8, **changes}
@@ -228,11 +228,15 @@ def test_a_file_becomes_a_model_that_serves(case, tmp_path):
     assert len(answers) == report["valid"]["rows"] == len(found)
     assert {*answers[0]} == answer
     json.dumps(answers)
+    capsys.readouterr()
     assert evaluation_of(tuned, path) == report["valid"]
+    assert "100%" not in capsys.readouterr().err
     # And from the preset alone, which has no fields.
     alone = load_tuned(run / "preset")
     alone = dataclasses.replace(alone, text_count=tuned.text_count)
-    assert evaluation_of(alone, path, changes.get("fields", ())) == report["valid"]
+    fields = changes.get("fields", ())
+    assert evaluation_of(alone, path, fields, progress=True) == report["valid"]
+    assert "100%" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -126,6 +126,7 @@ def evaluate(
     output=None,
     as_json: bool = False,
     overwrite: bool = False,
+    quiet: bool = False,
 ) -> int:
     """How good a fine-tuned model is on labelled texts."""
     from roformer_keras.cli import commands
@@ -144,7 +145,8 @@ def evaluate(
     if output is not None:
         target = replacing(output, overwrite, folder=True)
     with target as partial:
-        report = evaluation_of(load_tuned(source), input, fields)
+        tuned, progress = load_tuned(source), commands.shows_progress(quiet)
+        report = evaluation_of(tuned, input, fields, progress=progress)
         interrupts.check()
         page = page_of({}, {"evaluation": report})
         if partial is not None:
@@ -249,6 +251,7 @@ def add_verbs(verbs) -> None:
     )
     add_overwrite(verb)
     add_json(verb)
+    add_quiet(verb)
 
 
 def _add_data(verb):
@@ -275,8 +278,8 @@ def _add_data(verb):
     _add_fields(
         verb,
         "columns (by number from 1, or by name in the first line) or keys of the texts "
-        "and the label (default: columns from the first on, after a first line of usual "
-        "names; text, label or first, second, label)",
+        "and the label (default: columns from the first on, behind a first line of "
+        "usual names; text, label or first, second, label)",
         None,
     )
     _flag(verb, "--pairs", "a row has two texts, where a task takes one or two")

@@ -75,8 +75,10 @@ class Kind:
         """How many texts a row may have to which there is an answer."""
         return task.text_counts
 
-    def report(self, task: TextTask, texts: list, labels: list) -> dict:
-        """How good the answers of a task are."""
+    def report(
+        self, task: TextTask, texts: list, labels: list, verbose: int = 0
+    ) -> dict:
+        """How good the answers of a task are; with a progress bar unless 0."""
         raise NotImplementedError
 
     def lines(self, task: TextTask, texts: list) -> list[dict]:
@@ -121,8 +123,8 @@ class TextClassification(Kind):
             return [list(map(_class_number, own)) for own in labels]
         return list(map(_class_number, labels))
 
-    def report(self, task, texts, labels):
-        found = task.predict(texts, verbose=0)
+    def report(self, task, texts, labels, verbose=0):
+        found = task.predict(texts, verbose=verbose)
         names = _names_of(task)
         if not self.is_multi:
             expected = [names.index(label) for label in labels]
@@ -155,8 +157,8 @@ class TextRegression(Kind):
     def label(self, value, texts):
         return _number(value)
 
-    def report(self, task, texts, labels):
-        return report_of_numbers(labels, task.predict(texts, verbose=0))
+    def report(self, task, texts, labels, verbose=0):
+        return report_of_numbers(labels, task.predict(texts, verbose=verbose))
 
     def lines(self, task, texts):
         return [{"score": _rounded(n)} for n in task.predict(texts, verbose=0)]
@@ -206,17 +208,17 @@ class SentenceEmbedding(Kind):
                 )
         return [numbers[label] for label in labels]
 
-    def report(self, task, texts, labels):
+    def report(self, task, texts, labels, verbose=0):
         if self.objective == "cosent":
-            report = report_of_numbers(labels, task.predict(texts, verbose=0))
+            report = report_of_numbers(labels, task.predict(texts, verbose=verbose))
             # Degrees of any range are no cosines.
             del report["mean_absolute_error"]
             return report
         if self.objective == "contrastive":
-            vectors = task.encode([text for (text,) in texts], verbose=0)
+            vectors = task.encode([text for (text,) in texts], verbose=verbose)
             return report_of_neighbours(labels, vectors)
         logits = task.compute(
-            task.make_rows(texts), task, lambda outputs, *_: outputs, verbose=0
+            task.make_rows(texts), task, lambda outputs, *_: outputs, verbose=verbose
         )
         found = np.argmax(np.array(logits), axis=1)
         return report_of_classes(self.for_task(labels), found, self.labels)
@@ -240,8 +242,8 @@ class TripletRanking(Kind):
             )
         return letters[str(value)]
 
-    def report(self, task, texts, labels):
-        found = task.predict(texts, verbose=0).argmax(axis=1)
+    def report(self, task, texts, labels, verbose=0):
+        found = task.predict(texts, verbose=verbose).argmax(axis=1)
         return report_of_classes(["BC".index(label) for label in labels], found, "BC")
 
     def lines(self, task, texts):
@@ -272,8 +274,8 @@ class _Spans(Kind):
     def task_options(self):
         return {"labels": self.labels}
 
-    def report(self, task, texts, labels):
-        return report_of_spans(labels, task.predict(texts, verbose=0))
+    def report(self, task, texts, labels, verbose=0):
+        return report_of_spans(labels, task.predict(texts, verbose=verbose))
 
     def lines(self, task, texts):
         return [
@@ -313,12 +315,12 @@ class QuestionAnswering(Kind):
         ((start, end, _),) = as_spans([(*value, "answer")], texts[1], 0)
         return start, end
 
-    def report(self, task, texts, labels):
+    def report(self, task, texts, labels, verbose=0):
         expected = [
             None if label is None else text[slice(*label)]
             for (_, text), label in zip(texts, labels, strict=True)
         ]
-        found = task.predict(texts, verbose=0)
+        found = task.predict(texts, verbose=verbose)
         return report_of_answers(expected, [span and span.text for span in found])
 
     def lines(self, task, texts):

@@ -133,7 +133,9 @@ def answers_of(tuned: Tuned, rows: list[tuple[str, ...]]) -> list[dict]:
     ]
 
 
-def evaluation_of(tuned: Tuned, path: str, fields: Sequence[str] = ()) -> dict:
+def evaluation_of(
+    tuned: Tuned, path: str, fields: Sequence[str] = (), *, progress: bool = False
+) -> dict:
     """How good a model is on a file; see `report_on`.
 
     Args:
@@ -141,18 +143,21 @@ def evaluation_of(tuned: Tuned, path: str, fields: Sequence[str] = ()) -> dict:
         path: of a file as `read_table` takes it.
         fields: columns or keys of texts and label; those of the training if none are
             given.
+        progress: bool. Whether a bar is shown on standard error.
     """
     count = len(fields) - 1 if fields else tuned.text_count
     examples = read_examples(path, tuned.kind, count, fields or tuned.fields)
-    return report_on(tuned.task, tuned.kind, examples)
+    return report_on(tuned.task, tuned.kind, examples, progress=progress)
 
 
-def report_on(task: TextTask, kind: Kind, examples: Examples) -> dict:
+def report_on(
+    task: TextTask, kind: Kind, examples: Examples, *, progress: bool = False
+) -> dict:
     """How good a task is on a file: its name, and the figures of `Kind.report`."""
     with examples.named():
         # Labels that the task does not know are found before it works.
         task.labelled(examples.texts, kind.for_task(examples.labels))
-        report = kind.report(task, examples.texts, examples.labels)
+        report = kind.report(task, examples.texts, examples.labels, int(progress))
     return {"file": examples.path, **report}
 
 

@@ -79,7 +79,7 @@ def finetune(
         callbacks: more callbacks for `model.fit`.
         overwrite: bool. Whether a training of other settings there is thrown away,
             once the new one is found to be possible.
-        progress: bool. Whether Keras's progress bars are shown.
+        progress: bool. Whether progress bars are shown.
 
     Returns:
         The model; it is also in the folder, as `preset`.
@@ -99,7 +99,7 @@ def finetune(
             # Whatever can be wrong with the settings, before anything is thrown away.
             take_folder(folder, facts, (_CURVES, *REPORTS))
         run.train(callbacks, progress)
-        run.write_results()
+        run.write_results(progress)
         return run.task
 
 
@@ -263,13 +263,13 @@ class _Run:
 
     # === Results ===
 
-    def write_results(self):
+    def write_results(self, progress):
         """The preset, the reports and the pictures."""
         if self.settings.lora_rank:
             merge_lora(self.task)
         self.task.save_to_preset(self.folder / PRESET, overwrite=True)
         reports = {
-            name: report_on(self.task, self.data.kind, examples)
+            name: report_on(self.task, self.data.kind, examples, progress=progress)
             for name, examples in (
                 ("valid", self.data.valid),
                 ("test", self.data.test),
