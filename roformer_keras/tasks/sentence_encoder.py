@@ -108,6 +108,9 @@ class RoFormerSentenceEncoder(TextTask):
             outputs = vectors
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.vectors = keras.Model(backbone.input, vectors, name="vectors")
+        if keras.backend.backend() == "tensorflow":
+            # See `TextTask.compile`.
+            self.vectors.jit_compile = False
         self.objective = objective
         self.num_classes, self.classes = num_classes, classes
         self.scale, self.pooling = float(scale), pooling
@@ -142,6 +145,14 @@ class RoFormerSentenceEncoder(TextTask):
             return super().make_rows(texts)
         pairs = [[(first,), (second,)] for first, second in texts]
         return GroupRows(self.text_tokenizer(), pairs, self.max_length)
+
+    def labelled(self, x, y=None, sample_weight=None, class_weight=None):
+        if sample_weight is not None and self.objective == "cosent":
+            raise ConfigurationError(
+                "CoSENT is one number a batch, in which rows have no weights: leave "
+                "sample_weight out"
+            )
+        return super().labelled(x, y, sample_weight, class_weight)
 
     def make_targets(self, y, rows):
         if self.classes is not None:

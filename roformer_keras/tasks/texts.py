@@ -178,7 +178,7 @@ class Rows:
 
 
 class TextBatches(keras.utils.PyDataset):
-    """Batches of rows of similar length, made in a thread beside the training.
+    """Batches of rows of similar length; TensorFlow has them made beside the training.
 
     In training the rows are shuffled whole each epoch; then each 64 batches' worth of
     them is sorted by length, but for a tenth of it, cut into batches, and the batches

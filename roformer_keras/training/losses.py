@@ -213,7 +213,7 @@ def _equal(labels, found):
 
 
 class _MeanLoss(keras.losses.Loss):
-    """A function's mean, in float32, weighted where there are weights."""
+    """A function's mean, in float32, weighted where rows have losses of their own."""
 
     function: Callable
 
