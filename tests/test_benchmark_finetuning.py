@@ -59,8 +59,6 @@ def asked(tool, tmp_path, monkeypatch):
             if job == "build":
                 padded = 30 if self.side == "bert4keras" else 20
                 return {"weights": 7, "ids": "0a", "tokens": 10, "padded": padded}
-            if job == "release":
-                return {"seconds": 0.0}
             asked.append((self.side, job, what))
             if what == "first":
                 return {"seconds": 1000.0}
@@ -143,9 +141,11 @@ def test_sides_take_turns_and_first_runs_do_not_count(
         ("bert4keras", "padded"),
     ]
     expected = []
-    for runs in (step, epoch):
-        for what in ("first", "whole", "whole", "whole"):
-            expected += [(*run, what) for run in runs]
+    # In one process each, or in a new one each turn.
+    for turns, runs in (([True, False, False], step), ([True] * 3, epoch)):
+        for is_new in turns:
+            for run in runs:
+                expected += [(*run, "first")] * is_new + [(*run, "whole")]
     assert asked == expected
 
     figures = json.loads(target.read_text())

@@ -1,5 +1,6 @@
 """Processes that work in turn, each when it is asked: what the benchmarks share."""
 
+import contextlib
 import json
 import resource
 import subprocess
@@ -34,18 +35,24 @@ class Worker:
 
     def ask(self, *what) -> dict:
         """Has a job done: its name, and its arguments; returns its figures."""
-        self.process.stdin.write(" ".join(map(str, what)) + "\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(" ".join(map(str, what)) + "\n")
+            self.process.stdin.flush()
         while line := self.process.stdout.readline():
             if line.startswith("{"):
                 return json.loads(line)
-        raise SystemExit(f"the worker ended at {what!r}; run it with its stderr shown")
+        raise SystemExit(
+            f"the worker ended at {what!r}, for want of memory if its exit code, "
+            f"{self.process.wait()}, is -9"
+        )
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exception):
-        self.process.stdin.close()
+        # One that has ended, for want of memory perhaps, reads nothing more.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
 
