@@ -387,14 +387,15 @@ def test_checkpointing_changes_no_gradient(name):
     assert model.gradient_checkpointing
     for graph in (False, True) if name == "v1" else (False,):
         again, found, left = gradients(model, graph)
-        assert again == pytest.approx(loss, 1e-6)
+        # A sum of hundreds of terms, of which little is left.
+        assert again == pytest.approx(loss, abs=5e-5)
         assert left == seeds
         for mine, other in zip(found, expected, strict=True):
             scale = max(1.0, np.abs(other).max())
-            np.testing.assert_allclose(mine / scale, other / scale, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(mine / scale, other / scale, rtol=0, atol=5e-6)
     # Other masks are drawn for the next batch.
     model.gradient_checkpointing = False
-    assert gradients(model)[0] == pytest.approx(loss, 1e-6)
+    assert gradients(model)[0] == pytest.approx(loss, abs=5e-5)
     assert float(np.sum(model(inputs_of(model), training=True))) != pytest.approx(
         float(np.sum(model(inputs_of(model), training=True))), 1e-4
     )
