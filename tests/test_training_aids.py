@@ -387,15 +387,18 @@ def test_checkpointing_changes_no_gradient(name):
     assert model.gradient_checkpointing
     for graph in (False, True) if name == "v1" else (False,):
         again, found, left = gradients(model, graph)
-        # A sum of hundreds of terms, of which little is left.
-        assert again == pytest.approx(loss, abs=5e-5)
+        # A graph rounds otherwise than single steps do.
+        tolerance = 5e-6 if graph else 1e-6
+        assert again == pytest.approx(loss, tolerance)
         assert left == seeds
         for mine, other in zip(found, expected, strict=True):
             scale = max(1.0, np.abs(other).max())
-            np.testing.assert_allclose(mine / scale, other / scale, rtol=0, atol=5e-6)
+            np.testing.assert_allclose(
+                mine / scale, other / scale, rtol=0, atol=tolerance
+            )
     # Other masks are drawn for the next batch.
     model.gradient_checkpointing = False
-    assert gradients(model)[0] == pytest.approx(loss, abs=5e-5)
+    assert gradients(model)[0] == pytest.approx(loss, 1e-6)
     assert float(np.sum(model(inputs_of(model), training=True))) != pytest.approx(
         float(np.sum(model(inputs_of(model), training=True))), 1e-4
     )
