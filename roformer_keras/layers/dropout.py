@@ -29,29 +29,24 @@ class Dropout(keras.layers.Dropout):
 
     def call(self, inputs, training=False):
         dropped = round(self.rate * _VALUES)
-        if not training or not 0 < dropped < _VALUES:
-            return super().call(inputs, training=training)
-        if keras.backend.backend() != "tensorflow":
+        is_tensorflow = keras.backend.backend() == "tensorflow"
+        if not (training and is_tensorflow and 0 < dropped < _VALUES):
             return super().call(inputs, training=training)
         import tensorflow as tf
 
+        # XLA takes no seeds of 64 bits.
+        seed = self.seed_generator.next()
+        seed = tf.cast(tf.math.floormod(seed, tf.int32.max - 1), "int32")
         shape = tf.shape(inputs)
         count = tf.reduce_prod(shape)
         bits = tf.random.stateless_uniform(
-            [(count + 1) // 2], self._draw_seed(), None, None, "int32"
+            [(count + 1) // 2], seed, None, None, "int32"
         )
         values = tf.reshape(tf.bitcast(bits, "uint16"), [-1])[:count]
         scale = tf.cast(_VALUES / (_VALUES - dropped), inputs.dtype)
         return tf.where(
             tf.reshape(values, shape) >= dropped, inputs * scale, tf.zeros_like(scale)
         )
-
-    def _draw_seed(self):
-        """int32 `(2,)`, which is what XLA takes."""
-        import tensorflow as tf
-
-        seed = self.seed_generator.next()
-        return tf.cast(tf.math.floormod(seed, tf.int32.max - 1), "int32")
 
     def get_config(self):
         config = super().get_config()

@@ -547,7 +547,7 @@ def _materialised(dataset, y):
     """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
     if y is not None:
         raise ConfigurationError("a dataset holds its labels: leave y out")
-    columns = None
+    records = []
     for element in _elements(dataset):
         if not isinstance(element, tuple) or len(element) not in (2, 3):
             raise ConfigurationError(
@@ -556,15 +556,10 @@ def _materialised(dataset, y):
             )
         texts, *rest = element
         parts = texts if isinstance(texts, tuple) else (texts,)
-        is_batch = np.ndim(parts[0]) == 1
-        records = zip(*parts, *rest, strict=True) if is_batch else [(*parts, *rest)]
-        columns = columns or [[] for _ in range(len(parts) + len(rest))]
-        for record in records:
-            for column, value in zip(columns, record, strict=True):
-                column.append(_as_str(value))
-    if columns is None:
+        records += _rows_of((*parts, *rest))
+    if not records:
         raise ConfigurationError("a dataset must have an element, got none")
-    count = len(parts)
+    columns, count = list(map(list, zip(*records, strict=True))), len(parts)
     texts = tuple(columns[:count]) if count > 1 else columns[0]
     return texts, columns[count], (columns[count + 1 :] or [None])[0]
 
@@ -575,11 +570,18 @@ def _texts_of(dataset):
     for element in _elements(dataset):
         # As Keras takes them: a tuple is of what goes in, and of labels and weights.
         texts = element[0] if isinstance(element, tuple) else element
-        parts = texts if isinstance(texts, tuple) else (texts,)
-        is_batch = np.ndim(parts[0]) == 1
-        for row in zip(*parts, strict=True) if is_batch else [parts]:
-            found.append(tuple(_as_str(part) for part in row))
+        found += _rows_of(texts if isinstance(texts, tuple) else (texts,))
     return found
+
+
+def _rows_of(columns):
+    """Rows of an element of a dataset, which is one row, or a batch of them."""
+    is_batch = np.ndim(columns[0]) == 1
+    rows = zip(*columns, strict=True) if is_batch else [columns]
+    return [
+        tuple(v.decode("utf-8") if isinstance(v, bytes) else v for v in row)
+        for row in rows
+    ]
 
 
 def _elements(dataset):
@@ -590,10 +592,6 @@ def _elements(dataset):
             "epochs do it"
         )
     return dataset.as_numpy_iterator()
-
-
-def _as_str(value):
-    return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
 def _saved_task(folder: Path):
