@@ -122,7 +122,11 @@ def main(arguments=None):
                 # What has been measured is kept if the other part fails.
                 write_figures(options, figures)
         if "reviews" in options.parts:
-            seconds = measure(options, "reviews")
+            # An hour's work: what each turn took is kept when it ends.
+            def keep(seconds):
+                write_figures(options, {**figures, "turns": seconds})
+
+            seconds = measure(options, "reviews", keep=keep)
             figures["reviews"] = figures_of(options, "reviews", seconds)
             report(options, "reviews", figures)
     figures["bars"] = bars_of(figures)
@@ -241,13 +245,14 @@ def check_sides(options, workers):
     }
 
 
-def measure(options, part, kept=None):
+def measure(options, part, kept=None, keep=None):
     """Name of a run -> the seconds of its turns.
 
     Args:
         kept: of a side; its worker, which stays. Without, each turn has a new one:
             TensorFlow holds on to what an epoch has taken, and what three of them have
             does not fit into 24 GB.
+        keep: called with what was found so far, after each turn.
     """
     runs, found = RUNS[part], {name: [] for name in RUNS[part]}
     with tqdm(total=len(runs) * options.rounds, unit="turn", desc=part) as bar:
@@ -262,6 +267,8 @@ def measure(options, part, kept=None):
                     if kept is None or not number:
                         worker.ask(job, "first")
                     found[name].append(worker.ask(job, "whole")["seconds"])
+                if keep is not None:
+                    keep(found)
                 bar.update()
     return found
 

@@ -155,9 +155,7 @@ class RoPEAttention(keras.layers.Layer):
         value = ops.reshape(
             self.value(x), (batch, length, self.num_heads, self.head_dim)
         )
-        # Scaling the rotation scales the scores at no cost of its own.
-        scale = self.key_dim**-0.5
-        query = apply_rotary(query, sin * scale, cos * scale, self.layout)
+        query = apply_rotary(query, sin, cos, self.layout)
         key = apply_rotary(key, sin, cos, self.layout)
         # (batch, heads, length, features per head): a cache in this order is not
         # transposed for each token that is generated.
@@ -175,6 +173,8 @@ class RoPEAttention(keras.layers.Layer):
         segments = [*context, (key, value)]
         scores = [_scores(query, keys) for keys, _ in segments]
         scores = ops.concatenate(scores, axis=-1) if context else scores[0]
+        # TensorFlow joins product, factor and mask in one kernel, in this order.
+        scores = scores * ops.cast(self.key_dim**-0.5, scores.dtype)
         weights = scores
         if residual_scores is not None:
             weights = weights + ops.cast(residual_scores, weights.dtype)

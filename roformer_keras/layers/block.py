@@ -429,8 +429,13 @@ class RoFormerBlock(keras.layers.Layer):
         norm_arguments = (condition,) if self.conditional else ()
         attended = self.attention_output_dropout(attended, training=training)
         x = self.attention_norm(x + attended, *norm_arguments)
-        fed = self.feed_forward_dropout(self.feed_forward(x), training=training)
-        x = self.feed_forward_norm(x + fed, *norm_arguments)
+        # (batch * length, hidden_dim): TensorFlow joins the sum with the product and
+        # the bias before it, where no reshape stands between.
+        shape = ops.shape(x)
+        rows = ops.reshape(x, (-1, shape[-1]))
+        fed = self.feed_forward_dropout(self.feed_forward(rows), training=training)
+        x = ops.reshape(rows + fed, shape)
+        x = self.feed_forward_norm(x, *norm_arguments)
         return (x, *extras) if extras else x
 
     def compute_output_spec(

@@ -22,6 +22,15 @@ class Projection(keras.layers.Dense):
     Source: Hu et al. 2021, arXiv:2106.09685.
     """
 
+    def call(self, inputs, training=None):
+        if keras.backend.backend() != "tensorflow" or len(inputs.shape) < 3:
+            return super().call(inputs, training=training)
+        # TensorFlow joins product, bias and activation in one kernel only where nothing
+        # stands between them, and Keras reshapes the product of more than two axes.
+        *outer, dim = ops.shape(inputs)
+        outputs = super().call(ops.reshape(inputs, (-1, dim)), training=training)
+        return ops.reshape(outputs, (*outer, self.units))
+
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
         self._kernel.assign(self._merged(1.0))
