@@ -26,7 +26,7 @@ import numpy as np
 
 from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.outputs import replacing
-from roformer_keras.conversion.reader import read_tokenizer
+from roformer_keras.conversion.reader import read_saved_tokenizer, read_tokenizer
 from roformer_keras.conversion.vocabulary import read_vocabulary, write_vocabulary
 from roformer_keras.conversion.writer import save_tokenizer
 from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
@@ -240,7 +240,8 @@ class RoFormerTokenizer:
 
         Args:
             source: a zip, folder, checkpoint prefix, preset folder or other source of
-                a model's `from_preset`, or the name of a downloaded checkpoint.
+                a model's `from_preset`, or the name of a downloaded checkpoint; or a
+                folder that `save_to_preset` or an export wrote, without a model.
             level: see the class; what was saved or is detected, if not given.
             vocabulary: path of a `vocab.txt`, for a source without one or instead.
 
@@ -250,7 +251,10 @@ class RoFormerTokenizer:
         """
         if vocabulary is not None:
             return cls(vocabulary, level)
-        tokens, fields = read_tokenizer(resolve(source))
+        found = pathlib.Path(resolve(source))
+        is_saved = (found / "tokenizer.json").is_file()
+        read = read_saved_tokenizer if is_saved else read_tokenizer
+        tokens, fields = read(found)
         return cls(list(tokens), level or fields.get("level"))
 
     def save_to_preset(self, folder: str | os.PathLike) -> None:

@@ -35,8 +35,8 @@ from roformer_keras.inference import embed, fill_mask
 # Keras's own saving, under NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
-VERBS = ("list", "download", "inspect", "convert", "verify", "fill-mask", "embed")
-VERBS = (*VERBS, "generate", "paraphrase", "similarity", "tokenize")
+VERBS = ("list", "download", "inspect", "convert", "export", "verify", "fill-mask")
+VERBS = (*VERBS, "embed", "generate", "paraphrase", "similarity", "tokenize")
 
 
 def command(*arguments):

@@ -143,6 +143,34 @@ def _parser():
 
     verb = add_verb(
         verbs,
+        "export",
+        "export",
+        "write a model that needs neither this package nor Keras",
+        "export roformer-sim-char served --format onnx --int8",
+        "export reviews served",
+    )
+    operands.add(
+        verb,
+        operands.source_and_target,
+        "[SOURCE] TARGET",
+        "roformer-char",
+        "TARGET: folder",
+    )
+    _source_files(verb)
+    verb.add_argument(
+        "--format",
+        choices=["saved_model", "onnx", "openvino"],
+        default="saved_model",
+        help="(default: saved_model)",
+    )
+    verb.add_argument(
+        "--int8", action="store_true", help="weights as integers, for --format onnx"
+    )
+    add_overwrite(verb)
+    add_json(verb)
+
+    verb = add_verb(
+        verbs,
         "verify",
         "verify",
         "compare with the real bert4keras",

@@ -124,6 +124,47 @@ def convert(source, target, *, quiet: bool = False, **options) -> int:
     return 0
 
 
+def export(
+    source,
+    target,
+    *,
+    format: str = "saved_model",
+    int8: bool = False,
+    config=None,
+    vocabulary=None,
+    overwrite: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Writes a model for serving: of a fine-tuned one its answers, else vectors.
+
+    Vectors are those of `RoFormerSim`, or else the pooled output where there is one
+    and the output of every position.
+    """
+    start_backend()
+    from roformer_keras.conversion.outputs import check_target
+    from roformer_keras.serving import export_model
+
+    check_target(Path(target), overwrite, folder=True)
+    facts = export_model(
+        _served_model(source, config, vocabulary),
+        target,
+        format,
+        int8=int8,
+        overwrite=overwrite,
+    )
+    if as_json:
+        _print_json(facts)
+        return 0
+    print(target)
+    for name, shape in facts["outputs"].items():
+        found = facts["differences"][name]
+        print(
+            f"  {name:<20} {shape:<28} to Keras at most {found['largest']:.1e}, mean "
+            f"{found['mean']:.1e}, cosine at least {found['least_cosine']:.6f}"
+        )
+    return 0
+
+
 def verify(source, *, quiet: bool = False, as_json: bool = False, **options) -> int:
     """Compares with the real bert4keras; 0 if every output is within its bar."""
     start_backend()
@@ -792,11 +833,7 @@ def _sentence_encoder(source, max_length, config, vocabulary):
 
     if class_of_task(source) != "RoFormerSentenceEncoder":
         return None
-    if config is not None or vocabulary is not None:
-        raise ConfigurationError(
-            f"{source} is a fine-tuned model, which holds its configuration and its "
-            "vocabulary: leave --config and --vocabulary out"
-        )
+    _check_no_files(source, config, vocabulary)
     return TextTask.from_preset(source, max_length=max_length)
 
 
@@ -861,6 +898,30 @@ def _tokenizer(source, vocabulary):
     from roformer_keras.tokenizer import RoFormerTokenizer
 
     return RoFormerTokenizer.from_preset(source, vocabulary=vocabulary)
+
+
+def _served_model(source, config, vocabulary):
+    """A fine-tuned model whole, `RoFormerSim`, or else the encoder."""
+    from roformer_keras.conversion.convert import model_of
+    from roformer_keras.conversion.reader import open_checkpoint
+    from roformer_keras.tasks.task import TextTask, class_of_task
+
+    if class_of_task(source) is not None:
+        _check_no_files(source, config, vocabulary)
+        return TextTask.from_preset(source)
+    with open_checkpoint(resolve(source), config) as checkpoint:
+        is_sim = model_of(checkpoint) == "RoFormerSim"
+    if is_sim:
+        return _sim(source, config, vocabulary)
+    return _with_vocabulary(_vector_model(source, config), source, vocabulary)
+
+
+def _check_no_files(source, config, vocabulary):
+    if config is not None or vocabulary is not None:
+        raise ConfigurationError(
+            f"{source} is a fine-tuned model, which holds its configuration and its "
+            "vocabulary: leave --config and --vocabulary out"
+        )
 
 
 def _vector_model(source, config):

@@ -1,0 +1,131 @@
+"""Exported models: what other runtimes compute of them, and what is refused."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from common import CHARACTER, SIM, V2
+from common import run_main as run
+
+from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer
+from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.serving import FORMATS, export_model, load_exported
+from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
+
+# Keras's own conversion, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。"]
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return RoFormerSim.from_preset(SIM)
+
+
+def inputs_of(folder, texts=TEXTS):
+    """By the tokenizer that lies beside the model."""
+    batch = RoFormerTokenizer.from_preset(folder)(texts)
+    return {name: np.asarray(array, "int32") for name, array in batch.items()}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_vectors_are_those_of_encode(format, sim, tmp_path):
+    folder = tmp_path / "served"
+    facts = export_model(sim, folder, format)
+    assert json.loads((folder / "export.json").read_text()) == facts
+    assert facts["outputs"] == {"vectors": "float32 (batch, 32)"}
+    assert 0 < facts["differences"]["vectors"]["largest"] < 1e-5
+    served, expected = load_exported(folder, format), sim.encode(TEXTS, progress=False)
+    np.testing.assert_allclose(
+        served(inputs_of(folder))["vectors"], expected, atol=1e-5
+    )
+    # Of any size, and in any order.
+    inputs = inputs_of(folder, TEXTS[:1])
+    found = served({name: inputs[name] for name in reversed(inputs)})["vectors"]
+    np.testing.assert_allclose(found, expected[:1], atol=1e-5)
+
+
+def test_integers_cost_little(sim, tmp_path):
+    folder, whole = tmp_path / "integers", tmp_path / "whole"
+    facts = export_model(sim, folder, "onnx", int8=True)
+    export_model(sim, whole, "onnx")
+    vectors = load_exported(folder, "onnx")(inputs_of(folder))["vectors"]
+    cosines = np.sum(vectors * sim.encode(TEXTS, progress=False), axis=1)
+    assert (cosines > 0.99).all()
+    assert facts["differences"]["vectors"]["least_cosine"] < 1
+    # Embeddings stay; the rest takes a quarter.
+    sizes = [(path / "model.onnx").stat().st_size for path in (folder, whole)]
+    assert sizes[0] < sizes[1]
+    kinds = {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
+    assert "MatMulInteger" in kinds
+    assert not (folder / "float32.onnx").exists()
+
+
+def test_names_of_what_goes_in_and_out(tmp_path):
+    model = RoFormerBackbone.from_preset(SIM, pooler_activation="linear")
+    facts = export_model(model, tmp_path / "served", "onnx")
+    assert facts["outputs"] == {
+        "pooled_output": "float32 (batch, 32)",
+        "sequence_output": "float32 (batch, length, 32)",
+    }
+    graph = onnx.load(tmp_path / "served" / "model.onnx").graph
+    shapes = {
+        value.name: [
+            axis.dim_param or axis.dim_value
+            for axis in value.type.tensor_type.shape.dim
+        ]
+        for value in (*graph.input, *graph.output)
+    }
+    assert shapes == {
+        "token_ids": ["batch", "length"],
+        "segment_ids": ["batch", "length"],
+        "pooled_output": ["batch", 32],
+        "sequence_output": ["batch", "length", 32],
+    }
+    onnx.checker.check_model(str(tmp_path / "served" / "model.onnx"))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_fine_tuned_model_is_served(format, tmp_path, capsys):
+    source, target = tmp_path / "preset", tmp_path / "served"
+    model = RoFormerTextClassifier.from_preset(V2, classes=["坏", "好"])
+    model.save_to_preset(source)
+    code, out, err = run("export", source, target, "--format", format, capsys=capsys)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{target}\n  outputs ")
+    facts = json.loads((target / "export.json").read_text(encoding="utf-8"))
+    assert facts["model"] == "RoFormerTextClassifier"
+    assert facts["options"]["classes"] == ["坏", "好"]
+    logits = load_exported(target, format)(inputs_of(target))["outputs"]
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        probabilities, model.predict(TEXTS, verbose=0), atol=1e-5
+    )
+
+
+def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "served"
+    with pytest.raises(ConfigurationError, match=r"format must be one of .* 'pb'"):
+        export_model(sim, folder, "pb")
+    with pytest.raises(ConfigurationError, match="int8 is for the format 'onnx'"):
+        export_model(sim, folder, int8=True)
+    conditional = RoFormerBackbone.from_preset(CHARACTER, custom_position_ids=True)
+    with pytest.raises(ConfigurationError, match="takes position_ids too"):
+        export_model(conditional, folder)
+    monkeypatch.setattr("roformer_keras.serving._TOLERANCE", 0)
+    with pytest.raises(OutputError, match="vectors of the export must be within"):
+        export_model(sim, folder, "onnx")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "served").mkdir()
+    code, _, err = run("export", SIM, folder, capsys=capsys)
+    assert code == 4
+    assert "--overwrite" in err
+
+
+def test_a_missing_library_is_named(sim, tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, "onnx", ("model.onnx", ("no_such_library",)))
+    message = "needs no_such_library, .* pip install 'roformer-keras\\[export\\]'"
+    with pytest.raises(ConfigurationError, match=message):
+        export_model(sim, tmp_path / "served", "onnx")
