@@ -21,8 +21,9 @@ RANKS = {
     "config": 1,
     "conversion": 2,
     "segmentation": 3,
+    "compiled": 3,
+    "layers": 3,
     "tokenizer": 4,
-    "layers": 4,
     "inference": 4,
     "generation": 4,
     "training": 4,
@@ -31,6 +32,7 @@ RANKS = {
     "tasks": 6,
     "verification": 6,
     "finetuning": 7,
+    "serving": 7,
     "cli": 8,
     "__main__": 9,
 }
@@ -39,16 +41,18 @@ ANYWHERE = "__init__"
 # Where a library may be named; nowhere else.
 ALLOWED = {
     "tensorflow": {
-        "generation/compiled.py",
+        "compiled.py",
         "layers/dropout.py",
+        "layers/fused.py",
+        "serving.py",
         "training/adversarial.py",
         "training/optimizers.py",
         "verification/reference_process.py",
     },
     "tf_keras": {"verification/reference_process.py"},
     "bert4keras": {"verification/reference_process.py"},
-    "jax": {"generation/compiled.py", "training/adversarial.py"},
-    "torch": {"generation/compiled.py"},
+    "jax": {"compiled.py", "training/adversarial.py"},
+    "torch": {"compiled.py"},
     "jieba": {"segmentation.py"},
 }
 

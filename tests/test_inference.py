@@ -1,5 +1,8 @@
 """Vectors and filled masks against the same computed by hand."""
 
+import itertools
+import threading
+
 import numpy as np
 import pytest
 from common import CHARACTER, SIM, SMALL, WORD
@@ -9,10 +12,11 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerSim,
     RoFormerTokenizer,
-    inference,
 )
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import embed, fill_mask
+from roformer_keras.inference import batches, embed, fill_mask
+from roformer_keras.inference import vectors as vectors_module
+from roformer_keras.inference.forward import outputs_of
 
 TEXTS = [
     "今天天气不错",
@@ -56,9 +60,10 @@ def alone(model, tokenizer, text, max_length=512):
 
 
 @pytest.mark.parametrize("budget", [1, 40, 4096])
-def test_each_vector_is_that_of_its_text_alone(budget, pooled, tokenizer, monkeypatch):
-    monkeypatch.setattr(inference, "_POSITIONS_PER_BATCH", budget)
-    vectors = embed(pooled, tokenizer, TEXTS, normalize=False, progress=False)
+def test_each_vector_is_that_of_its_text_alone(budget, pooled, tokenizer):
+    vectors = embed(
+        pooled, tokenizer, TEXTS, normalize=False, progress=False, batch_tokens=budget
+    )
     assert vectors.shape == (len(TEXTS), 32)
     assert vectors.dtype == "float32"
     for text, vector in zip(TEXTS, vectors, strict=True):
@@ -122,15 +127,66 @@ def test_progress_counts_texts(pooled, tokenizer, capsys):
     assert "7/7" in shown.err
 
 
-def test_batches_hold_every_text_once_within_the_budget(monkeypatch):
-    monkeypatch.setattr(inference, "_POSITIONS_PER_BATCH", 100)
+def test_one_text_has_one_vector(pooled, tokenizer):
+    (expected,) = embed(pooled, tokenizer, ["今天天气不错"], progress=False)
+    found = embed(pooled, tokenizer, "今天天气不错")
+    assert found.shape == (32,)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_stream_is_read_as_its_vectors_are_taken(pooled, tokenizer, monkeypatch):
+    monkeypatch.setattr(
+        vectors_module, "windows", lambda *a: batches.windows(*a, size=3)
+    )
+    taken = []
+
+    def endless():
+        for number in itertools.count():
+            taken.append(number)
+            yield TEXTS[number % len(TEXTS)]
+
+    expected = embed(pooled, tokenizer, TEXTS, progress=False)
+    found = embed(pooled, tokenizer, endless(), progress=False)
+    assert taken == []
+    for vector in expected:
+        np.testing.assert_allclose(next(found), vector, atol=2e-6)
+    # Three windows whose vectors were asked for, and the one that is prepared.
+    assert len(taken) == 12
+    assert list(embed(pooled, tokenizer, iter([]), progress=False)) == []
+
+
+def test_windows_prepare_the_next_beside_the_caller():
+    begun = [threading.Event() for _ in range(3)]
+
+    def prepare(window):
+        begun[window[0]].set()
+        return window
+
+    for window in batches.windows(range(3), prepare, size=1):
+        if window[0] < 2:
+            # Before the caller asks for it.
+            assert begun[window[0] + 1].wait(10)
+        else:
+            assert all(event.is_set() for event in begun)
+
+
+def test_what_fails_while_windows_are_prepared_is_told():
+    def prepare(window):
+        raise ConfigurationError(f"no {window}")
+
+    with pytest.raises(ConfigurationError, match=r"no \[0, 1\]"):
+        list(batches.windows(range(3), prepare, size=2))
+
+
+def test_batches_hold_every_text_once_within_the_budget():
     lengths = [3, 50, 7, 120, 50, 2, 33, 1]
-    batches = list(inference._batches(lengths))
-    assert sorted(i for batch in batches for i in batch) == list(range(8))
-    for batch in batches:
+    found = list(batches.by_length(lengths, 100))
+    assert sorted(i for batch in found for i in batch) == list(range(8))
+    for batch in found:
         longest = max(lengths[i] for i in batch)
         assert len(batch) == 1 or longest * len(batch) <= 100
-    assert batches[0] == [3]
+    assert found[0].tolist() == [3]
+    assert max(map(len, batches.by_length(lengths, 100, batch_size=2))) == 2
 
 
 # === Filled masks ===
@@ -180,13 +236,12 @@ def test_a_mask_may_become_a_word():
 
 def test_texts_with_masks_are_computed_in_batches(masked_lm, tokenizer, monkeypatch):
     shapes = []
-    compute = masked_lm.backbone.predict_on_batch
 
-    def counted(inputs):
+    def counted(model, inputs):
         shapes.append(inputs["token_ids"].shape)
-        return compute(inputs)
+        return outputs_of(model, inputs)
 
-    monkeypatch.setattr(masked_lm.backbone, "predict_on_batch", counted)
+    monkeypatch.setattr("roformer_keras.inference.masks.outputs_of", counted)
     texts = ["今[MASK]", "[MASK]天" * 9, "今天[MASK]气[MASK]", "[MASK]"]
     found = fill_mask(masked_lm, tokenizer, texts, top_k=3)
     assert shapes == [(4, 20)]
@@ -230,5 +285,3 @@ def test_model_and_tokenizer_must_be_of_one_vocabulary(masked_lm, pooled):
         fill_mask(masked_lm, other, "今[MASK]")
     with pytest.raises(ConfigurationError, match=message):
         embed(pooled, other, ["今"])
-    with pytest.raises(ConfigurationError, match="put one text in a list"):
-        embed(pooled, RoFormerTokenizer.from_preset(SIM), "今天")

@@ -38,8 +38,9 @@ def test_encode_gives_the_unit_vector_of_each_text(sim):
     assert sim.encode([], progress=False).shape == (0, 32)
     cut = sim.encode(TEXTS, max_length=6, progress=False)
     np.testing.assert_allclose(cut[0], vector(sim, "今天天气"), atol=1e-5)
-    with pytest.raises(ConfigurationError, match="put one text in a list"):
-        sim.encode("今天")
+    np.testing.assert_allclose(sim.encode(TEXTS[0]), vectors[0], atol=1e-6)
+    streamed = sim.encode(iter(TEXTS), progress=False)
+    np.testing.assert_allclose(list(streamed), vectors, atol=1e-6)
 
 
 def test_encode_shows_its_progress(sim, capsys):

@@ -9,9 +9,12 @@ from sources import assert_same, tensors_of
 
 from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert
 from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.inference import batches
+from roformer_keras.inference.forward import outputs_of
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from roformer_keras.tasks.text_regressor import RoFormerTextRegressor
 from roformer_keras.training.optimizers import AdamW, layerwise_rates, make_optimizer
+from roformer_keras.training.trainable import enable_lora, merge_lora
 
 # Keras's own saving, under NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -384,16 +387,53 @@ def test_datasets_of_texts(fitted):
 def test_batch_size_of_answers(fitted, monkeypatch):
     model, _ = fitted
     expected, sizes = probabilities(model), []
-    plain = model.predict_on_batch
 
-    def predict_on_batch(inputs):
+    def counted(model, inputs):
         sizes.append(len(inputs["token_ids"]))
-        return plain(inputs)
+        return outputs_of(model, inputs)
 
-    monkeypatch.setattr(model, "predict_on_batch", predict_on_batch)
+    monkeypatch.setattr("roformer_keras.tasks.task.outputs_of", counted)
     found = probabilities(model, batch_size=3)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert sizes == [3, 3, 2]
+
+
+def test_answers_to_a_stream_come_one_by_one(fitted, monkeypatch):
+    model, _ = fitted
+    monkeypatch.setattr(
+        "roformer_keras.tasks.task.windows", lambda *a: batches.windows(*a, size=3)
+    )
+    expected, taken = probabilities(model), []
+
+    def stream():
+        for text in TEXTS:
+            taken.append(text)
+            yield text
+
+    found = probabilities(model, stream())
+    np.testing.assert_allclose(next(found), expected[0], atol=1e-6)
+    assert len(taken) == 6
+    np.testing.assert_allclose(list(found), expected[1:], atol=1e-6)
+    assert list(probabilities(model, iter([]))) == []
+    with pytest.raises(ConfigurationError, match=r"row 1 of the stream: .* got ' '"):
+        list(probabilities(model, iter(["好", " "])))
+
+
+def test_answers_follow_weights_and_lora(fitted):
+    model = classifier()
+    before = probabilities(model)
+    model.set_weights(fitted[0].get_weights())
+    np.testing.assert_allclose(probabilities(model), probabilities(fitted[0]), 1e-5)
+    assert np.abs(probabilities(model) - before).max() > 1e-2
+    enable_lora(model, rank=2)
+    for layer in model.backbone.transformer_layers:
+        layer.attention.query.lora_kernel_b.assign(
+            np.ones(layer.attention.query.lora_kernel_b.shape)
+        )
+    changed = probabilities(model)
+    assert np.abs(changed - probabilities(fitted[0])).max() > 1e-3
+    merge_lora(model)
+    np.testing.assert_allclose(probabilities(model), changed, atol=1e-5)
 
 
 def test_a_bar_is_for_long_jobs_before_a_terminal(fitted, capsys):

@@ -21,8 +21,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.compiled import Compiled
 from roformer_keras.errors import CheckpointError
-from roformer_keras.generation.compiled import Compiled
 from roformer_keras.generation.options import MOST_STOP_IDS, Decoding, Prompt
 from roformer_keras.generation.sampling import choose, log_probabilities
 

@@ -5,6 +5,7 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.dropout import Dropout
+from roformer_keras.layers.fused import fused_operations
 from roformer_keras.layers.position import (
     apply_rotary,
     check_layout,
@@ -143,10 +144,6 @@ class RoPEAttention(keras.layers.Layer):
         training=None,
     ):
         batch, length = ops.shape(x)[:2]
-        if position_ids is None:
-            position_ids = ops.arange(length)[None] + cache_index
-        sin, cos = rotary_table(position_ids, self.key_dim, self.base, self.layout)
-
         # (batch, length, heads, features per head)
         query = ops.reshape(
             self.query(x), (batch, length, self.num_heads, self.key_dim)
@@ -155,8 +152,7 @@ class RoPEAttention(keras.layers.Layer):
         value = ops.reshape(
             self.value(x), (batch, length, self.num_heads, self.head_dim)
         )
-        query = apply_rotary(query, sin, cos, self.layout)
-        key = apply_rotary(key, sin, cos, self.layout)
+        query, key = self._rotated(query, key, position_ids, cache, cache_index)
         # (batch, heads, length, features per head): a cache in this order is not
         # transposed for each token that is generated.
         query, key, value = (
@@ -203,6 +199,26 @@ class RoPEAttention(keras.layers.Layer):
             (cache,) if cache is not None else ()
         )
         return (output, *extras) if extras else output
+
+    def _rotated(self, query, key, position_ids, cache, cache_index):
+        """Both turned by their positions: `(batch, length, heads, key_dim)`."""
+        length = ops.shape(query)[1]
+        operations = fused_operations()
+        if operations and cache is None and self.layout == "interleaved":
+            turn = operations.turn(
+                position_ids,
+                length,
+                self.key_dim,
+                self.base,
+                lambda ids: rotary_table(ids, self.key_dim, self.base),
+            )
+            return operations.rotated(query, turn), operations.rotated(key, turn)
+        if position_ids is None:
+            position_ids = ops.arange(length)[None] + cache_index
+        sin, cos = rotary_table(position_ids, self.key_dim, self.base, self.layout)
+        return (
+            apply_rotary(projected, sin, cos, self.layout) for projected in (query, key)
+        )
 
     def create_cache(self, batch, capacity):
         """Zeros for `capacity` keys and values of `batch` rows, in the compute type."""

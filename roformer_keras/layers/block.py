@@ -9,6 +9,7 @@ from keras import ops
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import RoPEAttention
 from roformer_keras.layers.dropout import Dropout
+from roformer_keras.layers.fused import fused_operations
 from roformer_keras.layers.projection import Projection
 from roformer_keras.layers.recomputation import recomputed
 
@@ -122,6 +123,10 @@ class LayerNorm(keras.layers.Layer):
             self.beta_dense.build(condition_shape)
 
     def call(self, x, condition=None):
+        operations = fused_operations()
+        if operations and not self.conditional:
+            x = ops.cast(x, self.compute_dtype)
+            return operations.layer_norm(x, self.gamma, self.beta, self.epsilon)
         x = ops.cast(x, "float32")
         # Not `ops.moments`: PyTorch's subtracts squares, and may come out below zero.
         centred = x - ops.mean(x, axis=-1, keepdims=True)

@@ -3,9 +3,23 @@
 import keras
 from keras import ops
 
-__all__ = ["Projection"]
+__all__ = ["Projection", "structure_version"]
 
 _FACTORS = ("lora_kernel_a", "lora_kernel_b")
+_version = 0
+
+
+def structure_version() -> int:
+    """Another number whenever a projection has changed what it computes with.
+
+    A function that was compiled before does not know of weights that were added.
+    """
+    return _version
+
+
+def _next_version():
+    global _version
+    _version += 1
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -31,8 +45,17 @@ class Projection(keras.layers.Dense):
         outputs = super().call(ops.reshape(inputs, (-1, dim)), training=training)
         return ops.reshape(outputs, (*outer, self.units))
 
+    def enable_lora(self, *arguments, **options):
+        super().enable_lora(*arguments, **options)
+        _next_version()
+
+    def quantize(self, *arguments, **options):
+        super().quantize(*arguments, **options)
+        _next_version()
+
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
+        _next_version()
         self._kernel.assign(self._merged(1.0))
         for name in _FACTORS:
             self._untrack_variable(getattr(self, name))

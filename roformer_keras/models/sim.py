@@ -1,6 +1,6 @@
 """RoFormer-Sim (SimBERT v2): sentence vectors and similar sentences in one model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import embed
+from roformer_keras.inference.batches import TOKENS_PER_BATCH
 from roformer_keras.models.generative import (
     GenerativeModel,
     Scored,
@@ -52,21 +53,36 @@ class RoFormerSim(GenerativeModel):
     default_max_length = 64
 
     def encode(
-        self, texts: Sequence[str], *, max_length: int = 512, progress: bool = True
-    ) -> np.ndarray:
+        self,
+        texts: str | Sequence[str] | Iterable[str],
+        *,
+        max_length: int = 512,
+        progress: bool = True,
+        batch_tokens: int = TOKENS_PER_BATCH,
+    ) -> np.ndarray | Iterator[np.ndarray]:
         """A vector of length 1 for each text, so that products are cosines.
 
         An empty text has that of `[CLS]` and `[SEP]` alone, which means nothing.
 
         Args:
-            texts: sequence of str.
+            texts: a str, a sequence of them, or an iterator, which need not fit into
+                memory: some 2,000 texts are taken from it at a time.
             max_length: int. Longer texts are cut to as many tokens.
             progress: bool. Whether a progress bar is shown.
+            batch_tokens: int. Most tokens that are computed together, padding included.
 
         Returns:
-            float32 `(len(texts), hidden_dim)`.
+            float32 `(hidden_dim,)` for a str, `(len(texts), hidden_dim)` for a
+            sequence; for an iterator an iterator of the vectors.
         """
-        return embed(self, self.text_tokenizer(), texts, max_length, progress=progress)
+        return embed(
+            self,
+            self.text_tokenizer(),
+            texts,
+            max_length,
+            progress=progress,
+            batch_tokens=batch_tokens,
+        )
 
     def similarity(
         self,

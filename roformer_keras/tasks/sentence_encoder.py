@@ -1,13 +1,13 @@
 """Vectors of sentences, trained so that cosines say how alike they are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
-from keras import ops
 
 from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.inference.vectors import unit_rows
 from roformer_keras.tasks.groups import GroupRows
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
@@ -108,9 +108,6 @@ class RoFormerSentenceEncoder(TextTask):
             outputs = vectors
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.vectors = keras.Model(backbone.input, vectors, name="vectors")
-        if keras.backend.backend() == "tensorflow":
-            # See `TextTask.compile`.
-            self.vectors.jit_compile = False
         self.objective = objective
         self.num_classes, self.classes = num_classes, classes
         self.scale, self.pooling = float(scale), pooling
@@ -172,22 +169,31 @@ class RoFormerSentenceEncoder(TextTask):
     # === Answering ===
 
     def encode(
-        self, texts: Sequence[str], *, normalize: bool = True, **kwargs
-    ) -> np.ndarray:
+        self, texts: str | Sequence[str], *, normalize: bool = True, **kwargs
+    ) -> np.ndarray | Iterator[np.ndarray]:
         """A vector for each text.
 
         Args:
-            texts: texts of any container, one a row.
+            texts: a str, texts of any container, one a row, or an iterator of them.
             normalize: bool. Whether vectors are of length 1, so that products are
                 cosines.
             kwargs: as of `predict`.
 
         Returns:
-            float32 `(texts, hidden_dim)`.
+            float32 `(hidden_dim,)` for a str, `(texts, hidden_dim)` for many; for an
+            iterator an iterator of the vectors.
         """
-        rows = Rows(self.text_tokenizer(), as_texts(texts, (1,)), self.max_length)
-        answers = _units if normalize else _as_they_are
-        return np.stack(self.compute(rows, self.vectors, answers, **kwargs))
+        if isinstance(texts, str):
+            return self.encode([texts], normalize=normalize, **kwargs)[0]
+
+        def answer(rows, **options):
+            vectors = np.stack(self.compute(rows, self.vectors, _as_floats, **options))
+            return unit_rows(vectors) if normalize else vectors
+
+        def make_rows(texts):
+            return Rows(self.text_tokenizer(), texts, self.max_length)
+
+        return self.answered(texts, (1,), make_rows, answer, **kwargs)
 
     def predict(self, x, **kwargs):
         """The cosine of each pair of texts, from -1 to 1: float32 `(pairs,)`."""
@@ -202,11 +208,5 @@ class RoFormerSentenceEncoder(TextTask):
         return np.sum(first * second, axis=1)
 
 
-def _as_they_are(vectors, rows, numbers):
-    return ops.convert_to_numpy(ops.cast(vectors, "float32"))
-
-
-def _units(vectors, rows, numbers):
-    vectors = _as_they_are(vectors, rows, numbers)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(lengths, np.finfo("float32").tiny)
+def _as_floats(vectors, rows, numbers):
+    return vectors.astype("float32")

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -16,17 +17,17 @@ from roformer_keras.config import is_integer
 from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.inference.batches import TOKENS_PER_BATCH, by_length, windows
+from roformer_keras.inference.forward import outputs_of
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.preset import PresetModel
-from roformer_keras.tasks.texts import Rows, TextBatches, as_texts, width_of
+from roformer_keras.tasks.texts import Rows, TextBatches, as_texts
 from roformer_keras.tokenizer import RoFormerTokenizer
 from roformer_keras.training import adversarial
 from roformer_keras.training.optimizers import finetuning_rate, make_optimizer
 
 __all__ = ["LabelledRows", "TextTask", "class_of_task"]
 
-# Rows times width of a batch that answers: as many as keep a laptop busy.
-_TOKENS_PER_BATCH = 8192
 _SECONDS_BEFORE_BAR = 1
 
 
@@ -364,33 +365,69 @@ class TextTask(PresetModel):
         x,
         batch_size: int | None = None,
         *,
-        batch_tokens: int = _TOKENS_PER_BATCH,
+        batch_tokens: int = TOKENS_PER_BATCH,
         verbose="auto",
     ):
         """Answers for texts, in their order.
 
+        Texts are computed in batches of similar length, while the next are tokenized.
+
         Args:
             x: texts as of `as_texts`, or a finite `tf.data.Dataset` of them, whose
-                labels are passed over; or what Keras's own `predict` takes, with dicts
-                of ids, which is answered by the outputs as they are.
+                labels are passed over; or an iterator of rows, which need not fit into
+                memory: some 2,000 are taken from it at a time. Or what Keras's own
+                `predict` takes, with dicts of ids, which is answered by the outputs as
+                they are.
             batch_size: int. Most rows that are computed together; any number that
                 `batch_tokens` has room for if not given.
             batch_tokens: int. Most tokens, padding included, that are computed
                 together; a longer row is computed alone.
             verbose: 0 for no progress bar; `"auto"` for one where it takes a second and
                 someone sits before it.
+
+        Returns:
+            All answers; for an iterator an iterator of them.
         """
         if is_ready(x):
             return super().predict(x, batch_size=batch_size, verbose=verbose)
         if hasattr(x, "as_numpy_iterator"):
             x = _texts_of(x)
-        rows = self.make_rows(as_texts(x, self.text_counts))
-        options = {
-            "batch_size": batch_size,
-            "batch_tokens": batch_tokens,
-            "verbose": verbose,
-        }
-        return self.collect(self.compute(rows, self, self.answers, **options), rows)
+        return self.answered(
+            x,
+            self.text_counts,
+            self.make_rows,
+            lambda rows, **options: self.collect(
+                self.compute(rows, self, self.answers, **options), rows
+            ),
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            verbose=verbose,
+        )
+
+    def answered(self, x, counts, make_rows, answer, *, verbose="auto", **options):
+        """What `answer` makes of the rows of each window of texts, joined.
+
+        Args:
+            x: as of `predict`, and no dataset.
+            counts: how many texts a row may have.
+            make_rows: of a list of tuples of texts.
+            answer: of what `make_rows` made, `options` and a `bar` to update.
+        """
+        is_stream = isinstance(x, Iterator)
+        texts = _checked(x, counts) if is_stream else as_texts(x, counts)
+        total = None if is_stream else len(texts)
+
+        def each_window():
+            with _bar(total, verbose) as bar:
+                for rows in windows(texts, make_rows):
+                    yield answer(rows, bar=bar, **options)
+
+        if is_stream:
+            return (one for answers in each_window() for one in answers)
+        found = list(each_window())
+        if isinstance(found[0], np.ndarray):
+            return np.concatenate(found)
+        return [one for answers in found for one in answers]
 
     def compute(
         self,
@@ -399,28 +436,35 @@ class TextTask(PresetModel):
         answers,
         *,
         batch_size=None,
-        batch_tokens=_TOKENS_PER_BATCH,
+        batch_tokens=TOKENS_PER_BATCH,
         verbose="auto",
+        bar=None,
     ) -> list:
-        """What `answers` makes of a model's outputs for each row, in their order."""
+        """What `answers` makes of a model's outputs for each row, in their order.
+
+        Args:
+            bar: a progress bar that counts texts; if not given, one of its own as
+                `verbose` says.
+        """
+        if bar is None:
+            with _bar(len(rows), verbose) as bar:
+                return self.compute(
+                    rows,
+                    model,
+                    answers,
+                    batch_size=batch_size,
+                    batch_tokens=batch_tokens,
+                    bar=bar,
+                )
         found = [None] * len(rows)
-        order, start = np.argsort(-rows.lengths, kind="stable"), 0
-        shown = {"disable": not verbose}
-        if verbose == "auto":
-            # None is for tqdm to look whether a terminal is there.
-            shown = {"disable": None, "delay": _SECONDS_BEFORE_BAR}
-        with tqdm(total=len(rows), unit="row", **shown) as bar:
-            while start < len(order):
-                width = width_of(int(rows.lengths[order[start]]))
-                size = max(1, batch_tokens // width)
-                size = min(size, batch_size or size)
-                numbers = order[start : start + size]
-                outputs = model.predict_on_batch(rows.batch(numbers))
-                own = answers(outputs, rows, numbers)
-                for number, answer in zip(numbers, own, strict=True):
-                    found[number] = answer
-                start += len(numbers)
-                bar.update(len(numbers))
+        # A text of several rows counts once.
+        is_first = np.diff(rows.owners, prepend=-1) > 0
+        for numbers in by_length(rows.lengths, batch_tokens, batch_size):
+            outputs = outputs_of(model, rows.batch(numbers))
+            own = answers(outputs, rows, numbers)
+            for number, answer in zip(numbers, own, strict=True):
+                found[number] = answer
+            bar.update(int(is_first[numbers].sum()))
         return found
 
     def collect(self, answers: list, rows):
@@ -530,6 +574,23 @@ class LabelledRows:
             return batch if self.weights is None else (*batch, self.weights[numbers])
 
         return TextBatches(self.rows.lengths[self.numbers], make, batch_size, **options)
+
+
+def _bar(total, verbose):
+    shown = {"disable": not verbose}
+    if verbose == "auto":
+        # None is for tqdm to look whether a terminal is there.
+        shown = {"disable": None, "delay": _SECONDS_BEFORE_BAR}
+    return tqdm(total=total, unit="row", **shown)
+
+
+def _checked(stream, counts):
+    """Rows of an iterator, each checked when it is taken."""
+    for number, row in enumerate(stream):
+        try:
+            yield as_texts([row], counts)[0]
+        except ConfigurationError as error:
+            raise ConfigurationError(f"row {number} of the stream: {error}") from error
 
 
 def is_ready(x) -> bool:

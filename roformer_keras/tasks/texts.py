@@ -6,15 +6,14 @@ import keras
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.inference.batches import width_of
 
-__all__ = ["Rows", "TextBatches", "as_numbers", "as_texts", "width_of"]
+__all__ = ["Rows", "TextBatches", "as_numbers", "as_texts"]
 
 # Batches whose rows are sorted by length together, and how far from its place a row may
 # be found, as a share of its length and two tokens more: enough for little padding,
 # while the rows of a small set too meet others in each epoch.
 _WINDOW, _JITTER = 64, 0.1
-# Of the widths of batches, where each takes seconds to compile.
-_WIDTH_STEP = 32
 
 
 def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
@@ -109,16 +108,6 @@ def _tuple(row, number):
     if isinstance(row, list | tuple | np.ndarray):
         return tuple(row)
     raise ConfigurationError(f"a text must be a str, got {row!r} in row {number}")
-
-
-def width_of(length: int) -> int:
-    """Columns of a batch whose longest row has so many tokens.
-
-    A graph of TensorFlow takes any width. The other backends compile each one anew,
-    so that there must not be many.
-    """
-    step = 1 if keras.backend.backend() == "tensorflow" else _WIDTH_STEP
-    return -(-length // step) * step
 
 
 class Rows:

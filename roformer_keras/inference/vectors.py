@@ -1,0 +1,86 @@
+"""Vectors of texts, of any number of them."""
+
+from collections.abc import Iterable, Iterator, Sequence, Sized
+
+import numpy as np
+from tqdm import tqdm
+
+from roformer_keras.inference.batches import (
+    TOKENS_PER_BATCH,
+    by_length,
+    padded,
+    windows,
+)
+from roformer_keras.inference.checks import check_match
+from roformer_keras.inference.forward import outputs_of
+
+__all__ = ["embed", "unit_rows"]
+
+
+def embed(
+    model,
+    tokenizer,
+    texts: str | Sequence[str] | Iterable[str],
+    max_length: int = 512,
+    normalize: bool = True,
+    progress: bool = True,
+    batch_tokens: int = TOKENS_PER_BATCH,
+) -> np.ndarray | Iterator[np.ndarray]:
+    """One vector a text: the pooled output, or else the first position's.
+
+    Of a model with a head only the backbone runs. Texts are computed in batches of
+    similar length, while the next are tokenized, and returned in their own order.
+
+    Args:
+        model: any model of this package; in `RoFormerSim` the vectors are trained.
+        tokenizer: `RoFormerTokenizer` of the same vocabulary.
+        texts: a str, a sequence of them, or an iterator, which need not fit into
+            memory: some 2,000 texts are taken from it at a time.
+        max_length: int. Longer texts are cut to as many tokens.
+        normalize: bool. Whether vectors have length 1, so that products are cosines.
+        progress: bool. Whether a progress bar is shown.
+        batch_tokens: int. Most tokens that are computed together, padding included.
+
+    Returns:
+        float32 `(hidden_dim,)` for a str, `(len(texts), hidden_dim)` for a sequence;
+        for an iterator an iterator of the vectors.
+
+    Raises:
+        ConfigurationError: tokenizer and model do not match.
+    """
+    check_match(model, tokenizer)
+    backbone = getattr(model, "backbone", model)
+
+    def vectors_of(rows):
+        outputs = outputs_of(backbone, padded(rows))
+        pooled = outputs["pooled_output"] if isinstance(outputs, dict) else None
+        vectors = outputs[:, 0] if pooled is None else pooled
+        vectors = vectors.astype("float32")
+        return unit_rows(vectors) if normalize else vectors
+
+    def tokenized(texts):
+        return [tokenizer.encode(text, max_length=max_length)[0] for text in texts]
+
+    if isinstance(texts, str):
+        return vectors_of(tokenized([texts]))[0]
+
+    def each_window():
+        total = len(texts) if isinstance(texts, Sized) else None
+        with tqdm(total=total, desc="texts", disable=not progress) as bar:
+            for rows in windows(texts, tokenized):
+                vectors = np.zeros((len(rows), model.config.hidden_dim), "float32")
+                for batch in by_length([len(row) for row in rows], batch_tokens):
+                    vectors[batch] = vectors_of([rows[number] for number in batch])
+                    bar.update(len(batch))
+                yield vectors
+
+    if isinstance(texts, Iterator):
+        return (vector for vectors in each_window() for vector in vectors)
+    empty = np.zeros((0, model.config.hidden_dim), "float32")
+    return np.concatenate([empty, *each_window()])
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Each row divided by its length; zeros stay."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(lengths, np.finfo("float32").tiny)

@@ -1,0 +1,144 @@
+"""Operations that TensorFlow does in one pass over the data, on a CPU.
+
+TensorFlow's CPUs are held up by what lies between the matrix products: each operation
+reads and writes its whole tensor. oneDNN has the norm as one operation, and a rotation
+of neighbouring features is one product of complex numbers. Neither has a form that
+everything else knows: XLA, exported graphs and gradients. So layers take them only
+where somebody holds a graph that does nothing but answer, and says so by `fused`.
+"""
+
+import contextlib
+import contextvars
+import functools
+
+import keras
+from keras import ops
+
+__all__ = ["FusedOperations", "fused", "fused_operations"]
+
+_held = contextvars.ContextVar("fused_operations", default=None)
+
+
+@contextlib.contextmanager
+def fused():
+    """Lets layers that are called in it take operations of one pass, where there are.
+
+    For one pass of one model on one batch, in a function of TensorFlow's that no XLA
+    compiles, whose gradients are not asked for and that is not exported. Anywhere else
+    than on TensorFlow on a CPU with oneDNN it changes nothing.
+    """
+    token = _held.set(FusedOperations() if _is_possible() else None)
+    try:
+        yield
+    finally:
+        _held.reset(token)
+
+
+def fused_operations() -> "FusedOperations | None":
+    """What the `fused` around gives, if there is one and it gives anything."""
+    return _held.get()
+
+
+class FusedOperations:
+    """The operations, and the angles that all layers of a pass turn by."""
+
+    def __init__(self):
+        self._turns = {}
+
+    def turn(self, position_ids, length, dim, base, make_table):
+        """cos + i sin of every angle: complex64 `(batch or 1, length, 1, dim / 2)`.
+
+        Args:
+            position_ids: as `RoPEAttention` takes them, or None for 0, 1, 2, ...
+            length: of the rows, an int or a scalar tensor.
+            dim: int. Features per head.
+            base: float.
+            make_table: of position ids; gives sines and cosines, one a feature.
+        """
+        import tensorflow as tf
+
+        key = (None if position_ids is None else id(position_ids), dim, base)
+        if key not in self._turns:
+            if position_ids is None:
+                position_ids = ops.arange(length)[None]
+            sin, cos = (part[:, :, None, ::2] for part in make_table(position_ids))
+            # The ids are kept, or another tensor might get their `id`.
+            self._turns[key] = tf.complex(cos, sin), position_ids
+        return self._turns[key][0]
+
+    def rotated(self, x, turn):
+        """Turns each pair of features `(2i, 2i + 1)` by its angle.
+
+        Args:
+            x: float `(batch, length, heads, dim)`.
+            turn: of `turn`.
+
+        Returns:
+            float, of the shape and type of `x`.
+        """
+        import tensorflow as tf
+
+        batch, length, heads, dim = ops.shape(x)
+        pairs = ops.reshape(ops.cast(x, "float32"), (batch, length, heads, dim // 2, 2))
+        turned = tf.bitcast(tf.bitcast(pairs, tf.complex64) * turn, tf.float32)
+        return ops.cast(ops.reshape(turned, (batch, length, heads, dim)), x.dtype)
+
+    def layer_norm(self, x, gamma, beta, epsilon):
+        """`(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last axis.
+
+        Args:
+            x: float32 or bfloat16 `(..., dim)`. Means and variances are float32.
+            gamma, beta: float `(dim,)`.
+            epsilon: float.
+        """
+        return _layer_norm(
+            x, ops.cast(gamma, x.dtype), ops.cast(beta, x.dtype), epsilon
+        )
+
+
+def _layer_norm(x, gamma, beta, epsilon):
+    """As a norm of batches over one row of as many channels as there are vectors.
+
+    That, with factors behind it, is what TensorFlow's graph rewriting takes for a
+    layer norm; only if the shapes are computed as here, too.
+    """
+    import tensorflow as tf
+
+    shape = tf.shape(x)
+    count = tf.reduce_prod(shape[:-1])
+    rows = tf.reshape(x, (1, count, x.shape[-1], 1))
+    none = tf.constant([], tf.float32)
+    normalised = tf.raw_ops.FusedBatchNormV3(
+        x=rows,
+        scale=tf.ones((count,)),
+        offset=tf.zeros((count,)),
+        mean=none,
+        variance=none,
+        epsilon=epsilon,
+        data_format="NCHW",
+        is_training=True,
+    ).y
+    return tf.reshape(normalised, shape) * gamma + beta
+
+
+@functools.cache
+def _is_possible():
+    """Whether there is TensorFlow, no GPU, and a norm by channels, as of oneDNN."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    if tf.config.list_logical_devices("GPU"):
+        return False
+    with tf.init_scope():
+        x = tf.constant([[1.0, 3.0], [4.0, 2.0]])
+        norm = tf.function(
+            lambda x: _layer_norm(x, tf.ones((2,)), tf.zeros((2,)), 1e-12),
+            autograph=False,
+        )
+        try:
+            found = norm(x).numpy()
+        except tf.errors.OpError:
+            # Other kernels know channels in the last axis only.
+            return False
+    return abs(found - [[-1, 1], [1, -1]]).max() < 1e-5
