@@ -5,18 +5,21 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import keras
 import numpy as np
 
 from roformer_keras.conversion.outputs import replacing
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.errors import ConfigurationError, OutputError, SourceError
+from roformer_keras.inference.batches import TOKENS_PER_BATCH, padded
 from roformer_keras.inference.forward import outputs_of
+from roformer_keras.inference.vectors import vectors_by
 from roformer_keras.models import RoFormerSim
+from roformer_keras.tokenizer import RoFormerTokenizer
 
-__all__ = ["FORMATS", "export_model", "load_exported"]
+__all__ = ["FORMATS", "ServedEncoder", "export_model", "load_exported"]
 
 # Format -> where the model lies in the folder, and the modules that it takes.
 FORMATS = {
@@ -56,8 +59,9 @@ def export_model(
 
     Returns:
         What `export.json` says: `model`, its class; `options` of a fine-tuned one, such
-        as names of classes; `format`, `int8`, `inputs`, `outputs`; and `differences` to
-        Keras, by output: largest and mean, and the least cosine of the last axis.
+        as names of classes; `dim`, its width; `format`, `int8`, `inputs`, `outputs`;
+        and `differences` to Keras, by output: largest and mean, and the least cosine of
+        the last axis.
 
     Raises:
         ConfigurationError: an unknown format, or a library is missing for it.
@@ -71,6 +75,7 @@ def export_model(
         "model": type(model).__name__,
         # Names of classes among them.
         "options": model.options() if hasattr(model, "options") else {},
+        "dim": model.config.hidden_dim,
         "format": format,
         "int8": int8,
         "inputs": {name: "int32 (batch, length)" for name in inputs},
@@ -133,6 +138,57 @@ def load_exported(
             return {output.any_name: outputs[output] for output in compiled.outputs}
 
     return run
+
+
+class ServedEncoder:
+    """Vectors of texts by an exported model, on the runtime of its format.
+
+    Args:
+        folder: as `export_model` wrote it of a model whose output is `vectors`.
+        bfloat16: bool. As of `load_exported`.
+
+    Raises:
+        SourceError: there is no export in the folder.
+        ConfigurationError: it gives no vectors.
+
+    Example:
+    ```python
+    export_model(sim, "integers", "onnx", int8=True)
+    ServedEncoder("integers").encode(["今天天气不错", "你好"])
+    ```
+    """
+
+    def __init__(self, folder: str | os.PathLike, bfloat16: bool = False):
+        path = Path(folder) / "export.json"
+        if not path.is_file():
+            raise SourceError(f"an export has an export.json, and there is no {path}")
+        self.facts = json.loads(path.read_text(encoding="utf-8"))
+        if "vectors" not in self.facts["outputs"]:
+            raise ConfigurationError(
+                f"the model in {folder} must give vectors, as RoFormerSim and sentence "
+                f"encoders do; it gives {', '.join(self.facts['outputs'])}"
+            )
+        self.tokenizer = RoFormerTokenizer.from_preset(folder)
+        self._run = load_exported(folder, self.facts["format"], bfloat16)
+
+    def encode(
+        self,
+        texts: str | Sequence[str] | Iterable[str],
+        *,
+        max_length: int = 512,
+        progress: bool = True,
+        batch_tokens: int = TOKENS_PER_BATCH,
+    ) -> np.ndarray | Iterator[np.ndarray]:
+        """As `RoFormerSim.encode`."""
+        return vectors_by(
+            lambda rows: self._run(padded(rows))["vectors"],
+            self.tokenizer,
+            texts,
+            dim=self.facts["dim"],
+            max_length=max_length,
+            progress=progress,
+            batch_tokens=batch_tokens,
+        )
 
 
 # === What is exported ===

@@ -9,8 +9,13 @@ from common import CHARACTER, SIM, V2
 from common import run_main as run
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer
-from roformer_keras.errors import ConfigurationError, OutputError
-from roformer_keras.serving import FORMATS, export_model, load_exported
+from roformer_keras.errors import ConfigurationError, OutputError, SourceError
+from roformer_keras.serving import (
+    FORMATS,
+    ServedEncoder,
+    export_model,
+    load_exported,
+)
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 
 # Keras's own conversion, under NumPy 2.
@@ -41,6 +46,11 @@ def test_vectors_are_those_of_encode(format, sim, tmp_path):
     np.testing.assert_allclose(
         served(inputs_of(folder))["vectors"], expected, atol=1e-5
     )
+    encoder = ServedEncoder(folder)
+    np.testing.assert_allclose(
+        encoder.encode(TEXTS, progress=False), expected, atol=1e-5
+    )
+    np.testing.assert_allclose(encoder.encode(TEXTS[0]), expected[0], atol=1e-5)
     # Of any size, and in any order.
     inputs = inputs_of(folder, TEXTS[:1])
     found = served({name: inputs[name] for name in reversed(inputs)})["vectors"]
@@ -103,6 +113,14 @@ def test_a_fine_tuned_model_is_served(format, tmp_path, capsys):
     np.testing.assert_allclose(
         probabilities, model.predict(TEXTS, verbose=0), atol=1e-5
     )
+
+
+def test_an_encoder_needs_vectors(tmp_path):
+    with pytest.raises(SourceError, match=r"there is no .*export\.json"):
+        ServedEncoder(tmp_path)
+    export_model(RoFormerBackbone.from_preset(SIM), tmp_path / "served")
+    with pytest.raises(ConfigurationError, match=r"must give vectors, .*gives outputs"):
+        ServedEncoder(tmp_path / "served")
 
 
 def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, capsys):

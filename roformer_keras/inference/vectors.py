@@ -1,6 +1,6 @@
 """Vectors of texts, of any number of them."""
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
 import numpy as np
 from tqdm import tqdm
@@ -14,7 +14,7 @@ from roformer_keras.inference.batches import (
 from roformer_keras.inference.checks import check_match
 from roformer_keras.inference.forward import outputs_of
 
-__all__ = ["embed", "unit_rows"]
+__all__ = ["embed", "unit_rows", "vectors_by"]
 
 
 def embed(
@@ -58,6 +58,34 @@ def embed(
         vectors = vectors.astype("float32")
         return unit_rows(vectors) if normalize else vectors
 
+    return vectors_by(
+        vectors_of,
+        tokenizer,
+        texts,
+        dim=model.config.hidden_dim,
+        max_length=max_length,
+        progress=progress,
+        batch_tokens=batch_tokens,
+    )
+
+
+def vectors_by(
+    vectors_of: Callable[[Sequence[Sequence[int]]], np.ndarray],
+    tokenizer,
+    texts: str | Sequence[str] | Iterable[str],
+    *,
+    dim: int,
+    max_length: int,
+    progress: bool,
+    batch_tokens: int,
+) -> np.ndarray | Iterator[np.ndarray]:
+    """As `embed`, of whatever makes vectors of rows of ids.
+
+    Args:
+        vectors_of: of a list of rows; gives float32 `(rows, dim)`.
+        dim: int. Width of a vector.
+    """
+
     def tokenized(texts):
         return [tokenizer.encode(text, max_length=max_length)[0] for text in texts]
 
@@ -68,7 +96,7 @@ def embed(
         total = len(texts) if isinstance(texts, Sized) else None
         with tqdm(total=total, desc="texts", disable=not progress) as bar:
             for rows in windows(texts, tokenized):
-                vectors = np.zeros((len(rows), model.config.hidden_dim), "float32")
+                vectors = np.zeros((len(rows), dim), "float32")
                 for batch in by_length([len(row) for row in rows], batch_tokens):
                     vectors[batch] = vectors_of([rows[number] for number in batch])
                     bar.update(len(batch))
@@ -76,8 +104,7 @@ def embed(
 
     if isinstance(texts, Iterator):
         return (vector for vectors in each_window() for vector in vectors)
-    empty = np.zeros((0, model.config.hidden_dim), "float32")
-    return np.concatenate([empty, *each_window()])
+    return np.concatenate([np.zeros((0, dim), "float32"), *each_window()])
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
