@@ -41,8 +41,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from benchmark import batch_of
+from benchmark_sides import batch_of, matrix_products
 from full_size_checkpoint import BERT4KERAS, ROOT, write_checkpoint
+from reporting import pairs, shown, write_figures
 from tqdm import tqdm
 from workers import Worker, serve
 
@@ -120,11 +121,11 @@ def main(arguments=None):
                 figures["step"] = figures_of(options, "step", seconds)
                 report(options, "step", figures)
                 # What has been measured is kept if the other part fails.
-                write_figures(options, figures)
+                write_figures(options.json, figures)
         if "reviews" in options.parts:
             # An hour's work: what each turn took is kept when it ends.
             def keep(seconds):
-                write_figures(options, {**figures, "turns": seconds})
+                write_figures(options.json, {**figures, "turns": seconds})
 
             seconds = measure(options, "reviews", keep=keep)
             figures["reviews"] = figures_of(options, "reviews", seconds)
@@ -135,7 +136,7 @@ def main(arguments=None):
             f"{bar['part']}, {bar['run']}: {bar['ratio']:.2f}x, at least "
             f"{bar['least']}x: {'met' if bar['met'] else 'missed'}"
         )
-    write_figures(options, figures)
+    write_figures(options.json, figures)
 
 
 def option_names():
@@ -283,10 +284,7 @@ def figures_of(options, part, seconds):
         name: {
             "seconds": own,
             "rate": amount / statistics.median(own),
-            "ratios": [
-                theirs / ours
-                for ours, theirs in zip(own, seconds[BERT4KERAS_RUN], strict=True)
-            ],
+            "ratios": pairs(own, seconds[BERT4KERAS_RUN]),
         }
         for name, own in seconds.items()
     }
@@ -317,10 +315,8 @@ def report(options, part, figures):
         title = f"reviews, batches of {options.batch}, examples/s"
     print(f"\n{title:<42} {'rate':>10}  times bert4keras")
     for name, run in figures[part].items():
-        low, high = min(run["ratios"]), max(run["ratios"])
-        ratio = f"{statistics.median(run['ratios']):.2f}x ({low:.2f} to {high:.2f})"
-        shown = "" if name == BERT4KERAS_RUN else ratio
-        print(f"{name:<42} {run['rate']:>10,.5g}  {shown}".rstrip())
+        ratio = "" if name == BERT4KERAS_RUN else shown(run["ratios"])
+        print(f"{name:<42} {run['rate']:>10,.5g}  {ratio}".rstrip())
     if part == "step":
         limit, ours = list(figures[part].values())[:2]
         share = ours["rate"] / limit["rate"]
@@ -332,11 +328,6 @@ def report(options, part, figures):
         f"{ours['padded']:.0f} in our batches, {theirs['padded']:.0f} in bert4keras's, "
         f"or {options.max_length}"
     )
-
-
-def write_figures(options, figures):
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 # === The sides that work ===
@@ -495,9 +486,8 @@ def their_side(options):
 
 
 def limit_side(options):
-    from benchmark import our_side as encoder_side
-
-    *_, products = encoder_side(options)
+    tokens = options.batch * options.length
+    products = matrix_products(options.layers, options.hidden, tokens)
 
     def step(what):
         # Forward, for the gradients of the inputs, and for those of the weights.

@@ -5,10 +5,14 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 
 from full_size_checkpoint import bert4keras_environment
+
+# Of what a worker has said, those that are shown if it ends before it should.
+LAST_LINES = 15
 
 
 class Worker:
@@ -24,12 +28,14 @@ class Worker:
         command = [sys.executable, script, "--worker", side]
         for name, value in options.items():
             command += [f"--{name.replace('_', '-')}", str(value)]
+        # Closed with the process.
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             command,
             env=bert4keras_environment() if side == "bert4keras" else None,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.errors,
             text=True,
         )
 
@@ -41,9 +47,12 @@ class Worker:
         while line := self.process.stdout.readline():
             if line.startswith("{"):
                 return json.loads(line)
+        code = self.process.wait()
+        self.errors.seek(0)
+        said = self.errors.read().decode(errors="replace").splitlines()[-LAST_LINES:]
         raise SystemExit(
             f"the worker ended at {what!r}, for want of memory if its exit code, "
-            f"{self.process.wait()}, is -9"
+            f"{code}, is -9; the last that it said:\n" + "\n".join(said)
         )
 
     def __enter__(self):
@@ -55,6 +64,7 @@ class Worker:
             self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
+        self.errors.close()
 
 
 def serve(jobs: Mapping[str, Callable]):
