@@ -5,7 +5,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from common import CHARACTER, SIM, V2
+from common import CHARACTER, SIM, V2, tool_module
 from common import run_main as run
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer
@@ -147,3 +147,17 @@ def test_a_missing_library_is_named(sim, tmp_path, monkeypatch):
     message = "needs no_such_library, .* pip install 'roformer-keras\\[export\\]'"
     with pytest.raises(ConfigurationError, match=message):
         export_model(sim, tmp_path / "served", "onnx")
+
+
+def test_what_fewer_bits_cost(tmp_path, capsys):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join(TEXTS * 2) + "\n我们学习语言\n", encoding="utf-8")
+    with tool_module("measure_precision") as tool:
+        tool.main([str(SIM), "--texts", str(lines), "--count", "3"])
+    figures = json.loads(capsys.readouterr().out)
+    for name in ("bfloat16", "int8"):
+        assert (
+            0 < figures[name]["mean difference"] < figures[name]["largest difference"]
+        )
+        assert 0.99 < figures[name]["least cosine"] < 1
+    assert figures["cosines of different texts"] < 0.99

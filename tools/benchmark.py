@@ -404,13 +404,21 @@ def write_sources(options):
 
 
 def draw_texts(options):
-    """Writes as many texts of each file as of the others, in an order by a seed."""
+    """Writes the texts of the mix into the folder."""
+    drawn = drawn_texts(options.texts, options.count)
+    texts_of(options).write_text(
+        json.dumps(drawn, ensure_ascii=False), encoding="utf-8"
+    )
+
+
+def drawn_texts(paths, count):
+    """As many texts of each file as of the others, in an order by a seed."""
     draw, drawn = random.Random(0), []
-    for number, path in enumerate(options.texts):
+    for number, path in enumerate(paths):
         texts = sorted(
             {text for text in file_texts(path) if SHORTEST <= len(text) <= LONGEST}
         )
-        share = options.count * (number + 1) // len(options.texts) - len(drawn)
+        share = count * (number + 1) // len(paths) - len(drawn)
         if len(texts) < share:
             raise SystemExit(
                 f"{share} different texts of {SHORTEST} to {LONGEST} characters are "
@@ -419,9 +427,7 @@ def draw_texts(options):
             )
         drawn += draw.sample(texts, share)
     draw.shuffle(drawn)
-    texts_of(options).write_text(
-        json.dumps(drawn, ensure_ascii=False), encoding="utf-8"
-    )
+    return drawn
 
 
 def file_texts(path):

@@ -13,7 +13,7 @@ __all__ = ["Rows", "TextBatches", "as_numbers", "as_texts"]
 # Batches whose rows are sorted by length together, and how far from its place a row may
 # be found, as a share of its length and two tokens more: enough for little padding,
 # while the rows of a small set too meet others in each epoch.
-_WINDOW, _JITTER = 64, 0.1
+_WINDOW, _JITTER = 64, 0.05
 
 
 def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
@@ -170,8 +170,8 @@ class TextBatches(keras.utils.PyDataset):
     """Batches of rows of similar length; TensorFlow has them made beside the training.
 
     In training the rows are shuffled whole each epoch; then each 64 batches' worth of
-    them is sorted by length, but for a tenth of it, cut into batches, and the batches
-    are shuffled. The order follows from the seed and the number of the epoch.
+    them is sorted by length, but for a twentieth of it, cut into batches, and the
+    batches are shuffled. The order follows from the seed and the number of the epoch.
 
     Args:
         lengths: int `(rows,)`. What rows are sorted by.
