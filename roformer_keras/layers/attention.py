@@ -204,7 +204,10 @@ class RoPEAttention(keras.layers.Layer):
         """Both turned by their positions: `(batch, length, heads, key_dim)`."""
         length = ops.shape(query)[1]
         operations = fused_operations()
-        if operations and cache is None and self.layout == "interleaved":
+        # There are complex numbers of two float32 only: to cast others costs more than
+        # it saves.
+        is_complex = self.layout == "interleaved" and query.dtype == "float32"
+        if operations and cache is None and is_complex:
             turn = operations.turn(
                 position_ids,
                 length,
