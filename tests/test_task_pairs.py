@@ -101,6 +101,11 @@ def test_triplets_are_ranked(ranker):
     assert model.rank(triplets, verbose=0) == ["B", "C", "B", "C"]
     found = model.predict(triplets, verbose=0)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    # Three are six rows, which JAX fills up to eight.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("roformer_keras.inference.forward._rows_of", lambda count: 8)
+        filled = model.predict(triplets[:3], verbose=0)
+    np.testing.assert_allclose(filled, found[:3], atol=1e-6)
     # The other way round it is the other way round.
     swapped = model.predict([(a, c, b) for a, b, c in triplets], verbose=0)
     np.testing.assert_allclose(swapped, found[:, ::-1], atol=1e-5)

@@ -36,7 +36,10 @@ def outputs_of(model, inputs: dict[str, np.ndarray]):
         forward({k: keras.ops.convert_to_tensor(v) for k, v in inputs.items()}),
     )
     if rows > count:
-        outputs = keras.tree.map_structure(lambda output: output[:count], outputs)
+        # Of rows that are told of together there are fewer outputs.
+        outputs = keras.tree.map_structure(
+            lambda output: output[: len(output) * count // rows], outputs
+        )
     return outputs
 
 
