@@ -66,7 +66,13 @@ from benchmark_sides import (
     texts_of,
     thread_count,
 )
-from full_size_checkpoint import BERT4KERAS, MEMBERS, ROOT, write_checkpoint
+from full_size_checkpoint import (
+    BERT4KERAS,
+    MEMBERS,
+    ROOT,
+    check_bert4keras,
+    write_checkpoint,
+)
 from reporting import pairs, print_bars, print_table, shown, write_figures
 from tqdm import tqdm
 from workers import Worker, serve
@@ -348,11 +354,7 @@ def check(options):
                 "--shapes must be rows and tokens as 32x128, of at most "
                 f"{POSITIONS} tokens, got {shape}"
             )
-    if not (BERT4KERAS / "bert4keras").is_dir():
-        raise SystemExit(
-            f"bert4keras is not in {BERT4KERAS}; run `python3 tools/dev.py setup`, or "
-            "set ROFORMER_KERAS_REFERENCE"
-        )
+    check_bert4keras(BERT4KERAS)
     if options.picture and not {"encode", "growth"} & set(options.parts):
         raise SystemExit(
             "--picture shows encode and growth: add one of them to --parts"

@@ -42,7 +42,7 @@ from pathlib import Path
 
 import numpy as np
 from benchmark_sides import batch_of, matrix_products
-from full_size_checkpoint import BERT4KERAS, ROOT, write_checkpoint
+from full_size_checkpoint import BERT4KERAS, ROOT, check_bert4keras, write_checkpoint
 from reporting import pairs, shown, write_figures
 from tqdm import tqdm
 from workers import Worker, serve
@@ -156,11 +156,7 @@ def check(options):
             "--hidden must be a multiple of 64, and of twice --heads, got "
             f"{options.hidden} and {options.heads}"
         )
-    if not (BERT4KERAS / "bert4keras").is_dir():
-        raise SystemExit(
-            f"bert4keras is not in {BERT4KERAS}; run `python3 tools/dev.py setup`, or "
-            "set ROFORMER_KERAS_REFERENCE"
-        )
+    check_bert4keras(BERT4KERAS)
     if "reviews" in options.parts and not options.reviews.is_file():
         raise SystemExit(
             f"the labelled texts must be a file, and {options.reviews} is none: give "

@@ -102,6 +102,15 @@ def tokens(count):
             yield chr(0x4E00 + number)
 
 
+def check_bert4keras(folder):
+    """Refuses, before any work, a folder that does not hold the real bert4keras."""
+    if not (folder / "bert4keras").is_dir():
+        raise SystemExit(
+            f"bert4keras is not in {folder}; run `python3 tools/dev.py setup`, or "
+            "set ROFORMER_KERAS_REFERENCE"
+        )
+
+
 def bert4keras_environment(folder=BERT4KERAS):
     """The environment of a process in which bert4keras can be imported."""
     return {

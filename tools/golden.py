@@ -7,7 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from full_size_checkpoint import BERT4KERAS, bert4keras_environment
+from full_size_checkpoint import (
+    BERT4KERAS,
+    bert4keras_environment,
+    check_bert4keras,
+)
 
 __all__ = ["versions", "write_with_bert4keras"]
 
@@ -39,11 +43,7 @@ def write_with_bert4keras(
     if options.with_bert4keras:
         write(options.output)
         return
-    if not (BERT4KERAS / "bert4keras").is_dir():
-        raise SystemExit(
-            f"bert4keras is not in {BERT4KERAS}; run `python3 tools/dev.py setup`, or "
-            "set ROFORMER_KERAS_REFERENCE"
-        )
+    check_bert4keras(BERT4KERAS)
     environment = {
         **bert4keras_environment(),
         "PYTHONWARNINGS": "ignore",

@@ -208,13 +208,7 @@ class RoPEAttention(keras.layers.Layer):
         # it saves.
         is_complex = self.layout == "interleaved" and query.dtype == "float32"
         if operations and cache is None and is_complex:
-            turn = operations.turn(
-                position_ids,
-                length,
-                self.key_dim,
-                self.base,
-                lambda ids: rotary_table(ids, self.key_dim, self.base),
-            )
+            turn = operations.turn(position_ids, length, self.key_dim, self.base)
             return operations.rotated(query, turn), operations.rotated(key, turn)
         if position_ids is None:
             position_ids = ops.arange(length)[None] + cache_index

@@ -14,6 +14,8 @@ import functools
 import keras
 from keras import ops
 
+from roformer_keras.layers.position import rotary_table
+
 __all__ = ["FusedOperations", "fused", "fused_operations"]
 
 _held = contextvars.ContextVar("fused_operations", default=None)
@@ -45,7 +47,7 @@ class FusedOperations:
     def __init__(self):
         self._turns = {}
 
-    def turn(self, position_ids, length, dim, base, make_table):
+    def turn(self, position_ids, length, dim, base):
         """cos + i sin of every angle: complex64 `(batch or 1, length, 1, dim / 2)`.
 
         Args:
@@ -53,7 +55,6 @@ class FusedOperations:
             length: of the rows, an int or a scalar tensor.
             dim: int. Features per head.
             base: float.
-            make_table: of position ids; gives sines and cosines, one a feature.
         """
         import tensorflow as tf
 
@@ -61,7 +62,8 @@ class FusedOperations:
         if key not in self._turns:
             if position_ids is None:
                 position_ids = ops.arange(length)[None]
-            sin, cos = (part[:, :, None, ::2] for part in make_table(position_ids))
+            table = rotary_table(position_ids, dim, base)
+            sin, cos = (part[:, :, None, ::2] for part in table)
             # The ids are kept, or another tensor might get their `id`.
             self._turns[key] = tf.complex(cos, sin), position_ids
         return self._turns[key][0]

@@ -1,5 +1,6 @@
 """What all models that are fine-tuned share: texts in, answers out."""
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -446,25 +447,17 @@ class TextTask(PresetModel):
             bar: a progress bar that counts texts; if not given, one of its own as
                 `verbose` says.
         """
-        if bar is None:
-            with _bar(len(rows), verbose) as bar:
-                return self.compute(
-                    rows,
-                    model,
-                    answers,
-                    batch_size=batch_size,
-                    batch_tokens=batch_tokens,
-                    bar=bar,
-                )
+        shown = _bar(len(rows), verbose) if bar is None else contextlib.nullcontext(bar)
         found = [None] * len(rows)
         # A text of several rows counts once.
         is_first = np.diff(rows.owners, prepend=-1) > 0
-        for numbers in by_length(rows.lengths, batch_tokens, batch_size):
-            outputs = outputs_of(model, rows.batch(numbers))
-            own = answers(outputs, rows, numbers)
-            for number, answer in zip(numbers, own, strict=True):
-                found[number] = answer
-            bar.update(int(is_first[numbers].sum()))
+        with shown as bar:
+            for numbers in by_length(rows.lengths, batch_tokens, batch_size):
+                outputs = outputs_of(model, rows.batch(numbers))
+                own = answers(outputs, rows, numbers)
+                for number, answer in zip(numbers, own, strict=True):
+                    found[number] = answer
+                bar.update(int(is_first[numbers].sum()))
         return found
 
     def collect(self, answers: list, rows):
