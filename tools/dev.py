@@ -48,19 +48,24 @@ def set_up():
     wanted = hashlib.sha256(
         (ROOT / "setup.cfg").read_bytes() + Path(__file__).read_bytes()
     ).hexdigest()
+    pip = ("-m", "pip", "install")
     if not stamp.is_file() or stamp.read_text() != wanted:
         # Without pip, because not every system's Python can put one in.
         run(sys.executable, "-m", "venv", "--without-pip", VENV)
-        pip = [sys.executable, "-m", "pip", "--python", PYTHON, "install"]
-        run(*pip, "--quiet", "pip", "setuptools", "wheel")
-        run(*pip, "--editable", f"{ROOT}[test]")
+        run(
+            *(sys.executable, "-m", "pip", "--python", PYTHON, "install"),
+            *("--quiet", "--upgrade", "pip", "setuptools", "wheel"),
+        )
+        # By the newest pip: older ones build `seqeval`, which is released as source
+        # only, in a way that its build tools no longer support.
+        run(PYTHON, *pip, "--editable", f"{ROOT}[test]")
         stamp.write_text(wanted)
     for version in BERT4KERAS_VERSIONS:
         folder = REFERENCE / f"bert4keras-{version}"
         if not (folder / "bert4keras").is_dir():
             # Its metadata asks for Keras 2.3.1, which it does not need.
             run(
-                *(PYTHON, "-m", "pip", "install", "--quiet", "--no-deps"),
+                *(PYTHON, *pip, "--quiet", "--no-deps"),
                 *("--target", folder, f"bert4keras=={version}"),
             )
 
