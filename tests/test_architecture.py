@@ -44,7 +44,7 @@ ALLOWED = {
         "compiled.py",
         "layers/dropout.py",
         "layers/fused.py",
-        "serving.py",
+        "serving/runtime.py",
         "training/adversarial.py",
         "training/optimizers.py",
         "verification/reference_process.py",

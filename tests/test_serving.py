@@ -1,6 +1,7 @@
 """Exported models: what other runtimes compute of them, and what is refused."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from roformer_keras.serving import (
     export_model,
     load_exported,
 )
+from roformer_keras.serving.onnx_graph import join_operations
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 
 # Keras's own conversion, under NumPy 2.
@@ -68,9 +70,59 @@ def test_integers_cost_little(sim, tmp_path):
     # Embeddings stay; the rest takes a quarter.
     sizes = [(path / "model.onnx").stat().st_size for path in (folder, whole)]
     assert sizes[0] < sizes[1]
-    kinds = {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
-    assert "MatMulInteger" in kinds
+    kinds, layers = kinds_in(folder), sim.config.num_layers
+    # All but rotations, scores and mixing.
+    assert kinds["MatMulInteger"] == 6 * layers + 1
+    assert kinds["MatMul"] == 4 * layers
     assert not (folder / "float32.onnx").exists()
+
+
+def kinds_in(folder):
+    graph = onnx.load(folder / "model.onnx").graph
+    return Counter(node.op_type for node in graph.node)
+
+
+def test_norms_and_activations_are_one_operation_each(sim, tmp_path):
+    export_model(sim, tmp_path / "served", "onnx")
+    kinds, layers = kinds_in(tmp_path / "served"), sim.config.num_layers
+    assert kinds["LayerNormalization"] == 2 * layers + 1
+    assert kinds["Gelu"] == layers
+    # Of keys, queries, values, and what is mixed of them.
+    assert kinds["Transpose"] == 4 * layers
+    assert "Erf" not in kinds
+    # Of the vectors' lengths.
+    assert kinds["Sqrt"] == 1
+
+
+def test_operations_in_another_form_stay():
+    """Such as products with one half of another tensor, which are no GELU."""
+    names = ["x", "y"]
+    factors = {"root": 0.5**0.5, "one": 1.0, "half": 0.5}
+    nodes = [
+        ("Mul", ["x", "root"], "scaled"),
+        ("Erf", ["scaled"], "erf"),
+        ("Add", ["one", "erf"], "total"),
+        ("Mul", ["half", "y"], "halved"),
+        ("Mul", ["halved", "total"], "out"),
+    ]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node(kind, ins, [out]) for kind, ins, out in nodes],
+            "graph",
+            [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in names],
+            [onnx.helper.make_tensor_value_info("out", 1, [2])],
+            [
+                onnx.helper.make_tensor(name, 1, [], [value])
+                for name, value in factors.items()
+            ],
+        )
+    )
+    join_operations(model)
+    assert [node.op_type for node in model.graph.node] == [kind for kind, *_ in nodes]
+    model.graph.node[3].input[1] = "x"
+    join_operations(model)
+    assert [node.op_type for node in model.graph.node] == ["Gelu"]
+    assert not model.graph.initializer
 
 
 def test_names_of_what_goes_in_and_out(tmp_path):
@@ -132,7 +184,7 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
     conditional = RoFormerBackbone.from_preset(CHARACTER, custom_position_ids=True)
     with pytest.raises(ConfigurationError, match="takes position_ids too"):
         export_model(conditional, folder)
-    monkeypatch.setattr("roformer_keras.serving._TOLERANCE", 0)
+    monkeypatch.setattr("roformer_keras.serving.export._TOLERANCE", 0)
     with pytest.raises(OutputError, match="vectors of the export must be within"):
         export_model(sim, folder, "onnx")
     assert list(tmp_path.iterdir()) == []

@@ -260,7 +260,8 @@ def _mixed(weights, values):
     batch, heads, length, _ = weights.shape
     rows = values.shape[0]
     if rows == batch:
-        return ops.einsum("bhqk,bhkd->bqhd", weights, values)
+        # Not by `einsum`, whose ONNX form transposes the values to and fro.
+        return ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
     weights = ops.reshape(weights, (rows, batch // rows, *weights.shape[1:]))
     mixed = ops.einsum("gnhqk,ghkd->gnqhd", weights, values)
     return ops.reshape(mixed, (batch, length, heads, values.shape[3]))

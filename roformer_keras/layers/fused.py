@@ -16,7 +16,7 @@ from keras import ops
 
 from roformer_keras.layers.position import rotary_table
 
-__all__ = ["FusedOperations", "fused", "fused_operations"]
+__all__ = ["FusedOperations", "fused", "fused_operations", "runs_on_cpu"]
 
 _held = contextvars.ContextVar("fused_operations", default=None)
 
@@ -124,14 +124,22 @@ def _layer_norm(x, gamma, beta, epsilon):
 
 
 @functools.cache
-def _is_possible():
-    """Whether there is TensorFlow, no GPU, and a norm by channels, as of oneDNN."""
+def runs_on_cpu() -> bool:
+    """Whether there is TensorFlow, and no GPU."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
 
-    if tf.config.list_logical_devices("GPU"):
+    return not tf.config.list_logical_devices("GPU")
+
+
+@functools.cache
+def _is_possible():
+    """Whether it runs on a CPU that has a norm by channels, as of oneDNN."""
+    if not runs_on_cpu():
         return False
+    import tensorflow as tf
+
     with tf.init_scope():
         x = tf.constant([[1.0, 3.0], [4.0, 2.0]])
         norm = tf.function(

@@ -1,32 +1,23 @@
-"""Models for serving, where neither this package nor Keras need be installed."""
+"""Writing models for serving."""
 
 import importlib
 import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import keras
 import numpy as np
 
 from roformer_keras.conversion.outputs import replacing
-from roformer_keras.errors import ConfigurationError, OutputError, SourceError
-from roformer_keras.inference.batches import TOKENS_PER_BATCH, padded
+from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.inference.forward import outputs_of
-from roformer_keras.inference.vectors import vectors_by
 from roformer_keras.models import RoFormerSim
-from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.serving.onnx_graph import OPSET, exact_products, join_operations
+from roformer_keras.serving.runtime import FORMATS, load_exported
 
-__all__ = ["FORMATS", "ServedEncoder", "export_model", "load_exported"]
+__all__ = ["export_model"]
 
-# Format -> where the model lies in the folder, and the modules that it takes.
-FORMATS = {
-    "saved_model": ("saved_model", ("tensorflow",)),
-    "onnx": ("model.onnx", ("onnx", "onnxruntime", "tf2onnx")),
-    "openvino": ("model.xml", ("onnx", "onnxruntime", "tf2onnx", "openvino")),
-}
 # Of an export in float32, to what Keras computes; as a share of the largest number.
 _TOLERANCE = 1e-4
 _CHECKED_SHAPE = 4, 24
@@ -96,99 +87,6 @@ def export_model(
         text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
         (partial / "export.json").write_text(text, encoding="utf-8")
     return facts
-
-
-def load_exported(
-    folder: str | os.PathLike, format: str, bfloat16: bool = False
-) -> Callable[[dict], dict]:
-    """A function from arrays to named arrays, on the runtime of the format.
-
-    Args:
-        folder: as `export_model` wrote it.
-        format: of it.
-        bfloat16: bool, for `"openvino"`. Whether it computes in that.
-    """
-    path = str(Path(folder) / FORMATS[format][0])
-    if format == "saved_model":
-        import tensorflow as tf
-
-        served = tf.saved_model.load(path).signatures["serving_default"]
-
-        def run(inputs):
-            outputs = served(**{k: tf.constant(v) for k, v in inputs.items()})
-            return {name: output.numpy() for name, output in outputs.items()}
-
-    elif format == "onnx":
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        names = [output.name for output in session.get_outputs()]
-
-        def run(inputs):
-            return dict(zip(names, session.run(names, inputs), strict=True))
-
-    else:
-        import openvino
-
-        options = {"INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32"}
-        compiled = openvino.Core().compile_model(path, "CPU", options)
-
-        def run(inputs):
-            outputs = compiled(inputs)
-            return {output.any_name: outputs[output] for output in compiled.outputs}
-
-    return run
-
-
-class ServedEncoder:
-    """Vectors of texts by an exported model, on the runtime of its format.
-
-    Args:
-        folder: as `export_model` wrote it of a model whose output is `vectors`.
-        bfloat16: bool. As of `load_exported`.
-
-    Raises:
-        SourceError: there is no export in the folder.
-        ConfigurationError: it gives no vectors.
-
-    Example:
-    ```python
-    export_model(sim, "integers", "onnx", int8=True)
-    ServedEncoder("integers").encode(["今天天气不错", "你好"])
-    ```
-    """
-
-    def __init__(self, folder: str | os.PathLike, bfloat16: bool = False):
-        path = Path(folder) / "export.json"
-        if not path.is_file():
-            raise SourceError(f"an export has an export.json, and there is no {path}")
-        self.facts = json.loads(path.read_text(encoding="utf-8"))
-        if "vectors" not in self.facts["outputs"]:
-            raise ConfigurationError(
-                f"the model in {folder} must give vectors, as RoFormerSim and sentence "
-                f"encoders do; it gives {', '.join(self.facts['outputs'])}"
-            )
-        self.tokenizer = RoFormerTokenizer.from_preset(folder)
-        self._run = load_exported(folder, self.facts["format"], bfloat16)
-
-    def encode(
-        self,
-        texts: str | Sequence[str] | Iterable[str],
-        *,
-        max_length: int = 512,
-        progress: bool = True,
-        batch_tokens: int = TOKENS_PER_BATCH,
-    ) -> np.ndarray | Iterator[np.ndarray]:
-        """As `RoFormerSim.encode`."""
-        return vectors_by(
-            lambda rows: self._run(padded(rows))["vectors"],
-            self.tokenizer,
-            texts,
-            dim=self.facts["dim"],
-            max_length=max_length,
-            progress=progress,
-            batch_tokens=batch_tokens,
-        )
 
 
 # === What is exported ===
@@ -275,14 +173,15 @@ def _write_onnx(exported, folder, int8):
     with warnings.catch_warnings():
         # Keras asks NumPy whether it has a name that tf2onnx wants.
         warnings.filterwarnings("ignore", message=".*np.object")
-        exported.export(str(path), format="onnx", verbose=False)
-    graph = onnx.load(path)
+        exported.export(str(path), format="onnx", verbose=False, opset_version=OPSET)
+    model = onnx.load(path)
+    join_operations(model)
     # tf2onnx has names of its own for outputs, in the order of their names here.
-    _rename_outputs(graph.graph, sorted(exported.output))
-    _name_axes(graph.graph)
-    onnx.save(graph, path)
+    _rename_outputs(model.graph, sorted(exported.output))
+    _name_axes(model.graph)
+    onnx.save(model, path)
     if int8:
-        _quantize(path)
+        _quantize(path, exact_products(model))
 
 
 def _rename_outputs(graph, names):
@@ -302,7 +201,7 @@ def _name_axes(graph):
                 axis.dim_param = name
 
 
-def _quantize(path):
+def _quantize(path, excluded):
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     whole = path.with_name("float32.onnx")
@@ -316,6 +215,7 @@ def _quantize(path):
             op_types_to_quantize=["MatMul"],
             per_channel=True,
             weight_type=QuantType.QInt8,
+            nodes_to_exclude=excluded,
             extra_options={"MatMulConstBOnly": True},
         )
     finally:
