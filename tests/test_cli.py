@@ -496,6 +496,9 @@ def test_embed_has_the_options_of_the_function(texts, vectors, capsys):
     lengths = np.linalg.norm(raw, axis=1, keepdims=True)
     assert np.abs(lengths - 1).max() > 0.1
     np.testing.assert_allclose(raw / lengths, vectors, atol=1e-6)
+    assert run(*arguments, "--dtype", "bfloat16", capsys=capsys)[0] == 0
+    off = np.abs(np.load(out) - vectors).max()
+    assert 1e-5 < off < 0.02
     assert run(*arguments, "--max-length", "5", capsys=capsys)[0] == 0
     short = np.load(out)
     assert np.abs(short[2] - vectors[2]).max() > 1e-3

@@ -11,10 +11,11 @@ from roformer_keras import (
     RoFormerBackbone,
     RoFormerMaskedLM,
     RoFormerSim,
+    RoFormerSpanExtractor,
     RoFormerTokenizer,
 )
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import batches, embed, fill_mask
+from roformer_keras.inference import batches, embed, fill_mask, forward
 from roformer_keras.inference import vectors as vectors_module
 from roformer_keras.inference.forward import outputs_of
 
@@ -54,6 +55,46 @@ def alone(model, tokenizer, text, max_length=512):
     if isinstance(outputs, dict):
         return np.asarray(outputs["pooled_output"])[0]
     return np.asarray(outputs)[0, 0]
+
+
+# === The functions that are kept ===
+
+
+def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch):
+    """It is padded to one of two lengths, each of which XLA compiles once."""
+    shapes, compute = [], forward._Forward.__init__
+
+    def spied(kept, model):
+        compute(kept, model)
+        of_short = kept.of_short
+
+        def noted(inputs):
+            shapes.append(tuple(inputs["token_ids"].shape))
+            return of_short(inputs)
+
+        kept.of_short = noted
+
+    monkeypatch.setattr(forward._Forward, "__init__", spied)
+    monkeypatch.setattr(pooled, "_kept_forward", None, raising=False)
+    for length in (1, 7, 16, 17, 32, 33):
+        inputs = {
+            "token_ids": np.arange(5, 5 + length)[None],
+            "segment_ids": np.zeros((1, length), "int32"),
+        }
+        found, expected = outputs_of(pooled, inputs), pooled(inputs, training=False)
+        assert found.keys() == expected.keys()
+        for name, value in found.items():
+            np.testing.assert_allclose(value, expected[name], atol=2e-6)
+    assert shapes == [(1, 16)] * 3 + [(1, 32)] * 2
+
+
+def test_what_is_as_long_as_the_text_in_two_axes_is_cut_in_both():
+    model = RoFormerSpanExtractor.from_preset(CHARACTER, labels=["甲", "乙"])
+    token_ids = np.array([[101, 5, 6, 102]])
+    inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+    expected = np.asarray(model(inputs, training=False))
+    assert expected.shape == (1, 2, 4, 4)
+    np.testing.assert_allclose(outputs_of(model, inputs), expected, atol=1e-5)
 
 
 # === Vectors ===

@@ -59,6 +59,28 @@ def test_vectors_are_those_of_encode(format, sim, tmp_path):
     np.testing.assert_allclose(found, expected[:1], atol=1e-5)
 
 
+def test_integers_of_openvino_cost_little(sim, tmp_path, capsys):
+    folder, lines = tmp_path / "integers", tmp_path / "lines.txt"
+    lines.write_text("".join(f"{text}\n" for text in TEXTS * 2), encoding="utf-8")
+    flags = ("--format", "openvino", "--int8", "--calibrate", lines)
+    code, _, err = run("export", SIM, folder, *flags, capsys=capsys)
+    assert (code, err) == (0, "")
+    facts = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+    assert facts["int8"]
+    assert facts["differences"]["vectors"]["least_cosine"] < 1
+    integers = ' element_type="i8"'
+    assert integers in (folder / "model.xml").read_text(encoding="utf-8")
+    assert {path.suffix for path in folder.iterdir()} == {".bin", ".json", ".xml"}
+
+
+def test_vectors_of_integers_are_served(sim, tmp_path):
+    export_model(sim, tmp_path / "x", "openvino", int8=True, calibration_texts=TEXTS)
+    found = ServedEncoder(tmp_path / "x").encode(TEXTS, progress=False)
+    cosines = np.sum(found * sim.encode(TEXTS, progress=False), axis=1)
+    assert (cosines > 0.99).all()
+    assert (cosines < 0.9999999).any()
+
+
 def test_integers_cost_little(sim, tmp_path):
     folder, whole = tmp_path / "integers", tmp_path / "whole"
     facts = export_model(sim, folder, "onnx", int8=True)
@@ -71,7 +93,7 @@ def test_integers_cost_little(sim, tmp_path):
     sizes = [(path / "model.onnx").stat().st_size for path in (folder, whole)]
     assert sizes[0] < sizes[1]
     kinds, layers = kinds_in(folder), sim.config.num_layers
-    # All but rotations, scores and mixing.
+    # The rest are rotations, scores and what is mixed by them.
     assert kinds["MatMulInteger"] == 6 * layers + 1
     assert kinds["MatMul"] == 4 * layers
     assert not (folder / "float32.onnx").exists()
@@ -92,6 +114,8 @@ def test_norms_and_activations_are_one_operation_each(sim, tmp_path):
     assert "Erf" not in kinds
     # Of the vectors' lengths.
     assert kinds["Sqrt"] == 1
+    # A mask by arithmetic is taken for the rounding of integers by OpenVINO.
+    assert kinds["Where"] == 1
 
 
 def test_operations_in_another_form_stay():
@@ -179,8 +203,13 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
     folder = tmp_path / "served"
     with pytest.raises(ConfigurationError, match=r"format must be one of .* 'pb'"):
         export_model(sim, folder, "pb")
-    with pytest.raises(ConfigurationError, match="int8 is for the format 'onnx'"):
+    message = "int8 is for the formats 'onnx' and 'openvino', got 'saved_model'"
+    with pytest.raises(ConfigurationError, match=message):
         export_model(sim, folder, int8=True)
+    with pytest.raises(ConfigurationError, match="got 0 of them for 'openvino' with"):
+        export_model(sim, folder, "openvino", int8=True)
+    with pytest.raises(ConfigurationError, match="got 3 of them for 'onnx' with int8"):
+        export_model(sim, folder, "onnx", int8=True, calibration_texts=TEXTS)
     conditional = RoFormerBackbone.from_preset(CHARACTER, custom_position_ids=True)
     with pytest.raises(ConfigurationError, match="takes position_ids too"):
         export_model(conditional, folder)
@@ -201,13 +230,15 @@ def test_a_missing_library_is_named(sim, tmp_path, monkeypatch):
         export_model(sim, tmp_path / "served", "onnx")
 
 
-def test_what_fewer_bits_cost(tmp_path, capsys):
+def test_what_fewer_bits_cost(tmp_path, monkeypatch, capsys):
     lines = tmp_path / "lines.txt"
-    lines.write_text("\n".join(TEXTS * 2) + "\n我们学习语言\n", encoding="utf-8")
+    others = ["我们学习语言", "今天我爱北京", "天气不错，太阳升", "北京天安门天气"]
+    lines.write_text("\n".join(TEXTS * 2 + others) + "\n", encoding="utf-8")
     with tool_module("measure_precision") as tool:
+        monkeypatch.setattr(tool, "CALIBRATION", 3)
         tool.main([str(SIM), "--texts", str(lines), "--count", "3"])
     figures = json.loads(capsys.readouterr().out)
-    for name in ("bfloat16", "int8"):
+    for name in ("bfloat16", "int8, ONNX Runtime", "int8, OpenVINO"):
         assert (
             0 < figures[name]["mean difference"] < figures[name]["largest difference"]
         )

@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import os
+import random
 import resource
 import statistics
 import subprocess
@@ -101,6 +102,12 @@ def read_texts(options):
 
 def _sentence():
     return "".join(chr(0x4E00 + 106 + number) for number in range(SENTENCE - 2))
+
+
+def _random_texts():
+    """Of the characters that every vocabulary has, for the scales of integers."""
+    draw = random.Random(0)
+    return ["".join(draw.choices(_sentence(), k=64)) for _ in range(32)]
 
 
 def _shaped(options, shape):
@@ -212,7 +219,9 @@ def our_side(options):
         from roformer_keras.serving import export_model
 
         int8 = dtype == "int8"
-        export_model(model(), exported(options, format, dtype), format, int8=int8)
+        texts = _random_texts() if int8 and format == "openvino" else ()
+        folder = exported(options, format, dtype)
+        export_model(model(), folder, format, int8=int8, calibration_texts=texts)
 
     return {
         "load": load,
@@ -240,7 +249,8 @@ def exported_side(options):
     @functools.cache
     def model(dtype):
         folder = exported(options, format, dtype)
-        return load_exported(folder, format, bfloat16=dtype == "bfloat16")
+        # What is left beside integers is rounded no more than they are.
+        return load_exported(folder, format, bfloat16=dtype != "float32")
 
     def encode(shape, dtype):
         token_ids, segment_ids = _shaped(options, shape)
@@ -447,7 +457,10 @@ def limit_side(options):
         batch, length = map(int, shape.split("x"))
         products(batch * length, dtype)()
 
-    return {"encode": encode}
+    def latency(dtype):
+        return _timed_calls(options, products(SENTENCE, dtype))[1]
+
+    return {"encode": encode, "latency": latency}
 
 
 # Sides that are formats of `export_model`.

@@ -6,7 +6,8 @@
 The texts are some of each file, drawn by a seed, as tools/benchmark.py draws its mix.
 Of each way of computing the differences of the numbers of unit vectors are told, and
 cosines to the vectors in float32. Integers are those of `export_model(..., int8=True)`
-on ONNX Runtime; bfloat16 is `from_preset(..., dtype="bfloat16")`.
+on ONNX Runtime, and on OpenVINO, which is calibrated by other texts of the same files;
+bfloat16 is `from_preset(..., dtype="bfloat16")`.
 """
 
 import argparse
@@ -20,6 +21,9 @@ from benchmark import TEXTS, drawn_texts
 from roformer_keras import RoFormerSim
 from roformer_keras.serving import ServedEncoder, export_model
 
+# Texts that calibrate.
+CALIBRATION = 100
+
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
@@ -30,12 +34,18 @@ def main(arguments=None):
     parser.add_argument("--count", type=int, default=1000, help="texts; 1000")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args(arguments)
-    texts = drawn_texts(options.texts, options.count)
+    texts = drawn_texts(options.texts, options.count + CALIBRATION)
+    texts, others = texts[: options.count], texts[options.count :]
     sim = RoFormerSim.from_preset(options.source)
     expected = sim.encode(texts)
     figures = {}
-    for name, encode in (("bfloat16", in_bfloat16), ("int8", in_integers)):
-        figures[name] = differences(encode(options.source, sim, texts), expected)
+    rounded = RoFormerSim.from_preset(options.source, dtype="bfloat16")
+    for name, found in (
+        ("bfloat16", rounded.encode(texts)),
+        ("int8, ONNX Runtime", in_integers(sim, texts, "onnx", ())),
+        ("int8, OpenVINO", in_integers(sim, texts, "openvino", others)),
+    ):
+        figures[name] = differences(found, expected)
     # Cosines of texts that have nothing to do with each other.
     apart = expected @ expected.T
     figures["cosines of different texts"] = float(
@@ -46,14 +56,11 @@ def main(arguments=None):
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def in_bfloat16(source, sim, texts):
-    return RoFormerSim.from_preset(source, dtype="bfloat16").encode(texts)
-
-
-def in_integers(source, sim, texts):
+def in_integers(sim, texts, format, others):
     with tempfile.TemporaryDirectory() as scratch:
-        export_model(sim, Path(scratch) / "served", "onnx", int8=True)
-        return ServedEncoder(Path(scratch) / "served").encode(texts)
+        folder = Path(scratch) / "served"
+        export_model(sim, folder, format, int8=True, calibration_texts=others)
+        return ServedEncoder(folder).encode(texts)
 
 
 def differences(found, expected):

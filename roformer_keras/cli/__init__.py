@@ -164,7 +164,14 @@ def _parser():
         help="(default: saved_model)",
     )
     verb.add_argument(
-        "--int8", action="store_true", help="weights as integers, for --format onnx"
+        "--int8",
+        action="store_true",
+        help="products of integers, for --format onnx and openvino",
+    )
+    verb.add_argument(
+        "--calibrate",
+        metavar="FILE",
+        help="typical texts, a text a line, for --int8 with --format openvino",
     )
     add_overwrite(verb)
     add_json(verb)
@@ -253,6 +260,11 @@ def _parser():
         dest="normalize",
         action="store_false",
         help="keep the length of the vectors, instead of 1",
+    )
+    verb.add_argument(
+        "--dtype",
+        choices=["float32", "bfloat16"],
+        help="bfloat16 is about twice as fast, and a little off (default: float32)",
     )
     add_overwrite(verb)
     add_quiet(verb)

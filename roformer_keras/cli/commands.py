@@ -130,6 +130,7 @@ def export(
     *,
     format: str = "saved_model",
     int8: bool = False,
+    calibrate=None,
     config=None,
     vocabulary=None,
     overwrite: bool = False,
@@ -150,6 +151,7 @@ def export(
         target,
         format,
         int8=int8,
+        calibration_texts=() if calibrate is None else _lines(calibrate),
         overwrite=overwrite,
     )
     if as_json:
@@ -212,6 +214,7 @@ def embed(
     output="-",
     max_length: int | None = None,
     normalize: bool = True,
+    dtype=None,
     config=None,
     vocabulary=None,
     overwrite: bool = False,
@@ -236,13 +239,13 @@ def embed(
 
     def vectors():
         progress = shows_progress(quiet)
-        encoder = _sentence_encoder(source, max_length, config, vocabulary)
+        encoder = _sentence_encoder(source, max_length, config, vocabulary, dtype)
         if encoder is not None:
             found = encoder.encode(texts, normalize=normalize, verbose=int(progress))
         else:
             tokenizer = _tokenizer(source, vocabulary)
             found = compute(
-                _vector_model(source, config),
+                _vector_model(source, config, dtype),
                 tokenizer,
                 texts,
                 512 if max_length is None else max_length,
@@ -827,14 +830,14 @@ def _generative_model(source, name, unilm, config, vocabulary, quiet):
     return _with_vocabulary(model, source, vocabulary)
 
 
-def _sentence_encoder(source, max_length, config, vocabulary):
+def _sentence_encoder(source, max_length, config, vocabulary, dtype=None):
     """A fine-tuned one; None if the source is another model."""
     from roformer_keras.tasks.task import TextTask, class_of_task
 
     if class_of_task(source) != "RoFormerSentenceEncoder":
         return None
     _check_no_files(source, config, vocabulary)
-    return TextTask.from_preset(source, max_length=max_length)
+    return TextTask.from_preset(source, max_length=max_length, dtype=dtype)
 
 
 def _sim(source, config, vocabulary):
@@ -924,7 +927,7 @@ def _check_no_files(source, config, vocabulary):
         )
 
 
-def _vector_model(source, config):
+def _vector_model(source, config, dtype=None):
     """With the pooler where the source has one."""
     from roformer_keras.conversion.convert import pooler_activation_of
     from roformer_keras.conversion.reader import open_checkpoint
@@ -933,7 +936,9 @@ def _vector_model(source, config):
     with open_checkpoint(resolve(source), config) as checkpoint:
         has_pooler = "pooler" in checkpoint.heads
         pooler = pooler_activation_of(checkpoint) if has_pooler else None
-    return RoFormerBackbone.from_preset(source, config=config, pooler_activation=pooler)
+    return RoFormerBackbone.from_preset(
+        source, config=config, pooler_activation=pooler, dtype=dtype
+    )
 
 
 def check_one_input(input, given, file: str, flag: str) -> None:

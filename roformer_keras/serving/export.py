@@ -5,12 +5,14 @@ import json
 import logging
 import os
 import warnings
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.inference.batches import padded
 from roformer_keras.inference.forward import outputs_of
 from roformer_keras.models import RoFormerSim
 from roformer_keras.serving.onnx_graph import OPSET, exact_products, join_operations
@@ -21,6 +23,8 @@ __all__ = ["export_model"]
 # Of an export in float32, to what Keras computes; as a share of the largest number.
 _TOLERANCE = 1e-4
 _CHECKED_SHAPE = 4, 24
+# Texts that are looked at for the scales of integers.
+_MOST = 300
 
 
 def export_model(
@@ -29,6 +33,7 @@ def export_model(
     format: str = "saved_model",
     *,
     int8: bool = False,
+    calibration_texts: Sequence[str] = (),
     overwrite: bool = False,
 ) -> dict:
     """Writes a model, its tokenizer and what it takes and gives into a folder.
@@ -43,9 +48,12 @@ def export_model(
         folder: where to. It gets `saved_model/`, `model.onnx`, or `model.xml` and
             `model.bin`; the tokenizer's files; and `export.json`.
         format: `"saved_model"`, `"onnx"` or `"openvino"`.
-        int8: bool, for `"onnx"`. Whether weights of matrix products are integers, each
-            column on a scale of its own; what they are multiplied by is rounded on the
-            way, on a scale for each batch.
+        int8: bool, for `"onnx"` and `"openvino"`. Whether weights of matrix products
+            are integers, each column on a scale of its own, and so is what they are
+            multiplied by: in ONNX on a scale for each batch, in OpenVINO on scales for
+            good, of what is seen with `calibration_texts`.
+        calibration_texts: some 100 typical texts, for `"openvino"` with `int8`. More
+            than 300 are not looked at.
         overwrite: bool. Whether an existing folder is replaced.
 
     Returns:
@@ -59,7 +67,7 @@ def export_model(
         OutputError: the folder exists or cannot be written, or what was written does
             not compute what Keras does.
     """
-    _check(format, int8)
+    _check(format, int8, calibration_texts)
     exported, inputs = _named(model), _batch(model)
     expected = outputs_of(exported, inputs)
     facts = {
@@ -76,9 +84,13 @@ def export_model(
         },
     }
     with replacing(folder, overwrite, folder=True) as partial:
-        model.text_tokenizer().save_to_preset(partial)
-        _WRITERS[format](exported, partial, int8)
-        found = load_exported(partial, format)(inputs)
+        tokenizer = model.text_tokenizer()
+        tokenizer.save_to_preset(partial)
+        _WRITERS[format](exported, partial)
+        if int8:
+            rows = [tokenizer.encode(text)[0] for text in calibration_texts[:_MOST]]
+            _QUANTIZERS[format](partial / FORMATS[format][0], rows)
+        found = load_exported(partial, format, bfloat16=int8)(inputs)
         facts["differences"] = {
             name: _differences(found[name], expected[name]) for name in expected
         }
@@ -92,19 +104,29 @@ def export_model(
 # === What is exported ===
 
 
-def _check(format, int8):
+def _check(format, int8, calibration_texts):
     if format not in FORMATS:
         raise ConfigurationError(
             f"format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}"
         )
-    if int8 and format != "onnx":
-        raise ConfigurationError(f"int8 is for the format 'onnx', got {format!r}")
+    if int8 and format not in _QUANTIZERS:
+        raise ConfigurationError(
+            f"int8 is for the formats {' and '.join(map(repr, _QUANTIZERS))}, got "
+            f"{format!r}"
+        )
+    calibrates = int8 and format == "openvino"
+    if calibrates != bool(calibration_texts):
+        raise ConfigurationError(
+            "calibration_texts go with int8 and the format 'openvino', which takes its "
+            f"scales from some typical texts; got {len(calibration_texts)} of them for "
+            f"{format!r} with int8={int8}"
+        )
     if keras.backend.backend() != "tensorflow":
         raise ConfigurationError(
             "models are exported on TensorFlow, and Keras runs on "
             f"{keras.backend.backend()}: set KERAS_BACKEND=tensorflow"
         )
-    for name in FORMATS[format][1]:
+    for name in (*FORMATS[format][1], *(["nncf"] if calibrates else [])):
         try:
             importlib.import_module(name)
         except ImportError as error:
@@ -161,12 +183,12 @@ def _batch(model):
 # === Writing ===
 
 
-def _write_saved_model(exported, folder, int8):
+def _write_saved_model(exported, folder):
     path = folder / FORMATS["saved_model"][0]
     exported.export(path, format="tf_saved_model", verbose=False)
 
 
-def _write_onnx(exported, folder, int8):
+def _write_onnx(exported, folder):
     import onnx
 
     path = folder / FORMATS["onnx"][0]
@@ -180,8 +202,6 @@ def _write_onnx(exported, folder, int8):
     _rename_outputs(model.graph, sorted(exported.output))
     _name_axes(model.graph)
     onnx.save(model, path)
-    if int8:
-        _quantize(path, exact_products(model))
 
 
 def _rename_outputs(graph, names):
@@ -201,7 +221,22 @@ def _name_axes(graph):
                 axis.dim_param = name
 
 
-def _quantize(path, excluded):
+def _write_openvino(exported, folder):
+    import openvino
+
+    # From TensorFlow's graph, lengths of axes would be among the outputs.
+    _write_onnx(exported, folder)
+    source = folder / FORMATS["onnx"][0]
+    path = folder / FORMATS["openvino"][0]
+    openvino.save_model(openvino.convert_model(source), path, compress_to_fp16=False)
+    source.unlink()
+
+
+# === Integers ===
+
+
+def _quantize_onnx(path, rows):
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     whole = path.with_name("float32.onnx")
@@ -215,7 +250,7 @@ def _quantize(path, excluded):
             op_types_to_quantize=["MatMul"],
             per_channel=True,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=excluded,
+            nodes_to_exclude=exact_products(onnx.load(whole)),
             extra_options={"MatMulConstBOnly": True},
         )
     finally:
@@ -223,15 +258,24 @@ def _quantize(path, excluded):
     whole.unlink()
 
 
-def _write_openvino(exported, folder, int8):
+def _quantize_openvino(path, rows):
+    import nncf
     import openvino
 
-    # From TensorFlow's graph, lengths of axes would be among the outputs.
-    _write_onnx(exported, folder, int8)
-    source = folder / FORMATS["onnx"][0]
-    path = folder / FORMATS["openvino"][0]
-    openvino.save_model(openvino.convert_model(source), path, compress_to_fp16=False)
-    source.unlink()
+    nncf.set_log_level(logging.ERROR)
+    whole = openvino.Core().read_model(path)
+    quantized = nncf.quantize(
+        whole,
+        nncf.Dataset([padded([row]) for row in rows]),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=len(rows),
+    )
+    partial = path.with_name("integers.xml")
+    openvino.save_model(quantized, partial, compress_to_fp16=False)
+    # The weights of the whole one are mapped into memory as long as it is there.
+    del whole, quantized
+    for suffix in (".xml", ".bin"):
+        partial.with_suffix(suffix).replace(path.with_suffix(suffix))
 
 
 _WRITERS = {
@@ -239,6 +283,7 @@ _WRITERS = {
     "onnx": _write_onnx,
     "openvino": _write_openvino,
 }
+_QUANTIZERS = {"onnx": _quantize_onnx, "openvino": _quantize_openvino}
 
 
 # === Checking ===

@@ -2,7 +2,8 @@
 
 tf2onnx writes out a norm and a GELU as the operations of TensorFlow that they are made
 of, each of which reads and writes its whole tensor. Runtimes find such patterns too,
-but not in this form.
+but not in this form. A mask that is made by arithmetic is what OpenVINO, once a model
+has integers, takes for the rounding of some, and leaves out.
 """
 
 from collections import defaultdict
@@ -16,7 +17,7 @@ OPSET, _GELU_OPSET = 18, 20
 
 
 def join_operations(model) -> None:
-    """Makes `LayerNormalization` and `Gelu` of their parts, in place.
+    """Makes `LayerNormalization`, `Gelu` and `Where` of their parts, in place.
 
     Args:
         model: `onnx.ModelProto` of opset `OPSET`. What is found in another form stays.
@@ -26,6 +27,8 @@ def join_operations(model) -> None:
         graph.join(node, _layer_norm)
     for node in graph.nodes("Erf"):
         graph.join(node, _gelu)
+    for node in graph.nodes("Sub"):
+        graph.join(node, _mask)
     graph.drop_unused()
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx"):
@@ -94,6 +97,15 @@ class _Graph:
         if one in self._tensors:
             return other, one
         raise _OtherForm
+
+    def add_number(self, value):
+        """The name of a new constant float32."""
+        from onnx import helper
+
+        tensor = helper.make_tensor(f"number_{len(self._tensors)}", 1, [], [value])
+        self._graph.initializer.append(tensor)
+        self._tensors[tensor.name] = self._graph.initializer[-1]
+        return tensor.name
 
     def number(self, name):
         """The value of a constant of one number."""
@@ -165,3 +177,17 @@ def _gelu(graph, erf):
     if halved != x or not np.allclose(numbers, [0.5**0.5, 1, 0.5]):
         raise _OtherForm
     return product, "Gelu", [x], {}
+
+
+def _mask(graph, difference):
+    """`(1 - visible) * lowest`, as it is added to scores."""
+    visible, one = graph.halves(difference)
+    cast = graph.maker(visible, "Cast")
+    product = graph.user(difference, "Mul")
+    _, lowest = graph.halves(product)
+    if difference.input[0] != one or graph.number(one) != 1:
+        raise _OtherForm
+    if graph.number(lowest) > -1e4:
+        raise _OtherForm
+    zero = graph.add_number(0.0)
+    return product, "Where", [cast.input[0], zero, lowest], {}

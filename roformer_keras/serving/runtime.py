@@ -30,7 +30,8 @@ def load_exported(
     Args:
         folder: as `export_model` wrote it.
         format: of it.
-        bfloat16: bool, for `"openvino"`. Whether it computes in that.
+        bfloat16: bool, for `"openvino"`. Whether it computes in that; in integers, what
+            is left.
     """
     path = str(Path(folder) / FORMATS[format][0])
     if format == "saved_model":
@@ -69,7 +70,7 @@ class ServedEncoder:
 
     Args:
         folder: as `export_model` wrote it of a model whose output is `vectors`.
-        bfloat16: bool. As of `load_exported`.
+        bfloat16: bool. As of `load_exported`; if not given, for integers.
 
     Raises:
         SourceError: there is no export in the folder.
@@ -82,7 +83,7 @@ class ServedEncoder:
     ```
     """
 
-    def __init__(self, folder: str | os.PathLike, bfloat16: bool = False):
+    def __init__(self, folder: str | os.PathLike, bfloat16: bool | None = None):
         path = Path(folder) / "export.json"
         if not path.is_file():
             raise SourceError(f"an export has an export.json, and there is no {path}")
@@ -93,6 +94,7 @@ class ServedEncoder:
                 f"encoders do; it gives {', '.join(self.facts['outputs'])}"
             )
         self.tokenizer = RoFormerTokenizer.from_preset(folder)
+        bfloat16 = self.facts["int8"] if bfloat16 is None else bfloat16
         self._run = load_exported(folder, self.facts["format"], bfloat16)
 
     def encode(
