@@ -1,9 +1,11 @@
 """Writing models for serving."""
 
+import contextlib
 import importlib
 import json
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Sequence
 
@@ -264,12 +266,16 @@ def _quantize_openvino(path, rows):
 
     nncf.set_log_level(logging.ERROR)
     whole = openvino.Core().read_model(path)
-    quantized = nncf.quantize(
-        whole,
-        nncf.Dataset([padded([row]) for row in rows]),
-        model_type=nncf.ModelType.TRANSFORMER,
-        subset_size=len(rows),
-    )
+    # Its bars go to standard output, which may be for a program to read.
+    with open(os.devnull, "w") as nowhere:
+        shown = sys.stderr if sys.stderr.isatty() else nowhere
+        with contextlib.redirect_stdout(shown):
+            quantized = nncf.quantize(
+                whole,
+                nncf.Dataset([padded([row]) for row in rows]),
+                model_type=nncf.ModelType.TRANSFORMER,
+                subset_size=len(rows),
+            )
     partial = path.with_name("integers.xml")
     openvino.save_model(quantized, partial, compress_to_fp16=False)
     # The weights of the whole one are mapped into memory as long as it is there.
