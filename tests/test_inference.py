@@ -61,7 +61,7 @@ def alone(model, tokenizer, text, max_length=512):
 
 
 def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch):
-    """It is padded to one of two lengths, each of which XLA compiles once."""
+    """From the third on it is padded to one of two lengths, which XLA compiles."""
     shapes, compute = [], forward._Forward.__init__
 
     def spied(kept, model):
@@ -76,7 +76,7 @@ def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch)
 
     monkeypatch.setattr(forward._Forward, "__init__", spied)
     monkeypatch.setattr(pooled, "_kept_forward", None, raising=False)
-    for length in (1, 7, 16, 17, 32, 33):
+    for length in (3, 16, 1, 7, 16, 17, 32, 33):
         inputs = {
             "token_ids": np.arange(5, 5 + length)[None],
             "segment_ids": np.zeros((1, length), "int32"),
@@ -88,8 +88,9 @@ def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch)
     assert shapes == [(1, 16)] * 3 + [(1, 32)] * 2
 
 
-def test_what_is_as_long_as_the_text_in_two_axes_is_cut_in_both():
+def test_what_is_as_long_as_the_text_in_two_axes_is_cut_in_both(monkeypatch):
     model = RoFormerSpanExtractor.from_preset(CHARACTER, labels=["甲", "乙"])
+    monkeypatch.setattr(forward, "_ROWS_BEFORE", 0)
     token_ids = np.array([[101, 5, 6, 102]])
     inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
     expected = np.asarray(model(inputs, training=False))

@@ -18,12 +18,20 @@ from roformer_keras.serving import (
     load_exported,
 )
 from roformer_keras.serving.onnx_graph import join_operations
+from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 
 # Keras's own conversion, under NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。"]
+# Different ones, to calibrate with.
+OTHERS = [
+    before + text + behind
+    for text in TEXTS
+    for before in ("我说", "昨天", "天安门", "不错")
+    for behind in ("。", "，北京", "了")
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +69,14 @@ def test_vectors_are_those_of_encode(format, sim, tmp_path):
 
 def test_integers_of_openvino_cost_little(sim, tmp_path, capsys):
     folder, lines = tmp_path / "integers", tmp_path / "lines.txt"
-    lines.write_text("".join(f"{text}\n" for text in TEXTS * 2), encoding="utf-8")
+    lines.write_text("".join(f"{text}\n" for text in OTHERS), encoding="utf-8")
     flags = ("--format", "openvino", "--int8", "--calibrate", lines)
     code, out, err = run("export", SIM, folder, *flags, "--json", capsys=capsys)
     assert (code, err) == (0, "")
     facts = json.loads((folder / "export.json").read_text(encoding="utf-8"))
     assert facts == json.loads(out)
     assert facts["int8"]
-    assert facts["differences"]["vectors"]["least_cosine"] < 1
+    assert 0.99 < facts["differences"]["vectors"]["least_cosine"] < 0.9999999
     integers = ' element_type="i8"'
     assert integers in (folder / "model.xml").read_text(encoding="utf-8")
     assert sorted(path.name for path in folder.glob("*.[bx]*")) == [
@@ -78,7 +86,7 @@ def test_integers_of_openvino_cost_little(sim, tmp_path, capsys):
 
 
 def test_vectors_of_integers_are_served(sim, tmp_path):
-    export_model(sim, tmp_path / "x", "openvino", int8=True, calibration_texts=TEXTS)
+    export_model(sim, tmp_path / "x", "openvino", int8=True, calibration_texts=OTHERS)
     found = ServedEncoder(tmp_path / "x").encode(TEXTS, progress=False)
     cosines = np.sum(found * sim.encode(TEXTS, progress=False), axis=1)
     assert (cosines > 0.99).all()
@@ -92,7 +100,7 @@ def test_integers_cost_little(sim, tmp_path):
     vectors = load_exported(folder, "onnx")(inputs_of(folder))["vectors"]
     cosines = np.sum(vectors * sim.encode(TEXTS, progress=False), axis=1)
     assert (cosines > 0.99).all()
-    assert facts["differences"]["vectors"]["least_cosine"] < 1
+    assert 0.99 < facts["differences"]["vectors"]["least_cosine"] < 0.9999999
     # Embeddings stay; the rest takes a quarter.
     sizes = [(path / "model.onnx").stat().st_size for path in (folder, whole)]
     assert sizes[0] < sizes[1]
@@ -195,6 +203,16 @@ def test_a_fine_tuned_model_is_served(format, tmp_path, capsys):
     )
 
 
+def test_texts_are_cut_as_the_encoder_was_trained(tmp_path):
+    encoder = RoFormerSentenceEncoder.from_preset(SIM, max_length=8)
+    export_model(encoder, tmp_path / "served", "onnx")
+    served = ServedEncoder(tmp_path / "served")
+    text = TEXTS[2] * 3
+    expected = encoder.encode([text], verbose=0)[0]
+    np.testing.assert_allclose(served.encode(text), expected, atol=1e-5)
+    assert np.abs(served.encode(text, max_length=20) - expected).max() > 1e-3
+
+
 def test_an_encoder_needs_vectors(tmp_path):
     with pytest.raises(SourceError, match=r"there is no .*export\.json"):
         ServedEncoder(tmp_path)
@@ -210,10 +228,19 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
     message = "int8 is for the formats 'onnx' and 'openvino', got 'saved_model'"
     with pytest.raises(ConfigurationError, match=message):
         export_model(sim, folder, int8=True)
-    with pytest.raises(ConfigurationError, match="got 0 of them for 'openvino' with"):
-        export_model(sim, folder, "openvino", int8=True)
-    with pytest.raises(ConfigurationError, match="got 3 of them for 'onnx' with int8"):
-        export_model(sim, folder, "onnx", int8=True, calibration_texts=TEXTS)
+    for texts, message in (
+        ((), r"at least 20 different ones .*\(--calibrate\), better 100; got 0"),
+        (["", " ", *TEXTS * 10], "got 3"),
+        ("今天天气不错", "must be a list of str, got '今天天气不错'"),
+        (iter(OTHERS), "must be a list of str, got <list_iterator"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            export_model(sim, folder, "openvino", int8=True, calibration_texts=texts)
+    with pytest.raises(ConfigurationError, match="alone, got 'onnx' with int8=True"):
+        export_model(sim, folder, "onnx", int8=True, calibration_texts=OTHERS)
+    monkeypatch.setattr("roformer_keras.serving.export._LEAST_COSINE", 1.01)
+    with pytest.raises(OutputError, match=r"a cosine of at least 1\.01 .* got 1\.0"):
+        export_model(sim, folder, "onnx", int8=True)
     conditional = RoFormerBackbone.from_preset(CHARACTER, custom_position_ids=True)
     with pytest.raises(ConfigurationError, match="takes position_ids too"):
         export_model(conditional, folder)
@@ -236,10 +263,9 @@ def test_a_missing_library_is_named(sim, tmp_path, monkeypatch):
 
 def test_what_fewer_bits_cost(tmp_path, monkeypatch, capsys):
     lines = tmp_path / "lines.txt"
-    others = ["我们学习语言", "今天我爱北京", "天气不错，太阳升", "北京天安门天气"]
-    lines.write_text("\n".join(TEXTS * 2 + others) + "\n", encoding="utf-8")
+    lines.write_text("\n".join(OTHERS) + "\n", encoding="utf-8")
     with tool_module("measure_precision") as tool:
-        monkeypatch.setattr(tool, "CALIBRATION", 3)
+        monkeypatch.setattr(tool, "CALIBRATION", 20)
         tool.main([str(SIM), "--texts", str(lines), "--count", "3"])
     figures = json.loads(capsys.readouterr().out)
     for name in ("bfloat16", "int8, ONNX Runtime", "int8, OpenVINO"):

@@ -171,7 +171,8 @@ def _parser():
     verb.add_argument(
         "--calibrate",
         metavar="FILE",
-        help="typical texts, a text a line, for --int8 with --format openvino",
+        help="some 100 texts like those to come, a text a line, for --int8 with "
+        "--format openvino",
     )
     add_overwrite(verb)
     add_json(verb)
@@ -264,7 +265,8 @@ def _parser():
     verb.add_argument(
         "--dtype",
         choices=["float32", "bfloat16"],
-        help="bfloat16 is about twice as fast, and a little off (default: float32)",
+        help="bfloat16 is faster for many texts where the processor knows it, and a "
+        "little off (default: float32)",
     )
     add_overwrite(verb)
     add_quiet(verb)

@@ -143,15 +143,18 @@ def export(
     """
     start_backend()
     from roformer_keras.conversion.outputs import check_target
-    from roformer_keras.serving import export_model
+    from roformer_keras.serving import check_export, export_model
 
     check_target(Path(target), overwrite, folder=True)
+    # What is wrong is said before a model is loaded.
+    texts = () if calibrate is None else _lines(calibrate)
+    check_export(format, int8, texts)
     facts = export_model(
         _served_model(source, config, vocabulary),
         target,
         format,
         int8=int8,
-        calibration_texts=() if calibrate is None else _lines(calibrate),
+        calibration_texts=texts,
         overwrite=overwrite,
     )
     if as_json:

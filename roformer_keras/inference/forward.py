@@ -13,6 +13,8 @@ __all__ = ["outputs_of"]
 # but reading of weights then, which TensorFlow's own products rearrange at each call.
 # Of more tokens XLA gains nothing, and loses in bfloat16.
 _SHORT_LENGTHS = (16, 32)
+# It takes seconds to compile: the first few such rows are computed by the graph.
+_ROWS_BEFORE = 2
 
 
 def outputs_of(model, inputs: dict[str, np.ndarray]):
@@ -59,7 +61,7 @@ class _Forward:
 
     def __init__(self, model):
         self.version = structure_version()
-        self._model = model
+        self._model, self._short_rows = model, 0
         policies = {layer.compute_dtype for layer in model._flatten_layers()}
         self._is_exact = policies == {"float32"}
 
@@ -77,7 +79,9 @@ class _Forward:
         """Columns to which a row is filled up for XLA; 0 where that does not pay."""
         if count > 1 or not self._is_exact or not runs_on_cpu():
             return 0
-        return next((most for most in _SHORT_LENGTHS if length <= most), 0)
+        found = next((most for most in _SHORT_LENGTHS if length <= most), 0)
+        self._short_rows += found > 0
+        return found if self._short_rows > _ROWS_BEFORE else 0
 
     def lengthened(self, inputs, length):
         """With padding behind whatever has a length."""

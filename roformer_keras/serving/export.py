@@ -5,6 +5,7 @@ import importlib
 import json
 import logging
 import os
+import random
 import sys
 import warnings
 from collections.abc import Sequence
@@ -18,15 +19,18 @@ from roformer_keras.inference.batches import padded
 from roformer_keras.inference.forward import outputs_of
 from roformer_keras.models import RoFormerSim
 from roformer_keras.serving.onnx_graph import OPSET, exact_products, join_operations
-from roformer_keras.serving.runtime import FORMATS, load_exported
+from roformer_keras.serving.runtime import FORMATS, MAX_LENGTH, load_exported
 
-__all__ = ["export_model"]
+__all__ = ["check_export", "export_model"]
 
 # Of an export in float32, to what Keras computes; as a share of the largest number.
 _TOLERANCE = 1e-4
 _CHECKED_SHAPE = 4, 24
-# Texts that are looked at for the scales of integers.
-_MOST = 300
+# Different texts that the scales of integers are taken from, and those that are then
+# compared.
+_LEAST_TEXTS, _MOST_TEXTS, _HELD_BACK = 20, 300, 32
+# Of vectors of integers, to those of Keras.
+_LEAST_COSINE = 0.9
 
 
 def export_model(
@@ -54,23 +58,31 @@ def export_model(
             are integers, each column on a scale of its own, and so is what they are
             multiplied by: in ONNX on a scale for each batch, in OpenVINO on scales for
             good, of what is seen with `calibration_texts`.
-        calibration_texts: some 100 typical texts, for `"openvino"` with `int8`. More
-            than 300 are not looked at.
+        calibration_texts: for `"openvino"` with `int8`, some 100 texts like those that
+            are to come, in length too; at least 20 different ones, of which a fifth is
+            held back to measure differences on. Of more than 300 as many are looked
+            at, spread over all.
         overwrite: bool. Whether an existing folder is replaced.
 
     Returns:
         What `export.json` says: `model`, its class; `options` of a fine-tuned one, such
         as names of classes; `dim`, its width; `format`, `int8`, `inputs`, `outputs`;
         and `differences` to Keras, by output: largest and mean, and the least cosine of
-        the last axis.
+        the last axis; on random ids, or on the texts that were held back.
 
     Raises:
-        ConfigurationError: an unknown format, or a library is missing for it.
+        ConfigurationError: an unknown format, or a library is missing for it; too few
+            texts to calibrate with.
         OutputError: the folder exists or cannot be written, or what was written does
-            not compute what Keras does.
+            not compute what Keras does: vectors of integers with a cosine of 0.9.
     """
-    _check(format, int8, calibration_texts)
+    check_export(format, int8, calibration_texts)
     exported, inputs = _named(model), _batch(model)
+    tokenizer, rows = model.text_tokenizer(), []
+    if calibration_texts:
+        rows = _calibration_rows(model, tokenizer, calibration_texts)
+        rows, held_back = rows[: -len(rows) // 5], rows[-len(rows) // 5 :]
+        inputs = padded(held_back[:_HELD_BACK])
     expected = outputs_of(exported, inputs)
     facts = {
         "model": type(model).__name__,
@@ -86,17 +98,17 @@ def export_model(
         },
     }
     with replacing(folder, overwrite, folder=True) as partial:
-        tokenizer = model.text_tokenizer()
         tokenizer.save_to_preset(partial)
         _WRITERS[format](exported, partial)
         if int8:
-            rows = [tokenizer.encode(text)[0] for text in calibration_texts[:_MOST]]
             _QUANTIZERS[format](partial / FORMATS[format][0], rows)
         found = load_exported(partial, format, bfloat16=int8)(inputs)
         facts["differences"] = {
             name: _differences(found[name], expected[name]) for name in expected
         }
-        if not int8:
+        if int8:
+            _check_cosine(facts["differences"])
+        else:
             _check_differences(facts["differences"], expected, format)
         text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
         (partial / "export.json").write_text(text, encoding="utf-8")
@@ -106,7 +118,11 @@ def export_model(
 # === What is exported ===
 
 
-def _check(format, int8, calibration_texts):
+def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> None:
+    """Raises ConfigurationError unless it can be, as far as no model has to be known.
+
+    Args: as of `export_model`.
+    """
     if format not in FORMATS:
         raise ConfigurationError(
             f"format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}"
@@ -116,18 +132,33 @@ def _check(format, int8, calibration_texts):
             f"int8 is for the formats {' and '.join(map(repr, _QUANTIZERS))}, got "
             f"{format!r}"
         )
-    calibrates = int8 and format == "openvino"
-    if calibrates != bool(calibration_texts):
+    if isinstance(calibration_texts, str) or not isinstance(
+        calibration_texts, Sequence
+    ):
         raise ConfigurationError(
-            "calibration_texts go with int8 and the format 'openvino', which takes its "
-            f"scales from some typical texts; got {len(calibration_texts)} of them for "
-            f"{format!r} with int8={int8}"
+            f"calibration_texts must be a list of str, got {calibration_texts!r:.80}"
+        )
+    calibrates = int8 and format == "openvino"
+    if calibration_texts and not calibrates:
+        raise ConfigurationError(
+            "texts to calibrate with (--calibrate) go with int8 and the format "
+            f"'openvino' alone, got {format!r} with int8={int8}"
+        )
+    found = len(set(filter(str.strip, calibration_texts)))
+    if calibrates and found < _LEAST_TEXTS:
+        raise ConfigurationError(
+            "the scales of OpenVINO's integers are taken from texts like those that "
+            f"are to come: give at least {_LEAST_TEXTS} different ones as "
+            f"calibration_texts (--calibrate), better 100; got {found}"
         )
     if keras.backend.backend() != "tensorflow":
         raise ConfigurationError(
             "models are exported on TensorFlow, and Keras runs on "
             f"{keras.backend.backend()}: set KERAS_BACKEND=tensorflow"
         )
+    if calibrates:
+        # It would tell its makers of each use.
+        os.environ.setdefault("NNCF_CI", "1")
     for name in (*FORMATS[format][1], *(["nncf"] if calibrates else [])):
         try:
             importlib.import_module(name)
@@ -136,6 +167,14 @@ def _check(format, int8, calibration_texts):
                 f"the format {format!r} needs {name}, which cannot be imported "
                 f"({error}); run: pip install 'roformer-keras[export]'"
             ) from error
+
+
+def _calibration_rows(model, tokenizer, texts):
+    """Ids of different texts, cut as they will be, in an order by lot."""
+    max_length = getattr(model, "max_length", None) or MAX_LENGTH
+    texts = sorted(set(filter(str.strip, texts)))
+    texts = random.Random(0).sample(texts, min(len(texts), _MOST_TEXTS))
+    return [tokenizer.encode(text, max_length=max_length)[0] for text in texts]
 
 
 def _named(model):
@@ -230,7 +269,11 @@ def _write_openvino(exported, folder):
     _write_onnx(exported, folder)
     source = folder / FORMATS["onnx"][0]
     path = folder / FORMATS["openvino"][0]
-    openvino.save_model(openvino.convert_model(source), path, compress_to_fp16=False)
+    # Not `convert_model`, which tells its makers of each use.
+    model = openvino.Core().read_model(source)
+    openvino.save_model(model, path, compress_to_fp16=False)
+    # Its weights are mapped into memory as long as it is there.
+    del model
     source.unlink()
 
 
@@ -244,6 +287,7 @@ def _quantize_onnx(path, rows):
     whole = path.with_name("float32.onnx")
     path.rename(whole)
     # It recommends what tf2onnx has done already.
+    disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         quantize_dynamic(
@@ -256,7 +300,7 @@ def _quantize_onnx(path, rows):
             extra_options={"MatMulConstBOnly": True},
         )
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(disabled)
     whole.unlink()
 
 
@@ -305,6 +349,16 @@ def _differences(found, expected):
         "mean": float(gap.mean()),
         "least_cosine": float(cosines.min()),
     }
+
+
+def _check_cosine(differences):
+    found = differences.get("vectors", {}).get("least_cosine", 1.0)
+    if found < _LEAST_COSINE:
+        raise OutputError(
+            f"vectors of integers must have a cosine of at least {_LEAST_COSINE} to "
+            f"those of Keras, got {found:.3f}: calibrate with more texts, and with "
+            "such as are to come"
+        )
 
 
 def _check_differences(differences, expected, format):

@@ -14,6 +14,10 @@ __all__ = ["OPSET", "exact_products", "join_operations"]
 
 # tf2onnx writes the one; `Gelu` is in the other, in which all else is as it was.
 OPSET, _GELU_OPSET = 18, 20
+# What gives True and False, and what changes no value.
+_COMPARING = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
+_LOGICAL = {"And", "Not", "Or", *_COMPARING}
+_RESHAPING = {"Expand", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def join_operations(model) -> None:
@@ -89,6 +93,13 @@ class _Graph:
             raise _OtherForm
         return users[0]
 
+    def is_truth(self, name):
+        """Whether a tensor is surely one of True and False."""
+        node = self._makers.get(name)
+        while node is not None and node.op_type in _RESHAPING:
+            node = self._makers.get(node.input[0])
+        return node is not None and node.op_type in _LOGICAL
+
     def halves(self, node):
         """Of two inputs the one that is computed, and the constant's name."""
         one, other = node.input
@@ -134,7 +145,7 @@ class _Graph:
         # They stand in the order in which they are computed.
         for node in reversed(self._graph.node):
             if needed.intersection(node.output):
-                needed.update(node.input)
+                needed.update(_inputs(node))
                 kept.append(node)
         constants = [t for t in self._graph.initializer if t.name in needed]
         for field, values in (("node", kept[::-1]), ("initializer", constants)):
@@ -142,11 +153,28 @@ class _Graph:
             getattr(self._graph, field).extend(values)
 
 
+def _inputs(node):
+    """Names that a node takes, those in graphs of its own among them."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _inputs(inner)
+
+
+def _mean_of(graph, name):
+    """What a tensor is the mean of, over the last axis."""
+    node = graph.maker(name, "ReduceMean")
+    axes = graph.constant(node.input[1]) if len(node.input) > 1 else None
+    if axes is None or axes.tolist() != [-1]:
+        raise _OtherForm
+    return node.input[0]
+
+
 def _layer_norm(graph, reciprocal):
     """`(x - mean) * (1 / sqrt(variance + epsilon) * gamma) + beta`."""
     root = graph.maker(reciprocal.input[0], "Sqrt")
     variance, epsilon = graph.halves(graph.maker(root.input[0], "Add"))
-    square = graph.maker(graph.maker(variance, "ReduceMean").input[0], "Mul")
+    square = graph.maker(_mean_of(graph, variance), "Mul")
     centred = graph.maker(square.input[0], "Sub")
     x, mean = centred.input
     scale = graph.user(reciprocal, "Mul")
@@ -155,7 +183,8 @@ def _layer_norm(graph, reciprocal):
     (_, gamma), (_, beta) = graph.halves(scale), graph.halves(shifted)
     if (
         square.input[1] != square.input[0]
-        or graph.maker(mean, "ReduceMean").input[0] != x
+        or _mean_of(graph, mean) != x
+        or any(graph.constant(name).ndim != 1 for name in (gamma, beta))
         or set(scaled.input) != {centred.output[0], scale.output[0]}
     ):
         raise _OtherForm
@@ -188,6 +217,8 @@ def _mask(graph, difference):
     if difference.input[0] != one or graph.number(one) != 1:
         raise _OtherForm
     if graph.number(lowest) > -1e4:
+        raise _OtherForm
+    if not graph.is_truth(cast.input[0]):
         raise _OtherForm
     zero = graph.add_number(0.0)
     return product, "Where", [cast.input[0], zero, lowest], {}

@@ -1,4 +1,4 @@
-"""Running exported models, which takes neither TensorFlow nor a model of Keras."""
+"""Exported models, run on the runtimes of their formats."""
 
 import json
 import os
@@ -12,9 +12,11 @@ from roformer_keras.inference.batches import TOKENS_PER_BATCH, padded
 from roformer_keras.inference.vectors import vectors_by
 from roformer_keras.tokenizer import RoFormerTokenizer
 
-__all__ = ["FORMATS", "ServedEncoder", "load_exported"]
+__all__ = ["FORMATS", "MAX_LENGTH", "ServedEncoder", "load_exported"]
 
-# Format -> where the model lies in the folder, and the modules that it takes.
+# Most tokens of a text, of models that have no such number of their own.
+MAX_LENGTH = 512
+# Format -> where the model lies in the folder, and the modules that writing it takes.
 FORMATS = {
     "saved_model": ("saved_model", ("tensorflow",)),
     "onnx": ("model.onnx", ("onnx", "onnxruntime", "tf2onnx")),
@@ -101,11 +103,19 @@ class ServedEncoder:
         self,
         texts: str | Sequence[str] | Iterable[str],
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         progress: bool = True,
         batch_tokens: int = TOKENS_PER_BATCH,
     ) -> np.ndarray | Iterator[np.ndarray]:
-        """As `RoFormerSim.encode`."""
+        """As of `RoFormerSim`, or of the sentence encoder that was exported.
+
+        Args:
+            texts, progress, batch_tokens: as of `RoFormerSim.encode`.
+            max_length: int. Longer texts are cut to as many tokens; that of the
+                encoder's training if not given, or 512.
+        """
+        if max_length is None:
+            max_length = self.facts["options"].get("max_length", MAX_LENGTH)
         return vectors_by(
             lambda rows: self._run(padded(rows))["vectors"],
             self.tokenizer,
