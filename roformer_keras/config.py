@@ -20,6 +20,7 @@ __all__ = [
 
 MODEL_TYPES = ("roformer", "roformer_v2")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
+ATTENTION_TYPES = ("softmax", "linear", "cosine", "performer")
 
 # What each model class asks of its backbone; `bert_config.json` says none of it.
 MODEL_FIELDS = {
@@ -86,11 +87,22 @@ class RoFormerConfig:
             keys when it is not `hidden_dim / num_heads`.
         num_segments: int, at least 1. Rows of the segment embedding.
         dropout: float in [0, 1). After embeddings, attention and feed-forward.
-        attention_dropout: float in [0, 1). On attention weights.
+        attention_dropout: float in [0, 1). On attention weights; those of linear cost
+            have none that could be dropped.
         layer_norm_epsilon: float above 0. 1e-12 as the checkpoints were trained;
             bert4keras from 0.11.4 on computes with 1e-7.
         initializer_range: float above 0. Standard deviation of fresh v1 weights.
+        rotary_base: float above 0. Pair i of a head's features turns by
+            `rotary_base ** (-2i / features)` radians a token. bert4keras knows 10000
+            alone; a model trained with that reads longer texts with a larger one
+            (NTK-aware scaling).
         attention: `"bidirectional"`, `"causal"` or `"unilm"`.
+        attention_type: `"softmax"`, or one of linear cost, see `LinearRoPEAttention`:
+            `"linear"`, `"cosine"` or `"performer"`, none of them for UniLM.
+        rotary: bool. False leaves out all positions.
+        performer_features: int or None, even. Random features per head of
+            `"performer"`; 256 if it is not given.
+        performer_seed: int, at least 0. They are drawn from it, and kept in no file.
         pooler_activation: str or None. With a name, a dense layer with that
             activation turns the first position into a pooled output; RoFormer-Sim
             needs `"linear"`.
@@ -124,7 +136,12 @@ class RoFormerConfig:
     attention_dropout: float = 0.1
     layer_norm_epsilon: float = 1e-12
     initializer_range: float = 0.02
+    rotary_base: float = 10000.0
     attention: str = "bidirectional"
+    attention_type: str = "softmax"
+    rotary: bool = True
+    performer_features: int | None = None
+    performer_seed: int = 0
     pooler_activation: str | None = None
     with_nsp: bool = False
     custom_position_ids: bool = False
@@ -147,6 +164,7 @@ class RoFormerConfig:
         for name in (
             "embedding_dim",
             "attention_key_size",
+            "performer_features",
             "layer_norm_cond_size",
             "layer_norm_cond_hidden_size",
         ):
@@ -156,7 +174,7 @@ class RoFormerConfig:
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value < 1:
                 raise ConfigurationError(f"{name} must be in [0, 1), got {value!r}")
-        for name in ("layer_norm_epsilon", "initializer_range"):
+        for name in ("layer_norm_epsilon", "initializer_range", "rotary_base"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 < value < float("inf"):
                 raise ConfigurationError(f"{name} must be above 0, got {value!r}")
@@ -172,6 +190,7 @@ class RoFormerConfig:
                 "features per head must be even, because RoPE turns them in pairs; "
                 f"got {self.key_dim}"
             )
+        self._check_attention()
         if self.with_nsp and self.pooler_activation is None:
             raise ConfigurationError(
                 "with_nsp needs a pooler: set pooler_activation, which is 'tanh' in "
@@ -187,6 +206,46 @@ class RoFormerConfig:
                     raise ConfigurationError(
                         f"roformer_v2 has no {name}, got {getattr(self, name)!r}"
                     )
+
+    def _check_attention(self):
+        _check_choice("attention_type", self.attention_type, ATTENTION_TYPES)
+        if self.is_linear:
+            for name, refused in (
+                ("attention", "unilm"),
+                ("residual_attention_scores", True),
+            ):
+                if getattr(self, name) == refused:
+                    raise ConfigurationError(
+                        f"{name}={refused!r} needs scores of all pairs of tokens, "
+                        f"which attention_type={self.attention_type!r} does not "
+                        "compute: take attention_type='softmax', or leave it out"
+                    )
+        features = self.performer_features
+        if features is not None and self.attention_type != "performer":
+            raise ConfigurationError(
+                f"performer_features needs attention_type='performer', got {features} "
+                f"with {self.attention_type!r}"
+            )
+        if features is not None and features % 2:
+            raise ConfigurationError(
+                "performer_features must be even, because RoPE turns features in "
+                f"pairs; got {features}"
+            )
+        seed = self.performer_seed
+        if not is_integer(seed) or seed < 0:
+            raise ConfigurationError(
+                f"performer_seed must be an integer of at least 0, got {seed!r}"
+            )
+        if self.custom_position_ids and not self.rotary:
+            raise ConfigurationError(
+                "custom_position_ids needs rotary=True: without rotation positions "
+                "change nothing"
+            )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the cost of attention grows with the length, not with its square."""
+        return self.attention_type != "softmax"
 
     @property
     def head_dim(self) -> int:
@@ -207,6 +266,11 @@ class RoFormerConfig:
     def use_bias(self) -> bool:
         """Whether dense layers have a bias and norms their own parameters: v1."""
         return self.model_type == "roformer"
+
+    @property
+    def is_of_bert4keras(self) -> bool:
+        """Whether bert4keras has this attention: what it cannot compute is no zip."""
+        return not self.is_linear and self.rotary and self.rotary_base == 10000
 
     def replace(self, **changes) -> "RoFormerConfig":
         """A copy with some fields changed; an unknown field is an error."""
@@ -260,7 +324,18 @@ class RoFormerConfig:
         return cls.from_dict({**fields, **changes})
 
     def to_bert_config(self) -> dict:
-        """The `bert_config.json` from which bert4keras builds the same encoder."""
+        """The `bert_config.json` from which bert4keras builds the same encoder.
+
+        Raises:
+            ConfigurationError: it cannot, see `is_of_bert4keras`.
+        """
+        if not self.is_of_bert4keras:
+            raise ConfigurationError(
+                "bert4keras knows softmax attention that is rotated to the base 10000 "
+                f"alone, got attention_type={self.attention_type!r}, "
+                f"rotary={self.rotary!r}, rotary_base={self.rotary_base!r}: choose "
+                "another format"
+            )
         fields = self.to_dict()
         plain = {field.name: field.default for field in dataclasses.fields(self)}
         return {

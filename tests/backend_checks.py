@@ -38,6 +38,7 @@ from roformer_keras import (
 from roformer_keras.inference import embed, fill_mask
 from roformer_keras.layers import (
     LayerNorm,
+    LinearRoPEAttention,
     RoPEAttention,
     causal_mask,
     padding_mask,
@@ -130,6 +131,68 @@ def check_cache():
             )
             parts.append(ops.convert_to_numpy(output))
         close(expected, np.concatenate(parts, axis=1), 1e-5)
+
+
+def check_linear_attention():
+    """As all pairs of tokens, at once and token by token; learning, and writing."""
+    x = np.random.default_rng(0).normal(size=(2, 200, 8)).astype("float32")
+    for kind in ("linear", "cosine", "performer"):
+        layer = LinearRoPEAttention(2, 4, kind=kind, causal=True, rotary=False)
+        expected = ops.convert_to_numpy(layer(x))
+        query, key, value = (
+            np.reshape(ops.convert_to_numpy(project(x)), (2, 200, 2, 4))
+            for project in (layer.query, layer.key, layer.value)
+        )
+        if kind == "linear":
+            query, key = (np.where(x > 0, x + 1, np.exp(x)) for x in (query, key))
+        elif kind == "cosine":
+            query, key = (
+                part / np.linalg.norm(part, axis=-1, keepdims=True)
+                for part in (query, key)
+            )
+        else:
+            query, key = (
+                np.exp(
+                    part * 4**-0.25 @ layer.directions.T
+                    - np.square(part).sum(-1, keepdims=True) / 4
+                )
+                for part in (query, key)
+            )
+        weights = np.einsum("bmhd,bnhd->bhmn", query, key) + (kind == "cosine")
+        weights = np.tril(weights)
+        weights /= weights.sum(-1, keepdims=True)
+        mixed = np.einsum("bhmn,bnhd->bmhd", weights, value).reshape(2, 200, 8)
+        close(layer.output_dense(mixed), expected)
+
+        layer = LinearRoPEAttention(2, 4, kind=kind, causal=True)
+        expected, cache, parts = (
+            ops.convert_to_numpy(layer(x)),
+            layer.create_cache(2),
+            [],
+        )
+        for start, stop in ((0, 190), (190, 198), (198, 199), (199, 200)):
+            part, cache = layer(x[:, start:stop], cache=cache, cache_index=start)
+            parts.append(ops.convert_to_numpy(part))
+        close(np.concatenate(parts, axis=1), expected)
+
+        model = RoFormerCausalLM.from_preset(GPT, attention_type=kind)
+        prompts = [(2, 7, 9), (2, 30, 8, 0, 11)]
+        options = {"max_length": 24, "stop_tokens": (5, 60), "method": "greedy"}
+        for prompt, text in zip(
+            prompts, model.generate(prompts, **options), strict=True
+        ):
+            most = 24 - len(prompt)
+            assert text == plain.greedy(model, prompt, most, stops=(5, 60), draft=text)
+        inputs = {
+            "token_ids": np.array([[3, 4, 5, 6], [6, 7, 8, 0]]),
+            "segment_ids": np.zeros((2, 4), "int32"),
+        }
+        model.compile(
+            keras.optimizers.SGD(0.1),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        history = model.fit(inputs, inputs["token_ids"], epochs=3, verbose=0).history
+        assert history["loss"][-1] < history["loss"][0]
 
 
 def check_masks():

@@ -46,7 +46,7 @@ WRONG = [
     ),
     *(
         (name, value)
-        for name in ("layer_norm_epsilon", "initializer_range")
+        for name in ("layer_norm_epsilon", "initializer_range", "rotary_base")
         for value in (0, -1e-7, NAN, INFINITY, "1e-7", None, True)
     ),
     *(("model_type", value) for value in ("roformer_v3", "bert", None)),
@@ -189,6 +189,11 @@ def test_bert_config_round_trip():
     assert RoFormerConfig.from_bert_config(written) == config
     # A field that is not set is not written: bert4keras would take None for a width.
     assert "embedding_size" not in RoFormerConfig(**BASE).to_bert_config()
+
+
+def test_no_bert_config_says_another_rotary_base():
+    with pytest.raises(ConfigurationError, match=r"rotary_base=8000\.0"):
+        RoFormerConfig(**BASE, rotary_base=8000.0).to_bert_config()
 
 
 def test_bert_config_of_a_reference_checkpoint():

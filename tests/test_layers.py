@@ -22,15 +22,18 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
     ConditionalRandomField,
+    CrossAttention,
     Dropout,
     EfficientGlobalPointer,
     FeedForward,
     GlobalPointer,
     LayerNorm,
+    LinearRoPEAttention,
     MaskedLMHead,
     Pooler,
     RMSNorm,
     RoFormerBlock,
+    RoFormerDecoderBlock,
     RoPEAttention,
     SinusoidalPositionEmbedding,
     apply_rotary,
@@ -91,6 +94,7 @@ X = random(2, 5, 8)
 IDS = np.array([[3, 0, 4, 5, 0], [6, 7, 0, 0, 0]], "int32")
 SEGMENTS = np.array([[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]], "int32")
 KEYS = (IDS != 0)[:, None, None]
+MEMORY_KEYS = np.array([[1, 1, 0], [1, 0, 0]], bool)[:, None, None]
 POSITIONS = np.array([[0, 1, 2.5, 3, 4], [7, 8, 9, 1, 0]], "float32")
 CONDITION = random(2, 3, seed=1)
 
@@ -148,6 +152,42 @@ CASES = {
         (2, 5, 8),
         4,
     ),
+    **{
+        f"{kind}-attention{'-causal' * causal}": Case(
+            lambda kind=kind, causal=causal, **k: LinearRoPEAttention(
+                2, 4, kind=kind, causal=causal, **k
+            ),
+            {"x": X, "attention_mask": KEYS, "position_ids": POSITIONS},
+            (2, 5, 8),
+            8,
+        )
+        for kind in ("linear", "cosine", "performer")
+        for causal in (False, True)
+    },
+    "linear-attention-everything": Case(
+        lambda **k: LinearRoPEAttention(
+            2,
+            3,
+            key_dim=6,
+            base=50.0,
+            layout="half_split",
+            feature_map="softplus",
+            use_bias=False,
+            kernel_initializer=keras.initializers.RandomNormal(stddev=0.3),
+            **k,
+        ),
+        {"x": X},
+        (2, 5, 8),
+        4,
+    ),
+    "performer-attention-without-positions": Case(
+        lambda **k: LinearRoPEAttention(
+            2, 4, kind="performer", num_features=6, seed=3, rotary=False, **k
+        ),
+        {"x": X},
+        (2, 5, 8),
+        8,
+    ),
     "layer-norm": Case(lambda **k: LayerNorm(**k), {"x": X}, (2, 5, 8), 2),
     "layer-norm-condition": Case(
         lambda **k: LayerNorm(1e-7, conditional=True, **k),
@@ -170,6 +210,49 @@ CASES = {
     "feed-forward": Case(lambda **k: FeedForward(16, **k), {"x": X}, (2, 5, 8), 4),
     "feed-forward-v2": Case(
         lambda **k: FeedForward(16, "relu", use_bias=False, **k), {"x": X}, (2, 5, 8), 2
+    ),
+    "cross-attention": Case(
+        lambda **k: CrossAttention(2, 4, dropout=0.5, **k),
+        {"x": X, "memory": random(2, 3, 6, seed=2), "attention_mask": MEMORY_KEYS},
+        (2, 5, 8),
+        8,
+        has_dropout=True,
+    ),
+    "decoder-block": Case(
+        lambda **k: RoFormerDecoderBlock(2, 4, 16, dropout=0.5, **k),
+        {
+            "x": X,
+            "memory": random(2, 3, 6, seed=2),
+            "cross_attention_mask": MEMORY_KEYS,
+            "attention_mask": KEYS,
+            "position_ids": POSITIONS,
+        },
+        (2, 5, 8),
+        26,
+        has_dropout=True,
+    ),
+    "decoder-block-pre": Case(
+        lambda **k: RoFormerDecoderBlock(
+            2,
+            4,
+            16,
+            rotary=False,
+            activation="gelu",
+            attention_dropout=0.1,
+            norm_first=True,
+            layer_norm_epsilon=1e-5,
+            **k,
+        ),
+        {"x": X, "memory": random(2, 3, 6, seed=2)},
+        (2, 5, 8),
+        26,
+        has_dropout=True,
+    ),
+    "block-pre": Case(
+        lambda **k: RoFormerBlock(2, 4, 16, norm_first=True, **k),
+        {"x": X, "attention_mask": KEYS, "position_ids": POSITIONS},
+        (2, 5, 8),
+        16,
     ),
     "block": Case(
         lambda **k: RoFormerBlock(2, 4, 16, dropout=0.5, **k),
@@ -195,6 +278,21 @@ CASES = {
         (2, 5, 8),
         22,
         has_dropout=True,
+    ),
+    "block-of-linear-cost": Case(
+        lambda **k: RoFormerBlock(
+            2,
+            4,
+            16,
+            attention_type="performer",
+            causal=True,
+            performer_features=8,
+            performer_seed=3,
+            **k,
+        ),
+        {"x": X, "attention_mask": KEYS, "position_ids": POSITIONS},
+        (2, 5, 8),
+        16,
     ),
     "block-v2": Case(
         lambda **k: RoFormerBlock(

@@ -225,6 +225,8 @@ V1_OPTIONS = {
     "shared": {"shared_segment_embeddings": True},
     "positions": {"custom_position_ids": True},
     "residual": {"residual_attention_scores": True},
+    "performer": {"attention_type": "performer", "performer_features": 8},
+    "unrotated": {"attention_type": "linear", "rotary": False},
     "pooler": {"pooler_activation": "relu"},
     "nsp": {"pooler_activation": "tanh", "with_nsp": True},
     "cond": {"layer_norm_cond_size": 5},
@@ -236,6 +238,7 @@ V1_OPTIONS = {
     "all": {
         "embedding_dim": 6,
         "attention_key_size": 6,
+        "rotary_base": 500.0,
         "custom_position_ids": True,
         "residual_attention_scores": True,
         "pooler_activation": "tanh",
@@ -275,6 +278,7 @@ SAVED = [
     ("masked-lm", "cond-hidden"),
     ("masked-lm-v2", "embedding_dim"),
     ("masked-lm", "shared"),
+    ("masked-lm", "performer"),
 ]
 
 
@@ -408,6 +412,24 @@ def test_position_ids_are_not_rounded(policy, by_predict):
     for other in (1, 2):
         assert np.abs(expected[0] - expected[other]).max() > 0.5
         assert np.abs(output[0] - output[other]).max() > 0.5
+
+
+@pytest.mark.parametrize(("base", "may_swap"), [(1.0, True), (10000.0, False)])
+def test_rotary_base(base, may_swap):
+    """With a base of 1 all pairs of a head turn alike, and may change places."""
+    model = build("backbone", rotary_base=base)
+    randomize(model)
+    before = outputs_of(model)["output"]
+    # Two heads of two pairs.
+    swapped = [2, 3, 0, 1, 6, 7, 4, 5]
+    for block in model.transformer_layers:
+        for layer in (block.attention.query, block.attention.key):
+            layer.set_weights([w[..., swapped] for w in layer.get_weights()])
+    after = outputs_of(model)["output"]
+    if may_swap:
+        np.testing.assert_allclose(after, before, atol=1e-5)
+    else:
+        assert np.abs(after - before).max() > 0.05
 
 
 # === Training ===

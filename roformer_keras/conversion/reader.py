@@ -450,7 +450,8 @@ def _saved_model(serialized: dict, label: str):
     if name not in MODEL_FIELDS:
         raise ConfigurationError(
             f"{label} holds a model of class {name!r}, which must be one of "
-            f"{', '.join(MODEL_FIELDS)}"
+            f"{', '.join(MODEL_FIELDS)}; an encoder-decoder is loaded by "
+            "RoFormerSeq2Seq.from_preset, and has no other format"
         )
     for own in ("name", "trainable", "dtype"):
         backbone.pop(own, None)

@@ -33,6 +33,7 @@ __all__ = [
     "FORMATS",
     "keras_json",
     "save_tokenizer",
+    "write_metadata",
 ]
 
 DTYPES = ("float32", "float16")
@@ -129,7 +130,7 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, progress):
                 head.close()
     if checkpoint.vocabulary is not None:
         save_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
-    _write_metadata(folder, count)
+    write_metadata(folder, count)
 
 
 def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
@@ -159,7 +160,8 @@ def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
             partial.write_bytes(content)
 
 
-def _write_metadata(folder: Path, parameter_count: int):
+def write_metadata(folder: Path, parameter_count: int):
+    """`metadata.json` into a preset folder: which versions wrote it."""
     _write_json(
         folder / "metadata.json",
         {

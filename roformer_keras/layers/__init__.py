@@ -9,8 +9,10 @@ from roformer_keras.layers.block import (
     erf_gelu,
 )
 from roformer_keras.layers.crf import ConditionalRandomField, TagAccuracy
+from roformer_keras.layers.decoder_block import CrossAttention, RoFormerDecoderBlock
 from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.heads import MaskedLMHead, Pooler
+from roformer_keras.layers.linear_attention import LinearRoPEAttention
 from roformer_keras.layers.masks import (
     AttentionMask,
     causal_mask,
@@ -35,15 +37,18 @@ from roformer_keras.layers.position import (
 __all__ = [
     "AttentionMask",
     "ConditionalRandomField",
+    "CrossAttention",
     "Dropout",
     "EfficientGlobalPointer",
     "FeedForward",
     "GlobalPointer",
     "LayerNorm",
+    "LinearRoPEAttention",
     "MaskedLMHead",
     "Pooler",
     "RMSNorm",
     "RoFormerBlock",
+    "RoFormerDecoderBlock",
     "RoPEAttention",
     "SinusoidalPositionEmbedding",
     "SpanCrossentropy",

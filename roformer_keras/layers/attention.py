@@ -13,11 +13,138 @@ from roformer_keras.layers.position import (
 )
 from roformer_keras.layers.projection import Projection
 
-__all__ = ["RoPEAttention"]
+__all__ = ["ProjectedAttention", "RoPEAttention", "additive"]
+
+
+class ProjectedAttention(keras.layers.Layer):
+    """What attentions share: projections to heads and back, and the rotation.
+
+    Subclasses compute what lies between.
+
+    Args:
+        num_heads, head_dim, key_dim, base, layout, rotary, use_bias,
+        kernel_initializer: as `RoPEAttention` takes them.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        head_dim,
+        key_dim,
+        base,
+        layout,
+        rotary,
+        use_bias,
+        kernel_initializer,
+        **kwargs,
+    ):
+        # Fractional positions must not be rounded to the compute type on the way in.
+        super().__init__(autocast=False, **kwargs)
+        key_dim = head_dim if key_dim is None else key_dim
+        for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
+            if value < 1:
+                raise ConfigurationError(f"{name} must be at least 1, got {value!r}")
+        if key_dim < 2 or key_dim % 2:
+            raise ConfigurationError(
+                "key_dim must be even, because RoPE turns features in pairs; "
+                f"got {key_dim!r}"
+            )
+        check_layout(layout)
+        if not base > 0:
+            raise ConfigurationError(f"base must be above 0, got {base!r}")
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.key_dim = key_dim
+        self.base = base
+        self.layout = layout
+        self.rotary = rotary
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.query = self._dense(num_heads * key_dim, "query")
+        self.key = self._dense(num_heads * key_dim, "key")
+        self.value = self._dense(num_heads * head_dim, "value")
+
+    def _dense(self, units, name):
+        return Projection(
+            units,
+            use_bias=self.use_bias,
+            # A shared initializer object would give equal weights in some backends.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, input_shape):
+        if len(input_shape) != 3:
+            raise ValueError(
+                "x must be of shape (batch, length, hidden_dim), got "
+                f"{tuple(input_shape)}"
+            )
+        for projection in (self.query, self.key, self.value):
+            projection.build(input_shape)
+        self.output_dense = self._dense(input_shape[-1], "output_dense")
+        self.output_dense.build((*input_shape[:-1], self.num_heads * self.head_dim))
+
+    def _heads(self, x):
+        """Query, key and value: `(batch, length, heads, features per head)`."""
+        batch, length = ops.shape(x)[:2]
+        return (
+            ops.reshape(project(x), (batch, length, self.num_heads, dim))
+            for project, dim in (
+                (self.query, self.key_dim),
+                (self.key, self.key_dim),
+                (self.value, self.head_dim),
+            )
+        )
+
+    def _joined(self, mixed):
+        """`(batch, length, heads, head_dim)` to the output of the layer."""
+        batch, length = ops.shape(mixed)[:2]
+        mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
+        return self.output_dense(mixed)
+
+    def _rotated(self, query, key, position_ids, start=0, decodes=False):
+        """Both turned by their positions, or as they are if nothing is rotated.
+
+        Args:
+            query, key: float `(batch, length, heads, dim)`.
+            position_ids: as in the call, or None to count from `start`.
+            decodes: bool. Whether XLA may compile this, as where there is a cache.
+        """
+        if not self.rotary:
+            return query, key
+        length, dim = ops.shape(query)[1], query.shape[-1]
+        operations = fused_operations()
+        # There are complex numbers of two float32 only: to cast others costs more than
+        # it saves.
+        is_complex = self.layout == "interleaved" and query.dtype == "float32"
+        if operations and not decodes and is_complex:
+            turn = operations.turn(position_ids, length, dim, self.base)
+            return operations.rotated(query, turn), operations.rotated(key, turn)
+        if position_ids is None:
+            position_ids = ops.arange(length)[None] + start
+        sin, cos = rotary_table(position_ids, dim, self.base, self.layout)
+        return tuple(
+            apply_rotary(projected, sin, cos, self.layout) for projected in (query, key)
+        )
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            num_heads=self.num_heads,
+            head_dim=self.head_dim,
+            key_dim=self.key_dim,
+            base=self.base,
+            layout=self.layout,
+            rotary=self.rotary,
+            use_bias=self.use_bias,
+            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+        )
+        return config
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoPEAttention(keras.layers.Layer):
+class RoPEAttention(ProjectedAttention):
     """Self-attention whose queries and keys are rotated by position.
 
     In each head, features `(2i, 2i + 1)` of the token at position `m` turn by
@@ -33,6 +160,7 @@ class RoPEAttention(keras.layers.Layer):
         base: float above 0. Defaults to 10000.
         layout: `"interleaved"` (the default, which the checkpoints use), or
             `"half_split"`, which pairs features `(i, i + key_dim / 2)`.
+        rotary: bool. False leaves queries and keys as they are, without positions.
         dropout: float in [0, 1). Rate on attention weights, training only.
         use_bias: bool. True for RoFormer, False for RoFormerV2.
         kernel_initializer: of all four projections.
@@ -74,62 +202,29 @@ class RoPEAttention(keras.layers.Layer):
         key_dim=None,
         base=10000.0,
         layout="interleaved",
+        rotary=True,
         dropout=0.0,
         use_bias=True,
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        # Fractional positions must not be rounded to the compute type on the way in.
-        super().__init__(autocast=False, **kwargs)
-        key_dim = head_dim if key_dim is None else key_dim
-        for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
-            if value < 1:
-                raise ConfigurationError(f"{name} must be at least 1, got {value!r}")
-        if key_dim < 2 or key_dim % 2:
-            raise ConfigurationError(
-                "key_dim must be even, because RoPE turns features in pairs; "
-                f"got {key_dim!r}"
-            )
-        check_layout(layout)
-        if not base > 0:
-            raise ConfigurationError(f"base must be above 0, got {base!r}")
+        super().__init__(
+            num_heads,
+            head_dim,
+            key_dim=key_dim,
+            base=base,
+            layout=layout,
+            rotary=rotary,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            **kwargs,
+        )
         if not 0 <= dropout < 1:
             raise ConfigurationError(f"dropout must be in [0, 1), got {dropout!r}")
-        self.num_heads = num_heads
-        self.head_dim = head_dim
-        self.key_dim = key_dim
-        self.base = base
-        self.layout = layout
         self.dropout = dropout
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.query = self._dense(num_heads * key_dim, "query")
-        self.key = self._dense(num_heads * key_dim, "key")
-        self.value = self._dense(num_heads * head_dim, "value")
         self.attention_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="attention_dropout"
         )
-
-    def _dense(self, units, name):
-        return Projection(
-            units,
-            use_bias=self.use_bias,
-            # A shared initializer object would give equal weights in some backends.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def build(self, input_shape):
-        if len(input_shape) != 3:
-            raise ValueError(
-                "x must be of shape (batch, length, hidden_dim), got "
-                f"{tuple(input_shape)}"
-            )
-        for projection in (self.query, self.key, self.value):
-            projection.build(input_shape)
-        self.output_dense = self._dense(input_shape[-1], "output_dense")
-        self.output_dense.build((*input_shape[:-1], self.num_heads * self.head_dim))
 
     def call(
         self,
@@ -143,23 +238,17 @@ class RoPEAttention(keras.layers.Layer):
         context=(),
         training=None,
     ):
-        batch, length = ops.shape(x)[:2]
-        # (batch, length, heads, features per head)
-        query = ops.reshape(
-            self.query(x), (batch, length, self.num_heads, self.key_dim)
+        query, key, value = self._heads(x)
+        query, key = self._rotated(
+            query, key, position_ids, cache_index, decodes=cache is not None
         )
-        key = ops.reshape(self.key(x), (batch, length, self.num_heads, self.key_dim))
-        value = ops.reshape(
-            self.value(x), (batch, length, self.num_heads, self.head_dim)
-        )
-        query, key = self._rotated(query, key, position_ids, cache, cache_index)
         # (batch, heads, length, features per head): a cache in this order is not
         # transposed for each token that is generated.
         query, key, value = (
             ops.transpose(projected, (0, 2, 1, 3)) for projected in (query, key, value)
         )
         if cache is not None:
-            _check_room(cache[0].shape[2], cache_index, length)
+            _check_room(cache[0].shape[2], cache_index, ops.shape(x)[1])
             start = (0, 0, cache_index, 0)
             key = ops.slice_update(cache[0], start, ops.cast(key, cache[0].dtype))
             value = ops.slice_update(cache[1], start, ops.cast(value, cache[1].dtype))
@@ -175,7 +264,7 @@ class RoPEAttention(keras.layers.Layer):
         if residual_scores is not None:
             weights = weights + ops.cast(residual_scores, weights.dtype)
         if attention_mask is not None:
-            weights = weights + _additive(attention_mask, weights.dtype)
+            weights = weights + additive(attention_mask, weights.dtype)
         if weights.shape[-1] == 1:
             # `ops.softmax` warns of a single key, but a text of one token is fine.
             weights = ops.ones_like(weights)
@@ -192,30 +281,11 @@ class RoPEAttention(keras.layers.Layer):
                 last = first + keys.shape[2]
                 mixed = mixed + _mixed(weights[..., first:last], values)
                 first = last
-        # (batch, length, heads, head_dim) -> (batch, length, heads * head_dim)
-        mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
-        output = self.output_dense(mixed)
+        output = self._joined(mixed)
         extras = ((scores,) if return_scores else ()) + (
             (cache,) if cache is not None else ()
         )
         return (output, *extras) if extras else output
-
-    def _rotated(self, query, key, position_ids, cache, cache_index):
-        """Both turned by their positions: `(batch, length, heads, key_dim)`."""
-        length = ops.shape(query)[1]
-        operations = fused_operations()
-        # There are complex numbers of two float32 only: to cast others costs more than
-        # it saves.
-        is_complex = self.layout == "interleaved" and query.dtype == "float32"
-        if operations and cache is None and is_complex:
-            turn = operations.turn(position_ids, length, self.key_dim, self.base)
-            return operations.rotated(query, turn), operations.rotated(key, turn)
-        if position_ids is None:
-            position_ids = ops.arange(length)[None] + cache_index
-        sin, cos = rotary_table(position_ids, self.key_dim, self.base, self.layout)
-        return (
-            apply_rotary(projected, sin, cos, self.layout) for projected in (query, key)
-        )
 
     def create_cache(self, batch, capacity):
         """Zeros for `capacity` keys and values of `batch` rows, in the compute type."""
@@ -230,16 +300,7 @@ class RoPEAttention(keras.layers.Layer):
 
     def get_config(self):
         config = super().get_config()
-        config.update(
-            num_heads=self.num_heads,
-            head_dim=self.head_dim,
-            key_dim=self.key_dim,
-            base=self.base,
-            layout=self.layout,
-            dropout=self.dropout,
-            use_bias=self.use_bias,
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
-        )
+        config.update(dropout=self.dropout)
         return config
 
 
@@ -277,7 +338,7 @@ def _check_room(capacity, index, length):
         )
 
 
-def _additive(mask, dtype):
+def additive(mask, dtype):
     """0 where True and a number that no score outweighs where False.
 
     Adding is faster than selecting, and leaves a row with nothing visible finite.

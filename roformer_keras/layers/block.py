@@ -10,6 +10,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import RoPEAttention
 from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.fused import fused_operations
+from roformer_keras.layers.linear_attention import LinearRoPEAttention
 from roformer_keras.layers.projection import Projection
 from roformer_keras.layers.recomputation import recomputed
 
@@ -263,14 +264,23 @@ class FeedForward(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerBlock(keras.layers.Layer):
-    """Attention and feed-forward, each added to its input and then normalised.
+    """Attention and feed-forward, each added to its input.
+
+    What is added up is normalised; with `norm_first` the input of each is, and the sum
+    is not.
 
     Args:
-        num_heads, head_dim, key_dim, attention_dropout: of the `RoPEAttention`.
+        num_heads, head_dim, key_dim, rotary, base, attention_dropout: of the
+            `RoPEAttention`.
+        attention_type: `"softmax"` for that, or the kind of a `LinearRoPEAttention`,
+            which has no dropout.
+        causal, performer_features, performer_seed: of the `LinearRoPEAttention`; what
+            of a `RoPEAttention` is causal is so by its mask.
         intermediate_dim, activation: of the `FeedForward`.
         dropout: float in [0, 1). After attention and feed-forward, before the sum.
         use_bias: bool. In every dense layer.
         norm: `"layer_norm"`, or `"rms_norm"` as in RoFormerV2.
+        norm_first: bool. Whether attention and feed-forward are normalised before.
         layer_norm_epsilon: float above 0, of both norms.
         conditional, condition_hidden_dim, condition_hidden_activation: of both
             norms, see `LayerNorm`.
@@ -283,12 +293,16 @@ class RoFormerBlock(keras.layers.Layer):
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
         attention_mask, position_ids, residual_scores, return_scores, cache,
-        cache_index, context: as `RoPEAttention` takes them.
+        cache_index, context: as the attention takes them.
         condition: float `(batch, condition_dim)`, if `conditional`.
 
     Returns:
         float `(batch, length, hidden_dim)`, with scores and cache behind it where
-        `RoPEAttention` returns them.
+        the attention returns them.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule, or something is asked for that
+            takes scores, of which attention of linear cost has none.
     """
 
     def __init__(
@@ -297,11 +311,18 @@ class RoFormerBlock(keras.layers.Layer):
         head_dim,
         intermediate_dim,
         key_dim=None,
+        rotary=True,
+        base=10000.0,
+        attention_type="softmax",
+        causal=False,
+        performer_features=None,
+        performer_seed=0,
         activation="gelu",
         dropout=0.0,
         attention_dropout=0.0,
         use_bias=True,
         norm="layer_norm",
+        norm_first=False,
         layer_norm_epsilon=1e-12,
         conditional=False,
         condition_hidden_dim=None,
@@ -320,11 +341,17 @@ class RoFormerBlock(keras.layers.Layer):
         self.head_dim = head_dim
         self.intermediate_dim = intermediate_dim
         self.key_dim = key_dim
+        self.rotary = rotary
+        self.base = base
+        self.attention_type = attention_type
+        self.causal = causal
+        self.performer_features = performer_features
         self.activation = activation
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.use_bias = use_bias
         self.norm = norm
+        self.norm_first = norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
         self.conditional = conditional
         self.condition_hidden_dim = condition_hidden_dim
@@ -332,16 +359,7 @@ class RoFormerBlock(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.recompute = False
 
-        self.attention = RoPEAttention(
-            num_heads,
-            head_dim,
-            key_dim=key_dim,
-            dropout=attention_dropout,
-            use_bias=use_bias,
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name="attention",
-        )
+        self.attention = self._attention(performer_seed)
         self.attention_output_dropout = Dropout(
             dropout, dtype=self.dtype_policy, name="attention_output_dropout"
         )
@@ -358,6 +376,28 @@ class RoFormerBlock(keras.layers.Layer):
             dropout, dtype=self.dtype_policy, name="feed_forward_dropout"
         )
         self.feed_forward_norm = self._norm("feed_forward_norm")
+
+    def _attention(self, performer_seed):
+        options = {
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "key_dim": self.key_dim,
+            "rotary": self.rotary,
+            "base": self.base,
+            "use_bias": self.use_bias,
+            "kernel_initializer": self.kernel_initializer.clone(),
+            "dtype": self.dtype_policy,
+            "name": "attention",
+        }
+        if self.attention_type == "softmax":
+            return RoPEAttention(dropout=self.attention_dropout, **options)
+        return LinearRoPEAttention(
+            kind=self.attention_type,
+            causal=self.causal,
+            num_features=self.performer_features,
+            seed=performer_seed,
+            **options,
+        )
 
     def _norm(self, name):
         if self.norm == "rms_norm":
@@ -412,14 +452,13 @@ class RoFormerBlock(keras.layers.Layer):
                 cache_index=cache_index,
                 context=context,
             )
+        dropouts = [self.attention_output_dropout, self.feed_forward_dropout]
+        if self.attention_type == "softmax":
+            dropouts.insert(0, self.attention.attention_dropout)
         return recomputed(
             functools.partial(self._compute, **options),
             self,
-            dropouts=(
-                self.attention.attention_dropout,
-                self.attention_output_dropout,
-                self.feed_forward_dropout,
-            ),
+            dropouts=dropouts,
             arguments={k: v for k, v in differentiable.items() if v is not None},
         )
 
@@ -427,20 +466,29 @@ class RoFormerBlock(keras.layers.Layer):
         self, x, residual_scores=None, condition=None, training=None, **options
     ):
         x = ops.cast(x, self.compute_dtype)
+        norm_arguments = (condition,) if self.conditional else ()
+        options.update(residual_scores=residual_scores, training=training)
+        if self.attention_type != "softmax":
+            options = _without_scores(options)
         attended = self.attention(
-            x, residual_scores=residual_scores, training=training, **options
+            self.attention_norm(x, *norm_arguments) if self.norm_first else x, **options
         )
         attended, *extras = attended if isinstance(attended, tuple) else (attended,)
-        norm_arguments = (condition,) if self.conditional else ()
-        attended = self.attention_output_dropout(attended, training=training)
-        x = self.attention_norm(x + attended, *norm_arguments)
+        x = x + self.attention_output_dropout(attended, training=training)
+        if not self.norm_first:
+            x = self.attention_norm(x, *norm_arguments)
         # (batch * length, hidden_dim): TensorFlow joins the sum with the product and
         # the bias before it, where no reshape stands between.
         shape = ops.shape(x)
         rows = ops.reshape(x, (-1, shape[-1]))
-        fed = self.feed_forward_dropout(self.feed_forward(rows), training=training)
+        fed = rows
+        if self.norm_first:
+            normalised = self.feed_forward_norm(x, *norm_arguments)
+            fed = ops.reshape(normalised, (-1, shape[-1]))
+        fed = self.feed_forward_dropout(self.feed_forward(fed), training=training)
         x = ops.reshape(rows + fed, shape)
-        x = self.feed_forward_norm(x, *norm_arguments)
+        if not self.norm_first:
+            x = self.feed_forward_norm(x, *norm_arguments)
         return (x, *extras) if extras else x
 
     def compute_output_spec(
@@ -480,11 +528,17 @@ class RoFormerBlock(keras.layers.Layer):
             "head_dim",
             "intermediate_dim",
             "key_dim",
+            "rotary",
+            "base",
+            "attention_type",
+            "causal",
+            "performer_features",
             "activation",
             "dropout",
             "attention_dropout",
             "use_bias",
             "norm",
+            "norm_first",
             "layer_norm_epsilon",
             "conditional",
             "condition_hidden_dim",
@@ -494,4 +548,25 @@ class RoFormerBlock(keras.layers.Layer):
         config["kernel_initializer"] = keras.initializers.serialize(
             self.kernel_initializer
         )
+        # It changes when features are redrawn.
+        config["performer_seed"] = getattr(self.attention, "seed", 0)
         return config
+
+
+def _without_scores(options):
+    """The arguments of an attention without scores, or an error if they are wanted."""
+    options = dict(options)
+    del options["training"]
+    scores = options.pop("residual_scores")
+    wants = {
+        "residual_scores": scores is not None,
+        "return_scores": options.pop("return_scores"),
+        "context": len(options.pop("context", ())) > 0,
+    }
+    for name, wanted in wants.items():
+        if wanted:
+            raise ConfigurationError(
+                f"attention of linear cost has no scores of pairs, got {name}: leave "
+                "it out, or take attention_type='softmax'"
+            )
+    return options

@@ -1,5 +1,7 @@
 """Positions: the sinusoidal table, and the rotation that RoPE makes of it."""
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
@@ -14,6 +16,8 @@ __all__ = [
 ]
 
 _LAYOUTS = ("interleaved", "half_split")
+# Features that one pair swap takes: as many as a head has.
+_MOST_SWAPPED = 64
 
 
 def _frequencies(dim, base):
@@ -93,10 +97,22 @@ def apply_rotary(x, sin, cos, layout="interleaved"):
         float, of the shape and type of `x`.
     """
     check_layout(layout)
-    swap = ops.convert_to_tensor(_pair_swap(x.shape[-1], layout), dtype=x.dtype)
     sin = ops.cast(sin, x.dtype)[:, :, None, :]
     cos = ops.cast(cos, x.dtype)[:, :, None, :]
-    return x * cos + ops.matmul(x, swap) * sin
+    return x * cos + _swapped(x, layout) * sin
+
+
+def _swapped(x, layout):
+    """`x @ P`. Of many features in pieces: neighbours need no wide matrix of zeros."""
+    dim = x.shape[-1]
+    wide = layout == "interleaved" and dim > _MOST_SWAPPED
+    width = math.gcd(dim, _MOST_SWAPPED) if wide else dim
+    swap = ops.convert_to_tensor(_pair_swap(width, layout), dtype=x.dtype)
+    if not wide:
+        return ops.matmul(x, swap)
+    shape = ops.shape(x)
+    pieces = ops.reshape(x, (*shape[:-1], dim // width, width))
+    return ops.reshape(ops.matmul(pieces, swap), shape)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

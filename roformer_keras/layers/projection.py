@@ -3,21 +3,22 @@
 import keras
 from keras import ops
 
-__all__ = ["Projection", "structure_version"]
+__all__ = ["Projection", "new_structure_version", "structure_version"]
 
 _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 _version = 0
 
 
 def structure_version() -> int:
-    """Another number whenever a projection has changed what it computes with.
+    """Another number whenever a layer has changed what it computes with.
 
     A function that was compiled before does not know of weights that were added.
     """
     return _version
 
 
-def _next_version():
+def new_structure_version():
+    """Says that a layer computes with something else than weights it had before."""
     global _version
     _version += 1
 
@@ -47,15 +48,15 @@ class Projection(keras.layers.Dense):
 
     def enable_lora(self, *arguments, **options):
         super().enable_lora(*arguments, **options)
-        _next_version()
+        new_structure_version()
 
     def quantize(self, *arguments, **options):
         super().quantize(*arguments, **options)
-        _next_version()
+        new_structure_version()
 
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
-        _next_version()
+        new_structure_version()
         self._kernel.assign(self._merged(1.0))
         for name in _FACTORS:
             self._untrack_variable(getattr(self, name))

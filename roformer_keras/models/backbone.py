@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from roformer_keras.config import RoFormerConfig
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
     Dropout,
@@ -116,7 +117,8 @@ class RoFormerBackbone(PresetModel):
             attention_mask: bool, broadcastable to `(batch, heads, length, keys)`,
                 where keys are those of the contexts and then all of the cache.
             caches: a cache a layer, see `create_caches`.
-            cache_index: int, or int scalar tensor. Where in the caches tokens go.
+            cache_index: int, or int scalar tensor. Where in the caches tokens go; not
+                used by those of a constant size.
             contexts: None, or for each layer a list of caches that come before and
                 are only read; see `RoPEAttention`.
 
@@ -141,12 +143,39 @@ class RoFormerBackbone(PresetModel):
         ]
         return _transform(self.config, layers, x, attention_mask, inputs, caching)
 
-    def create_caches(self, batch, capacity):
-        """Room for keys and values of every layer, as `RoPEAttention.create_cache`."""
+    def create_caches(self, batch, *capacity):
+        """A cache of every layer, by the `create_cache` of its attention.
+
+        Args:
+            batch: int. Rows.
+            capacity: int. Most keys, of softmax attention; others take none.
+        """
         return [
-            block.attention.create_cache(batch, capacity)
+            block.attention.create_cache(batch, *capacity)
             for block in self.transformer_layers
         ]
+
+    def redraw_features(self, seed):
+        """Draws other random features for `attention_type="performer"`.
+
+        As a backbone of `performer_seed=seed` has them; the seed is kept and saved. A
+        function that was compiled before goes on with the old ones: call `compile` of
+        a model that is being trained once more.
+
+        Args:
+            seed: int, at least 0.
+
+        Raises:
+            ConfigurationError: `seed` breaks its rule, or there are no such features.
+        """
+        if self.config.attention_type != "performer":
+            raise ConfigurationError(
+                "random features are those of attention_type='performer', got "
+                f"{self.config.attention_type!r}"
+            )
+        self.config = self.config.replace(performer_seed=seed)
+        for i, block in enumerate(self.transformer_layers):
+            block.attention.redraw(_layer_seed(self.config, i))
 
     @classmethod
     def from_roformer_config(cls, config, dtype=None, **options):
@@ -199,7 +228,8 @@ def _make_layers(config, dtype):
             name="token_embedding",
         ),
         "attention_mask": AttentionMask(
-            config.attention,
+            # Of linear cost, it would be the mask that grows with the square.
+            "bidirectional" if config.is_linear else config.attention,
             pad_segments=config.shared_segment_embeddings,
             name="attention_mask",
         ),
@@ -211,6 +241,12 @@ def _make_layers(config, dtype):
                 num_heads=config.num_heads,
                 head_dim=config.head_dim,
                 key_dim=config.key_dim,
+                base=config.rotary_base,
+                rotary=config.rotary,
+                attention_type=config.attention_type,
+                causal=config.attention == "causal",
+                performer_features=config.performer_features,
+                performer_seed=_layer_seed(config, i),
                 intermediate_dim=config.intermediate_dim,
                 activation=config.activation,
                 dropout=config.dropout,
@@ -275,6 +311,11 @@ def _make_layers(config, dtype):
             name="nsp",
         )
     return layers
+
+
+def _layer_seed(config, i):
+    """No two layers, and no two seeds of a model, share their random features."""
+    return config.performer_seed * config.num_layers + i
 
 
 def _embed(config, layers, inputs):

@@ -76,9 +76,12 @@ class LanguageModel(PresetModel):
         # Under mixed_float16 `compile` goes by it, and scales the loss.
         self.dtype_policy = backbone.dtype_policy
         self.backbone = backbone
-        self.config = config
         self.mlm_head = head
         self.output_activation = output_activation
+
+    @property
+    def config(self):
+        return self.backbone.config
 
     @classmethod
     def from_roformer_config(cls, config, dtype=None, **options):

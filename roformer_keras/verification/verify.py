@@ -183,7 +183,8 @@ def verify(
     Raises:
         ReferenceUnavailable: bert4keras cannot be run; says how to install it.
         CheckpointError: the source cannot be loaded on one of the sides.
-        ConfigurationError: it has inputs that nothing is known to compare for.
+        ConfigurationError: it has inputs that nothing is known to compare for, or
+            attention that bert4keras cannot compute.
         OutputError: `save_reference` or the temporary folder cannot be written.
     """
     path = resolve(source)
@@ -307,6 +308,9 @@ class _Live:
     """Answers of a bert4keras that runs now, case by case."""
 
     def __init__(self, path, scratch, bert4keras, python, lengths, config):
+        with open_checkpoint(path, config) as checkpoint:
+            # Says what bert4keras could not compute, before that is looked for.
+            checkpoint.config.to_bert_config()
         self._reference = find_reference(scratch, bert4keras, python)
         self._scratch, self._kept = scratch, {}
         self.name = f"bert4keras {self._reference.version}"

@@ -1,0 +1,376 @@
+"""Attention whose cost grows with the length, and not with its square.
+
+Where a weight is a product of features, `f(q) . g(k)`, the sum over keys of weighted
+values is the features of the query times one matrix, `sum of g(k) v`. It is the same
+matrix for every query, or grows from token to token; no pair of tokens is computed.
+Features may be rotated by position, as queries and keys are in softmax attention.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.attention import ProjectedAttention
+from roformer_keras.layers.projection import new_structure_version
+
+__all__ = [
+    "LinearRoPEAttention",
+    "bidirectional_sums",
+    "causal_sums",
+    "cosine_features",
+    "elu_plus_one",
+    "orthogonal_directions",
+    "positive_features",
+]
+
+KINDS = ("linear", "cosine", "performer")
+_DEFAULT_FEATURES = 256
+
+# Tokens between which pairs are computed, in causal attention.
+_CHUNK = 128
+# Below it a normaliser is no number to divide by; its square is one still.
+_LEAST = 1e-18
+# Exponents of random features stay below it, so that sums of any length are finite.
+_MOST_EXPONENT = 60.0
+
+
+# === Features ===
+
+
+def elu_plus_one(x):
+    """`elu(x) + 1`, which is above 0.
+
+    Source: Katharopoulos et al. 2020, arXiv:2006.16236, equation 7.
+    """
+    return ops.elu(x) + 1.0
+
+
+def cosine_features(unit):
+    """1 before a unit vector: products are `1 + cos`, from 0 to 2.
+
+    Args:
+        unit: float `(..., dim)`, of length 1.
+    """
+    return ops.concatenate([ops.ones_like(unit[..., :1]), unit], axis=-1)
+
+
+def orthogonal_directions(num_features, dim, seed):
+    """Random vectors, of which each `dim` in turn are orthogonal.
+
+    Directions are uniform, and lengths are those of normal vectors.
+
+    Args:
+        num_features, dim: int, at least 1.
+        seed: int, at least 0. The same seed gives the same vectors.
+
+    Returns:
+        NumPy float32 `(num_features, dim)`.
+
+    Source: Choromanski et al. 2020, arXiv:2009.14794, section 2.4.
+    """
+    generator = np.random.default_rng(seed)
+    blocks = []
+    for _ in range(-(-num_features // dim)):
+        rotation, triangle = np.linalg.qr(generator.normal(size=(dim, dim)))
+        # Only with these signs is every rotation as likely as any other.
+        blocks.append((rotation * np.sign(np.diag(triangle))).T)
+    directions = np.concatenate(blocks)[:num_features]
+    lengths = np.linalg.norm(generator.normal(size=(num_features, dim)), axis=1)
+    return (directions * lengths[:, None]).astype("float32")
+
+
+def positive_features(x, directions, is_query):
+    """Random features whose products are `exp(q . k / sqrt(dim))` in the mean.
+
+    They are so but for factors that a normaliser takes out again: one for each query,
+    by which its largest feature is 1, and one for all keys, which keeps the exponent
+    `w . k - |k|^2 / 2` in range. It is at most `|w|^2 / 2`, so no key has to be known.
+
+    Args:
+        x: float32 `(..., dim)`, queries or keys.
+        directions: NumPy float32 `(num_features, dim)`, the `w`.
+        is_query: bool.
+
+    Returns:
+        float32 `(..., num_features)`, above 0.
+
+    Source: Choromanski et al. 2020, arXiv:2009.14794, section 2.3.
+    """
+    x = x * x.shape[-1] ** -0.25
+    exponents = ops.matmul(x, directions.T)
+    exponents = exponents - ops.sum(ops.square(x), axis=-1, keepdims=True) / 2
+    if is_query:
+        largest = ops.max(exponents, axis=-1, keepdims=True)
+        return ops.exp(exponents - ops.stop_gradient(largest))
+    bound = float(np.square(directions).sum(axis=-1).max()) / 2
+    return ops.exp(exponents - max(0.0, bound - _MOST_EXPONENT))
+
+
+# === Sums over keys ===
+
+
+def bidirectional_sums(query, key, value):
+    """`sum over n of (query[m] . key[n]) value[n]` for every m.
+
+    Args:
+        query, key: float `(batch, length, heads, features)`.
+        value: float `(batch, length, heads, dim)`.
+
+    Returns:
+        float `(batch, length, heads, dim)`.
+    """
+    total = ops.einsum("bnhf,bnhd->bhfd", key, value)
+    return ops.einsum("bmhf,bhfd->bmhd", query, total)
+
+
+def causal_sums(query, key, value, state=None):
+    """The sums over what is not behind m: n at most m.
+
+    Pairs are computed within chunks of 128 tokens; between them goes the sum of
+    `key value` so far, the state. With one token this is a step of generation.
+
+    Args:
+        query, key, value: as of `bidirectional_sums`.
+        state: float `(batch, heads, features, dim)`, of the tokens before; none if it
+            is not given.
+
+    Returns:
+        float `(batch, length, heads, dim)`, and the state after the last token.
+    """
+    batch, length, heads, features = ops.shape(query)
+    size = min(length, _CHUNK) if isinstance(length, int) else _CHUNK
+    # Zeros behind the last token add nothing to any sum.
+    missing = -length % size
+    query, key, value = (
+        ops.reshape(
+            ops.pad(part, ((0, 0), (0, missing), (0, 0), (0, 0))),
+            (batch, (length + missing) // size, size, heads, part.shape[-1]),
+        )
+        for part in (query, key, value)
+    )
+    weights = ops.einsum("bcmhf,bcnhf->bchmn", query, key)
+    weights = weights * np.tril(np.ones((size, size), "float32"))
+    within = ops.einsum("bchmn,bcnhd->bcmhd", weights, value)
+    totals = ops.einsum("bcnhf,bcnhd->bchfd", key, value)
+    if state is None:
+        state = ops.zeros((batch, heads, features, value.shape[-1]), value.dtype)
+    # What stands before each chunk, and behind the last.
+    states = ops.cumsum(ops.concatenate([state[:, None], totals], axis=1), axis=1)
+    before = ops.einsum("bcmhf,bchfd->bcmhd", query, states[:, :-1])
+    sums = ops.reshape(
+        within + before, (batch, length + missing, heads, value.shape[-1])
+    )
+    return sums[:, :length], states[:, -1]
+
+
+# === Layer ===
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class LinearRoPEAttention(ProjectedAttention):
+    """Self-attention of linear cost, with rotary positions.
+
+    The output is `sum of a(m, n) v[n] / sum of b(m, n)` over the keys n that are seen,
+    R being the rotation of `RoPEAttention` and f a map to features above 0:
+
+    - `"linear"`: a is `(R f(q)) . (R f(k))` and b `f(q) . f(k)`. The normaliser is not
+      rotated, so it is never near 0; weights may be negative, and need not sum to 1.
+    - `"cosine"`: a and b are `1 + (R q / |q|) . (R k / |k|)`: probabilities.
+    - `"performer"`: as `"linear"`, with random features whose product is that of
+      softmax attention in the mean. The more of them, the nearer.
+
+    There are the projections of `RoPEAttention`, by the same names. Features, angles,
+    sums and normalisers are float32 under every dtype policy. There are no weights of
+    pairs, hence no dropout on them.
+
+    Args:
+        num_heads, head_dim, key_dim, base, layout, use_bias, kernel_initializer: as
+            `RoPEAttention` takes them.
+        kind: `"linear"`, `"cosine"` or `"performer"`.
+        causal: bool. Whether a token sees none behind it.
+        rotary: bool. False leaves out the rotation, and with it all positions.
+        feature_map: f of `"linear"`: `"elu_plus_one"`, or the name of a Keras
+            activation, whose values should be above 0.
+        num_features: int, even. Random features per head, of `"performer"`; 256 if it
+            is not given.
+        seed: int, at least 0. Random features are drawn from it; no file holds them.
+
+    Call arguments:
+        x: float `(batch, length, hidden_dim)`.
+        attention_mask: bool `(batch or 1, num_heads or 1, 1, key)`; True means "may be
+            attended to".
+        position_ids: float or int `(batch or 1, length)`, may be fractional.
+            0, 1, 2, ... (counted from `cache_index`) if it is not given.
+        cache: pair of the sums of keys times values `(batch, num_heads, features,
+            head_dim)` and of keys `(batch, num_heads, features, 1)`, float32, of the
+            tokens that come before; see `create_cache`. Only if `causal`.
+        cache_index: int, or int scalar tensor. How many come before.
+
+    Returns:
+        float `(batch, length, hidden_dim)`; a tuple with the updated cache behind it,
+        if a cache is given.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule, or the mask tells queries
+            apart.
+        ValueError: `x` is not of rank 3; names the shape it got.
+
+    Source: Su et al. 2021, arXiv:2104.09864, equation 19; Choromanski et al. 2020,
+    arXiv:2009.14794; for the cosine https://kexue.fm/archives/7546.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        head_dim,
+        key_dim=None,
+        kind="linear",
+        causal=False,
+        base=10000.0,
+        layout="interleaved",
+        rotary=True,
+        feature_map="elu_plus_one",
+        num_features=None,
+        seed=0,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads,
+            head_dim,
+            key_dim=key_dim,
+            base=base,
+            layout=layout,
+            rotary=rotary,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            **kwargs,
+        )
+        if kind not in KINDS:
+            raise ConfigurationError(
+                f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}"
+            )
+        self.kind = kind
+        self.causal = causal
+        self.feature_map = feature_map
+        self._feature_map = _feature_map(feature_map)
+        self.num_features = _DEFAULT_FEATURES if num_features is None else num_features
+        if self.num_features < 2 or self.num_features % 2:
+            raise ConfigurationError(
+                "num_features must be even, because RoPE turns features in pairs; got "
+                f"{num_features!r}"
+            )
+        self._draw(seed)
+
+    def _draw(self, seed):
+        self.seed = seed
+        if self.kind == "performer":
+            self.directions = orthogonal_directions(
+                self.num_features, self.key_dim, seed
+            )
+
+    def redraw(self, seed):
+        """Draws other random features, as a layer of that seed has them.
+
+        A function that was compiled before goes on with the old ones, so a model is
+        redrawn by its backbone's `redraw_features`.
+        """
+        self._draw(seed)
+        new_structure_version()
+
+    def call(
+        self, x, attention_mask=None, position_ids=None, cache=None, cache_index=0
+    ):
+        if cache is not None and not self.causal:
+            raise ConfigurationError(
+                "a cache goes with causal=True: where tokens see those behind them, "
+                "sums of those before are not enough"
+            )
+        query, key, value = (ops.cast(part, "float32") for part in self._heads(x))
+        weighting, normalising = self._features(
+            query, key, position_ids, cache_index, decodes=cache is not None
+        )
+        ones = ops.ones_like(value[..., :1])
+        if attention_mask is not None:
+            visible = _by_key(attention_mask)
+            value, ones = value * visible, ones * visible
+        if self.causal:
+            before = (None, None) if cache is None else cache
+            mixed, values_so_far = causal_sums(*weighting, value, before[0])
+            normaliser, keys_so_far = causal_sums(*normalising, ones, before[1])
+        else:
+            mixed = bidirectional_sums(*weighting, value)
+            normaliser = bidirectional_sums(*normalising, ones)
+        mixed = mixed / ops.maximum(normaliser, _LEAST)
+        output = self._joined(ops.cast(mixed, self.compute_dtype))
+        return output if cache is None else (output, (values_so_far, keys_so_far))
+
+    def _features(self, query, key, position_ids, start, decodes):
+        """Of query and key: a pair for the weights, and one for the normaliser."""
+        if self.kind == "cosine":
+            units = (_unit(query), _unit(key))
+            units = self._rotated(*units, position_ids, start, decodes)
+            pair = tuple(map(cosine_features, units))
+            return pair, pair
+        if self.kind == "linear":
+            pair = (self._feature_map(query), self._feature_map(key))
+        else:
+            pair = (
+                positive_features(query, self.directions, is_query=True),
+                positive_features(key, self.directions, is_query=False),
+            )
+        return self._rotated(*pair, position_ids, start, decodes), pair
+
+    def create_cache(self, batch):
+        """That of no tokens, for so many rows; its size is the same for any number."""
+        features = {
+            "linear": self.key_dim,
+            "cosine": self.key_dim + 1,
+            "performer": self.num_features,
+        }[self.kind]
+        return tuple(
+            ops.zeros((batch, self.num_heads, features, dim), "float32")
+            for dim in (self.head_dim, 1)
+        )
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            kind=self.kind,
+            causal=self.causal,
+            feature_map=self.feature_map,
+            num_features=self.num_features,
+            seed=self.seed,
+        )
+        return config
+
+
+def _feature_map(name):
+    if name == "elu_plus_one":
+        return elu_plus_one
+    try:
+        return keras.activations.get(name)
+    except ValueError as error:
+        raise ConfigurationError(
+            "feature_map must be 'elu_plus_one' or the name of a Keras activation, got "
+            f"{name!r}"
+        ) from error
+
+
+def _unit(x):
+    """Of length 1 over the last axis; zeros stay zeros."""
+    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
+    return x * ops.rsqrt(ops.maximum(squares, _LEAST))
+
+
+def _by_key(mask):
+    """A mask of keys as factors `(batch or 1, key, heads or 1, 1)`."""
+    if len(mask.shape) != 4 or mask.shape[2] != 1:
+        raise ConfigurationError(
+            "attention of linear cost takes a mask of keys, (batch, 1, 1, key), and "
+            f"none that tells queries apart, got {tuple(mask.shape)}: set causal=True "
+            "for a causal one"
+        )
+    return ops.cast(ops.transpose(mask, (0, 3, 1, 2)), "float32")
