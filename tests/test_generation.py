@@ -21,7 +21,7 @@ from roformer_keras.errors import (
     VocabularyError,
 )
 from roformer_keras.generation import CachedDecoder, Decoding, Prompt, decode
-from roformer_keras.generation.cached import Choice
+from roformer_keras.generation.decoder import Choice
 from roformer_keras.generation.streaming import text_pieces
 from roformer_keras.models.generative import Scored
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from common import CHECKPOINTS
 
-from roformer_keras.generation.cached import Choice
+from roformer_keras.generation.decoder import Choice
 from roformer_keras.generation.options import Decoding, Prompt
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 

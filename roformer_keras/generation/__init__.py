@@ -1,7 +1,8 @@
-"""Writing on from prompts, for any model with a cache."""
+"""Writing on from prompts, for any model with a cache, or a state that recurs."""
 
 from roformer_keras.generation.cached import CachedDecoder, CachedModel
 from roformer_keras.generation.options import Decoding, Prompt, Written
+from roformer_keras.generation.recurrent import RecurrentDecoder, RecurrentModel
 from roformer_keras.generation.search import decode, stream
 
 __all__ = [
@@ -9,6 +10,8 @@ __all__ = [
     "CachedModel",
     "Decoding",
     "Prompt",
+    "RecurrentDecoder",
+    "RecurrentModel",
     "Written",
     "decode",
     "stream",

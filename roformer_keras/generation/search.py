@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from roformer_keras.generation.cached import Choice
+from roformer_keras.generation.decoder import Choice
 from roformer_keras.generation.options import Decoding, Prompt, Written
 
 __all__ = ["decode", "stream"]

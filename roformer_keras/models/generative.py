@@ -14,11 +14,13 @@ from roformer_keras.config import is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.cached import CachedDecoder
 from roformer_keras.generation.options import Decoding, Prompt
+from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.generation.streaming import text_pieces
+from roformer_keras.layers.projection import structure_version
 from roformer_keras.models.language_model import LanguageModel
 
-__all__ = ["GenerativeModel", "Scored", "as_rows", "check_count"]
+__all__ = ["GenerativeModel", "Scored", "TextWriter", "as_rows", "check_count"]
 
 # Shorter jobs are over before a bar is of use.
 _SECONDS_BEFORE_BAR = 2
@@ -37,11 +39,19 @@ class Scored(NamedTuple):
     score: float
 
 
-class GenerativeModel(LanguageModel):
-    """A language model that goes on from a prompt, token by token, with a cache."""
+class TextWriter:
+    """What models share that write, token by token; a part of a `PresetModel`.
 
-    # Of prompt and continuation together, or in UniLM of each of the two.
+    Subclasses have a `_make_decoder`.
+    """
+
+    # Of prompt and continuation together, or else of each of the two.
     default_max_length = 256
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what is written goes on from the prompt, or is a text of its own."""
+        return self.config.attention == "causal"
 
     def generate(
         self,
@@ -225,7 +235,7 @@ class GenerativeModel(LanguageModel):
         min_length: int = 0,
     ) -> Prompt:
         """What a decoder takes for a text, or for ids; or the error of `generate`."""
-        together = self.config.attention == "causal"
+        together = self.goes_on
         max_length = self.check_lengths(max_length, min_length)
         ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
         ids = self._check_ids(ids)
@@ -274,7 +284,7 @@ class GenerativeModel(LanguageModel):
                 "it holds none"
             )
         # A prompt to go on with does not end.
-        return ids[:-1] if self.config.attention == "causal" else ids
+        return ids[:-1] if self.goes_on else ids
 
     def _check_ids(self, ids):
         size = self.config.vocabulary_size
@@ -319,23 +329,31 @@ class GenerativeModel(LanguageModel):
             finally:
                 decoder.on_compile = None
 
-    def _decoder(self) -> CachedDecoder:
-        """Kept with its programs, as long as the model has the same variables."""
-        variables = [id(weight) for weight in self.weights]
-        if getattr(self, "_kept_decoder", (None,))[0] != variables:
-            needless = sorted(
-                set(self.input) - {"token_ids", "segment_ids", "position_ids"}
-            )
-            if needless:
-                raise ConfigurationError(
-                    f"a prompt gives no {needless[0]}, which this model takes"
-                )
-            self._kept_decoder = (variables, CachedDecoder(_Cached(self)))
+    def _decoder(self):
+        """Kept with its programs, as long as the model computes with the same."""
+        version = [structure_version(), *(id(weight) for weight in self.weights)]
+        if getattr(self, "_kept_decoder", (None,))[0] != version:
+            self._kept_decoder = (version, self._make_decoder())
         return self._kept_decoder[1]
 
 
+class GenerativeModel(TextWriter, LanguageModel):
+    """A language model that goes on from a prompt, or answers it, with a cache."""
+
+    def _make_decoder(self) -> CachedDecoder | RecurrentDecoder:
+        needless = sorted(
+            set(self.input) - {"token_ids", "segment_ids", "position_ids"}
+        )
+        if needless:
+            raise ConfigurationError(
+                f"a prompt gives no {needless[0]}, which this model takes"
+            )
+        decoder = RecurrentDecoder if self.config.is_linear else CachedDecoder
+        return decoder(_Cached(self))
+
+
 class _Cached:
-    """A model as a `CachedModel`."""
+    """A model as a `CachedModel`, or as a `RecurrentModel`."""
 
     def __init__(self, model):
         self._model = model
