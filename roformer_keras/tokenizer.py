@@ -2,10 +2,10 @@
 
     text -> normalise -> items -> pieces -> tokens -> ids
 
-`normalise` lowers the case and strips accents. At word level an item is a word of
-jieba's cut, kept whole if the vocabulary holds it; at character level the whole text
-is one item. An item is split at spaces, punctuation and CJK characters, and each piece
-is matched greedily against the vocabulary.
+`normalise` lowers the case and strips accents, unless the vocabulary is cased. At word
+level an item is a word of jieba's cut, kept whole if the vocabulary holds it; at
+character level the whole text is one item. An item is split at spaces, punctuation and
+CJK characters, and each piece is matched greedily against the vocabulary.
 
 Neither Keras nor jieba is imported here.
 
@@ -92,6 +92,8 @@ class RoFormerTokenizer:
             token to id.
         level: `"character"`, `"word"`, or None to tell from the vocabulary. One that
             contradicts the vocabulary is an error, for it would give garbage.
+        lower_case: bool. False for a cased vocabulary, to keep case and accents. The
+            released ones are not, and no file tells but a saved `tokenizer.json`.
 
     Raises:
         VocabularyError: the vocabulary is empty, not UTF-8, has duplicates or gaps,
@@ -109,11 +111,13 @@ class RoFormerTokenizer:
         self,
         vocabulary: str | os.PathLike | Sequence[str] | Mapping[str, int],
         level: str | None = None,
+        lower_case: bool = True,
     ):
         self._tokens = _read_vocabulary(vocabulary)
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self._check_tokens()
         self.level = _resolve_level(self._tokens, level)
+        self.lower_case = lower_case
         self._longest_token = max(map(len, self._tokens))
         self._cached_split = functools.lru_cache(_CACHED_RUNS)(self._split_run)
 
@@ -196,7 +200,7 @@ class RoFormerTokenizer:
         """
         tokens = [self.id_to_token(index) for index in keep_tokens]
         level = self.level if _count_words(tokens) else None
-        return RoFormerTokenizer(tokens, level)
+        return RoFormerTokenizer(tokens, level, self.lower_case)
 
     def simplified(
         self, startswith: Sequence[str] = (_PAD, _UNK, _CLS, _SEP, _MASK)
@@ -255,7 +259,9 @@ class RoFormerTokenizer:
         is_saved = (found / "tokenizer.json").is_file()
         read = read_saved_tokenizer if is_saved else read_tokenizer
         tokens, fields = read(found)
-        return cls(list(tokens), level or fields.get("level"))
+        return cls(
+            list(tokens), level or fields.get("level"), fields.get("lower_case", True)
+        )
 
     def save_to_preset(self, folder: str | os.PathLike) -> None:
         """Writes `tokenizer.json` and the vocabulary into a preset folder.
@@ -274,10 +280,10 @@ class RoFormerTokenizer:
 
     def to_dict(self) -> dict:
         """The constructor's arguments besides the vocabulary, as plain JSON types."""
-        return {"level": self.level}
+        return {"level": self.level, "lower_case": self.lower_case}
 
     def __reduce__(self):
-        return type(self), (self._tokens, self.level)
+        return type(self), (self._tokens, self.level, self.lower_case)
 
     # === Text to tokens ===
 
@@ -333,7 +339,9 @@ class RoFormerTokenizer:
     def _section_tokens(self, section):
         if self.level == "character" and _PLAIN.fullmatch(section):
             return list(section)
-        return self._normalised_tokens(_normalise(section))
+        if self.lower_case:
+            section = _normalise(section)
+        return self._normalised_tokens(section)
 
     def _normalised_tokens(self, text):
         tokens = []
@@ -352,7 +360,11 @@ class RoFormerTokenizer:
         return tokens
 
     def _section_spans(self, section):
-        characters, origins = _normalise_with_origins(section)
+        if self.lower_case:
+            characters, origins = _normalise_with_origins(section)
+        else:
+            characters = section
+            origins = [(place, place + 1) for place in range(len(section))]
         spans = []
         position = 0
         for token in self._normalised_tokens(characters):

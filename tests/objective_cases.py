@@ -40,20 +40,22 @@ COARSE = ("mlm", "distillation", "classification")
 
 def make_model(model_class, tokenizer=TOKENIZER, seed=0, dtype=None, **fields):
     """Weights that NumPy draws: the same on every backend."""
-    config = RoFormerConfig(
-        **{
-            "vocabulary_size": tokenizer.vocabulary_size,
-            "num_layers": 1,
-            "num_heads": 2,
-            "hidden_dim": 16,
-            "intermediate_dim": 32,
-            "dropout": 0.0,
-            "attention_dropout": 0.0,
-            **fields,
-        }
-    )
+    fields = {
+        "vocabulary_size": tokenizer.vocabulary_size,
+        "num_layers": 1,
+        "num_heads": 2,
+        "hidden_dim": 16,
+        "intermediate_dim": 32,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        **fields,
+    }
     kind = getattr(models, model_class)
-    model = kind.from_roformer_config(config_for_model(model_class, config), dtype)
+    if kind is models.RoFormerSeq2Seq:
+        config = models.Seq2SeqConfig(**fields)
+    else:
+        config = config_for_model(model_class, RoFormerConfig(**fields))
+    model = kind.from_roformer_config(config, dtype)
     rng = np.random.default_rng(seed)
     for weight in model.trainable_weights:
         weight.assign(rng.normal(size=weight.shape, scale=0.3))

@@ -210,6 +210,9 @@ def test_every_flag_is_a_setting(monkeypatch, tmp_path, capsys):
     found = settings.to_dict()
     assert found.pop("optimizer") == {
         "name": "adamw",
+        "beta_1": 0.9,
+        "beta_2": 0.999,
+        "epsilon": 1e-6,
         "weight_decay": 0.3,
         "clip_norm": 0.4,
         "ema": 0.5,

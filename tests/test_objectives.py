@@ -88,6 +88,9 @@ def loss_of(trainer, batch):
 
 # === All of them ===
 
+# Those whose rows are of one length, to which texts are cut.
+FIXED = [name for name, kind in OBJECTIVES.items() if not kind.by_length]
+
 
 def test_objectives_have_the_names_of_the_settings():
     from roformer_keras.pretraining.settings import OBJECTIVES as names
@@ -95,7 +98,7 @@ def test_objectives_have_the_names_of_the_settings():
     assert tuple(OBJECTIVES) == names
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", FIXED)
 def test_shapes_depend_on_the_number_of_items_only(name):
     objective = make_objective(name)
     encode = objective.encoder(TOKENIZER, LENGTH)
@@ -135,7 +138,7 @@ def test_encoder_can_be_pickled(name):
     assert repr(ours) == repr(theirs) != "[]"
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", FIXED)
 def test_text_that_is_too_long(name):
     objective = make_objective(name)
     long = np.full(LENGTH - 1, FIRST_PLAIN)
@@ -150,7 +153,9 @@ def test_text_that_is_too_long(name):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_one_batch_is_learnt_by_heart_by_the_model_that_was_given(name):
-    objective = make_objective(name)
+    # Under label smoothing there is a loss that nobody goes below.
+    options = {"label_smoothing": 0.0} if name == "seq2seq" else {}
+    objective = make_objective(name, **options)
     model = make_model(objective.model_class)
     trainer = make_trainer(
         objective, model, keras.optimizers.Adam(0.01), jit_compile=False

@@ -206,6 +206,7 @@ def test_the_examples_of_the_help_run(verb, tmp_path, monkeypatch, capsys):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in poem * 20))
     with gzip.open(tmp_path / "poems.jsonl.gz", "wt") as file:
         file.write((json.dumps({"lines": poem}) + "\n") * 40)
+    (tmp_path / "pairs.tsv").write_text("a dog runs\tein Hund rennt\n" * 40)
     if verb == "verify":
         folder = reference_folder()
         if folder is None:

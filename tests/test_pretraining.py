@@ -14,7 +14,12 @@ import pytest
 from common import CHARACTER, GPT, SIM, run_main
 from interruptions import InterruptAfter, Interrupted
 
-from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
+from roformer_keras import (
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerSim,
+    RoFormerTextClassifier,
+)
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.pretraining.run import Run, pretrain
 from roformer_keras.pretraining.settings import Settings
@@ -375,6 +380,42 @@ def test_the_command(corpus, tmp_path, capsys):
     assert code == 2
     assert "name the files" in err
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("objective", ["lm", "mlm"])
+def test_attention_of_linear_cost_from_the_command_line(
+    objective, corpus, tmp_path, capsys
+):
+    """Trained, and used; there is no zip, for bert4keras could not compute it."""
+    settings, run = tmp_path / "settings.toml", tmp_path / "run"
+    settings.write_text(
+        "min_count = 1\n[model]\nnum_layers = 1\nnum_heads = 2\nhidden_dim = 16\n"
+        'attention_type = "linear"\n'
+    )
+    code, out, err = run_main(
+        *("pretrain", objective, corpus / "lines.txt", "--config", settings),
+        *("--output", run, "--steps", "3", "--length", "16", "--batch-size", "4"),
+        capsys=capsys,
+    )
+    assert (code, out) == (0, f"{run / 'preset'}\n"), err
+    assert not list(run.glob("*.zip"))
+    if objective == "lm":
+        use = ("generate", run / "preset", "--text", "天地玄", "--max-length", "8")
+    else:
+        use = ("fill-mask", run / "preset", "天[MASK]玄黄")
+        model = RoFormerTextClassifier.from_preset(run / "preset", num_classes=2)
+        assert model.config.attention_type == "linear"
+        model.compile()
+        history = model.fit(["天地", "玄黄"] * 4, [0, 1] * 4, epochs=2, verbose=0)
+        assert np.isfinite(history.history["loss"]).all()
+    code, out, err = run_main(*use, capsys=capsys)
+    assert code == 0 and out, err
+    code, _, err = run_main(
+        "convert", run / "preset", tmp_path / "x.zip", capsys=capsys
+    )
+    assert code != 0 and "attention_type='linear'" in err
+    code, _, err = run_main("verify", run / "preset", capsys=capsys)
+    assert code != 0 and "attention_type='linear'" in err
 
 
 def test_held_out_data_are_of_every_file(corpus, tmp_path):

@@ -108,7 +108,7 @@ def test_settings_survive_json(toml):
         (TOML.replace("lamb", "sgd") + stages((64, 8, 9)), "'adamw', 'lamb'.*'sgd'"),
         (TOML.replace("0.999", "1.0") + stages((64, 8, 9)), r"ema .* \[0, 1\)"),
         (TOML.replace("0.05", "1") + stages((64, 8, 9)), "holdout"),
-        (TOML.replace('"mlm"', '"bert"') + stages((64, 8, 9)), "'cosent', got 'bert'"),
+        (TOML.replace('"mlm"', '"bert"') + stages((64, 8, 9)), "'seq2seq', got 'bert'"),
         ("log_every=7\n" + TOML + stages((64, 8, 9)), "save_every must be a multiple"),
         ('teacher="x"\n' + TOML + stages((64, 8, 9)), "needs a teacher"),
         (
@@ -294,7 +294,7 @@ def test_operands_stand_anywhere(line, task, files, monkeypatch, capsys):
 def test_tasks_that_are_none(line, capsys):
     code, _, err = run_main("pretrain", "-o", "run", *line.split(), capsys=capsys)
     assert code == 2
-    assert "TASK must be one of mlm, lm, sim, got" in err
+    assert "TASK must be one of mlm, lm, sim, seq2seq, got" in err
 
 
 def test_flags_of_sim(monkeypatch, capsys):

@@ -6,7 +6,8 @@ from common import CHARACTER
 
 from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.tasks.texts import Rows, TextBatches, as_texts
+from roformer_keras.tasks.texts import Rows, as_texts
+from roformer_keras.training.batches import TextBatches
 
 PAIRS = [("甲", "乙"), ("丙", "丁")]
 

@@ -88,8 +88,9 @@ from roformer_keras.tasks import (
 )
 from roformer_keras.tasks.spans import spans_of_tags
 from roformer_keras.tasks.task import TextTask
-from roformer_keras.tasks.texts import TextBatches, as_numbers
+from roformer_keras.tasks.texts import as_numbers
 from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training.batches import TextBatches
 from roformer_keras.training.optimizers import make_optimizer
 
 SCRIPT = Path(__file__).with_name("bert4keras_classifier.py")

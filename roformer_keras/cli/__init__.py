@@ -438,15 +438,16 @@ def _parser():
         "train a model on a corpus",
         "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
         "pretrain lm poems.jsonl.gz -o run --fields lines --layers 2",
+        "pretrain seq2seq pairs.tsv -o run --subwords --max-vocabulary 8000 --cased",
     )
     operands.add(
         verb,
         operands.task_and_files,
         "TASK [FILE ...]",
         None,
-        "TASK: mlm (fill masks), lm (go on writing) or sim (sentence vectors and "
-        "similar sentences). FILE: .txt, .jsonl or .tsv, each also .gz or .xz; a "
-        "pattern such as 'a/*.txt'",
+        "TASK: mlm (fill masks), lm (go on writing), sim (sentence vectors and similar "
+        "sentences) or seq2seq (write a second text from a first). FILE: .txt, .jsonl "
+        "or .tsv, each also .gz or .xz; a pattern such as 'a/*.txt'",
     )
     verb.add_argument(
         "--output",
@@ -480,11 +481,27 @@ def _parser():
         help="vocab.txt (default: the source's, or else one built from the corpus)",
     )
     verb.add_argument(
+        "--subwords",
+        action="store_true",
+        default=None,
+        help="build a vocabulary of parts of words, for texts with spaces",
+    )
+    verb.add_argument(
+        "--max-vocabulary", type=positive, metavar="N", help="tokens of a built one"
+    )
+    verb.add_argument(
+        "--cased",
+        dest="lower_case",
+        action="store_const",
+        const=False,
+        help="keep case and accents, which the vocabulary must have",
+    )
+    verb.add_argument(
         "--fields",
         type=names,
         metavar="NAME,...",
         help="keys of JSON objects or numbers of columns that hold texts; with sim "
-        "two, and a third for a label",
+        "two, and a third for a label (default of seq2seq: 1,2)",
     )
     verb.add_argument(
         "--holdout",
@@ -503,7 +520,7 @@ def _parser():
             "--steps",
             "updates, in each stage (default: 10000); a schedule is stretched to them",
         ),
-        ("--length", "tokens of a row (default: 128; with sim 64 for each text)"),
+        ("--length", "tokens of a row (default: 128; of each of two texts 64)"),
         ("--batch-size", "rows an update (default: 32)"),
     ):
         verb.add_argument(name, type=positive, metavar="N", help=what)

@@ -526,9 +526,10 @@ def pretrain(
     settings = settings_of_command(task, files, config, **flags)
     start_backend()
     from roformer_keras.pretraining.run import pretrain as run
+    from roformer_keras.training.folder import PRESET
 
     try:
-        run(
+        model = run(
             settings,
             output,
             callbacks=[interruptible()],
@@ -542,7 +543,8 @@ def pretrain(
             file=sys.stderr,
         )
         raise
-    print(Path(output, f"{settings.name}.zip"))
+    has_zip = model.config.is_of_bert4keras
+    print(Path(output, f"{settings.name}.zip" if has_zip else PRESET))
     return 0
 
 
@@ -817,7 +819,15 @@ def _generative_model(source, name, unilm, config, vocabulary, quiet):
     from roformer_keras import models
     from roformer_keras.conversion.convert import model_of
     from roformer_keras.conversion.reader import open_checkpoint
+    from roformer_keras.models.seq2seq import class_of_preset
 
+    if class_of_preset(source) == "RoFormerSeq2Seq":
+        _check_no_files(source, config, vocabulary)
+        if name is not None or unilm:
+            raise ConfigurationError(
+                f"{source} is an encoder-decoder: leave --model and --unilm out"
+            )
+        return models.RoFormerSeq2Seq.from_preset(source)
     if name is None:
         with open_checkpoint(resolve(source), config) as checkpoint:
             found = model_of(checkpoint)
@@ -925,8 +935,8 @@ def _served_model(source, config, vocabulary):
 def _check_no_files(source, config, vocabulary):
     if config is not None or vocabulary is not None:
         raise ConfigurationError(
-            f"{source} is a fine-tuned model, which holds its configuration and its "
-            "vocabulary: leave --config and --vocabulary out"
+            f"{source} is a model that holds its configuration and its vocabulary: "
+            "leave --config and --vocabulary out"
         )
 
 

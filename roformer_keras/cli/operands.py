@@ -21,7 +21,7 @@ _SOURCE = (
 _DEFAULT = " (default: {}, a small one that comes with this package)"
 
 # Of `pretrain`.
-_TASKS = ("mlm", "lm", "sim")
+_TASKS = ("mlm", "lm", "sim", "seq2seq")
 
 # What is a checkpoint by its name, as far as a mistyped line is concerned.
 _CHECKPOINTS = (".zip", ".ckpt", ".h5", ".keras", ".safetensors")

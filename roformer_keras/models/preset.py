@@ -199,8 +199,10 @@ class PresetModel(keras.Model):
 
 
 def _tokenizer(checkpoint, keep_tokens):
-    level = checkpoint.tokenizer.get("level")
-    tokenizer = RoFormerTokenizer(checkpoint.vocabulary, level)
+    fields = checkpoint.tokenizer
+    tokenizer = RoFormerTokenizer(
+        checkpoint.vocabulary, fields.get("level"), fields.get("lower_case", True)
+    )
     return tokenizer if keep_tokens is None else tokenizer.subset(keep_tokens)
 
 

@@ -36,7 +36,9 @@ __all__ = [
     "Examples",
     "LabelledPairEncoder",
     "PairEncoder",
+    "SortedExamples",
     "TeacherPairEncoder",
+    "WholePairEncoder",
     "split_sentences",
 ]
 
@@ -45,6 +47,8 @@ __all__ = [
 _CHUNK_CHARACTERS = 1 << 15
 # What a record costs beside its text, in characters.
 _RECORD_CHARACTERS = 16
+# Batches whose items are sorted by length together.
+_SORTED_BATCHES = 64
 # Chunks that wait, finished or not, for each worker.
 _CHUNKS_AHEAD = 3
 
@@ -214,6 +218,36 @@ class PairEncoder(_Encoder):
         if self._whole_word:
             a_starts, b_starts = a_starts[:limit], b_starts[:limit]
         return [(a_ids[:limit], b_ids[:limit], a_starts, b_starts)]
+
+
+class WholePairEncoder(_Encoder):
+    """A record of two texts, the second of which answers the first.
+
+    Args:
+        tokenizer: RoFormerTokenizer.
+        max_length: int, at least 3. Of each text with `[CLS]` and `[SEP]`; pairs of
+            which one is longer are left out, for half a text is not answered by a
+            whole one.
+
+    Call arguments:
+        record: (str, str).
+
+    Returns:
+        list of (a_ids, b_ids), int32 `(tokens,)` without specials: one item, or none if
+        a text has no token or is too long.
+
+    Raises:
+        SourceError: the record has not two fields.
+    """
+
+    def __init__(self, tokenizer: RoFormerTokenizer, max_length: int):
+        _check_length("max_length", max_length)
+        super().__init__(tokenizer, max_length - 2, whole_word=False)
+
+    def __call__(self, record):
+        _check_fields(record, "two texts", 2)
+        texts = [self._encode(text)[0] for text in record]
+        return [tuple(texts)] if all(0 < len(t) <= self._limit for t in texts) else []
 
 
 class TeacherPairEncoder:
@@ -477,6 +511,56 @@ class Examples:
                 return items, _part(ids, starts, start, end)
             items.append(_part(ids, starts, start, end))
             start = end
+
+
+class SortedExamples:
+    """The items of some examples, so many in a row of similar length.
+
+    As many items as make 64 batches are sorted by length and cut into batches, which
+    come in an order that the seed decides.
+
+    Args:
+        examples: Examples, of items that are tuples of arrays of ids.
+        rows: int. Items of a batch.
+        seed: sequence of ints.
+    """
+
+    def __init__(self, examples: Examples, rows: int, seed):
+        self._examples, self._rows, self._seed = examples, rows, list(seed)
+        self._window = -1
+        self._ahead = deque()
+
+    def __next__(self):
+        if not self._ahead:
+            self._begin(self._window + 1)
+        self._given += 1
+        return self._ahead.popleft()
+
+    def close(self) -> None:
+        """As of `Examples`."""
+        self._examples.close()
+
+    def state(self) -> dict:
+        """Where the items stand, in JSON types."""
+        return {"window": self._window, "given": self._given, "examples": self._start}
+
+    def restore(self, state: dict) -> None:
+        """Goes on with the item that followed when the state was taken."""
+        self._examples.restore(state["examples"])
+        self._begin(state["window"])
+        for _ in range(state["given"]):
+            next(self)
+
+    def _begin(self, window):
+        self._window, self._given = window, 0
+        self._start = self._examples.state()
+        items = [next(self._examples) for _ in range(_SORTED_BATCHES * self._rows)]
+        items.sort(key=lambda item: sum(map(len, item)))
+        order = np.random.default_rng([*self._seed, window]).permutation(
+            _SORTED_BATCHES
+        )
+        for number in order:
+            self._ahead += items[number * self._rows : (number + 1) * self._rows]
 
 
 _NOTHING = (np.zeros(0, "int32"), np.zeros(0, bool))

@@ -11,6 +11,8 @@ __all__ = ["Loader", "items_of"]
 
 # Batches that wait: enough to bridge a slow record, few enough to keep small.
 _DEPTH = 4
+# Inputs that hold the tokens of a model in training; not those of its teacher.
+_TOKEN_IDS = ("token_ids", "encoder_token_ids", "decoder_token_ids")
 
 
 class Loader:
@@ -86,8 +88,10 @@ class Loader:
             while not self._ends.is_set():
                 items = [next(self._examples) for _ in range(self._items)]
                 generator = np.random.default_rng([*self._seed, number])
-                batch = self._objective.batch(items, generator)
-                tokens += int(np.count_nonzero(batch[0]["token_ids"]))
+                by_length = self._objective.by_length
+                more = {"number": number} if by_length else {}
+                batch = self._objective.batch(items, generator, **more)
+                tokens += _count(batch[0])
                 self._states[number] = {
                     "examples": self._examples.state(),
                     "tokens": tokens,
@@ -96,6 +100,13 @@ class Loader:
                 number += 1
         except BaseException as error:
             self._ready.put(error)
+
+
+def _count(inputs):
+    """Tokens of a batch, of all that is trained on."""
+    return sum(
+        int(np.count_nonzero(inputs[name])) for name in _TOKEN_IDS if name in inputs
+    )
 
 
 def items_of(objective, rows: int) -> int:

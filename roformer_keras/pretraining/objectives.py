@@ -1,10 +1,10 @@
 """What a model is trained to do: items to batches, and the model that takes them.
 
 A batch is NumPy, `(inputs, targets, weights)` as `model.fit` takes it. Its shapes
-depend on the number of items and on `length` alone, so that nothing is compiled twice,
-and its content on the items and on the generator that it is drawn with, so that a
-training can be repeated. The training model shares the layers of the model that it is
-made from.
+depend on the number of items and on `length` alone, so that nothing is compiled twice
+(but where items come by length, and rows are as wide as the longest), and its content
+on the items and on the generator that it is drawn with, so that a training can be
+repeated. The training model shares the layers of the model that it is made from.
 """
 
 import re
@@ -18,11 +18,13 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference import check_vocabulary
+from roformer_keras.models.pair_rows import teacher_forcing
 from roformer_keras.pretraining.examples import (
     DocumentEncoder,
     LabelledPairEncoder,
     PairEncoder,
     TeacherPairEncoder,
+    WholePairEncoder,
 )
 from roformer_keras.training import losses
 from roformer_keras.training.pairs import PairCosines, PairFeatures
@@ -35,6 +37,7 @@ __all__ = [
     "MaskedLM",
     "Objective",
     "PairClassification",
+    "Seq2Seq",
     "SimBERT",
 ]
 
@@ -55,12 +58,15 @@ class Objective(Protocol):
         fields: int. Texts, and then a label, that a record has; 0 for any number,
             each a document of its own.
         rows_per_item: int. Rows of a batch that one item becomes.
+        by_length: bool. Whether a batch has items of similar length, and is as wide as
+            they ask; its `batch` is given the number of the batch too.
     """
 
     name: str
     model_class: str
     fields: int
     rows_per_item: int
+    by_length: bool
 
     def encoder(self, tokenizer, length: int) -> Callable:
         """What makes items of a record; it can be pickled."""
@@ -104,6 +110,7 @@ class MaskedLM:
     model_class = "RoFormerMaskedLM"
     fields = 0
     rows_per_item = 1
+    by_length = False
 
     def __init__(self, tokenizer, length, rate=0.15, whole_word=False):
         self.rows = _Rows(tokenizer, length)
@@ -189,6 +196,7 @@ class CausalLM:
     model_class = "RoFormerCausalLM"
     fields = 0
     rows_per_item = 1
+    by_length = False
 
     def __init__(self, tokenizer, length):
         self.rows = _Rows(tokenizer, length)
@@ -257,6 +265,7 @@ class SimBERT:
     model_class = "RoFormerSim"
     fields = 2
     rows_per_item = 2
+    by_length = False
 
     def __init__(
         self,
@@ -467,6 +476,7 @@ class _LabelledPairs:
     model_class = "RoFormerSim"
     fields = 3
     rows_per_item = 2
+    by_length = False
 
     def __init__(self, tokenizer, length):
         self.rows = _Rows(tokenizer, length)
@@ -588,6 +598,63 @@ class CoSENT(_LabelledPairs):
 
     def compile_options(self):
         return {"loss": losses.CoSENT(self.scale)}
+
+
+class Seq2Seq:
+    """The second text of a pair is written from the first by an encoder-decoder.
+
+    Each of its tokens, and the `[SEP]` behind them, is told from those before it.
+
+    Args:
+        tokenizer: `RoFormerTokenizer` of the model.
+        length: int, at least 4. Most tokens of each of the two texts, with `[CLS]` and
+            `[SEP]`; pairs of which a text is longer are left out. Rows are as wide as
+            the longest of their batch.
+        label_smoothing: float in [0, 1). See `losses.smoothed_crossentropy`.
+
+    Items are `(a_ids, b_ids)`, as of `WholePairEncoder`.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762.
+    """
+
+    name = "seq2seq"
+    model_class = "RoFormerSeq2Seq"
+    fields = 2
+    rows_per_item = 1
+    by_length = True
+
+    def __init__(self, tokenizer, length, label_smoothing=0.1):
+        self.rows = _Rows(tokenizer, length)
+        if not isinstance(label_smoothing, Real) or not 0 <= label_smoothing < 1:
+            raise ConfigurationError(
+                f"label_smoothing must be in [0, 1), got {label_smoothing!r}"
+            )
+        self.label_smoothing = label_smoothing
+
+    def encoder(self, tokenizer, length):
+        return WholePairEncoder(tokenizer, length)
+
+    def batch(self, items, rng, number=0):
+        sides = list(zip(*items, strict=True))
+        more = (0, 0)
+        if keras.backend.backend() == "tensorflow":
+            # Keras takes a width for fixed in which the first two batches agree, of
+            # those that a training begins with or is taken up with.
+            more = [(number + max(map(len, side))) % 2 for side in sides]
+        return teacher_forcing(*sides, self.rows.tokenizer, more)
+
+    def training_model(self, model):
+        _check_class(self, model, self.rows.tokenizer)
+        return _training_model(model, model.input, model.output, self.name)
+
+    def compile_options(self):
+        return {
+            "loss": losses.LabelSmoothing(self.label_smoothing),
+            "weighted_metrics": [_token_accuracy()],
+        }
 
 
 # === What objectives share ===
@@ -749,13 +816,17 @@ def _check_share(name, value):
 
 
 def _check_model(objective, model, tokenizer):
+    _check_class(objective, model, tokenizer)
+    _check_inputs(model)
+
+
+def _check_class(objective, model, tokenizer):
     if type(model).__name__ != objective.model_class:
         raise ConfigurationError(
             f"the objective {objective.name!r} trains a {objective.model_class}, got a "
             f"{type(model).__name__}"
         )
     check_vocabulary(model, tokenizer)
-    _check_inputs(model)
 
 
 def _check_inputs(model):
@@ -777,7 +848,7 @@ def _run_backbone(model, inputs):
 def _training_model(model, inputs, outputs, name):
     trainer = keras.Model(inputs, outputs, name=name)
     # Under mixed_float16 `compile` goes by it, and scales the loss.
-    trainer.dtype_policy = model.backbone.dtype_policy
+    trainer.dtype_policy = getattr(model, "backbone", model).dtype_policy
     return trainer
 
 
@@ -796,5 +867,13 @@ def _token_accuracy():
 
 OBJECTIVES: Mapping[str, type] = {
     kind.name: kind
-    for kind in (MaskedLM, CausalLM, SimBERT, Distillation, PairClassification, CoSENT)
+    for kind in (
+        MaskedLM,
+        CausalLM,
+        SimBERT,
+        Distillation,
+        PairClassification,
+        CoSENT,
+        Seq2Seq,
+    )
 }

@@ -3,8 +3,9 @@
 settings.json       what it was told, and the files that it reads
 vocab.txt
 state.safetensors   where it stands; replaced in one step
+checkpoints/        weights of the last few times, of which the mean is taken
 log.csv, tensorboard/, loss.png
-preset/, NAME.zip   the result, at the end
+preset/, NAME.zip   the result, at the end; a zip of what bert4keras can compute
 """
 
 import dataclasses
@@ -31,12 +32,16 @@ from roformer_keras.inference import check_vocabulary
 from roformer_keras.pretraining import objectives
 from roformer_keras.pretraining.callbacks import Recorder
 from roformer_keras.pretraining.corpus import Corpus
-from roformer_keras.pretraining.examples import Examples
+from roformer_keras.pretraining.examples import Examples, SortedExamples
 from roformer_keras.pretraining.loader import Loader, items_of
 from roformer_keras.pretraining.picture import draw_losses
 from roformer_keras.pretraining.settings import Settings, Stage
-from roformer_keras.pretraining.vocabulary import build_vocabulary
+from roformer_keras.pretraining.vocabulary import (
+    build_subword_vocabulary,
+    build_vocabulary,
+)
 from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training.averaging import LastCheckpoints
 from roformer_keras.training.folder import (
     LOG,
     PRESET,
@@ -56,15 +61,18 @@ from roformer_keras.training.state import (
     variables_of,
 )
 
-__all__ = ["Run", "optimizer_of", "pretrain"]
+__all__ = ["Run", "fields_of_fresh_model", "optimizer_of", "pretrain"]
 
 # Of a model about which nothing is said: it learns on a laptop.
 _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
 _VOCABULARY, _TENSORBOARD, _PICTURE = "vocab.txt", "tensorboard", "loss.png"
+_CHECKPOINTS = "checkpoints"
 
 # Settings of which nothing that a training leaves depends: it goes on with others.
 # The rows of the log are those of `log_every`.
 _FREE = ("workers", "save_every")
+# Where means are taken of what was saved.
+_FREE_OF_MEANS = ("workers",)
 
 # The facts of a state, where there is none.
 _BEGINNING = {"stage": 0, "done": 0, "tokens": 0, "log": 0}
@@ -92,8 +100,8 @@ def pretrain(
         progress: bool. Whether progress bars are shown.
 
     Returns:
-        The model, with its tokenizer; it is also in the folder, as `preset` and as a
-        zip for bert4keras.
+        The model, with its tokenizer; it is also in the folder, as `preset` and, if
+        its attention is one that bert4keras has, as a zip for that.
 
     Raises:
         ConfigurationError: a setting breaks its rule.
@@ -105,12 +113,14 @@ def pretrain(
     folder = Path(folder)
     with locked(folder):
         facts = _facts_of(settings)
-        is_new = begins(folder, facts, overwrite, _FREE)
+        free = _FREE_OF_MEANS if settings.average_checkpoints else _FREE
+        is_new = begins(folder, facts, overwrite, free)
         run = Run(settings, folder, callbacks, progress, is_new)
         if is_new:
             # Whatever can be wrong with the settings, before anything is thrown away.
             run.check()
-            take_folder(folder, facts, (_PICTURE, _VOCABULARY, _TENSORBOARD))
+            leftovers = (_PICTURE, _VOCABULARY, _TENSORBOARD, _CHECKPOINTS)
+            take_folder(folder, facts, leftovers)
         run.tokenizer.save_vocabulary(folder / _VOCABULARY)
         run.train()
         run.write_results()
@@ -160,6 +170,11 @@ class Run:
             self.teacher = models.RoFormerSim.from_preset(settings.teacher)
         kind = objectives.OBJECTIVES[settings.objective]
         self.model = self._make_model(getattr(models, kind.model_class))
+        self.last_checkpoints = None
+        if settings.average_checkpoints:
+            self.last_checkpoints = LastCheckpoints(
+                self.folder / _CHECKPOINTS, settings.average_checkpoints
+            )
         self.facts = _BEGINNING
         if not begins and (folder / STATE).exists():
             self.facts = load_facts(folder / STATE)
@@ -169,11 +184,13 @@ class Run:
     def _make_tokenizer(self, begins):
         settings, path = self.settings, self.folder / _VOCABULARY
         if settings.vocabulary is not None:
-            return RoFormerTokenizer(settings.vocabulary)
+            return RoFormerTokenizer(
+                settings.vocabulary, lower_case=settings.lower_case
+            )
         if settings.source is not None:
             return RoFormerTokenizer.from_preset(settings.source)
         if not begins and path.exists():
-            return RoFormerTokenizer(path)
+            return RoFormerTokenizer(path, lower_case=settings.lower_case)
         records = tqdm(
             self._corpus("train").once(),
             desc="vocabulary",
@@ -182,21 +199,26 @@ class Run:
         )
         # A label is no text.
         texts = objectives.OBJECTIVES[settings.objective].fields and 2
-        tokens, _ = build_vocabulary(
+        build = build_subword_vocabulary if settings.subwords else build_vocabulary
+        tokens, _ = build(
             (record[: texts or None] for record in records),
             min_count=settings.min_count,
             max_size=settings.max_vocabulary,
+            lower_case=settings.lower_case,
         )
-        return RoFormerTokenizer(tokens)
+        return RoFormerTokenizer(tokens, lower_case=settings.lower_case)
 
     def _make_model(self, kind):
         settings = self.settings
+        is_pair = kind is models.RoFormerSeq2Seq
         if settings.source is not None:
+            # An encoder-decoder has no heads.
+            heads = {"initialize_heads": settings.initialize_heads}
             try:
                 model = kind.from_preset(
                     settings.source,
                     dtype=settings.dtype,
-                    initialize_heads=settings.initialize_heads,
+                    **({} if is_pair else heads),
                     **settings.model,
                 )
             except CheckpointError as error:
@@ -208,14 +230,13 @@ class Run:
                 ) from error
             check_vocabulary(model, self.tokenizer)
         else:
-            fields = {**_SMALL, **settings.model}
-            fields.setdefault("intermediate_dim", 4 * fields["hidden_dim"])
-            config = config_for_model(
-                kind.__name__,
-                RoFormerConfig.from_dict(
-                    {**fields, "vocabulary_size": self.tokenizer.vocabulary_size}
-                ),
-            )
+            fields = fields_of_fresh_model(settings, self.tokenizer)
+            if is_pair:
+                config = models.Seq2SeqConfig.from_dict(fields)
+            else:
+                config = config_for_model(
+                    kind.__name__, RoFormerConfig.from_dict(fields)
+                )
             model = kind.from_roformer_config(config, settings.dtype)
         model.tokenizer = self.tokenizer
         return model
@@ -257,14 +278,18 @@ class Run:
         )
 
     def _examples(self, objective, number, part="train", kind=None, workers=0):
-        length = self.settings.stages[number].length
+        stage = self.settings.stages[number]
         corpus = self._corpus(part, number)
-        return Examples(
+        examples = Examples(
             kind(corpus) if kind else corpus,
-            objective.encoder(self.tokenizer, length),
-            packed_length=length if self.settings.packed else None,
+            objective.encoder(self.tokenizer, stage.length),
+            packed_length=stage.length if self.settings.packed else None,
             workers=workers,
         )
+        if not objective.by_length or part != "train":
+            return examples
+        seed = [self.settings.seed, number]
+        return SortedExamples(examples, items_of(objective, stage.rows), seed)
 
     def _held_out(self, objective, number, kind=_OneEpoch, most=None):
         """Batches of what is not trained on, the same each time; None without any."""
@@ -278,7 +303,9 @@ class Run:
             items.append(item)
             if len(items) == count:
                 seed = [self.settings.seed, len(batches)]
-                batches.append(objective.batch(items, np.random.default_rng(seed)))
+                more = {"number": len(batches)} if objective.by_length else {}
+                generator = np.random.default_rng(seed)
+                batches.append(objective.batch(items, generator, **more))
                 items = []
             if len(batches) == most:
                 break
@@ -344,6 +371,9 @@ class Run:
         log = LogFile(self.folder / LOG, facts["log"])
 
         def save(**facts):
+            if self.last_checkpoints:
+                update = self._before(facts["stage"]) + facts["done"]
+                self.last_checkpoints.add(update, self.model.trainable_variables)
             # Between stages the optimizer is done with.
             names = variables if facts["done"] else ["model"]
             save_state(
@@ -421,15 +451,18 @@ class Run:
     # === Results ===
 
     def write_results(self):
-        """The preset, the zip and the picture of the losses."""
+        """The preset, the zip if bert4keras can use one, the picture of the losses."""
+        if self.last_checkpoints:
+            self.last_checkpoints.assign_mean(self.model.trainable_variables)
         preset = self.folder / PRESET
         self.model.save_to_preset(preset, overwrite=True)
-        convert(
-            preset,
-            self.folder / f"{self.settings.name}.zip",
-            overwrite=True,
-            progress=self.progress,
-        )
+        if self.model.config.is_of_bert4keras:
+            convert(
+                preset,
+                self.folder / f"{self.settings.name}.zip",
+                overwrite=True,
+                progress=self.progress,
+            )
         draw_losses(self.folder / LOG, self.folder / _PICTURE)
 
 
@@ -445,11 +478,19 @@ class _Batches(keras.utils.PyDataset):
         return self._batches[number]
 
 
+def fields_of_fresh_model(settings: Settings, tokenizer: RoFormerTokenizer) -> dict:
+    """Those of its configuration: what settings say, and else a small one's."""
+    fields = {**_SMALL, **settings.model}
+    fields.setdefault("intermediate_dim", 4 * fields["hidden_dim"])
+    return {**fields, "vocabulary_size": tokenizer.vocabulary_size}
+
+
 def optimizer_of(settings: Settings, stage: Stage):
     """The Keras optimizer of one stage."""
     return make_optimizer(
         stage.learning_rate,
         stage.schedule,
+        warmup=stage.warmup,
         accumulation=stage.accumulation,
         **dataclasses.asdict(settings.optimizer),
     )

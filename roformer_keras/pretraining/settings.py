@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,11 +32,16 @@ __all__ = [
     "settings_of_command",
 ]
 
-OBJECTIVES = ("mlm", "lm", "simbert", "distillation", "classification", "cosent")
-# One verb of the command line each.
-OBJECTIVES_OF = {"mlm": OBJECTIVES[:1], "lm": OBJECTIVES[1:2], "sim": OBJECTIVES[2:]}
+# One task of the command line each.
+OBJECTIVES_OF = {
+    "mlm": ("mlm",),
+    "lm": ("lm",),
+    "sim": ("simbert", "distillation", "classification", "cosent"),
+    "seq2seq": ("seq2seq",),
+}
+OBJECTIVES = tuple(itertools.chain.from_iterable(OBJECTIVES_OF.values()))
 # Of a command line that names neither.
-_STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64}
+_STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64, "seq2seq": 64}
 # These compare each pair of texts with the others that are computed with it.
 _COMPARING = ("simbert", "distillation", "cosent")
 # A source has them already, and its weights fit no others.
@@ -48,11 +54,14 @@ class Stage:
 
     Args:
         steps: int. Updates of the weights.
-        length: int. Tokens of a row, or with two texts a row those of each.
+        length: int. Tokens of a row, or with two texts a row those of each; with
+            seq2seq the most of each.
         batch_size: int. Rows an update.
         learning_rate: float. What the factors of `schedule` multiply.
         schedule: pairs (step, factor), ascending; linear between, from 0 at step 0 if
             the first is later, constant behind the last.
+        warmup: int, 0 for none. Instead of `schedule`: updates over which the rate
+            rises to `learning_rate`; behind them it falls with their square root.
         accumulation: int. Into so many parts is a batch cut, one computed after the
             other, for what does not fit into memory. `simbert`, `distillation` and
             `cosent` compare texts within a part only: with fewer others than the
@@ -64,6 +73,7 @@ class Stage:
     batch_size: int = 32
     learning_rate: float = 1e-4
     schedule: tuple[tuple[int, float], ...] = ()
+    warmup: int = 0
     accumulation: int = 1
 
     def __post_init__(self):
@@ -72,9 +82,15 @@ class Stage:
             ("steps", 1),
             ("length", 4),
             ("batch_size", 1),
+            ("warmup", 0),
             ("accumulation", 1),
         ):
             check_integer(name, getattr(self, name), least)
+        if self.warmup and self.schedule:
+            raise ConfigurationError(
+                "a rate goes by schedule or by warmup, got both: "
+                f"schedule={self.schedule!r}, warmup={self.warmup}"
+            )
         check_number("learning_rate", self.learning_rate, 0, float("inf"))
         if self.batch_size % self.accumulation:
             raise ConfigurationError(
@@ -105,20 +121,25 @@ class Settings:
     """All of a pre-training but where it is written to.
 
     Args:
-        objective: `"mlm"`, `"lm"`, `"simbert"`, `"distillation"`, `"classification"`
-            or `"cosent"`.
-        name: str. Stem of the zip that is written.
+        objective: `"mlm"`, `"lm"`, `"simbert"`, `"distillation"`, `"classification"`,
+            `"cosent"` or `"seq2seq"`.
+        name: str. Stem of the zip that is written, but with seq2seq: bert4keras has no
+            such model.
         data: sources of what is trained on.
         stages: one after the other, each with a fresh optimizer.
         source: str or None. The checkpoint to go on from; else weights are fresh.
         initialize_heads: bool. Whether heads that the source lacks begin afresh.
-        model: fields of `RoFormerConfig` but the size of the vocabulary: of a fresh
-            model all that differ from a small one, of a source those to change, such as
-            `dropout`.
+        model: fields of `RoFormerConfig`, with seq2seq of `Seq2SeqConfig`, but the
+            size of the vocabulary: of a fresh model all that differ from a small one,
+            of a source those to change, such as `dropout`.
         vocabulary: str or None. Path of a `vocab.txt`; else that of the source; else
-            one of characters is built from the data.
+            one is built from the data.
+        subwords: bool. Whether a built one is of parts of words, as texts with spaces
+            need, instead of characters.
+        lower_case: bool. Whether texts are lower-cased and stripped of accents. False
+            for a cased vocabulary, built or given; a source knows that itself.
         min_count: int. How often a character must occur to be in a built one.
-        max_vocabulary: int or None. Most tokens of a built one.
+        max_vocabulary: int or None. Most tokens of a built one; subwords need it.
         options: of the objective, as `rate`, `whole_word`, `scale`.
         teacher: str or None. The checkpoint to distil from.
         optimizer: of every stage.
@@ -132,6 +153,9 @@ class Settings:
         workers: int. Processes that tokenise; 0 for a thread.
         log_every, save_every, evaluate_every: ints, in updates; `evaluate_every` 0
             evaluates at the end of a stage alone.
+        average_checkpoints: int, 0 for none. The weights at the end become the mean of
+            so many: those of the end, and of the last times before it, `save_every`
+            updates apart.
         evaluation_batches: int. Most batches of held-out data.
     """
 
@@ -143,6 +167,8 @@ class Settings:
     initialize_heads: bool = False
     model: Mapping = dataclasses.field(default_factory=dict)
     vocabulary: str | None = None
+    subwords: bool = False
+    lower_case: bool = True
     min_count: int = 5
     max_vocabulary: int | None = None
     options: Mapping = dataclasses.field(default_factory=dict)
@@ -156,6 +182,7 @@ class Settings:
     log_every: int = 50
     save_every: int = 1000
     evaluate_every: int = 0
+    average_checkpoints: int = 0
     evaluation_batches: int = 50
 
     def __post_init__(self):
@@ -170,6 +197,7 @@ class Settings:
             ("log_every", 1),
             ("save_every", 1),
             ("evaluate_every", 0),
+            ("average_checkpoints", 0),
             ("evaluation_batches", 1),
         ):
             check_integer(name, getattr(self, name), least)
@@ -187,6 +215,13 @@ class Settings:
         if self.packed and self.objective not in ("mlm", "lm"):
             raise ConfigurationError(
                 f"packed is for mlm and lm, got objective={self.objective!r}"
+            )
+        is_built = self.vocabulary is None and self.source is None
+        if self.subwords and (not is_built or self.max_vocabulary is None):
+            raise ConfigurationError(
+                "subwords are for a vocabulary that is built, of max_vocabulary "
+                f"tokens, got vocabulary={self.vocabulary!r}, source={self.source!r}, "
+                f"max_vocabulary={self.max_vocabulary!r}"
             )
         if (self.teacher is not None) != (self.objective == "distillation"):
             raise ConfigurationError(
@@ -250,7 +285,7 @@ def settings_of_command(
     """Settings of a file, and of the flags of the command line, which go before them.
 
     Args:
-        task: `"mlm"`, `"lm"` or `"sim"`.
+        task: `"mlm"`, `"lm"`, `"sim"` or `"seq2seq"`.
         files: of the corpus; if there are any, those of the file are not read.
         config: path of the TOML file, or None.
         flags: by name; None where one is not given. `steps` stretches a schedule of
@@ -274,6 +309,9 @@ def settings_of_command(
         if name in given
     }
     if files:
+        if task == "seq2seq":
+            # The first two columns, where nothing else is said.
+            data.setdefault("fields", ("1", "2"))
         content["data"] = [{"files": files, **data}]
     elif data:
         raise ConfigurationError(

@@ -22,9 +22,10 @@ from roformer_keras.inference.batches import TOKENS_PER_BATCH, by_length, window
 from roformer_keras.inference.forward import outputs_of
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.preset import PresetModel
-from roformer_keras.tasks.texts import Rows, TextBatches, as_texts
+from roformer_keras.tasks.texts import Rows, as_texts
 from roformer_keras.tokenizer import RoFormerTokenizer
 from roformer_keras.training import adversarial
+from roformer_keras.training.batches import TextBatches
 from roformer_keras.training.optimizers import finetuning_rate, make_optimizer
 
 __all__ = ["LabelledRows", "TextTask", "class_of_task"]
@@ -60,12 +61,16 @@ class TextTask(PresetModel):
             )
         super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
         self.dtype_policy = backbone.dtype_policy
-        self.backbone, self.config = backbone, backbone.config
+        self.backbone = backbone
         self.tokenizer, self.max_length = tokenizer, max_length
         self.adversarial_epsilon = self.r_drop = 0.0
         if keras.backend.backend() == "tensorflow":
             # Nor where it answers without having been compiled; see `compile`.
             self.jit_compile = False
+
+    @property
+    def config(self):
+        return self.backbone.config
 
     # === Coming from and going to files ===
 
@@ -164,8 +169,9 @@ class TextTask(PresetModel):
     def from_config(cls, config):
         options = dict(config)
         backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
-        level = options.pop("tokenizer").get("level")
-        tokenizer = RoFormerTokenizer(options.pop("vocabulary"), level)
+        tokenizer = RoFormerTokenizer(
+            options.pop("vocabulary"), **options.pop("tokenizer")
+        )
         trainable = options.pop("trainable", True)
         model = cls(backbone, tokenizer, **options)
         if not trainable:

@@ -1,19 +1,13 @@
-"""Texts of any container to rows of ids, and rows to batches of similar length."""
+"""Texts of any container to rows of ids."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import keras
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.inference.batches import width_of
 
-__all__ = ["Rows", "TextBatches", "as_numbers", "as_texts"]
-
-# Batches whose rows are sorted by length together, and how far from its place a row may
-# be found, as a share of its length and two tokens more: enough for little padding,
-# while the rows of a small set too meet others in each epoch.
-_WINDOW, _JITTER = 64, 0.05
+__all__ = ["Rows", "as_numbers", "as_texts"]
 
 
 def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
@@ -164,74 +158,3 @@ class Rows:
             columns < lengths[:, None]
         )
         return {"token_ids": token_ids, "segment_ids": segment_ids.astype("int32")}
-
-
-class TextBatches(keras.utils.PyDataset):
-    """Batches of rows of similar length; TensorFlow has them made beside the training.
-
-    In training the rows are shuffled whole each epoch; then each 64 batches' worth of
-    them is sorted by length, but for a twentieth of it, cut into batches, and the
-    batches are shuffled. The order follows from the seed and the number of the epoch.
-
-    Args:
-        lengths: int `(rows,)`. What rows are sorted by.
-        make_batch: of row numbers and of columns of padding besides; returns what
-            `fit` takes as a batch.
-        batch_size: int.
-        shuffle: bool. If False, rows come from the shortest to the longest.
-        seed: int.
-        epoch: int. The one that comes first.
-    """
-
-    def __init__(
-        self,
-        lengths: np.ndarray,
-        make_batch: Callable,
-        batch_size: int,
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
-        epoch: int = 0,
-    ):
-        super().__init__(workers=1)
-        self._lengths, self._make_batch = np.asarray(lengths), make_batch
-        self._batch_size, self._shuffle = batch_size, shuffle
-        self._seed, self._epoch = seed, epoch
-        self._batches = self._arrange()
-
-    def __len__(self):
-        return len(self._batches)
-
-    def __getitem__(self, number):
-        more = 0
-        if number == 0 and len(self._batches) > 1:
-            # Keras takes a width for fixed in which the first two batches agree.
-            widths = [self._lengths[rows].max() for rows in self._batches[:2]]
-            more = int(widths[0] == widths[1])
-        return self._make_batch(self._batches[number], more)
-
-    @property
-    def order(self) -> np.ndarray:
-        """Row numbers in the order of this epoch."""
-        return np.concatenate(self._batches)
-
-    def on_epoch_end(self):
-        if self._shuffle:
-            self._epoch += 1
-            self._batches = self._arrange()
-
-    def _arrange(self):
-        count, size = len(self._lengths), self._batch_size
-        if not self._shuffle:
-            return _cut(np.argsort(self._lengths, kind="stable"), size)
-        random = np.random.default_rng([self._seed, self._epoch])
-        rows, batches = random.permutation(count), []
-        shifts = random.uniform(-1, 1, count) * (2 + _JITTER * self._lengths)
-        lengths = self._lengths + shifts
-        for window in _cut(rows, size * _WINDOW):
-            batches += _cut(window[np.argsort(lengths[window], kind="stable")], size)
-        return [batches[number] for number in random.permutation(len(batches))]
-
-
-def _cut(rows, size):
-    return [rows[start : start + size] for start in range(0, len(rows), size)]

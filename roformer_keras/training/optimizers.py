@@ -11,6 +11,7 @@ from roformer_keras.errors import ConfigurationError
 
 __all__ = [
     "AdamW",
+    "InverseSquareRoot",
     "PiecewiseLinear",
     "finetuning_rate",
     "layerwise_rates",
@@ -216,11 +217,53 @@ class UpdatesLinear(PiecewiseLinear):
         return {**super().get_config(), "parts": self.parts}
 
 
+@keras.saving.register_keras_serializable("roformer_keras")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that rises linearly, and then falls with the root of the update.
+
+    `learning_rate * min(n / warmup, sqrt(warmup / n))` for the update n = 1, 2, 3, ...
+    The rate of Vaswani et al. is that of `learning_rate = (hidden_dim * warmup) **
+    -0.5`.
+
+    Args:
+        learning_rate: float. The highest, of the update `warmup`.
+        warmup: int, at least 1. Updates.
+        parts: int. Parts an update, each of which an optimizer counts.
+
+    Call arguments:
+        step: int. Parts so far.
+
+    Returns:
+        float32 scalar.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
+    """
+
+    def __init__(self, learning_rate: float, warmup: int, parts: int = 1):
+        self.learning_rate, self.warmup, self.parts = learning_rate, warmup, parts
+
+    def __call__(self, step):
+        update = ops.cast(ops.floor_divide(step, self.parts) + 1, "float32")
+        factor = ops.minimum(update / self.warmup, ops.sqrt(self.warmup / update))
+        return factor * self.learning_rate
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "warmup": self.warmup,
+            "parts": self.parts,
+        }
+
+
 def make_optimizer(
     learning_rate: float,
     schedule: Sequence[tuple[int, float]] = (),
     *,
+    warmup: int = 0,
     name: str = "adamw",
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
     weight_decay: float = 0.01,
     clip_norm: float = 1.0,
     ema: float = 0.0,
@@ -232,7 +275,11 @@ def make_optimizer(
     Args:
         learning_rate: float. What the factors of `schedule` multiply.
         schedule: points of `PiecewiseLinear`, in updates.
-        name: `"adamw"` or `"lamb"`.
+        warmup: int, 0 for none. That of `InverseSquareRoot`, instead of `schedule`.
+        name: `"adamw"` or `"lamb"`. Without weight decay the first is Adam.
+        beta_1, beta_2: float in [0, 1). Momenta of the gradients' mean and square.
+        epsilon: float. What is added to the root of the square; by default as in BERT,
+            of which a step of float32 is far above.
         weight_decay: float, 0 for none. Decoupled; never on biases, gamma and beta.
         clip_norm: float, 0 for none. Most that the norm of all gradients may be.
         ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights.
@@ -241,11 +288,14 @@ def make_optimizer(
     """
     kinds = {"adamw": AdamW, "lamb": keras.optimizers.Lamb}
     optimizer = kinds[name](
-        UpdatesLinear(learning_rate, schedule, accumulation),
+        InverseSquareRoot(learning_rate, warmup, accumulation)
+        if warmup
+        else UpdatesLinear(learning_rate, schedule, accumulation),
         # Keras's AdamW takes no None.
         weight_decay=float(weight_decay),
-        # As in BERT; a step of float32 is far above it.
-        epsilon=1e-6,
+        beta_1=beta_1,
+        beta_2=beta_2,
+        epsilon=epsilon,
         global_clipnorm=clip_norm or None,
         use_ema=ema > 0,
         # Keras counts each part of a batch.

@@ -38,6 +38,8 @@ class OptimizerSettings:
 
     Args:
         name: `"adamw"` or `"lamb"`.
+        beta_1, beta_2: float in [0, 1). Momenta of the gradients' mean and square.
+        epsilon: float. What is added to the root of the square.
         weight_decay: float. Decoupled; never on biases, gamma and beta.
         clip_norm: float, 0 for none. Most that the norm of all gradients may be.
         ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights,
@@ -45,6 +47,9 @@ class OptimizerSettings:
     """
 
     name: str = "adamw"
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
     weight_decay: float = 0.01
     clip_norm: float = 1.0
     ema: float = 0.0
@@ -52,9 +57,10 @@ class OptimizerSettings:
     def __post_init__(self):
         check_types(self)
         check_choice("optimizer name", self.name, OPTIMIZERS)
-        for name in ("weight_decay", "clip_norm"):
+        for name in ("epsilon", "weight_decay", "clip_norm"):
             check_number(name, getattr(self, name), 0, float("inf"))
-        check_number("ema", self.ema, 0, 1, below=True)
+        for name in ("beta_1", "beta_2", "ema"):
+            check_number(name, getattr(self, name), 0, 1, below=True)
 
 
 def read_toml(path: str | os.PathLike) -> dict:

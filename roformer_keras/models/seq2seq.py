@@ -1,0 +1,555 @@
+"""RoFormer as an encoder-decoder: one text in, another out."""
+
+import json
+import os
+from pathlib import Path
+
+import h5py
+import keras
+from keras import ops
+
+from roformer_keras.conversion.catalog import resolve
+from roformer_keras.conversion.outputs import replacing
+from roformer_keras.conversion.writer import save_tokenizer, write_metadata
+from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+from roformer_keras.generation.encoder_decoder import EncoderDecoder
+from roformer_keras.generation.options import Prompt
+from roformer_keras.layers import (
+    AttentionMask,
+    Dropout,
+    LayerNorm,
+    RoFormerBlock,
+    RoFormerDecoderBlock,
+    SinusoidalPositionEmbedding,
+)
+from roformer_keras.models.generative import TextWriter
+from roformer_keras.models.pair_rows import PairRows, as_pairs
+from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.seq2seq_config import Seq2SeqConfig
+from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training.batches import TextBatches
+from roformer_keras.training.losses import LabelSmoothing
+from roformer_keras.training.optimizers import make_optimizer
+
+__all__ = ["RoFormerSeq2Seq", "class_of_preset"]
+
+# As of Vaswani et al., section 5.3, at other rates: of a model of width d and W updates
+# of warm-up theirs is (d W) ** -0.5.
+_WARMUP, _SMOOTHING = 4000, 0.1
+# So much longer than the source may a text become, as of section 6.1.
+_LONGER = 50
+# Attributes of a model that compute, some of which are None.
+_LAYERS = (
+    "token_embedding",
+    "position_embedding",
+    "padding_mask",
+    "causal_mask",
+    "encoder_dropout",
+    "encoder_layers",
+    "encoder_norm",
+    "decoder_dropout",
+    "decoder_layers",
+    "decoder_norm",
+)
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerSeq2Seq(TextWriter, PresetModel):
+    """A Transformer that writes a text from another, with rotary positions.
+
+    Queries and keys are turned by position in the self-attention of both sides;
+    attention from one text to the other knows of no positions. Source, target and
+    output share one table of embeddings.
+
+    With `position_embedding="sinusoidal"` it is the Transformer of Vaswani et al.
+
+    Args:
+        config: `Seq2SeqConfig`.
+        dtype: Keras dtype policy of all layers; the global one if not given.
+
+    Call arguments:
+        inputs: dict of
+            - `encoder_token_ids`: int32 `(batch, source_length)`, `[CLS] text [SEP]`.
+              0 is padding, except at position 0.
+            - `decoder_token_ids`: int32 `(batch, target_length)`, `[CLS] text`.
+
+    Returns:
+        float `(batch, target_length, vocabulary_size)`: logits of the token behind
+        each of the decoder's.
+
+    Example:
+    ```python
+    model = RoFormerSeq2Seq(
+        Seq2SeqConfig(
+            vocabulary_size=tokenizer.vocabulary_size,
+            num_layers=2,
+            num_heads=4,
+            hidden_dim=128,
+            intermediate_dim=512,
+        )
+    )
+    model.tokenizer = tokenizer
+    model.fit(["学而时习之"], ["学习了又时常温习"], epochs=3)
+    model.generate("学而时习之", method="beam", num_beams=4, length_penalty=0.6)
+    ```
+
+    References:
+        - [Su et al., 2021](https://arxiv.org/abs/2104.09864)
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+    """
+
+    def __init__(self, config, dtype=None, **kwargs):
+        # === Layers ===
+        dtype = keras.dtype_policies.get(dtype)
+        layers = _make_layers(config, dtype)
+
+        # === Functional Model ===
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name)
+            for name in ("encoder_token_ids", "decoder_token_ids")
+        }
+        source, target = inputs.values()
+        memory, memory_mask = _encode(layers, source)
+        mask = layers["causal_mask"](target, target)
+        hidden, _ = _decode(layers, target, mask, memory, memory_mask)
+        super().__init__(inputs=inputs, outputs=_logits(layers, hidden), **kwargs)
+
+        # === Config ===
+        self.dtype_policy = dtype
+        self.config = config
+        for name in _LAYERS:
+            setattr(self, name, layers[name])
+        if keras.backend.backend() == "tensorflow":
+            self.jit_compile = False
+
+    # === Coming from and going to files ===
+
+    @classmethod
+    def from_roformer_config(cls, config, dtype=None, **options):
+        return cls(config, dtype=dtype, **options)
+
+    @classmethod
+    def from_preset(cls, source: str | os.PathLike, *, dtype=None, **changes):
+        """Builds the model with the weights of a folder that `save_to_preset` wrote.
+
+        Args:
+            source: path of the folder.
+            dtype: Keras dtype policy.
+            changes: fields of `Seq2SeqConfig` to set, such as `dropout=0.2`.
+
+        Raises:
+            CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
+            ConfigurationError: it holds another model, or a field breaks its rule.
+            SourceError: there is no such folder.
+            VocabularyError: the vocabulary cannot be used.
+        """
+        folder = Path(resolve(source))
+        name = class_of_preset(folder)
+        if name != cls.__name__:
+            raise ConfigurationError(
+                f"{source} must be a preset folder of a {cls.__name__}, got "
+                f"{'none' if name is None else f'one of a {name}'}"
+            )
+        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        fields = dict(fields["config"])
+        for own in ("name", "dtype", "trainable"):
+            fields.pop(own, None)
+        model = cls(Seq2SeqConfig.from_dict({**fields, **changes}), dtype=dtype)
+        _read_weights(model, folder / "model.weights.h5")
+        if (folder / "tokenizer.json").is_file():
+            model.tokenizer = RoFormerTokenizer.from_preset(folder)
+        return model
+
+    def save_to_preset(self, folder, tokenizer=None, overwrite=False):
+        """Writes configuration, weights and tokenizer, whole or not at all.
+
+        Args:
+            folder: path of the folder.
+            tokenizer: `RoFormerTokenizer` to save instead of the model's own.
+            overwrite: bool. Whether an existing preset is replaced.
+
+        Raises:
+            OutputError: the folder exists or cannot be written.
+        """
+        tokenizer = tokenizer or self.tokenizer
+        with replacing(folder, overwrite, folder=True) as partial:
+            serialized = keras.saving.serialize_keras_object(self)
+            serialized.pop("build_config", None)
+            serialized.pop("compile_config", None)
+            (partial / "config.json").write_text(
+                json.dumps(serialized, indent=2) + "\n", encoding="utf-8"
+            )
+            with h5py.File(partial / "model.weights.h5", "w") as file:
+                for variable in self._saved_variables():
+                    file[variable.path] = ops.convert_to_numpy(variable)
+            if tokenizer is not None:
+                save_tokenizer(partial, tokenizer.vocabulary, tokenizer.to_dict())
+            write_metadata(partial, self.count_params())
+
+    def _saved_variables(self):
+        return [v for v in self.weights if "seed_generator" not in v.path]
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            **self.config.to_dict(),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        fields = dict(config)
+        trainable = fields.pop("trainable", True)
+        options = {k: fields.pop(k) for k in ("name", "dtype") if k in fields}
+        model = cls(Seq2SeqConfig.from_dict(fields), **options)
+        model.trainable = trainable
+        return model
+
+    # === Training ===
+
+    def compile(self, optimizer=None, loss=None, **kwargs):
+        """As of Keras, by default as Vaswani et al. trained.
+
+        Args:
+            optimizer: Keras optimizer or its name; if not given Adam with the betas 0.9
+                and 0.98 and epsilon 1e-9, whose rate rises over 4,000 updates and then
+                falls with their root.
+            loss: cross-entropy with a label smoothing of 0.1 if not given.
+            kwargs: as of `keras.Model.compile`.
+        """
+        if keras.backend.backend() == "tensorflow":
+            kwargs.setdefault("jit_compile", False)
+        if optimizer is None:
+            optimizer = make_optimizer(
+                (self.config.hidden_dim * _WARMUP) ** -0.5,
+                warmup=_WARMUP,
+                beta_2=0.98,
+                epsilon=1e-9,
+                weight_decay=0.0,
+                clip_norm=0.0,
+            )
+        super().compile(
+            optimizer=optimizer,
+            loss=LabelSmoothing(_SMOOTHING) if loss is None else loss,
+            **kwargs,
+        )
+
+    def compile_from_config(self, config):
+        # Keras does this itself only where `compile` is its own.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size: int = 64,
+        *,
+        validation_data=None,
+        max_length: int = 128,
+        shuffle: bool = True,
+        seed: int = 0,
+        initial_epoch: int = 0,
+        **kwargs,
+    ):
+        """As of Keras, on pairs of texts.
+
+        Args:
+            x: a list of str, the sources; or what Keras's own `fit` takes.
+            y: as many str, the targets.
+            batch_size: int. Pairs a batch; they are of similar length.
+            validation_data: pair of such lists.
+            max_length: int. Pairs of which a text has more tokens, with `[CLS]` and
+                `[SEP]`, are left out.
+            shuffle: bool. Whether pairs come in another order in each epoch.
+            seed: int. Of that order.
+            initial_epoch, kwargs: as of `keras.Model.fit`.
+
+        Raises:
+            ConfigurationError: texts are not as many as the others, one is empty, or no
+                pair is short enough.
+            VocabularyError: the model has no tokenizer.
+        """
+        if not self.compiled:
+            self.compile()
+        if _is_ready(x):
+            return super().fit(
+                x,
+                y,
+                **({} if y is None else {"batch_size": batch_size}),
+                validation_data=validation_data,
+                shuffle=shuffle and y is not None,
+                initial_epoch=initial_epoch,
+                **kwargs,
+            )
+        batches = self._batches(
+            x,
+            y,
+            max_length,
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            epoch=initial_epoch,
+        )
+        held_out = None
+        if validation_data is not None:
+            held_out = self._batches(*validation_data, max_length, batch_size)
+        return super().fit(
+            batches,
+            # TextBatches shuffle by themselves, and by a seed.
+            shuffle=False,
+            validation_data=held_out,
+            initial_epoch=initial_epoch,
+            **kwargs,
+        )
+
+    def evaluate(self, x=None, y=None, batch_size=64, *, max_length=128, **kwargs):
+        """As of Keras, on pairs of texts; see `fit`."""
+        if _is_ready(x):
+            size = {} if y is None else {"batch_size": batch_size}
+            return super().evaluate(x, y, **size, **kwargs)
+        return super().evaluate(self._batches(x, y, max_length, batch_size), **kwargs)
+
+    def _batches(self, x, y, max_length, batch_size, **options):
+        rows = PairRows(self.text_tokenizer(), as_pairs(x, y), max_length)
+        return TextBatches(rows.lengths, rows.batch, batch_size, **options)
+
+    # === Writing ===
+
+    @property
+    def goes_on(self) -> bool:
+        return False
+
+    def as_prompt(self, prompt, max_length=None, min_length=0) -> Prompt:
+        """What a decoder takes for a text, or for ids; or the error of `generate`.
+
+        Without a `max_length` a text becomes at most 50 tokens longer than its source.
+        """
+        ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
+        ids = self._check_ids(ids)
+        if max_length is None:
+            max_length = max(len(ids) + _LONGER, min_length)
+        return Prompt(
+            token_ids=tuple(ids),
+            segment_ids=(0,) * len(ids),
+            max_new_tokens=self.check_lengths(max_length, min_length),
+            min_new_tokens=min_length,
+        )
+
+    def _make_decoder(self) -> EncoderDecoder:
+        return EncoderDecoder(_Cached(self), self.text_tokenizer().cls_id)
+
+
+class _Cached:
+    """A model as an `EncoderDecoderModel`."""
+
+    generated_segment = 0
+
+    def __init__(self, model):
+        self._layers = {name: getattr(model, name) for name in _LAYERS}
+        self.vocabulary_size = model.config.vocabulary_size
+        self.weights = model.weights
+
+    def encode(self, token_ids):
+        memory, mask = _encode(self._layers, token_ids)
+        blocks = self._layers["decoder_layers"]
+        return [block.cross_attention.project(memory) for block in blocks], mask
+
+    def create_caches(self, batch, capacity):
+        blocks = self._layers["decoder_layers"]
+        return [block.attention.create_cache(batch, capacity) for block in blocks]
+
+    def call_with_cache(
+        self, inputs, attention_mask, caches, cache_index=0, contexts=None
+    ):
+        memories = [memory for memory, *_ in contexts]
+        rows, _, length, _ = ops.shape(memories[0][0])
+        # Of the rows that share a memory each sees the same of it.
+        memory_mask = ops.reshape(
+            attention_mask[:, :, :, :length], (rows, -1, 1, length)
+        )[:, :1]
+        return _decode(
+            self._layers,
+            inputs["token_ids"],
+            attention_mask[:, :, :, length:],
+            memories,
+            memory_mask,
+            inputs["position_ids"],
+            [
+                {"cache": cache, "cache_index": cache_index, "context": tuple(own)}
+                for cache, (_, *own) in zip(caches, contexts, strict=True)
+            ],
+        )
+
+    def logits(self, hidden):
+        return _logits(self._layers, hidden)
+
+    def visible(self, token_ids, segment_ids):
+        return ops.not_equal(token_ids, 0)
+
+
+def class_of_preset(source: str | os.PathLike) -> str | None:
+    """The name of the class that a preset folder was saved by; None of other sources.
+
+    Raises:
+        ConfigurationError: what the folder says of it is damaged.
+        SourceError: it cannot be read.
+    """
+    path = Path(resolve(source)) / "config.json"
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["class_name"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path} holds no model: {error}") from error
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _is_ready(x):
+    """Whether `x` is for Keras as it is, and no texts."""
+    return isinstance(x, dict | keras.utils.PyDataset) or hasattr(x, "element_spec")
+
+
+def _read_weights(model, path):
+    variables = {variable.path: variable for variable in model._saved_variables()}
+    try:
+        with h5py.File(path) as file:
+            found = []
+            file.visititems(
+                lambda name, node: (
+                    found.append(name) if isinstance(node, h5py.Dataset) else None
+                )
+            )
+            if set(found) != set(variables):
+                odd = sorted(set(found) ^ set(variables))
+                raise CheckpointError(
+                    f"{path} must hold the weights of its configuration, and differs "
+                    f"in {odd[0]} and {len(odd) - 1} more"
+                )
+            for name, variable in variables.items():
+                value = file[name][()]
+                if value.shape != tuple(variable.shape):
+                    raise CheckpointError(
+                        f"{path}: {name} has shape {value.shape}, expected "
+                        f"{tuple(variable.shape)}"
+                    )
+                variable.assign(value)
+    except OSError as error:
+        raise CheckpointError(f"{path} is not a whole HDF5 file: {error}") from error
+
+
+# === The two sides ===
+
+
+def _make_layers(config, dtype):
+    def blocks(kind, name, **options):
+        return [
+            kind(
+                num_heads=config.num_heads,
+                head_dim=config.head_dim,
+                intermediate_dim=config.intermediate_dim,
+                rotary=config.position_embedding == "rotary",
+                activation=config.activation,
+                dropout=config.dropout,
+                attention_dropout=config.attention_dropout,
+                norm_first=config.norm_first,
+                layer_norm_epsilon=config.layer_norm_epsilon,
+                dtype=dtype,
+                name=f"{name}_layer_{i}",
+            )
+            for i in range(config.num_layers)
+        ]
+
+    layers = {
+        "token_embedding": keras.layers.ReversibleEmbedding(
+            config.vocabulary_size,
+            config.hidden_dim,
+            # Of deviation 1 when it has been multiplied, see `_embed`.
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=config.hidden_dim**-0.5
+            ),
+            # Else the tied output would be computed in float32 under a mixed policy.
+            reverse_dtype=dtype.compute_dtype,
+            dtype=dtype,
+            name="token_embedding",
+        ),
+        "padding_mask": AttentionMask("bidirectional", name="padding_mask"),
+        "causal_mask": AttentionMask("causal", name="causal_mask"),
+        "encoder_layers": blocks(RoFormerBlock, "encoder"),
+        "decoder_layers": blocks(RoFormerDecoderBlock, "decoder"),
+        "position_embedding": None,
+    }
+    if config.position_embedding == "sinusoidal":
+        layers["position_embedding"] = SinusoidalPositionEmbedding(
+            config.hidden_dim, dtype=dtype, name="position_embedding"
+        )
+    for side in ("encoder", "decoder"):
+        layers[f"{side}_dropout"] = Dropout(
+            config.dropout, dtype=dtype, name=f"{side}_dropout"
+        )
+        layers[f"{side}_norm"] = None
+        if config.norm_first:
+            layers[f"{side}_norm"] = LayerNorm(
+                config.layer_norm_epsilon, dtype=dtype, name=f"{side}_norm"
+            )
+    return layers
+
+
+def _embed(layers, side, token_ids, position_ids=None):
+    """Embeddings times the root of their width: `(batch, length, hidden_dim)`."""
+    embedding = layers["token_embedding"]
+    x = embedding(token_ids) * embedding.output_dim**0.5
+    if layers["position_embedding"] is not None:
+        positions = layers["position_embedding"](x, position_ids)
+        x = x + ops.cast(positions, x.dtype)
+    return layers[f"{side}_dropout"](x)
+
+
+def _encode(layers, token_ids):
+    """The encoder's output, and which of it can be seen: `(batch, 1, 1, length)`."""
+    mask = layers["padding_mask"](token_ids, token_ids)
+    x = _embed(layers, "encoder", token_ids)
+    for block in layers["encoder_layers"]:
+        x = block(x, attention_mask=mask)
+    return _normalised(layers["encoder_norm"], x), mask
+
+
+def _decode(
+    layers, token_ids, mask, memory, memory_mask, position_ids=None, caching=None
+):
+    """The decoder's output, and the caches, written to.
+
+    Args:
+        memory: the encoder's output, or for each block what it has made of it.
+        caching: for each block what it needs of a cache.
+    """
+    blocks, caches = layers["decoder_layers"], []
+    memories = memory if isinstance(memory, list) else [memory] * len(blocks)
+    x = _embed(layers, "decoder", token_ids, position_ids)
+    for block, own, options in zip(
+        blocks, memories, caching or [{}] * len(blocks), strict=True
+    ):
+        x = block(
+            x,
+            own,
+            cross_attention_mask=memory_mask,
+            attention_mask=mask,
+            position_ids=position_ids,
+            **options,
+        )
+        x, *written = x if isinstance(x, tuple) else (x,)
+        caches += written
+    return _normalised(layers["decoder_norm"], x), caches
+
+
+def _normalised(norm, x):
+    """What leaves a side, which blocks that normalise first have not done."""
+    return x if norm is None else norm(x)
+
+
+def _logits(layers, hidden):
+    """Scores of every token of the vocabulary."""
+    embedding = layers["token_embedding"]
+    return ops.cast(embedding(hidden, reverse=True), embedding.compute_dtype)

@@ -1,0 +1,86 @@
+"""Rows to batches of similar length."""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+__all__ = ["TextBatches"]
+
+# Batches whose rows are sorted by length together, and how far from its place a row may
+# be found, as a share of its length and two tokens more: enough for little padding,
+# while the rows of a small set too meet others in each epoch.
+_WINDOW, _JITTER = 64, 0.05
+
+
+class TextBatches(keras.utils.PyDataset):
+    """Batches of rows of similar length; TensorFlow has them made beside the training.
+
+    In training the rows are shuffled whole each epoch; then each 64 batches' worth of
+    them is sorted by length, but for a twentieth of it, cut into batches, and the
+    batches are shuffled. The order follows from the seed and the number of the epoch.
+
+    Args:
+        lengths: int `(rows,)`, what rows are sorted by; or `(rows, texts)` where each
+            has several texts, by whose sum they are.
+        make_batch: of row numbers and of columns of padding besides, of each text;
+            returns what `fit` takes as a batch.
+        batch_size: int.
+        shuffle: bool. If False, rows come from the shortest to the longest.
+        seed: int.
+        epoch: int. The one that comes first.
+    """
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        make_batch: Callable,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        epoch: int = 0,
+    ):
+        super().__init__(workers=1)
+        self._widths, self._make_batch = np.asarray(lengths), make_batch
+        self._lengths = self._widths.reshape(len(lengths), -1).sum(axis=1)
+        self._batch_size, self._shuffle = batch_size, shuffle
+        self._seed, self._epoch = seed, epoch
+        self._batches = self._arrange()
+
+    def __len__(self):
+        return len(self._batches)
+
+    def __getitem__(self, number):
+        more = 0
+        if number == 0 and len(self._batches) > 1:
+            # Keras takes a width for fixed in which the first two batches agree.
+            first, second = (self._widths[rows].max(0) for rows in self._batches[:2])
+            more = (first == second).astype(int)
+        return self._make_batch(self._batches[number], more)
+
+    @property
+    def order(self) -> np.ndarray:
+        """Row numbers in the order of this epoch."""
+        return np.concatenate(self._batches)
+
+    def on_epoch_end(self):
+        if self._shuffle:
+            self._epoch += 1
+            self._batches = self._arrange()
+
+    def _arrange(self):
+        count, size = len(self._lengths), self._batch_size
+        if not self._shuffle:
+            return _cut(np.argsort(self._lengths, kind="stable"), size)
+        random = np.random.default_rng([self._seed, self._epoch])
+        rows, batches = random.permutation(count), []
+        shifts = random.uniform(-1, 1, count) * (2 + _JITTER * self._lengths)
+        lengths = self._lengths + shifts
+        for window in _cut(rows, size * _WINDOW):
+            batches += _cut(window[np.argsort(lengths[window], kind="stable")], size)
+        return [batches[number] for number in random.permutation(len(batches))]
+
+
+def _cut(rows, size):
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
