@@ -17,6 +17,7 @@ FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 TOUR = FOLDER / "load_verify_convert.ipynb"
 GENERATE = FOLDER / "generate.ipynb"
+ROPE = FOLDER / "rope_from_two_dimensions.ipynb"
 
 # Cells of the tour that print the same on every machine.
 REPRODUCIBLE = ("inspect", "tensors", "tokenizer", "sim", "decay", "labels")
@@ -58,6 +59,14 @@ def pictures(notebook):
         for output in cell.outputs
         if "image/png" in output.get("data", {})
     }
+
+
+def identities(notebook):
+    """Differences by what is equal, as the notebook on RoPE prints them."""
+    text = "".join(printed(notebook, cell.id) for cell in code_cells(notebook))
+    found = re.findall(r"^(.+): difference (\S+)$", text, re.MULTILINE)
+    assert len(found) == len(dict(found))
+    return {what: float(difference) for what, difference in found}
 
 
 def decay(notebook):
@@ -176,6 +185,22 @@ def test_decay_falls_and_is_that_of_the_paper():
         assert bound == pytest.approx(decay_bound(distance), abs=0.006)
 
 
+def test_committed_identities_of_rope_hold():
+    notebook = read(ROPE)
+    differences = identities(notebook)
+    source = "\n".join(cell.source for cell in code_cells(notebook))
+    assert len(differences) == len(re.findall(r'^check\(\s*"', source, re.MULTILINE))
+    assert len(differences) > 20
+    assert max(differences.values()) < 1e-4
+    # As the tour has them, of another width.
+    sums = re.findall(
+        r"^ +(\d+) +(\S+) +\S+$", printed(notebook, "decay"), re.MULTILINE
+    )
+    assert [int(m) for m, _ in sums] == [0, 1, 4, 16, 64, 256]
+    for m, found in sums:
+        assert float(found) == pytest.approx(decay_bound(int(m), dim=64), abs=0.006)
+
+
 def test_saved_reference_is_of_the_default_checkpoint():
     report = verify(
         "roformer-sim-char", reference=FOLDER / "reference-0.11.5.npz", progress=False
@@ -190,6 +215,13 @@ def test_saved_reference_is_of_the_default_checkpoint():
 def test_runs_without_complaints(executed, path):
     assert complaints(executed[path]) == []
     assert tuple(pictures(executed[path])) == tuple(pictures(read(path)))
+
+
+@pytest.mark.slow
+def test_identities_of_rope_hold(executed):
+    found, committed = identities(executed[ROPE]), identities(read(ROPE))
+    assert list(found) == list(committed)
+    assert max(found.values()) < 1e-4
 
 
 @pytest.mark.slow
