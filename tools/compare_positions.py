@@ -142,16 +142,17 @@ def settings_of(options):
 # === The two models ===
 
 
-def make_models(config, length, seed):
+def make_models(config, length, seed, kind=RoFormerMaskedLM):
     """Both models, with the same fresh weights and the same dropout to come.
 
     Args:
         config: `RoFormerConfig` of the RoFormer.
         length: int. Positions of the other.
         seed: int.
+        kind: class of both.
 
     Returns:
-        dict of two `RoFormerMaskedLM`, by the names in `MODELS`.
+        dict of two models, by the names in `MODELS`.
     """
     configs = {
         "roformer": config,
@@ -160,7 +161,7 @@ def make_models(config, length, seed):
     models = {}
     for name, own in configs.items():
         keras.utils.set_random_seed(seed)
-        models[name] = RoFormerMaskedLM.from_roformer_config(own, "float32")
+        models[name] = kind.from_roformer_config(own, "float32")
     copies = zip(*(shared_variables(model) for model in models.values()), strict=True)
     for (path, variable), (other_path, other) in copies:
         if path != other_path:
