@@ -332,9 +332,14 @@ def test_what_is_written_may_be_longer_than_what_was_read():
 
 
 @pytest.mark.parametrize(
-    "position", ["rotary", pytest.param("sinusoidal", marks=pytest.mark.slow)]
+    ("position", "epochs"),
+    [
+        ("rotary", 8),
+        # It takes longer to learn what comes from where.
+        pytest.param("sinusoidal", 24, marks=pytest.mark.slow),
+    ],
 )
-def test_it_learns_to_reverse(position):
+def test_it_learns_to_reverse(position, epochs):
     keras.utils.set_random_seed(3)
     generator = np.random.default_rng(0)
     texts = [
@@ -349,7 +354,8 @@ def test_it_learns_to_reverse(position):
     )
     model.tokenizer = TOKENIZER
     model.compile(keras.optimizers.Adam(3e-3))
-    history = model.fit(texts, [text[::-1] for text in texts], 64, epochs=8, verbose=0)
+    reversed_texts = [text[::-1] for text in texts]
+    history = model.fit(texts, reversed_texts, 64, epochs=epochs, verbose=0)
     assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
     new = ["天地玄", "黄宇", "宙天黄地玄", "宙宙玄"]
     written = model.generate(new, method="greedy", progress=False)
