@@ -23,7 +23,6 @@ from roformer_keras.compiled import Compiled
 from roformer_keras.generation.decoder import (
     LOOK,
     MANY_ROWS,
-    ROWS,
     Choice,
     Decoder,
     check_finite,
@@ -31,7 +30,7 @@ from roformer_keras.generation.decoder import (
     go_on,
     host,
     last_logits,
-    pad_rows,
+    padded_origins,
     padded_prompts,
     rung,
     visible_keys,
@@ -106,6 +105,15 @@ class State:
     past: list
     recent: list
 
+    def select(self, rows: int, origins: np.ndarray) -> None:
+        """Takes its rows in another order; the first so many are no padding."""
+        gather(self.past, origins)
+        gather(self.recent, origins)
+        self.rows = rows
+        self.prompt_lengths = self.prompt_lengths[origins]
+        self.visible = self.visible[origins]
+        self.recent_visible = self.recent_visible[origins]
+
     @property
     def all_rows(self) -> int:
         return len(self.prompt_lengths)
@@ -155,7 +163,6 @@ class CachedDecoder(Decoder):
             CheckpointError: the logits are not finite.
         """
         rows = len(prompts) * copies
-        all_rows = rung(rows, ROWS)
         # One prompt is shared by its samples; several are laid out row by row.
         shared = len(prompts) == 1 and copies > 1
         token_ids, segment_ids, lengths = padded_prompts(prompts)
@@ -165,8 +172,8 @@ class CachedDecoder(Decoder):
         logits, visible = host(logits), host(visible)
         check_finite(logits[: len(prompts)])
 
-        origins = np.zeros(all_rows, int)
-        origins[:rows] = np.repeat(np.arange(len(prompts)), copies)
+        origins = padded_origins(np.repeat(np.arange(len(prompts)), copies))
+        all_rows = len(origins)
         recent, room = rooms(all_rows, max_new_tokens)
         if shared:
             past = self.model.create_caches(all_rows, room) if room else []
@@ -219,42 +226,26 @@ class CachedDecoder(Decoder):
             last step `(rows, vocabulary)`; and the choice that comes next.
         """
         index = self._make_room(state)
-        steps = uniforms.shape[1]
-        rows, all_rows = state.rows, state.all_rows
-        padded = np.zeros((all_rows, state.recent_capacity), "float32")
-        padded[:rows, :steps] = uniforms
         self._say("steps", state.shape, sum(state.shape[1:]))
-        done, recent, ends, results = self._loop(
+        own = (
             (state.prefix, state.past),
             state.visible,
             (state.recent, state.recent_visible),
             state.prompt_lengths + np.int32(state.written),
             np.array(index, "int32"),
-            np.array(steps, "int32"),
-            pad_rows(tokens.astype("int32"), all_rows),
-            padded,
-            choice.ends(all_rows),
-            choice.controls(self.vocabulary_size),
         )
-        done = int(host(done))
-        state.recent, state.recent_visible = recent[0], host(recent[1])
-        state.written += done
-        chosen, scores, logits = (host(array)[:rows] for array in results)
-        check_finite(scores)
-        return chosen[:, :done], scores[:, :done], logits, choice.after(ends)
+        (state.recent, visible), answer = self._run_loop(
+            own, state.all_rows, state.recent_capacity, tokens, uniforms, choice
+        )
+        state.recent_visible = host(visible)
+        state.written += answer[0].shape[1]
+        return answer
 
     def select(self, state: State, rows: np.ndarray) -> None:
         """Leaves a state with some of its rows, in any order, repeated or not."""
         if np.array_equal(rows, np.arange(state.rows)):
             return
-        origins = np.zeros(rung(len(rows), ROWS), int)
-        origins[: len(rows)] = rows
-        gather(state.past, origins)
-        gather(state.recent, origins)
-        state.rows = len(rows)
-        state.prompt_lengths = state.prompt_lengths[origins]
-        state.visible = state.visible[origins]
-        state.recent_visible = state.recent_visible[origins]
+        state.select(len(rows), padded_origins(rows))
 
     # === What is compiled ===
 

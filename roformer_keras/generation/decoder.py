@@ -25,7 +25,7 @@ __all__ = [
     "go_on",
     "host",
     "last_logits",
-    "pad_rows",
+    "padded_origins",
     "padded_prompts",
     "rung",
     "visible_keys",
@@ -95,7 +95,10 @@ class Choice:
 
 
 class Decoder:
-    """The part of a decoder that has no cache.
+    """The part of a decoder that knows nothing of what it keeps of tokens.
+
+    Subclasses have a `_loop`, compiled, whose last arguments are those of `go_on` from
+    `steps` to `controls`, and which returns what that does.
 
     Args:
         vocabulary_size: int.
@@ -139,6 +142,32 @@ class Decoder:
         """
         many = state.all_rows >= MANY_ROWS and steps >= LOOK
         return many and 2 * rung(rows, ROWS) <= state.all_rows
+
+    def _run_loop(self, own, all_rows, most, tokens, uniforms, choice):
+        """What the loop carries at its end, and what `advance` returns of it.
+
+        Args:
+            own: the first arguments of the loop.
+            all_rows: int, those of padding included.
+            most: int. Steps that the program has room for.
+            tokens, uniforms, choice: as of `advance`.
+        """
+        rows, steps = uniforms.shape
+        padded = np.zeros((all_rows, most), "float32")
+        padded[:rows, :steps] = uniforms
+        done, carried, ends, results = self._loop(
+            *own,
+            np.array(steps, "int32"),
+            pad_rows(tokens.astype("int32"), all_rows),
+            padded,
+            choice.ends(all_rows),
+            choice.controls(self.vocabulary_size),
+        )
+        done = int(host(done))
+        chosen, scores, logits = (host(array)[:rows] for array in results)
+        check_finite(scores)
+        answer = chosen[:, :done], scores[:, :done], logits, choice.after(ends)
+        return carried, answer
 
     def _first_function(self, logits, uniforms, ends, controls):
         # The size of a vocabulary is known where other sizes are not.
@@ -194,6 +223,13 @@ def _padded_ids(ids):
 def pad_rows(array, rows, value=0):
     widths = ((0, rows - len(array)), *([(0, 0)] * (array.ndim - 1)))
     return np.pad(array, widths, constant_values=value)
+
+
+def padded_origins(rows, all_rows=None):
+    """Numbers of rows, and of the first again where padding is, up to a rung."""
+    origins = np.full(all_rows or rung(len(rows), ROWS), rows[0])
+    origins[: len(rows)] = rows
+    return origins
 
 
 def gather(caches, rows):

@@ -25,6 +25,7 @@ from roformer_keras.generation.decoder import (
     check_finite,
     gather,
     host,
+    padded_origins,
     padded_prompts,
     rung,
 )
@@ -100,25 +101,15 @@ class EncoderDecoder(CachedDecoder):
         before = state.prefix[0][0].shape[0]
         copies = state.all_rows // before
         texts = rows // copies
-        if len(rows) % copies == 0:
-            groups = texts.reshape(-1, copies)
-            is_shared = bool((groups == groups[:, :1]).all())
-        else:
-            is_shared = False
-        if is_shared:
-            texts = groups[:, 0]
+        first = texts[::copies]
+        if np.array_equal(texts, np.repeat(first, copies)):
+            texts = first
         else:
             copies = 1
         count = rung(len(texts), ROWS)
         if count != before or not np.array_equal(texts, np.arange(len(texts))):
-            gather(state.prefix, _padded(texts, count))
-        origins = _padded(rows, count * copies)
-        gather(state.past, origins)
-        gather(state.recent, origins)
-        state.rows = len(rows)
-        state.prompt_lengths = state.prompt_lengths[origins]
-        state.visible = state.visible[origins]
-        state.recent_visible = state.recent_visible[origins]
+            gather(state.prefix, padded_origins(texts, count))
+        state.select(len(rows), padded_origins(rows, count * copies))
 
     def _read_function(self, token_ids):
         """Logits of the first token, what of the texts is visible, and two caches."""
@@ -139,10 +130,3 @@ class EncoderDecoder(CachedDecoder):
         )
         logits = ops.cast(self.model.logits(hidden)[:, 0], "float32")
         return logits, mask[:, 0, 0], memories, caches
-
-
-def _padded(rows, count):
-    """Numbers of rows, with as many times the first behind as are missing."""
-    padded = np.full(count, rows[0])
-    padded[: len(rows)] = rows
-    return padded

@@ -15,7 +15,6 @@ from roformer_keras.compiled import Compiled
 from roformer_keras.generation.decoder import (
     LOOK,
     MANY_ROWS,
-    ROWS,
     Choice,
     Decoder,
     check_finite,
@@ -23,9 +22,8 @@ from roformer_keras.generation.decoder import (
     go_on,
     host,
     last_logits,
-    pad_rows,
+    padded_origins,
     padded_prompts,
-    rung,
     visible_keys,
 )
 from roformer_keras.generation.options import Prompt
@@ -118,8 +116,7 @@ class RecurrentDecoder(Decoder):
         logits = host(logits)
         check_finite(logits[: len(prompts)])
         rows = len(prompts) * copies
-        origins = np.zeros(rung(rows, ROWS), int)
-        origins[:rows] = np.repeat(np.arange(len(prompts)), copies)
+        origins = padded_origins(np.repeat(np.arange(len(prompts)), copies))
         if not np.array_equal(origins, np.arange(len(lengths))):
             gather(caches, origins)
         return logits[origins[:rows]], RecurrentState(rows, lengths[origins], caches)
@@ -136,32 +133,19 @@ class RecurrentDecoder(Decoder):
         choice: Choice,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Choice]:
         """Feeds a token a row, chooses the next, and so on; as of `CachedDecoder`."""
-        rows, all_rows = state.rows, state.all_rows
-        steps = uniforms.shape[1]
-        padded = np.zeros((all_rows, _STEPS), "float32")
-        padded[:rows, :steps] = uniforms
-        self._say("steps", (all_rows,), 1)
-        done, state.caches, ends, results = self._loop(
-            state.caches,
-            state.lengths,
-            np.array(steps, "int32"),
-            pad_rows(tokens.astype("int32"), all_rows),
-            padded,
-            choice.ends(all_rows),
-            choice.controls(self.vocabulary_size),
+        self._say("steps", (state.all_rows,), 1)
+        own = (state.caches, state.lengths)
+        state.caches, answer = self._run_loop(
+            own, state.all_rows, _STEPS, tokens, uniforms, choice
         )
-        done = int(host(done))
-        state.lengths = state.lengths + np.int32(done)
-        chosen, scores, logits = (host(array)[:rows] for array in results)
-        check_finite(scores)
-        return chosen[:, :done], scores[:, :done], logits, choice.after(ends)
+        state.lengths = state.lengths + np.int32(answer[0].shape[1])
+        return answer
 
     def select(self, state: RecurrentState, rows: np.ndarray) -> None:
         """Leaves a state with some of its rows, in any order, repeated or not."""
         if np.array_equal(rows, np.arange(state.rows)):
             return
-        origins = np.zeros(rung(len(rows), ROWS), int)
-        origins[: len(rows)] = rows
+        origins = padded_origins(rows)
         gather(state.caches, origins)
         state.rows, state.lengths = len(rows), state.lengths[origins]
 

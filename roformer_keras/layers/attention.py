@@ -13,7 +13,7 @@ from roformer_keras.layers.position import (
 )
 from roformer_keras.layers.projection import Projection
 
-__all__ = ["ProjectedAttention", "RoPEAttention", "additive"]
+__all__ = ["ProjectedAttention", "RoPEAttention", "attention_weights"]
 
 
 class ProjectedAttention(keras.layers.Layer):
@@ -260,16 +260,10 @@ class RoPEAttention(ProjectedAttention):
         scores = ops.concatenate(scores, axis=-1) if context else scores[0]
         # TensorFlow joins product, factor and mask in one kernel, in this order.
         scores = scores * ops.cast(self.key_dim**-0.5, scores.dtype)
-        weights = scores
+        summed = scores
         if residual_scores is not None:
-            weights = weights + ops.cast(residual_scores, weights.dtype)
-        if attention_mask is not None:
-            weights = weights + additive(attention_mask, weights.dtype)
-        if weights.shape[-1] == 1:
-            # `ops.softmax` warns of a single key, but a text of one token is fine.
-            weights = ops.ones_like(weights)
-        else:
-            weights = ops.softmax(weights, axis=-1)
+            summed = summed + ops.cast(residual_scores, summed.dtype)
+        weights = attention_weights(summed, attention_mask)
         weights = self.attention_dropout(weights, training=training)
 
         if not context:
@@ -338,7 +332,17 @@ def _check_room(capacity, index, length):
         )
 
 
-def additive(mask, dtype):
+def attention_weights(scores, attention_mask=None):
+    """The softmax of scores `(..., key)`, of keys for which a mask is True."""
+    if attention_mask is not None:
+        scores = scores + _additive(attention_mask, scores.dtype)
+    if scores.shape[-1] == 1:
+        # `ops.softmax` warns of a single key, but a text of one token is fine.
+        return ops.ones_like(scores)
+    return ops.softmax(scores, axis=-1)
+
+
+def _additive(mask, dtype):
     """0 where True and a number that no score outweighs where False.
 
     Adding is faster than selecting, and leaves a row with nothing visible finite.

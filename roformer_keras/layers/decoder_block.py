@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers.attention import RoPEAttention, additive
+from roformer_keras.layers.attention import RoPEAttention, attention_weights
 from roformer_keras.layers.block import FeedForward, LayerNorm
 from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.projection import Projection
@@ -96,13 +96,7 @@ class CrossAttention(keras.layers.Layer):
         )
         scores = ops.einsum("bqhd,bhkd->bhqk", query, keys)
         scores = scores * ops.cast(self.head_dim**-0.5, scores.dtype)
-        if attention_mask is not None:
-            scores = scores + additive(attention_mask, scores.dtype)
-        if scores.shape[-1] == 1:
-            # `ops.softmax` warns of a single key.
-            weights = ops.ones_like(scores)
-        else:
-            weights = ops.softmax(scores, axis=-1)
+        weights = attention_weights(scores, attention_mask)
         weights = self.attention_dropout(weights, training=training)
         mixed = ops.einsum("bhqk,bhkd->bqhd", weights, values)
         mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))

@@ -444,7 +444,7 @@ def _read_weights(model, path):
 
 
 def _make_layers(config, dtype):
-    def blocks(kind, name, **options):
+    def blocks(kind, name):
         return [
             kind(
                 num_heads=config.num_heads,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import keras
 import numpy as np
-import safetensors.numpy
 
 from roformer_keras.training.state import assign, save_state
 
@@ -51,9 +51,8 @@ class LastCheckpoints:
         for update in updates:
             # Looks whether the file is whole, and of these variables.
             assign(self._path(update), {"model": variables})
-            found = safetensors.numpy.load_file(self._path(update))
-            for number, total in enumerate(sums):
-                total += found[f"model/{number}"]
+            for total, variable in zip(sums, variables, strict=True):
+                total += keras.ops.convert_to_numpy(variable)
         for variable, total in zip(variables, sums, strict=True):
             variable.assign((total / len(updates)).astype("float32"))
 

@@ -308,14 +308,13 @@ class _Live:
     """Answers of a bert4keras that runs now, case by case."""
 
     def __init__(self, path, scratch, bert4keras, python, lengths, config):
+        self._scratch, self._kept = scratch, {}
         with open_checkpoint(path, config) as checkpoint:
             # Says what bert4keras could not compute, before that is looked for.
             checkpoint.config.to_bert_config()
-        self._reference = find_reference(scratch, bert4keras, python)
-        self._scratch, self._kept = scratch, {}
-        self.name = f"bert4keras {self._reference.version}"
-        self.layer_norm_epsilon = self._reference.layer_norm_epsilon
-        with open_checkpoint(path, config) as checkpoint:
+            self._reference = find_reference(scratch, bert4keras, python)
+            self.name = f"bert4keras {self._reference.version}"
+            self.layer_norm_epsilon = self._reference.layer_norm_epsilon
             self._checkpoint = _export(path, checkpoint, scratch)
             self.cases = _cases(checkpoint)
             self._fingerprint = _fingerprint(checkpoint)
