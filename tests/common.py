@@ -84,6 +84,15 @@ def tool_module(name):
         yield module
 
 
+def write_changed(path, text, changes):
+    """A file of a text in which some of it is in other words; returns its path."""
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def run_main(*arguments, capsys):
     """Exit code, standard output and standard error of the command line."""
     try:

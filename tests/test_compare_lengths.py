@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import CHARACTER, tool_module
+from common import CHARACTER, tool_module, write_changed
 from matplotlib import image
 
 # TensorFlow variables do not know NumPy 2's `copy`.
@@ -47,13 +47,9 @@ def write_config(folder, **changes):
     # Too short for two passages to test.
     lines += [f"{CHARACTERS}\tleaf"] * 3
     (folder / "lines.tsv").write_text("\n".join(lines), encoding="utf-8")
-    text = SETTINGS.format(source=CHARACTER)
-    for before, after in changes.items():
-        assert before in text
-        text = text.replace(before, after)
-    path = folder / "lengths.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return write_changed(
+        folder / "lengths.toml", SETTINGS.format(source=CHARACTER), changes
+    )
 
 
 @pytest.fixture(scope="module")

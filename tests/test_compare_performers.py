@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import ROOT, tool_module
+from common import ROOT, tool_module, write_changed
 from matplotlib import image
 
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
@@ -61,13 +61,7 @@ def write_config(folder, **changes):
             lines.append(f"{text}\tbook {document}")
             place += 9
     (folder / "lines.tsv").write_text("\n".join(lines), encoding="utf-8")
-    text = CONFIG
-    for before, after in changes.items():
-        assert before in text
-        text = text.replace(before, after)
-    path = folder / "performers.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return write_changed(folder / "performers.toml", CONFIG, changes)
 
 
 # === The models ===

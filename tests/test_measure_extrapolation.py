@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from common import tool_module
+from common import tool_module, write_changed
 from matplotlib import image
 
 from roformer_keras.config import RoFormerConfig
@@ -91,13 +91,7 @@ def write_config(folder, **changes):
     (folder / "lines.tsv").write_text(
         "\n".join("\t".join(line) for line in lines), encoding="utf-8"
     )
-    text = SETTINGS
-    for before, after in changes.items():
-        assert before in text
-        text = text.replace(before, after)
-    path = folder / "lm.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return write_changed(folder / "lm.toml", SETTINGS, changes)
 
 
 # === The rows ===

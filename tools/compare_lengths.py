@@ -52,11 +52,11 @@ import keras
 import numpy as np
 from comparisons import read_rows, take_folder, write_json, write_rows
 
-from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.pretraining.corpus import Corpus, CorpusSource
 from roformer_keras.tasks import RoFormerTripletRanker
 from roformer_keras.training.optimizers import make_optimizer
+from roformer_keras.training.pictures import new_figure, save_figure
 from roformer_keras.training.settings import (
     DTYPES,
     beside,
@@ -412,11 +412,7 @@ def report(results):
 
 def draw(results, path):
     """The share that is right by length: of every seed, their mean, the baseline."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(6, 4)
     axes = figure.add_subplot()
     rows = results["lengths"]
     lengths = [row["length"] for row in rows]
@@ -462,8 +458,7 @@ def draw(results, path):
     )
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2)
-    with replacing(path, overwrite=True) as partial:
-        figure.savefig(partial, format="png", dpi=120)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

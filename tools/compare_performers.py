@@ -45,22 +45,16 @@ import keras
 import numpy as np
 from compare_positions import INTERVALS, curves, make_tokenizer
 from comparisons import read_rows, take_folder, write_json, write_rows
-from measure_extrapolation import Recorder, make_documents
+from measure_extrapolation import Recorder, check_documents, make_documents
 
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.models import RoFormerCausalLM
 from roformer_keras.pretraining.run import optimizer_of
-from roformer_keras.pretraining.settings import Settings
-from roformer_keras.training.settings import (
-    beside,
-    check_choice,
-    check_integer,
-    errors_of,
-    existing_beside,
-    read_toml,
-)
+from roformer_keras.pretraining.settings import Settings, read_settings
+from roformer_keras.training.pictures import new_figure, save_figure
+from roformer_keras.training.settings import check_choice, check_integer, errors_of
 
 # name -> attention, whether it is rotary, how it is called, its colour and line
 MODELS = {
@@ -139,31 +133,17 @@ class Comparison:
             raise ConfigurationError(
                 f"a comparison has one stage, got {len(settings.stages)}"
             )
-        for data in settings.data:
-            if len(data.fields) != 2 or not data.holdout:
-                raise ConfigurationError(
-                    "data must have two fields, a text and its document, and a holdout "
-                    f"above 0, got fields={list(data.fields)}, holdout={data.holdout}"
-                )
+        check_documents(settings)
 
 
 def load_comparison(path):
     """Reads a TOML file; its relative paths are taken from its own folder."""
-    content = read_toml(path)
+    content = read_settings(path)
     with errors_of(path):
         models = content.pop("models", [])
         if not isinstance(models, list):
             raise ConfigurationError(f"models must be a list of names, got {models!r}")
-        settings = Settings.from_dict(content)
-        data = tuple(
-            dataclasses.replace(
-                source, files=tuple(beside(path, file) for file in source.files)
-            )
-            for source in settings.data
-        )
-        vocabulary = existing_beside(path, settings.vocabulary)
-        settings = dataclasses.replace(settings, data=data, vocabulary=vocabulary)
-        return Comparison(settings, tuple(models))
+        return Comparison(Settings.from_dict(content), tuple(models))
 
 
 # === Training ===
@@ -372,11 +352,7 @@ def report(results):
 
 def draw(rows, models, path):
     """Losses of validation by steps: the mean over the seeds, and all between them."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
     for name in models:
         *_, label, colour, line = MODELS[name]
@@ -393,8 +369,7 @@ def draw(rows, models, path):
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    with replacing(path, overwrite=True) as partial:
-        figure.savefig(partial, format="png", dpi=120)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,6 @@ from keras import ops
 from tqdm import tqdm
 
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.models import RoFormerMaskedLM
 from roformer_keras.pretraining.corpus import Corpus
@@ -57,6 +56,7 @@ from roformer_keras.pretraining.run import optimizer_of
 from roformer_keras.pretraining.settings import Stage, load_settings
 from roformer_keras.pretraining.vocabulary import build_vocabulary
 from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.training.pictures import new_figure, save_figure
 
 # name -> how it is called, and drawn
 MODELS = {
@@ -372,11 +372,7 @@ def curves(rows, name, column):
 
 def draw(rows, path):
     """Both losses of both models: the mean over the seeds, and all between them."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
     for name, (label, colour, marker) in MODELS.items():
         steps, losses = curves(rows, name, "train_loss")
@@ -406,8 +402,7 @@ def draw(rows, path):
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    with replacing(path, overwrite=True) as partial:
-        figure.savefig(partial, format="png", dpi=120)
+    save_figure(figure, path)
 
 
 def report(rows, settings):

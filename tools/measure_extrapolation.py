@@ -54,11 +54,11 @@ from keras import ops
 from tqdm import tqdm
 
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.models import RoFormerCausalLM
 from roformer_keras.pretraining.run import optimizer_of
 from roformer_keras.pretraining.settings import load_settings
+from roformer_keras.training.pictures import new_figure, save_figure
 
 # Of a model, what is told of it: method -> how it is called, its colour and line.
 METHODS = {
@@ -128,15 +128,20 @@ def check(settings, seeds):
         raise ConfigurationError(
             f"the second stage must be longer than the first, got lengths {lengths}"
         )
+    check_documents(settings)
+
+
+# === The data ===
+
+
+def check_documents(settings):
+    """Raises ConfigurationError unless `make_documents` can make both parts."""
     for data in settings.data:
         if len(data.fields) != 2 or not data.holdout:
             raise ConfigurationError(
                 "data must have two fields, a text and its document, and a holdout "
                 f"above 0, got fields={list(data.fields)}, holdout={data.holdout}"
             )
-
-
-# === The data ===
 
 
 class Documents:
@@ -471,11 +476,7 @@ def report(results, settings):
 
 def draw(losses, settings, path):
     """Losses by position: the mean of the seeds, and all between them."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8, 5)
     axes = figure.add_subplot()
     length, longest = (stage.length for stage in settings.stages)
     for methods in METHODS.values():
@@ -514,8 +515,7 @@ def draw(losses, settings, path):
     )
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3)
-    with replacing(path, overwrite=True) as partial:
-        figure.savefig(partial, format="png", dpi=120)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ __all__ = [
     "Settings",
     "Stage",
     "load_settings",
+    "read_settings",
     "settings_of_command",
 ]
 
@@ -274,7 +275,7 @@ def load_settings(path: str | os.PathLike) -> Settings:
         SourceError: the file cannot be read.
         ConfigurationError: it is not TOML, or a setting breaks its rule.
     """
-    content = _read(path)
+    content = read_settings(path)
     with errors_of(path):
         return Settings.from_dict(content)
 
@@ -294,7 +295,7 @@ def settings_of_command(
     Raises:
         SourceError, ConfigurationError: as of `load_settings`.
     """
-    content = _read(config) if config is not None else {}
+    content = read_settings(config) if config is not None else {}
     given = {name: value for name, value in flags.items() if value is not None}
     content.setdefault("objective", OBJECTIVES_OF[task][0])
     objective = given.get("objective", content["objective"])
@@ -359,7 +360,12 @@ def _reshaped(stage, shape):
     return changed
 
 
-def _read(path):
+def read_settings(path: str | os.PathLike) -> dict:
+    """What a TOML file says, not checked yet; as `load_settings` it finds other files.
+
+    Raises:
+        SourceError, ConfigurationError: as of `load_settings`.
+    """
     content = read_toml(path)
     with errors_of(path):
         _check_tables(content)
