@@ -12,14 +12,13 @@ length, and random features are held against softmax attention.
 import argparse
 import json
 import math
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from reporting import print_table, write_figures
+from reporting import peak_bytes, print_table, write_figures
 
 HIDDEN, HEADS = 768, 12
 KINDS = {
@@ -124,13 +123,16 @@ def measure_layer(kind, length, repeats):
 
     run = Compiled(forward, layer.weights, any_shape=True)
     keras.ops.convert_to_numpy(run(x[:, :16]))
-    before, seconds = peak(), []
+    before, seconds = peak_bytes(), []
     # The first run takes up memory that the others find.
     for _ in range(repeats + 1):
         began = time.perf_counter()
         keras.ops.convert_to_numpy(run(x))
         seconds.append(time.perf_counter() - began)
-    return {"seconds": statistics.median(seconds[1:]), "mb": peak() - before}
+    return {
+        "seconds": statistics.median(seconds[1:]),
+        "mb": (peak_bytes() - before) / 1e6,
+    }
 
 
 def measure_encoder(kind, length):
@@ -155,7 +157,7 @@ def measure_encoder(kind, length):
     seconds = time.perf_counter() - began
     if outputs.shape != (1, length, HIDDEN) or not np.isfinite(outputs).all():
         raise SystemExit(f"the encoder gave {outputs.shape}, or no finite numbers")
-    return {"length": length, "seconds": seconds, "mb": peak()}
+    return {"length": length, "seconds": seconds, "mb": peak_bytes() / 1e6}
 
 
 def measure_convergence(counts, draws=9, length=256, dim=64):
@@ -212,13 +214,6 @@ def measure_convergence(counts, draws=9, length=256, dim=64):
         for name, (of, draw) in cases.items()
     }
     return {"features": counts, "errors": errors}
-
-
-def peak():
-    """MB that the process has held at most."""
-    # In KiB, but on macOS, where it is in bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 JOBS = {

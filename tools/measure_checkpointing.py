@@ -10,10 +10,11 @@ AdamW's two moments in it, and the seconds of the second step.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
+
+from reporting import peak_bytes
 
 
 def main():
@@ -50,7 +51,7 @@ def measure(options):
 
     # TensorFlow takes up its threads and libraries with the first operation.
     keras.ops.convert_to_numpy(keras.ops.ones((8, 8)) @ keras.ops.ones((8, 8)))
-    start = peak()
+    start = peak_bytes()
     config = RoFormerConfig(
         vocabulary_size=12_000,
         hidden_dim=options.hidden,
@@ -79,14 +80,7 @@ def measure(options):
         began = time.perf_counter()
         model.train_on_batch(inputs, labels)
         seconds = time.perf_counter() - began
-    return {"peak": peak() - start, "seconds": seconds}
-
-
-def peak():
-    """GB that the process has held at most."""
-    # In KiB, but on macOS, where it is in bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+    return {"peak": (peak_bytes() - start) / 1e9, "seconds": seconds}
 
 
 CASES = ("off", "on")

@@ -1,11 +1,27 @@
 """What benchmarks say of their turns: ratios, bars, a table, a file."""
 
 import json
+import resource
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["pairs", "print_bars", "print_table", "shown", "write_figures"]
+__all__ = [
+    "pairs",
+    "peak_bytes",
+    "print_bars",
+    "print_table",
+    "shown",
+    "write_figures",
+]
+
+
+def peak_bytes() -> int:
+    """What this process has held at most, of resident memory."""
+    # In KiB, but on macOS, where it is in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def pairs(seconds: Sequence[float], of: Sequence[float]) -> list[float]:

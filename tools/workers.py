@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -10,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from full_size_checkpoint import bert4keras_environment
+from reporting import peak_bytes
 
 # Of what a worker has said, those that are shown if it ends before it should.
 LAST_LINES = 15
@@ -78,5 +78,5 @@ def serve(jobs: Mapping[str, Callable]):
         start = time.perf_counter()
         figures = jobs[name](*arguments) or {}
         seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = peak_bytes() / 2**20
         print(json.dumps({"seconds": seconds, "peak_mb": peak, **figures}), flush=True)
