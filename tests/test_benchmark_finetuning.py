@@ -111,8 +111,6 @@ def test_all_sides_train_the_same_model_on_the_same_ids(reviews, tmp_path):
             assert name in run.stdout
         amount = {"step": 4 * 12, "reviews": 24}[part]
         assert found["rate"] == pytest.approx(amount / found["seconds"][0])
-    # Nothing is faster than its own products, and a small model far from it.
-    assert figures["step"][LIMIT]["rate"] > figures["step"][FLOAT32]["rate"]
     texts = figures["texts"]
     assert texts["float32"] == texts["mixed_bfloat16"]
     tokens = texts["float32"]["tokens"]
