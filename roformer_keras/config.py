@@ -20,7 +20,9 @@ __all__ = [
 
 MODEL_TYPES = ("roformer", "roformer_v2")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
-ATTENTION_TYPES = ("softmax", "linear", "cosine", "performer")
+# Those whose features are random.
+PERFORMERS = ("performer", "rotary_performer")
+ATTENTION_TYPES = ("softmax", "linear", "cosine", *PERFORMERS)
 
 # What each model class asks of its backbone; `bert_config.json` says none of it.
 MODEL_FIELDS = {
@@ -98,10 +100,11 @@ class RoFormerConfig:
             (NTK-aware scaling).
         attention: `"bidirectional"`, `"causal"` or `"unilm"`.
         attention_type: `"softmax"`, or one of linear cost, see `LinearRoPEAttention`:
-            `"linear"`, `"cosine"` or `"performer"`, none of them for UniLM.
+            `"linear"`, `"cosine"`, `"performer"` or `"rotary_performer"`, none of them
+            for UniLM.
         rotary: bool. False leaves out all positions.
-        performer_features: int or None, even. Random features per head of
-            `"performer"`; 256 if it is not given.
+        performer_features: int or None, even. Random features per head of both
+            Performers; 256 if it is not given.
         performer_seed: int, at least 0. They are drawn from it, and kept in no file.
         pooler_activation: str or None. With a name, a dense layer with that
             activation turns the first position into a pooled output; RoFormer-Sim
@@ -221,10 +224,10 @@ class RoFormerConfig:
                         "compute: take attention_type='softmax', or leave it out"
                     )
         features = self.performer_features
-        if features is not None and self.attention_type != "performer":
+        if features is not None and self.attention_type not in PERFORMERS:
             raise ConfigurationError(
-                f"performer_features needs attention_type='performer', got {features} "
-                f"with {self.attention_type!r}"
+                "performer_features needs attention_type='performer' or "
+                f"'rotary_performer', got {features} with {self.attention_type!r}"
             )
         if features is not None and features % 2:
             raise ConfigurationError(

@@ -136,7 +136,7 @@ def check_cache():
 def check_linear_attention():
     """As all pairs of tokens, at once and token by token; learning, and writing."""
     x = np.random.default_rng(0).normal(size=(2, 200, 8)).astype("float32")
-    for kind in ("linear", "cosine", "performer"):
+    for kind in ("linear", "cosine", "performer", "rotary_performer"):
         layer = LinearRoPEAttention(2, 4, kind=kind, causal=True, rotary=False)
         expected = ops.convert_to_numpy(layer(x))
         query, key, value = (

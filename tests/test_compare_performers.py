@@ -115,6 +115,7 @@ def test_what_models_are_told(models):
     }
     assert told == {
         "performer-rope": ("performer", True),
+        "performer-of-rope": ("rotary_performer", True),
         "performer": ("performer", False),
         "linear-rope": ("linear", True),
         "linear": ("linear", False),
@@ -122,7 +123,7 @@ def test_what_models_are_told(models):
         "softmax": ("softmax", False),
     }
     assert all(model.config.attention == "causal" for model in models.values())
-    for name in ("performer-rope", "performer"):
+    for name in ("performer-rope", "performer-of-rope", "performer"):
         assert models[name].config.performer_seed == 3
         assert models[name].config.performer_features == 8
 
@@ -221,7 +222,7 @@ def test_results_are_those_of_the_curves(tool, whole):
         results["models"][name] for name in ("performer-rope", "performer")
     )
     (name,) = results["rotation"]
-    assert name == "performer"
+    assert name == "performer-rope"
     np.testing.assert_allclose(
         results["rotation"][name]["differences"],
         np.array(rotary["seeds"])[:, -1] - np.array(without["seeds"])[:, -1],
@@ -268,14 +269,14 @@ def test_steps_to_the_same_loss(tool, whole):
     ]
     results = tool.results_of(rows, comparison)
     assert results["rotation"] == {
-        "performer": {"differences": [-1.0], "steps_to_same_loss": 20}
+        "performer-rope": {"differences": [-1.0], "steps_to_same_loss": 20}
     }
     assert "the final loss without is reached by step 20" in tool.report(results)
     for row in rows:
         if row["model"] == "performer":
             row["validation_loss"] -= 2
     results = tool.results_of(rows, comparison)
-    assert results["rotation"]["performer"]["steps_to_same_loss"] is None
+    assert results["rotation"]["performer-rope"]["steps_to_same_loss"] is None
     assert "lower with 0 of 1; the final loss without is not" in tool.report(results)
 
 
@@ -347,5 +348,10 @@ def test_what_cannot_be_compared(tool, tmp_path, capsys, changes, message):
 def test_the_committed_configuration(tool, monkeypatch):
     monkeypatch.chdir(ROOT)
     comparison = tool.load_comparison("checkpoints/training/performers.toml")
-    assert comparison.models == ("performer-rope", "performer", "softmax-rope")
+    assert comparison.models == (
+        "performer-rope",
+        "performer-of-rope",
+        "performer",
+        "softmax-rope",
+    )
     assert comparison.settings.stages[0].length == 256

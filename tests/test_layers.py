@@ -161,7 +161,7 @@ CASES = {
             (2, 5, 8),
             8,
         )
-        for kind in ("linear", "cosine", "performer")
+        for kind in ("linear", "cosine", "performer", "rotary_performer")
         for causal in (False, True)
     },
     "linear-attention-everything": Case(

@@ -26,7 +26,7 @@ from roformer_keras.layers.linear_attention import (
 # Keras's own variables under NumPy 2, whenever it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
-KINDS = ("linear", "cosine", "performer")
+KINDS = ("linear", "cosine", "performer", "rotary_performer")
 # Longer than a chunk of the causal sums, and no multiple of one.
 LENGTH = 300
 
@@ -95,6 +95,10 @@ def attention(layer, x, visible=None, positions=None):
             part / np.linalg.norm(part, axis=-1, keepdims=True) for part in (query, key)
         ]
         above = 1 + np.einsum("bhmd,bhnd->bhmn", *map(turn, units))
+        below = above
+    elif layer.kind == "rotary_performer":
+        mapped = [features(layer, turn(part)) for part in (query, key)]
+        above = np.einsum("bhmd,bhnd->bhmn", *mapped)
         below = above
     else:
         mapped = [features(layer, part) for part in (query, key)]
@@ -190,7 +194,7 @@ def test_nothing_visible_is_zero_and_has_gradients():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["linear", "cosine", "performer"])
 def test_only_distances_count(kind, causal):
     x = random(2, 20, 12)
     layer = fixed(LinearRoPEAttention(3, 4, kind=kind, causal=causal), x)
@@ -209,14 +213,14 @@ def test_only_distances_count(kind, causal):
 
 @pytest.mark.parametrize("rotary", [True, False])
 def test_which_weights_are_probabilities(rotary):
-    """Those of the cosine; where the numerator alone turns, they are no more."""
+    """Of the cosine and the rotary Performer; if the numerator alone turns, no more."""
     x = random(1, 40, 12)
     for kind in KINDS:
         layer = fixed(LinearRoPEAttention(3, 4, kind=kind, rotary=rotary), x)
         _, above, below = attention(layer, x)
         weights = above / below.sum(-1, keepdims=True)
         assert (below > 0).all()
-        if kind == "cosine" or not rotary:
+        if kind in ("cosine", "rotary_performer") or not rotary:
             assert (weights >= 0).all()
             np.testing.assert_allclose(weights.sum(-1), 1)
         else:
@@ -360,15 +364,18 @@ def test_features_of_any_vectors_are_finite():
     np.testing.assert_allclose(queries.max(-1), 1)
 
 
-def test_performer_comes_to_softmax_as_features_grow():
+@pytest.mark.parametrize(
+    ("kind", "rotary"), [("performer", False), ("rotary_performer", True)]
+)
+def test_performers_come_to_softmax_as_features_grow(kind, rotary):
     x = random(1, 64, 32)
-    exact = fixed(RoPEAttention(2, 16, rotary=False), x, scale=0.07)
+    exact = fixed(RoPEAttention(2, 16, rotary=rotary), x, scale=0.07)
     expected, errors = array(exact(x)), []
     for count in (16, 128, 1024):
         found = []
         for seed in range(8):
             layer = LinearRoPEAttention(
-                2, 16, kind="performer", num_features=count, rotary=False, seed=seed
+                2, 16, kind=kind, num_features=count, rotary=rotary, seed=seed
             )
             layer(x)
             layer.set_weights(exact.get_weights())
@@ -415,7 +422,8 @@ def test_a_backbone_takes_weights_of_softmax_attention(kind):
 
 
 def test_fractional_positions_reach_every_kind():
-    for kind in ("softmax", *KINDS):
+    # The rotary Performer's are those of distances in the mean alone.
+    for kind in ("softmax", "linear", "cosine", "performer"):
         model = RoFormerBackbone(
             RoFormerConfig(**SIZES, attention_type=kind, custom_position_ids=True)
         )
@@ -450,7 +458,7 @@ def test_every_format_keeps_it(kind, tmp_path):
         attention="causal",
         attention_type=kind,
         rotary=kind != "cosine",
-        performer_features=12 if kind == "performer" else None,
+        performer_features=12 if "performer" in kind else None,
         performer_seed=7,
     )
     model = RoFormerCausalLM.from_roformer_config(config)
@@ -472,8 +480,9 @@ def test_every_format_keeps_it(kind, tmp_path):
         np.testing.assert_array_equal(array(loaded(inputs)), expected)
 
 
-def test_features_are_redrawn_on_request(tmp_path):
-    config = RoFormerConfig(**SIZES, attention_type="performer", performer_features=8)
+@pytest.mark.parametrize("kind", ["performer", "rotary_performer"])
+def test_features_are_redrawn_on_request(kind, tmp_path):
+    config = RoFormerConfig(**SIZES, attention_type=kind, performer_features=8)
     model = RoFormerBackbone(config)
     randomize(model)
     inputs, weights = inputs_of(model), model.get_weights()
@@ -590,7 +599,7 @@ def test_verify_says_what_it_cannot_compare(tmp_path):
         ),
         (
             lambda: RoFormerBackbone(RoFormerConfig(**SIZES)).redraw_features(1),
-            ["'performer'", "'softmax'"],
+            ["'performer'", "'rotary_performer'", "'softmax'"],
         ),
     ],
 )

@@ -23,6 +23,11 @@ MAKE = {
         "performer_features": 12,
         "shared_segment_embeddings": True,
     },
+    "rotary-performer": {
+        "attention_type": "rotary_performer",
+        "performer_features": 12,
+        "custom_position_ids": True,
+    },
     "performer-v2-without-rotation": {
         "attention_type": "performer",
         "rotary": False,

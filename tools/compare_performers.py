@@ -8,6 +8,7 @@ attention alone (the right of figure 3 in arXiv:2104.09864, at another size):
 
 performer-rope, performer   Positive random features in place of the softmax; those of
                             queries and keys are rotated, or nothing is.
+performer-of-rope           Queries and keys are rotated, and then have such features.
 linear-rope, linear         The same with elu + 1 in place of random features.
 softmax-rope, softmax       Attention as usual, for scale.
 
@@ -47,7 +48,7 @@ from compare_positions import INTERVALS, curves, make_tokenizer
 from comparisons import read_rows, take_folder, write_json, write_rows
 from measure_extrapolation import Recorder, check_documents, make_documents
 
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.config import PERFORMERS, RoFormerConfig
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.models import RoFormerCausalLM
@@ -59,6 +60,7 @@ from roformer_keras.training.settings import check_choice, check_integer, errors
 # name -> attention, whether it is rotary, how it is called, its colour and line
 MODELS = {
     "performer-rope": ("performer", True, "Performer with RoPE", "C0", "-"),
+    "performer-of-rope": ("rotary_performer", True, "Performer of RoPE", "C1", "-"),
     "performer": ("performer", False, "Performer without", "C0", "--"),
     "linear-rope": ("linear", True, "elu + 1 with RoPE", "C2", "-"),
     "linear": ("linear", False, "elu + 1 without", "C2", "--"),
@@ -159,7 +161,7 @@ def make_model(name, settings, vocabulary_size, seed):
         "attention_type": attention,
         "rotary": is_rotary,
     }
-    if attention == "performer":
+    if attention in PERFORMERS:
         fields["performer_seed"] = seed
     else:
         fields.pop("performer_features", None)
@@ -281,9 +283,10 @@ def results_of(rows, comparison):
             "tokens_per_second": float(np.median(speeds)),
         }
     rotation = {}
-    for name, without in found.items():
-        rotary = found.get(f"{name}-rope")
-        if rotary is not None:
+    for name, rotary in found.items():
+        # It is called after what it is without rotation.
+        without = found.get(name.split("-")[0])
+        if without is not None and without is not rotary:
             final = without["mean"][-1]
             reached = zip(rotary["steps"], rotary["mean"], strict=True)
             rotation[name] = {
@@ -339,7 +342,7 @@ def report(results):
         lower = sum(difference < 0 for difference in differences)
         reached = rotation["steps_to_same_loss"]
         lines.append(
-            f"{MODELS[f'{name}-rope'][2]}: {statistics.mean(differences):+.3f} at the "
+            f"{MODELS[name][2]}: {statistics.mean(differences):+.3f} at the "
             f"end, lower with {lower} of {seeds}; "
             + (
                 "the final loss without is not reached."

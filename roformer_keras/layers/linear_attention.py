@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.config import PERFORMERS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import ProjectedAttention
 from roformer_keras.layers.projection import new_structure_version
@@ -24,7 +25,7 @@ __all__ = [
     "positive_features",
 ]
 
-KINDS = ("linear", "cosine", "performer")
+KINDS = ("linear", "cosine", *PERFORMERS)
 _DEFAULT_FEATURES = 256
 
 # Tokens between which pairs are computed, in causal attention.
@@ -179,6 +180,8 @@ class LinearRoPEAttention(ProjectedAttention):
     - `"cosine"`: a and b are `1 + (R q / |q|) . (R k / |k|)`: probabilities.
     - `"performer"`: as `"linear"`, with random features whose product is that of
       softmax attention in the mean. The more of them, the nearer.
+    - `"rotary_performer"`: a and b are `f(R q) . f(R k)` with the same features, which
+      come to softmax attention with RoPE; weights are probabilities.
 
     There are the projections of `RoPEAttention`, by the same names. Features, angles,
     sums and normalisers are float32 under every dtype policy. There are no weights of
@@ -187,12 +190,12 @@ class LinearRoPEAttention(ProjectedAttention):
     Args:
         num_heads, head_dim, key_dim, base, layout, use_bias, kernel_initializer: as
             `RoPEAttention` takes them.
-        kind: `"linear"`, `"cosine"` or `"performer"`.
+        kind: `"linear"`, `"cosine"`, `"performer"` or `"rotary_performer"`.
         causal: bool. Whether a token sees none behind it.
         rotary: bool. False leaves out the rotation, and with it all positions.
         feature_map: f of `"linear"`: `"elu_plus_one"`, or the name of a Keras
             activation, whose values should be above 0.
-        num_features: int, even. Random features per head, of `"performer"`; 256 if it
+        num_features: int, even. Random features per head, of both Performers; 256 if it
             is not given.
         seed: int, at least 0. Random features are drawn from it; no file holds them.
 
@@ -266,7 +269,7 @@ class LinearRoPEAttention(ProjectedAttention):
 
     def _draw(self, seed):
         self.seed = seed
-        if self.kind == "performer":
+        if self.kind in PERFORMERS:
             self.directions = orthogonal_directions(
                 self.num_features, self.key_dim, seed
             )
@@ -309,27 +312,34 @@ class LinearRoPEAttention(ProjectedAttention):
 
     def _features(self, query, key, position_ids, start, decodes):
         """Of query and key: a pair for the weights, and one for the normaliser."""
+
+        def turned(pair):
+            return self._rotated(*pair, position_ids, start, decodes)
+
         if self.kind == "cosine":
-            units = (_unit(query), _unit(key))
-            units = self._rotated(*units, position_ids, start, decodes)
-            pair = tuple(map(cosine_features, units))
+            pair = tuple(map(cosine_features, turned((_unit(query), _unit(key)))))
+            return pair, pair
+        if self.kind == "rotary_performer":
+            pair = self._random_features(*turned((query, key)))
             return pair, pair
         if self.kind == "linear":
             pair = (self._feature_map(query), self._feature_map(key))
         else:
-            pair = (
-                positive_features(query, self.directions, is_query=True),
-                positive_features(key, self.directions, is_query=False),
-            )
-        return self._rotated(*pair, position_ids, start, decodes), pair
+            pair = self._random_features(query, key)
+        return turned(pair), pair
+
+    def _random_features(self, query, key):
+        return (
+            positive_features(query, self.directions, is_query=True),
+            positive_features(key, self.directions, is_query=False),
+        )
 
     def create_cache(self, batch):
         """That of no tokens, for so many rows; its size is the same for any number."""
         features = {
             "linear": self.key_dim,
             "cosine": self.key_dim + 1,
-            "performer": self.num_features,
-        }[self.kind]
+        }.get(self.kind, self.num_features)
         return tuple(
             ops.zeros((batch, self.num_heads, features, dim), "float32")
             for dim in (self.head_dim, 1)

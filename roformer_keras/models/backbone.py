@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.config import PERFORMERS, RoFormerConfig
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
@@ -156,7 +156,7 @@ class RoFormerBackbone(PresetModel):
         ]
 
     def redraw_features(self, seed):
-        """Draws other random features for `attention_type="performer"`.
+        """Draws other random features for a Performer.
 
         As a backbone of `performer_seed=seed` has them; the seed is kept and saved. A
         function that was compiled before goes on with the old ones: call `compile` of
@@ -168,10 +168,10 @@ class RoFormerBackbone(PresetModel):
         Raises:
             ConfigurationError: `seed` breaks its rule, or there are no such features.
         """
-        if self.config.attention_type != "performer":
+        if self.config.attention_type not in PERFORMERS:
             raise ConfigurationError(
-                "random features are those of attention_type='performer', got "
-                f"{self.config.attention_type!r}"
+                "random features are those of attention_type='performer' and "
+                f"'rotary_performer', got {self.config.attention_type!r}"
             )
         self.config = self.config.replace(performer_seed=seed)
         for i, block in enumerate(self.transformer_layers):
