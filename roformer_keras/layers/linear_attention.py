@@ -32,6 +32,8 @@ _DEFAULT_FEATURES = 256
 _CHUNK = 128
 # Below it a normaliser is no number to divide by; its square is one still.
 _LEAST = 1e-18
+# Of the cosine it is a sum that cancels: what is less is rounding.
+_LEAST_COSINE = 1e-6
 # Exponents of random features stay below it, so that sums of any length are finite.
 _MOST_EXPONENT = 60.0
 
@@ -44,7 +46,7 @@ def elu_plus_one(x):
 
     Source: Katharopoulos et al. 2020, arXiv:2006.16236, equation 7.
     """
-    return ops.elu(x) + 1.0
+    return ops.where(x > 0, x + 1.0, ops.exp(ops.minimum(x, 0.0)))
 
 
 def cosine_features(unit):
@@ -84,9 +86,10 @@ def orthogonal_directions(num_features, dim, seed):
 def positive_features(x, directions, is_query):
     """Random features whose products are `exp(q . k / sqrt(dim))` in the mean.
 
-    They are so but for factors that a normaliser takes out again: one for each query,
-    by which its largest feature is 1, and one for all keys, which keeps the exponent
-    `w . k - |k|^2 / 2` in range. It is at most `|w|^2 / 2`, so no key has to be known.
+    They are so but for a factor that a normaliser takes out again: one for each query,
+    by which its largest feature is 1. The exponent `w . k - |k|^2 / 2` of a key, at most
+    `|w|^2 / 2`, ends at 60. Of keys that are so long that all exponents of all of them
+    are below -40 or so nothing is left.
 
     Args:
         x: float32 `(..., dim)`, queries or keys.
@@ -104,8 +107,7 @@ def positive_features(x, directions, is_query):
     if is_query:
         largest = ops.max(exponents, axis=-1, keepdims=True)
         return ops.exp(exponents - ops.stop_gradient(largest))
-    bound = float(np.square(directions).sum(axis=-1).max()) / 2
-    return ops.exp(exponents - max(0.0, bound - _MOST_EXPONENT))
+    return ops.exp(ops.minimum(exponents, _MOST_EXPONENT))
 
 
 # === Sums over keys ===
@@ -306,7 +308,8 @@ class LinearRoPEAttention(ProjectedAttention):
         else:
             mixed = bidirectional_sums(*weighting, value)
             normaliser = bidirectional_sums(*normalising, ones)
-        mixed = mixed / ops.maximum(normaliser, _LEAST)
+        least = _LEAST_COSINE if self.kind == "cosine" else _LEAST
+        mixed = mixed / ops.maximum(normaliser, least)
         output = self._joined(ops.cast(mixed, self.compute_dtype))
         return output if cache is None else (output, (values_so_far, keys_so_far))
 

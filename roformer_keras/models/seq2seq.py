@@ -14,6 +14,7 @@ from roformer_keras.conversion.writer import save_tokenizer, write_metadata
 from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.options import Prompt
+from roformer_keras.inference import check_vocabulary
 from roformer_keras.layers import (
     AttentionMask,
     Dropout,
@@ -172,6 +173,15 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
             OutputError: the folder exists or cannot be written.
         """
         tokenizer = tokenizer or self.tokenizer
+        if tokenizer is not None:
+            check_vocabulary(self, tokenizer)
+        lora = [v.path for v in self._saved_variables() if "lora_kernel" in v.path]
+        if lora:
+            raise ConfigurationError(
+                f"a preset has no place for {lora[0]} and {len(lora) - 1} more "
+                "weights: merge LoRA weights into their kernels first, by the "
+                "merge_lora of each layer"
+            )
         with replacing(folder, overwrite, folder=True) as partial:
             serialized = keras.saving.serialize_keras_object(self)
             serialized.pop("build_config", None)

@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from roformer_keras.errors import CheckpointError
 from roformer_keras.training.state import assign, save_state
 
 __all__ = ["LastCheckpoints"]
@@ -46,8 +47,13 @@ class LastCheckpoints:
         Raises:
             CheckpointError: a file is damaged, or of other variables.
         """
-        sums = [np.zeros(variable.shape) for variable in variables]
         updates = self.updates()
+        if not updates:
+            raise CheckpointError(
+                f"{self.folder} must hold the weights of which the mean is taken, and "
+                "holds none: begin again in another folder"
+            )
+        sums = [np.zeros(variable.shape) for variable in variables]
         for update in updates:
             # Looks whether the file is whole, and of these variables.
             assign(self._path(update), {"model": variables})
