@@ -353,5 +353,6 @@ def test_the_committed_configuration(tool, monkeypatch):
         "performer-of-rope",
         "performer",
         "softmax-rope",
+        "softmax",
     )
     assert comparison.settings.stages[0].length == 256

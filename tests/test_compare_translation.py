@@ -146,6 +146,17 @@ def test_table_and_results_say_the_same(whole, tool):
         assert run["tokens_per_second"] > 0
         assert len(run["examples"]) == 4
     assert min(image.imread(folder / "curves.png").shape[:2]) > 400
+    curves, runs = (
+        list(csv.DictReader((folder / f"{name}.csv").read_text("utf-8").splitlines()))
+        for name in ("curves", "runs")
+    )
+    for run, row in zip(found["runs"], runs, strict=True):
+        assert row == {name: str(run[name]) for name in tool.RUN_COLUMNS}
+        mine = {"kind": run["kind"], "seed": run["seed"]}
+        expected = [{**mine, **point} for point in run["curve"]]
+        for point in expected:
+            assert {k: str(v) for k, v in point.items()} in curves
+    assert len(curves) == sum(len(run["curve"]) for run in found["runs"])
 
 
 def test_bleu_is_of_the_test_by_the_mean_of_checkpoints(whole, tool):

@@ -35,6 +35,7 @@ train.tsv, valid.tsv, test.tsv, vocab.txt
 KIND-SEED/                a training; its curve.csv has loss and BLEU of valid.tsv, and
                           result.json what was found at the end, by the mean of the last
                           checkpoints
+curves.csv, runs.csv      of all trainings, without any text
 results.json, table.md, curves.png
 """
 
@@ -81,6 +82,16 @@ COLUMNS = {
     "train_loss": float,
     "valid_loss": float,
     "valid_bleu": float,
+}
+RUN_COLUMNS = {
+    "kind": str,
+    "seed": int,
+    "parameters": int,
+    "test_bleu": float,
+    "valid_loss": float,
+    "valid_bleu": float,
+    "tokens_per_second": float,
+    "training_seconds": float,
 }
 
 
@@ -145,6 +156,7 @@ def main(arguments=None):
             for seed in range(options.seeds)
             for kind in KINDS
         ]
+        write_tables(runs, folder)
         draw(runs, folder / "curves.png")
         table = report(runs, comparison)
         write_json(folder / "results.json", {"runs": runs, "summary": summary(runs)})
@@ -442,6 +454,24 @@ def summary(runs):
             "spread": max(scores) - min(scores),
         }
     return found
+
+
+def write_tables(runs, folder):
+    """What was measured, without the texts: those may not be given away."""
+    write_rows(
+        folder / "runs.csv",
+        RUN_COLUMNS,
+        [{name: run[name] for name in RUN_COLUMNS} for run in runs],
+    )
+    write_rows(
+        folder / "curves.csv",
+        {"kind": str, "seed": int, **COLUMNS},
+        [
+            {"kind": run["kind"], "seed": run["seed"], **row}
+            for run in runs
+            for row in run["curve"]
+        ],
+    )
 
 
 def report(runs, comparison):

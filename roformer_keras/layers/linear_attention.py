@@ -87,9 +87,9 @@ def positive_features(x, directions, is_query):
     """Random features whose products are `exp(q . k / sqrt(dim))` in the mean.
 
     They are so but for a factor that a normaliser takes out again: one for each query,
-    by which its largest feature is 1. The exponent `w . k - |k|^2 / 2` of a key, at most
-    `|w|^2 / 2`, ends at 60. Of keys that are so long that all exponents of all of them
-    are below -40 or so nothing is left.
+    by which its largest feature is 1. A key's exponent `w . k - |k|^2 / 2`, at most
+    `|w|^2 / 2`, ends at 60. Of keys so long that all their exponents are below -40 or
+    so nothing is left.
 
     Args:
         x: float32 `(..., dim)`, queries or keys.
