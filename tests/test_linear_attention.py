@@ -190,6 +190,50 @@ def test_nothing_visible_is_zero_and_has_gradients():
         assert np.isfinite(array(gradient)).all()
 
 
+# === Numbers that float32 could lose ===
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 3])
+def test_keys_opposite_to_queries(length, causal):
+    """Where `1 + cos` is rounding, values are not divided by it."""
+    x = random(2, length, 16)
+    layer = fixed(LinearRoPEAttention(2, 8, kind="cosine", causal=causal), x)
+    layer.key.kernel.assign(-layer.query.kernel)
+    layer.key.bias.assign(-layer.query.bias)
+    most = np.abs(array(layer.value(x))).max() * np.abs(
+        array(layer.output_dense.kernel)
+    )
+    bound = most.sum(axis=0) + np.abs(array(layer.output_dense.bias))
+    assert (np.abs(array(layer(x))) <= 2 * bound).all()
+
+
+@pytest.mark.parametrize("kind", ["performer", "rotary_performer"])
+@pytest.mark.parametrize("key_dim", [128, 256])
+def test_wide_heads(key_dim, kind):
+    """No feature of theirs comes near the largest that there could be."""
+    x = random(1, 64, 32)
+    layer = LinearRoPEAttention(2, 8, key_dim=key_dim, kind=kind)
+    layer = fixed(layer, x, scale=0.1)
+    expected, _, _ = attention(layer, x)
+    np.testing.assert_allclose(array(layer(x)), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [-8, -12, -20])
+def test_features_of_strongly_negative_vectors(bias):
+    x = random(1, 64, 16)
+    layer = fixed(LinearRoPEAttention(2, 8), x, scale=0.1)
+    for projection in (layer.query, layer.key):
+        projection.bias.assign(ops.full_like(projection.bias, bias))
+    expected, _, _ = attention(layer, x)
+    with tf.GradientTape() as tape:
+        output = layer(x)
+        loss = ops.sum(ops.square(output))
+    np.testing.assert_allclose(array(output), expected, rtol=0, atol=1e-5)
+    for gradient in tape.gradient(loss, layer.trainable_variables):
+        assert np.isfinite(array(gradient)).all()
+
+
 # === What the formulas say ===
 
 
