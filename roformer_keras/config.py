@@ -173,6 +173,16 @@ class RoFormerConfig:
         ):
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name))
+        for name in (
+            "rotary",
+            "with_nsp",
+            "custom_position_ids",
+            "shared_segment_embeddings",
+            "residual_attention_scores",
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise ConfigurationError(f"{name} must be True or False, got {value!r}")
         for name in ("dropout", "attention_dropout"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value < 1:

@@ -624,6 +624,11 @@ def test_verify_says_what_it_cannot_compare(tmp_path):
             lambda: LinearRoPEAttention(2, 4, kind="performer", num_features=7),
             ["num_features", "even", "7"],
         ),
+        (
+            lambda: LinearRoPEAttention(2, 4, kind="performer", num_features="8"),
+            ["num_features", "'8'"],
+        ),
+        (lambda: LinearRoPEAttention(2, 4, seed=-1), ["seed", "-1"]),
         (lambda: LinearRoPEAttention(2, 4, feature_map="x"), ["feature_map", "'x'"]),
         (
             lambda: LinearRoPEAttention(2, 4)(
@@ -671,6 +676,7 @@ def test_wrong_arguments(make, named):
             {"attention_type": "performer", "performer_features": 0},
             ["performer_features", "0"],
         ),
+        ({"rotary": "false"}, ["rotary", "True or False", "'false'"]),
         ({"performer_seed": -1}, ["performer_seed", "-1"]),
         ({"performer_seed": True}, ["performer_seed", "True"]),
         ({"rotary": False, "custom_position_ids": True}, ["custom_position_ids"]),

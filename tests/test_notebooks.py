@@ -18,7 +18,10 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 TOUR = FOLDER / "load_verify_convert.ipynb"
 GENERATE = FOLDER / "generate.ipynb"
 ROPE = FOLDER / "rope_from_two_dimensions.ipynb"
+PAPER = FOLDER / "paper_experiments.ipynb"
 
+# Cells that print what the experiments found.
+EXPERIMENTS = ("translation", "performers", "lengths", "extrapolation")
 # Cells of the tour that print the same on every machine.
 REPRODUCIBLE = ("inspect", "tensors", "tokenizer", "sim", "decay", "labels")
 PICTURES = ("differences", "decay-plot", "sinusoidal", "masks", "attention")
@@ -201,6 +204,16 @@ def test_committed_identities_of_rope_hold():
         assert float(found) == pytest.approx(decay_bound(int(m), dim=64), abs=0.006)
 
 
+def test_page_of_the_experiments_has_their_tables():
+    page = ROOT / "checkpoints" / "training" / "README.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for cell_id in EXPERIMENTS:
+        table = printed(read(PAPER), cell_id).splitlines()
+        assert len(table) > 3
+        begin = lines.index(table[0])
+        assert lines[begin : begin + len(table)] == table
+
+
 def test_saved_reference_is_of_the_default_checkpoint():
     report = verify(
         "roformer-sim-char", reference=FOLDER / "reference-0.11.5.npz", progress=False
@@ -242,6 +255,12 @@ def test_tour_verifies_and_converts(executed):
     for line in targets:
         equal, total = re.search(r"(\d+) of (\d+)$", line).groups()
         assert equal == total
+
+
+@pytest.mark.slow
+def test_experiments_print_what_is_committed(executed):
+    for cell_id in EXPERIMENTS:
+        assert printed(executed[PAPER], cell_id) == printed(read(PAPER), cell_id)
 
 
 @pytest.mark.slow

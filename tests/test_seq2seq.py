@@ -367,12 +367,15 @@ def test_fit_takes_pairs_of_texts():
     model.compile()
     pairs = (["天地", "玄黄宇", "日" * 30], ["地天", "宇黄玄", "月"])
     # The third pair is too long, and left out.
-    found = model.evaluate(*pairs, max_length=8, verbose=0)
+    left_out = "1 of 3 pairs are left out: a text has more than max_length=8 tokens"
+    with pytest.warns(UserWarning, match=left_out):
+        found = model.evaluate(*pairs, max_length=8, verbose=0)
     short = [texts[:2] for texts in pairs]
     assert found == pytest.approx(model.evaluate(*short, verbose=0), rel=1e-6)
-    history = model.fit(
-        *pairs, epochs=2, max_length=8, validation_data=short, verbose=0
-    )
+    with pytest.warns(UserWarning, match=left_out):
+        history = model.fit(
+            *pairs, epochs=2, max_length=8, validation_data=short, verbose=0
+        )
     assert history.history["val_loss"][0] > 0
     # Its own optimizer, with the rate of the second update next.
     step = model.optimizer.learning_rate
@@ -487,6 +490,10 @@ def test_configurations_that_break_a_rule(changes, message):
         ((["天"], [3]), {}, "got 3 in pair 0"),
         ((["天地"], ["天"]), {"max_length": 3}, "none of 1 has"),
         ((["天地"], ["天"]), {"max_length": 2}, "max_length must be an integer"),
+        ((["天"], ["地"]), {"batch_size": 0}, "batch_size must be an integer"),
+        ((["天"], ["地"]), {"batch_size": 2.5}, "batch_size must be an integer"),
+        ((["天"], ["地"]), {"validation_data": [["天"]]}, "two lists.*got 1"),
+        ((["天"], ["地"]), {"validation_data": ([], [], [])}, "two lists.*got 3"),
     ],
 )
 def test_pairs_that_cannot_be_learned_from(arguments, options, message):
@@ -502,6 +509,45 @@ def test_what_cannot_be_written_from():
         model.generate([[2, 99, 3]], progress=False)
     with pytest.raises(ConfigurationError, match="max_length must be"):
         model.generate("天", max_length=0, progress=False)
+    with pytest.raises(ConfigurationError, match="from 0 to max_length=5, got 6"):
+        model.generate("天", max_length=5, min_length=6, progress=False)
     model.tokenizer = None
     with pytest.raises(VocabularyError, match="no vocabulary"):
         model.generate("天", progress=False)
+
+
+def test_a_text_may_be_longer_than_the_default():
+    model = make_model()
+    assert model.check_lengths(None, 300) == 300
+    (written,) = model.generate([[2, 5, 3]], min_length=300, seed=0, progress=False)
+    assert len(written) == 300
+
+
+def test_another_vocabulary_begins_with_its_own_token():
+    model = make_model()
+    prompt = [[2, 5, 6, 3]]
+    model.generate(prompt, method="greedy", max_length=4, progress=False)
+    other = ["[PAD]", "[UNK]", "[SEP]", "[CLS]", *CHARACTERS]
+    model.tokenizer = RoFormerTokenizer(other)
+    assert model._decoder()._start_id == 3
+
+
+def test_presets_that_could_not_be_loaded_are_not_written(tmp_path):
+    model = make_model()
+    for tokens in (CHARACTERS[:1], CHARACTERS + "盈"):
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *tokens]
+        with pytest.raises(ConfigurationError, match="must be of one vocabulary"):
+            model.save_to_preset(tmp_path / "preset", RoFormerTokenizer(tokens))
+    (block, *_) = model.encoder_layers
+    block.attention.query.enable_lora(2)
+    with pytest.raises(ConfigurationError, match=r"lora_kernel.*merge"):
+        model.save_to_preset(tmp_path / "preset")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preset_without_its_weights(tmp_path):
+    make_model().save_to_preset(tmp_path / "preset")
+    (weights,) = (tmp_path / "preset").glob("*.weights.h5")
+    weights.unlink()
+    with pytest.raises(CheckpointError, match=f"{weights.name} is missing"):
+        RoFormerSeq2Seq.from_preset(tmp_path / "preset")

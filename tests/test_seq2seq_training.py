@@ -3,6 +3,8 @@
 import csv
 import itertools
 import json
+import re
+import shutil
 
 import keras
 import numpy as np
@@ -72,6 +74,12 @@ def test_the_rate_is_that_of_the_paper():
         assert float(rate(update - 1)) == pytest.approx(expected, rel=1e-5)
     again = InverseSquareRoot.from_config(rate.get_config())
     assert float(again(7)) == float(rate(7))
+
+
+@pytest.mark.parametrize(("warmup", "parts"), [(0, 1), (2.5, 1), (4, 0)])
+def test_a_rate_that_never_rises(warmup, parts):
+    with pytest.raises(ConfigurationError, match="must be an integer of at least 1"):
+        InverseSquareRoot(0.1, warmup, parts)
 
 
 def test_parts_of_an_update_have_its_rate():
@@ -349,6 +357,17 @@ def test_a_training_ends_in_a_preset_of_means(whole):
     assert int(rows[0]["tokens"]) > 2 * 8 * 2 * 3
 
 
+@pytest.mark.parametrize("kept", [0, 2])
+def test_no_mean_is_taken_of_fewer_checkpoints(kept, corpus, whole, tmp_path):
+    folder, model = whole
+    run = shutil.copytree(folder, tmp_path / "run")
+    for path in sorted((run / "checkpoints").iterdir())[kept:]:
+        path.unlink()
+    with pytest.raises(CheckpointError, match=f"the 3 files of weights.*got {kept}"):
+        pretrain(settings_of(corpus), run, progress=False)
+    assert_same_weights(RoFormerSeq2Seq.from_preset(run / "preset"), model)
+
+
 @pytest.mark.parametrize("batches", [5, 13])
 def test_an_interrupted_training_ends_with_the_same_weights(
     batches, corpus, whole, tmp_path
@@ -396,6 +415,8 @@ def test_going_on_from_a_preset(corpus, whole, tmp_path):
         ),
         ({"average_checkpoints": -1}, "average_checkpoints must be an integer"),
         ({"optimizer": {"beta_2": 1.0}}, "beta_2 must be a number"),
+        ({"optimizer": {"ema": 0.9}}, "average_checkpoints=3 and ema=0.9"),
+        ({"initialize_heads": True}, "no heads that a source could lack"),
         ({"packed": True}, "packed is for mlm and lm"),
     ],
 )
@@ -419,6 +440,24 @@ def test_a_model_of_another_kind_is_refused(corpus, tmp_path):
             tmp_path / "other",
             progress=False,
         )
+
+
+def test_pairs_that_are_too_long_are_told_of(corpus, tmp_path, capsys):
+    stage = {"steps": 2, "length": 6, "batch_size": 4, "learning_rate": 0.01}
+    texts = [line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()]
+    settings = settings_of(corpus, stages=[stage])
+    held_out = Corpus(settings.data, seed=0, buffer_size=1, part="held_out").once()
+    texts = set(texts) - {a for a, _ in held_out}
+    share = sum(len(text) > 4 for text in texts) / len(texts)
+    pretrain(settings, tmp_path / "run")
+    (line,) = (x for x in capsys.readouterr().err.splitlines() if "left out" in x)
+    found = re.match(r"(\S+)% of the first \d+ pairs are left out: .*length=6", line)
+    assert float(found[1]) == pytest.approx(100 * share, abs=1)
+    long = tmp_path / "long.tsv"
+    pairs = itertools.product(CHARACTERS, CHARACTERS)
+    long.write_text("".join(f"{a}天地玄{b}\t宙\n" for a, b in pairs), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="at most length=6 with"):
+        pretrain(settings_of(long, stages=[stage]), tmp_path / "long")
 
 
 # === From the command line ===

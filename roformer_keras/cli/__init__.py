@@ -316,7 +316,8 @@ def _parser():
         type=positive,
         metavar="N",
         help="most tokens of prompt and text together, or with UniLM of each of the "
-        "two (default: 256, or 64 with RoFormerSim)",
+        "two (default: 256, or 64 with RoFormerSim); of an encoder-decoder of what is "
+        "written (default: 50 more than the text has)",
     )
     verb.add_argument(
         "--min-length",
@@ -520,7 +521,11 @@ def _parser():
             "--steps",
             "updates, in each stage (default: 10000); a schedule is stretched to them",
         ),
-        ("--length", "tokens of a row (default: 128; of each of two texts 64)"),
+        (
+            "--length",
+            "tokens of a row (default: 128; of each of two texts 64; seq2seq leaves "
+            "out pairs of which one is longer)",
+        ),
         ("--batch-size", "rows an update (default: 32)"),
     ):
         verb.add_argument(name, type=positive, metavar="N", help=what)

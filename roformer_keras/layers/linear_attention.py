@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.config import PERFORMERS
+from roformer_keras.config import PERFORMERS, is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import ProjectedAttention
 from roformer_keras.layers.projection import new_structure_version
@@ -262,7 +262,8 @@ class LinearRoPEAttention(ProjectedAttention):
         self.feature_map = feature_map
         self._feature_map = _feature_map(feature_map)
         self.num_features = _DEFAULT_FEATURES if num_features is None else num_features
-        if self.num_features < 2 or self.num_features % 2:
+        count = self.num_features
+        if not is_integer(count) or count < 2 or count % 2:
             raise ConfigurationError(
                 "num_features must be even, because RoPE turns features in pairs; got "
                 f"{num_features!r}"
@@ -270,6 +271,10 @@ class LinearRoPEAttention(ProjectedAttention):
         self._draw(seed)
 
     def _draw(self, seed):
+        if not is_integer(seed) or seed < 0:
+            raise ConfigurationError(
+                f"seed must be an integer of at least 0, got {seed!r}"
+            )
         self.seed = seed
         if self.kind in PERFORMERS:
             self.directions = orthogonal_directions(

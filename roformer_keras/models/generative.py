@@ -88,7 +88,8 @@ class TextWriter:
                 best ones. None for one, not in a list.
             max_length: int. Most tokens: with causal attention of prompt and
                 continuation together, with UniLM of each of the two; `[CLS]` and
-                `[SEP]` count. 256, or 64 with RoFormerSim, if not given.
+                `[SEP]` count. 256, or 64 with RoFormerSim, if not given. Of an
+                encoder-decoder: of what is written, 50 more than the prompt has.
             min_length: int. Tokens, counted likewise, before which `[SEP]` is not
                 written, and no other stop token ends a text.
             temperature: float above 0. Below 1 likely tokens become likelier.
@@ -331,7 +332,8 @@ class TextWriter:
 
     def _decoder(self):
         """Kept with its programs, as long as the model computes with the same."""
-        version = [structure_version(), *(id(weight) for weight in self.weights)]
+        begin = getattr(self.tokenizer, "cls_id", None)
+        version = [structure_version(), begin, *(id(weight) for weight in self.weights)]
         if getattr(self, "_kept_decoder", (None,))[0] != version:
             self._kept_decoder = (version, self._make_decoder())
         return self._kept_decoder[1]

@@ -1,5 +1,6 @@
 """Pairs of texts to the rows that an encoder-decoder learns from."""
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -76,7 +77,7 @@ def teacher_forcing(
 
 
 class PairRows:
-    """Tokenized pairs, of which those that are too long are left out.
+    """Tokenized pairs, of which those that are too long are left out, with a warning.
 
     Args:
         tokenizer: `RoFormerTokenizer`.
@@ -105,6 +106,13 @@ class PairRows:
             raise ConfigurationError(
                 f"a pair must have at most max_length={max_length} tokens a text, none "
                 f"of {len(rows)} has: raise max_length"
+            )
+        left_out = len(rows) - len(self._rows)
+        if left_out:
+            warnings.warn(
+                f"{left_out:,} of {len(rows):,} pairs are left out: a text has more "
+                f"than max_length={max_length} tokens",
+                stacklevel=4,
             )
         self.lengths = np.array([list(map(len, row)) for row in self._rows], "int64")
 

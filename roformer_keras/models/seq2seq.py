@@ -8,6 +8,7 @@ import h5py
 import keras
 from keras import ops
 
+from roformer_keras.config import is_integer
 from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.conversion.writer import save_tokenizer, write_metadata
@@ -31,6 +32,7 @@ from roformer_keras.tokenizer import RoFormerTokenizer
 from roformer_keras.training.batches import TextBatches
 from roformer_keras.training.losses import LabelSmoothing
 from roformer_keras.training.optimizers import make_optimizer
+from roformer_keras.training.settings import check_integer
 
 __all__ = ["RoFormerSeq2Seq", "class_of_preset"]
 
@@ -271,7 +273,7 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
             batch_size: int. Pairs a batch; they are of similar length.
             validation_data: pair of such lists.
             max_length: int. Pairs of which a text has more tokens, with `[CLS]` and
-                `[SEP]`, are left out.
+                `[SEP]`, are left out, with a warning.
             shuffle: bool. Whether pairs come in another order in each epoch.
             seed: int. Of that order.
             initial_epoch, kwargs: as of `keras.Model.fit`.
@@ -304,6 +306,11 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
         )
         held_out = None
         if validation_data is not None:
+            if len(validation_data) != 2:
+                raise ConfigurationError(
+                    "validation_data must be two lists, sources and targets, got "
+                    f"{len(validation_data)}"
+                )
             held_out = self._batches(*validation_data, max_length, batch_size)
         return super().fit(
             batches,
@@ -322,6 +329,7 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
         return super().evaluate(self._batches(x, y, max_length, batch_size), **kwargs)
 
     def _batches(self, x, y, max_length, batch_size, **options):
+        check_integer("batch_size", batch_size, 1)
         rows = PairRows(self.text_tokenizer(), as_pairs(x, y), max_length)
         return TextBatches(rows.lengths, rows.batch, batch_size, **options)
 
@@ -330,6 +338,12 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
     @property
     def goes_on(self) -> bool:
         return False
+
+    def check_lengths(self, max_length, min_length):
+        if max_length is None and is_integer(min_length):
+            # By default there is room for it, whatever the source.
+            max_length = max(self.default_max_length, min_length)
+        return super().check_lengths(max_length, min_length)
 
     def as_prompt(self, prompt, max_length=None, min_length=0) -> Prompt:
         """What a decoder takes for a text, or for ids; or the error of `generate`.
@@ -446,6 +460,11 @@ def _read_weights(model, path):
                         f"{tuple(variable.shape)}"
                     )
                 variable.assign(value)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"a preset must hold its weights, and {path} is missing: save or copy it "
+            "whole"
+        ) from error
     except OSError as error:
         raise CheckpointError(f"{path} is not a whole HDF5 file: {error}") from error
 

@@ -9,8 +9,10 @@ preset/, NAME.zip   the result, at the end; a zip of what bert4keras can compute
 """
 
 import dataclasses
+import itertools
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +73,7 @@ _CHECKPOINTS = "checkpoints"
 # Settings of which nothing that a training leaves depends: it goes on with others.
 # The rows of the log are those of `log_every`.
 _FREE = ("workers", "save_every")
+_PAIRS_LOOKED_AT = 2000
 # Where means are taken of what was saved.
 _FREE_OF_MEANS = ("workers",)
 
@@ -263,8 +266,31 @@ class Run:
         """
         for number, stage in enumerate(self.settings.stages):
             objective = self._make_objective(stage.length)
+            if objective.name == "seq2seq":
+                self._check_lengths(objective, number)
             # In the order of the files, for that ends with the first batch.
             self._held_out(objective, number, kind=None, most=1)
+
+    def _check_lengths(self, objective, number):
+        """Says how many pairs are too long, of those that the corpus begins with."""
+        length = self.settings.stages[number].length
+        encode = objective.encoder(self.tokenizer, length)
+        corpus = self._corpus("train", number)
+        pairs = list(itertools.islice(corpus.once(), _PAIRS_LOOKED_AT))
+        corpus.close()
+        left_out = sum(not encode(pair) for pair in pairs)
+        if pairs and left_out == len(pairs):
+            raise ConfigurationError(
+                f"of a pair both texts must have a token, and at most length={length} "
+                f"with [CLS] and [SEP]; the first {left_out:,} pairs have not: make it "
+                "longer (--length on the command line)"
+            )
+        if left_out and self.progress:
+            tqdm.write(
+                f"{left_out / len(pairs):.1%} of the first {len(pairs):,} pairs are "
+                f"left out: a text is empty, or has more than length={length} tokens",
+                file=sys.stderr,
+            )
 
     # === The data ===
 
@@ -453,7 +479,11 @@ class Run:
     def write_results(self):
         """The preset, the zip if bert4keras can use one, the picture of the losses."""
         if self.last_checkpoints:
-            self.last_checkpoints.assign_mean(self.model.trainable_variables)
+            settings = self.settings
+            saved = sum(-(-s.steps // settings.save_every) for s in settings.stages)
+            self.last_checkpoints.assign_mean(
+                self.model.trainable_variables, min(saved, settings.average_checkpoints)
+            )
         preset = self.folder / PRESET
         self.model.save_to_preset(preset, overwrite=True)
         if self.model.config.is_of_bert4keras:

@@ -156,7 +156,8 @@ class Settings:
             evaluates at the end of a stage alone.
         average_checkpoints: int, 0 for none. The weights at the end become the mean of
             so many: those of the end, and of the last times before it, `save_every`
-            updates apart.
+            updates apart. What is said of held-out data is of the weights meanwhile,
+            not of their mean.
         evaluation_batches: int. Most batches of held-out data.
     """
 
@@ -213,6 +214,17 @@ class Settings:
                     f"{name} must be a multiple of log_every, got {name}="
                     f"{getattr(self, name)}, log_every={self.log_every}"
                 )
+        if self.average_checkpoints and self.optimizer.ema:
+            raise ConfigurationError(
+                "the weights at the end are the mean of the last checkpoints or a "
+                f"running mean, got average_checkpoints={self.average_checkpoints} and "
+                f"ema={self.optimizer.ema}: leave one of them out"
+            )
+        if self.initialize_heads and self.objective == "seq2seq":
+            raise ConfigurationError(
+                "an encoder-decoder has no heads that a source could lack: leave "
+                "initialize_heads out"
+            )
         if self.packed and self.objective not in ("mlm", "lm"):
             raise ConfigurationError(
                 f"packed is for mlm and lm, got objective={self.objective!r}"

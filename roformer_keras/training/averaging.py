@@ -41,17 +41,22 @@ class LastCheckpoints:
         """After how many updates they are that are there, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob("*.safetensors"))
 
-    def assign_mean(self, variables: Sequence) -> None:
+    def assign_mean(self, variables: Sequence, least: int = 1) -> None:
         """Gives variables the mean of what they were, summed in float64.
 
+        Args:
+            variables: those of `add`.
+            least: int, at least 1. How many files there should be, or more.
+
         Raises:
-            CheckpointError: a file is damaged, or of other variables.
+            CheckpointError: a file is missing, damaged, or of other variables.
         """
         updates = self.updates()
-        if not updates:
+        if len(updates) < least:
             raise CheckpointError(
-                f"{self.folder} must hold the weights of which the mean is taken, and "
-                "holds none: begin again in another folder"
+                f"{self.folder} must hold the {least} files of weights of which the "
+                f"mean is taken, got {len(updates)}: put the others back, or begin "
+                "again in another folder"
             )
         sums = [np.zeros(variable.shape) for variable in variables]
         for update in updates:

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.settings import check_integer
 
 __all__ = [
     "AdamW",
@@ -236,10 +237,15 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     Returns:
         float32 scalar.
 
+    Raises:
+        ConfigurationError: `warmup` or `parts` breaks its rule.
+
     Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
     """
 
     def __init__(self, learning_rate: float, warmup: int, parts: int = 1):
+        check_integer("warmup", warmup, 1)
+        check_integer("parts", parts, 1)
         self.learning_rate, self.warmup, self.parts = learning_rate, warmup, parts
 
     def __call__(self, step):
