@@ -84,6 +84,33 @@ def tool_module(name):
         yield module
 
 
+def written_tiny_seq2seq(folder):
+    """A preset folder of an encoder-decoder that has learnt a little; its path."""
+    import keras
+
+    from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer, Seq2SeqConfig
+
+    characters = "天地玄黄宇宙洪荒日月"
+    tokenizer = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters])
+    keras.utils.set_random_seed(0)
+    model = RoFormerSeq2Seq(
+        Seq2SeqConfig(
+            vocabulary_size=tokenizer.vocabulary_size,
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=16,
+            intermediate_dim=32,
+            dropout=0.0,
+        )
+    )
+    model.tokenizer = tokenizer
+    model.compile(keras.optimizers.Adam(0.01))
+    sources = [characters[i : i + n] for i in range(10) for n in range(1, 6)]
+    model.fit(sources, [text[::-1] for text in sources], epochs=60, verbose=0)
+    model.save_to_preset(folder)
+    return folder
+
+
 def write_changed(path, text, changes):
     """A file of a text in which some of it is in other words; returns its path."""
     for before, after in changes.items():

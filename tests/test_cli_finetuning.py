@@ -8,7 +8,14 @@ import sys
 
 import numpy as np
 import pytest
-from common import CHARACTER, ROOT, give_stdin, interruptible, run_main
+from common import (
+    CHARACTER,
+    ROOT,
+    give_stdin,
+    interruptible,
+    run_main,
+    written_tiny_seq2seq,
+)
 from finetuning_cases import NER, PAIRS, REVIEWS, lines, train_eagerly, written
 
 from roformer_keras import RoFormerBackbone, RoFormerSentenceEncoder
@@ -484,8 +491,11 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
         ("pairs.tsv", PAIRS),
         ("ner.bio", NER),
         ("texts.txt", "今天天气不错\n不是我们\n"),
+        ("test.tsv", "天地\t地天\n日月\t月日\n"),
     ):
         written(tmp_path, name, content)
+    (tmp_path / "run").mkdir()
+    written_tiny_seq2seq(tmp_path / "run" / "preset")
     for verb in ("finetune", "predict", "evaluate"):
         found = examples_of(verb, capsys)
         assert len(found) >= 2

@@ -282,7 +282,7 @@ def test_no_seed_is_no_comparison(tool, config, tmp_path, capsys):
 def test_a_missing_library_is_named(tool, config, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "sacrebleu", None)
     assert tool.main(arguments_of(config, tmp_path / "run")) == 2
-    assert "pip install sacrebleu" in capsys.readouterr().err
+    assert "pip install 'roformer-keras[evaluate]'" in capsys.readouterr().err
 
 
 def test_curves_are_of_the_trainings(whole):

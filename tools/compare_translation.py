@@ -42,7 +42,6 @@ results.json, table.md, curves.png
 import argparse
 import dataclasses
 import gzip
-import importlib
 import itertools
 import json
 import random
@@ -57,6 +56,7 @@ from comparisons import read_rows, take_folder, write_json, write_rows
 
 from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.finetuning.bleu import corpus_bleu, load_sacrebleu, make_metric
 from roformer_keras.models import RoFormerSeq2Seq, Seq2SeqConfig
 from roformer_keras.pretraining.corpus import Corpus, CorpusSource
 from roformer_keras.pretraining.run import fields_of_fresh_model, pretrain
@@ -141,8 +141,8 @@ def main(arguments=None):
     try:
         if options.seeds < 1:
             raise ConfigurationError(f"seeds must be at least 1, got {options.seeds}")
-        sacrebleu()
         comparison, training = load(options.config)
+        make_metric(comparison.tokenize)
         folder = options.output
         data = options.data or options.config.parent / comparison.folder
         take_folder(
@@ -167,16 +167,6 @@ def main(arguments=None):
         return error.exit_code
     print(f"\n{table}")
     return 0
-
-
-def sacrebleu():
-    """The library, which only comparisons need, or the command that installs it."""
-    try:
-        return importlib.import_module("sacrebleu")
-    except ImportError as error:
-        raise ConfigurationError(
-            "BLEU needs sacrebleu, which is not installed: pip install sacrebleu"
-        ) from error
 
 
 def load(path):
@@ -349,7 +339,7 @@ def run(folder, comparison, training, kind, seed, writers):
         "kind": kind,
         "seed": seed,
         "parameters": model.count_params(),
-        "test_bleu": bleu(written, references, comparison.tokenize),
+        "test_bleu": corpus_bleu(written, references, comparison.tokenize).score,
         "valid_loss": curve[-1]["valid_loss"],
         "valid_bleu": curve[-1]["valid_bleu"],
         "tokens_per_second": statistics.median(
@@ -425,20 +415,13 @@ class Validation(keras.callbacks.Callback):
             "valid_loss": self.writer.evaluate(
                 list(sources), list(targets), max_length=self.stage.length, verbose=0
             ),
-            "valid_bleu": bleu(written, targets, self.comparison.tokenize),
+            "valid_bleu": corpus_bleu(written, targets, self.comparison.tokenize).score,
         }
         # What came behind a saved state comes again.
         before = [
             row for row in read_rows(self.path, COLUMNS) if row["update"] < update
         ]
         write_rows(self.path, COLUMNS, [*before, found])
-
-
-def bleu(written, references, tokenize):
-    found = sacrebleu().corpus_bleu(
-        list(written), [list(references)], tokenize=tokenize
-    )
-    return found.score
 
 
 # === Results ===
@@ -495,7 +478,7 @@ def report(runs, comparison):
     difference = found["rotary"]["test_bleu"] - found["sinusoidal"]["test_bleu"]
     lines += [
         "",
-        f"BLEU of the test (sacrebleu {sacrebleu().__version__}, "
+        f"BLEU of the test (sacrebleu {load_sacrebleu().__version__}, "
         f'tokenize="{comparison.tokenize}"), {comparison.num_beams} beams, length '
         f"penalty {comparison.length_penalty}, {runs[0]['parameters']:,} parameters. "
         f"RoFormer differs by {difference:+.2f} in the mean.",

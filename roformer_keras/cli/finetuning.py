@@ -124,11 +124,16 @@ def evaluate(
     *,
     fields=(),
     output=None,
+    num_beams: int | None = None,
+    length_penalty: float | None = None,
+    max_length: int | None = None,
+    batch_size: int | None = None,
+    tokenize: str | None = None,
     as_json: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
 ) -> int:
-    """How good a fine-tuned model is on labelled texts."""
+    """How good a fine-tuned model is on labelled texts, or one that writes on pairs."""
     from roformer_keras.cli import commands
     from roformer_keras.conversion.outputs import replacing
 
@@ -139,16 +144,41 @@ def evaluate(
         page_of,
         write_reports,
     )
+    from roformer_keras.models.seq2seq import class_of_preset
 
+    writing = {
+        "num_beams": num_beams,
+        "length_penalty": length_penalty,
+        "max_length": max_length,
+        "batch_size": batch_size,
+        "tokenize": tokenize,
+    }
+    given = {name: value for name, value in writing.items() if value is not None}
+    writes = Path(source).is_dir() and class_of_preset(source) == "RoFormerSeq2Seq"
+    if given and not writes:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigurationError(
+            f"{flags}: for the preset folder of a RoFormerSeq2Seq alone, which "
+            f"{source} is not; leave out what is of writing"
+        )
     # An output that cannot be written is refused before the work, not after it.
     target = contextlib.nullcontext()
     if output is not None:
         target = replacing(output, overwrite, folder=True)
     with target as partial:
-        tuned, progress = load_tuned(source), commands.shows_progress(quiet)
-        report = evaluation_of(tuned, input, fields, progress=progress)
+        progress, lines = commands.shows_progress(quiet), []
+        if writes:
+            report, lines = _report_on_pairs(source, input, fields, given, progress)
+        else:
+            tuned = load_tuned(source)
+            report = evaluation_of(tuned, input, fields, progress=progress)
         interrupts.check()
         page = page_of({}, {"evaluation": report})
+        if partial is not None and lines:
+            text = "".join(
+                f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines
+            )
+            (partial / "hypotheses.jsonl").write_text(text, encoding="utf-8")
         if partial is not None:
             page = write_reports(partial, {}, {"evaluation": report})
     if as_json:
@@ -156,6 +186,33 @@ def evaluate(
     else:
         print(page, end="")
     return 0
+
+
+def _report_on_pairs(source, path, fields, options, progress):
+    """Figures of what an encoder-decoder writes, and a line for each pair."""
+    from roformer_keras.finetuning.seq2seq import evaluate_seq2seq, read_pairs
+    from roformer_keras.models import RoFormerSeq2Seq
+
+    sources, references = zip(*read_pairs(path, fields), strict=True)
+    options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
+    found = evaluate_seq2seq(
+        RoFormerSeq2Seq.from_preset(source),
+        sources,
+        references,
+        **options,
+        progress=progress,
+    )
+    by = "--tokenize" if "tokenize" in options else "the letters of the references"
+    report = {"file": path, **found.figures(), "tokenize_by": by}
+    # No figure depends on how many are computed together.
+    del options["batch_size"]
+    lines = [
+        {"source": source, "reference": reference, "hypothesis": hypothesis}
+        for (source, reference), hypothesis in zip(
+            found.pairs, found.hypotheses, strict=True
+        )
+    ]
+    return {**report, **options}, lines
 
 
 # === Options ===
@@ -233,21 +290,66 @@ def add_verbs(verbs) -> None:
         verbs,
         "evaluate",
         "evaluate",
-        "say how good a fine-tuned model is",
+        "say how good a fine-tuned model is, or one that writes",
         "evaluate reviews held-out.tsv",
         "evaluate reviews held-out.tsv --json --out report",
+        "evaluate run/preset test.tsv --num-beams 4 --length-penalty 0.6",
     )
     verb.add_argument(
-        "source", metavar="DIR", help="of `finetune`, or a preset folder of a task"
+        "source",
+        metavar="DIR",
+        help="of `finetune`, or a preset folder of a task or of `pretrain seq2seq`",
     )
-    verb.add_argument("input", metavar="FILE", help="as `finetune --train` takes it")
+    verb.add_argument(
+        "input",
+        metavar="FILE",
+        help="as `finetune --train` takes it; of an encoder-decoder two texts a row, "
+        "of which it writes the second from the first",
+    )
     _add_fields(
-        verb, "columns or keys of texts and label (default: as in training)", ()
+        verb,
+        "columns or keys of texts and label (default: as in training; of an "
+        "encoder-decoder 1,2, in JSON first,second)",
+        (),
     )
     _add_out(
         verb,
         metavar="FOLDER",
-        help="to write report.txt, report.json and confusion.png to",
+        help="to write report.txt, report.json and confusion.png, or what was written "
+        "as hypotheses.jsonl, to",
+    )
+    group = verb.add_argument_group(
+        "an encoder-decoder",
+        "BLEU is by sacrebleu (pip install 'roformer-keras[evaluate]'), the loss is "
+        "the cross-entropy in nats a token, without label smoothing. Pairs whose "
+        "source has no token of the vocabulary are left out.",
+    )
+    group.add_argument(
+        "--num-beams", type=positive, metavar="N", help="of each text (default: 4)"
+    )
+    group.add_argument(
+        "--length-penalty",
+        type=float,
+        metavar="X",
+        help="beams are ranked by score / length ** X (default: 0)",
+    )
+    group.add_argument(
+        "--max-length",
+        type=positive,
+        metavar="N",
+        help="most tokens that are written (default: 50 more than the source has)",
+    )
+    group.add_argument(
+        "--batch-size",
+        type=positive,
+        metavar="N",
+        help="beams that are computed together (default: 64)",
+    )
+    group.add_argument(
+        "--tokenize",
+        metavar="NAME",
+        help="how sacrebleu cuts texts: 13a, zh, char or another of its ways (default: "
+        "zh if most letters of the references are Chinese, else 13a)",
     )
     add_overwrite(verb)
     add_json(verb)

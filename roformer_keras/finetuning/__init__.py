@@ -8,6 +8,8 @@ from roformer_keras.exports import lazily
 
 _EXPORTS = {
     "Settings": "roformer_keras.finetuning.settings",
+    "corpus_bleu": "roformer_keras.finetuning.bleu",
+    "evaluate_seq2seq": "roformer_keras.finetuning.seq2seq",
     "finetune": "roformer_keras.finetuning.run",
     "load_settings": "roformer_keras.finetuning.settings",
     "load_tuned": "roformer_keras.finetuning.results",

@@ -185,13 +185,14 @@ def text_of(report: dict) -> str:
     """The figures of a report, as a page."""
     lines = []
     for name, value in report.items():
-        if name == "rows":
+        name = name.replace("_", " ")
+        if isinstance(value, int):
             lines.append(f"{name:<22} {value:,}")
         elif isinstance(value, str):
             lines.append(f"{name:<22} {value}")
         elif not isinstance(value, dict | list):
             shown = "all are equal" if value is None else f"{value:.4f}"
-            lines.append(f"{name.replace('_', ' '):<22} {shown}")
+            lines.append(f"{name:<22} {shown}")
     classes = report.get("classes", {})
     if classes:
         width = max(5, *map(_width, classes))
