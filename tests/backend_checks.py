@@ -29,11 +29,13 @@ from roformer_keras import (
     RoFormerCausalLM,
     RoFormerConfig,
     RoFormerMaskedLM,
+    RoFormerSeq2Seq,
     RoFormerSim,
     RoFormerSpanExtractor,
     RoFormerTextClassifier,
     RoFormerTokenClassifier,
     RoFormerTokenizer,
+    Seq2SeqConfig,
 )
 from roformer_keras.inference import embed, fill_mask
 from roformer_keras.layers import (
@@ -193,6 +195,54 @@ def check_linear_attention():
         )
         history = model.fit(inputs, inputs["token_ids"], epochs=3, verbose=0).history
         assert history["loss"][-1] < history["loss"][0]
+
+
+def check_encoder_decoder():
+    """Writing equals that without a cache; it learns to turn texts round."""
+    characters = "天地玄黄宇宙"
+    tokenizer = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters])
+    model = RoFormerSeq2Seq(
+        Seq2SeqConfig(
+            vocabulary_size=tokenizer.vocabulary_size,
+            num_layers=2,
+            num_heads=2,
+            hidden_dim=16,
+            intermediate_dim=24,
+            dropout=0.0,
+        )
+    )
+    generator = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        if len(weight.shape) > 1:
+            weight.assign(0.6 * generator.normal(size=weight.shape))
+    model.tokenizer = tokenizer
+    texts = ["天地玄黄", "宇"]
+    prompts = [tokenizer.encode(text)[0] for text in texts]
+    stops = {"stops": (tokenizer.sep_id,), "late": (tokenizer.sep_id,)}
+    greedy = model.generate(prompts, method="greedy", max_length=12, progress=False)
+    samples = model.generate(prompts, max_length=12, top_p=1.0, seed=3, progress=False)
+    beams = model.generate(
+        prompts,
+        method="beam",
+        num_beams=4,
+        length_penalty=0.6,
+        max_length=12,
+        progress=False,
+    )
+    for row, ids in enumerate(prompts):
+        slow = plain.EncoderDecoder(model, ids)
+        text = greedy[row]
+        assert text == plain.greedy(slow, ids, 12, draft=text, **stops)
+        text = samples[row]
+        cuts = {"top_p": 1.0}
+        assert text == plain.sample(slow, ids, 12, 3, row, cuts, draft=text, **stops)
+        best, *_ = plain.beam(slow, ids, most=12, beams=4, penalty=0.6, **stops)
+        assert beams[row] == best[1]
+    pairs = [a + b for a in characters for b in characters]
+    turned = [pair[::-1] for pair in pairs]
+    model.compile(keras.optimizers.Adam(1e-2))
+    history = model.fit(pairs, turned, 36, epochs=8, verbose=0).history["loss"]
+    assert history[-1] < 0.8 * history[0]
 
 
 def check_masks():

@@ -4,11 +4,35 @@ Nothing but the model itself is the package's. `test_generation.py` compares wit
 TensorFlow, `backend_checks.py` on the other backends.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 from keras import ops
 
 # Texts are padded to multiples of it, for backends that compile for each length.
 PAD = 32
+
+
+class EncoderDecoder:
+    """A `RoFormerSeq2Seq` as the functions below ask for a model, from one source."""
+
+    config = SimpleNamespace(attention="causal")
+    input = ()
+
+    def __init__(self, model, source):
+        self._model, self._source = model, source
+
+    def __call__(self, inputs, training):
+        rows, first = inputs["token_ids"], len(self._source) - 1
+        target = rows[:, first:].copy()
+        # Where the source ends the target begins.
+        target[:, 0] = self._model.tokenizer.cls_id
+        source = np.tile(np.array(self._source, "int32"), (len(rows), 1))
+        found = self._model(
+            {"encoder_token_ids": source, "decoder_token_ids": target}, training=False
+        )
+        found = ops.convert_to_numpy(found).astype("float64")
+        return np.pad(found, ((0, 0), (first, 0), (0, 0)))
 
 
 def all_logits(model, prompt, texts):

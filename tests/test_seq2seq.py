@@ -1,7 +1,6 @@
 """RoFormerSeq2Seq: its numbers, what it writes, and where it is kept."""
 
 import json
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -214,25 +213,6 @@ def test_half_precision(policy):
 # === Writing ===
 
 
-class Plain:
-    """The model as `plain_decoding` asks for it, from one source."""
-
-    config = SimpleNamespace(attention="causal")
-    input = ()
-
-    def __init__(self, model, source):
-        self._model, self._source = model, source
-
-    def __call__(self, inputs, training):
-        rows, first = inputs["token_ids"], len(self._source) - 1
-        target = rows[:, first:].copy()
-        # Where the source ends the target begins.
-        target[:, 0] = TOKENIZER.cls_id
-        source = np.tile(np.array(self._source, "int32"), (len(rows), 1))
-        found = logits_of(self._model, source, target)
-        return np.pad(found, ((0, 0), (first, 0), (0, 0)))
-
-
 SOURCES = ["天地玄黄", "宇", "洪荒日月天", "月日", "地玄"]
 STOPS = {"stops": (TOKENIZER.sep_id,), "late": (TOKENIZER.sep_id,)}
 
@@ -247,7 +227,7 @@ def test_greedy_with_a_cache_is_as_without(kind):
     prompts = [ids_of(text) for text in SOURCES]
     found = model.generate(prompts, method="greedy", max_length=40, progress=False)
     expected = [
-        plain.greedy(Plain(model, ids), ids, 40, draft=text, **STOPS)
+        plain.greedy(plain.EncoderDecoder(model, ids), ids, 40, draft=text, **STOPS)
         for ids, text in zip(prompts, found, strict=True)
     ]
     assert found == expected
@@ -270,7 +250,12 @@ def test_beams_with_a_cache_are_as_without(kind):
     )
     for ids, outputs in zip(prompts, found, strict=True):
         expected = plain.beam(
-            Plain(model, ids), ids, most=12, beams=3, penalty=0.6, **STOPS
+            plain.EncoderDecoder(model, ids),
+            ids,
+            most=12,
+            beams=3,
+            penalty=0.6,
+            **STOPS,
         )
         assert [list(one.output) for one in outputs] == [
             text for _, text in expected[:2]
@@ -306,7 +291,7 @@ def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
         ids = prompts[number]
         for copy, text in enumerate(found[number]):
             expected = plain.sample(
-                *(Plain(model, ids), ids, 24, 5, 4 * number + copy),
+                *(plain.EncoderDecoder(model, ids), ids, 24, 5, 4 * number + copy),
                 {"top_p": 1.0},
                 draft=text,
                 stops=stops,
