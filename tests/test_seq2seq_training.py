@@ -442,6 +442,17 @@ def test_a_model_of_another_kind_is_refused(corpus, tmp_path):
         )
 
 
+def test_options_of_others_are_refused(corpus, tmp_path):
+    message = r"seq2seq must be its own \(label_smoothing\), got rate, whole_word"
+    with pytest.raises(ConfigurationError, match=message):
+        pretrain(
+            settings_of(corpus, options={"whole_word": True, "rate": 0.1}),
+            tmp_path / "run",
+            progress=False,
+        )
+    assert not (tmp_path / "run" / "settings.json").exists()
+
+
 def test_pairs_that_are_too_long_are_told_of(corpus, tmp_path, capsys):
     stage = {"steps": 2, "length": 6, "batch_size": 4, "learning_rate": 0.01}
     texts = [line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()]

@@ -9,6 +9,7 @@ preset/, NAME.zip   the result, at the end; a zip of what bert4keras can compute
 """
 
 import dataclasses
+import inspect
 import itertools
 import math
 import os
@@ -250,12 +251,14 @@ class Run:
             options["teacher"] = self.teacher
             options["teacher_tokenizer"] = self.teacher.text_tokenizer()
         kind = objectives.OBJECTIVES[self.settings.objective]
-        try:
-            return kind(self.tokenizer, length, **options)
-        except TypeError as error:
+        _, _, *own = inspect.signature(kind).parameters
+        unknown = sorted(set(options) - set(own))
+        if unknown:
             raise ConfigurationError(
-                f"options of {self.settings.objective} must be its own: {error}"
-            ) from error
+                f"options of {self.settings.objective} must be its own "
+                f"({', '.join(own) or 'it has none'}), got {', '.join(unknown)}"
+            )
+        return kind(self.tokenizer, length, **options)
 
     def check(self) -> None:
         """Raises what would only be found while training.
