@@ -508,7 +508,7 @@ def test_the_command_line_trains_and_writes(corpus, tmp_path, capsys):
     assert [row["outputs"][0]["text"] for row in rows] == written
 
 
-def test_what_the_command_line_refuses(whole, capsys):
+def test_what_the_command_line_refuses(corpus, whole, capsys):
     folder, _ = whole
     preset = folder / "preset"
     for arguments, message in (
@@ -518,6 +518,14 @@ def test_what_the_command_line_refuses(whole, capsys):
             "leave --config and --vocabulary out",
         ),
         (("inspect", preset), "loaded by RoFormerSeq2Seq.from_preset"),
+        (
+            ("pretrain", "seq2seq", corpus, "-o", folder / "new", "--whole-word"),
+            "got whole_word: leave out what is not (--whole-word on the command line)",
+        ),
+        (
+            ("pretrain", "seq2seq", corpus, "-o", folder / "new", "--initialize-heads"),
+            "no heads that a source could lack",
+        ),
         (("convert", preset, folder / "out.zip"), "has no other format"),
         (("pretrain", "seq", "-o", folder / "new"), "TASK must be one of mlm, lm, sim"),
     ):

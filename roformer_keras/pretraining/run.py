@@ -254,9 +254,11 @@ class Run:
         _, _, *own = inspect.signature(kind).parameters
         unknown = sorted(set(options) - set(own))
         if unknown:
+            flag = " (--whole-word on the command line)" * ("whole_word" in unknown)
             raise ConfigurationError(
                 f"options of {self.settings.objective} must be its own "
-                f"({', '.join(own) or 'it has none'}), got {', '.join(unknown)}"
+                f"({', '.join(own) or 'it has none'}), got {', '.join(unknown)}: leave "
+                f"out what is not{flag}"
             )
         return kind(self.tokenizer, length, **options)
 
