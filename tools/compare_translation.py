@@ -384,7 +384,8 @@ class Validation(keras.callbacks.Callback):
 
     Args:
         writer: model that takes the weights as they are.
-        pairs: what it is validated on.
+        pairs: what it is validated on; the loss is of those that are short enough to
+            be trained on.
         comparison, settings: of this training.
         path: of a table with a row each time.
     """
@@ -396,6 +397,13 @@ class Validation(keras.callbacks.Callback):
         (self.stage,) = settings.stages
         self.log_every = settings.log_every
         self.every = settings.evaluate_every or self.stage.steps
+        encode = writer.tokenizer.encode
+        short = [
+            pair
+            for pair in pairs
+            if all(len(encode(text)[0]) <= self.stage.length for text in pair)
+        ]
+        self.sides = [list(side) for side in zip(*short, strict=True)]
 
     def on_epoch_end(self, epoch, logs=None):
         update = min((epoch + 1) * self.log_every, self.stage.steps)
@@ -413,7 +421,7 @@ class Validation(keras.callbacks.Callback):
             "update": update,
             "train_loss": logs["loss"],
             "valid_loss": self.writer.evaluate(
-                list(sources), list(targets), max_length=self.stage.length, verbose=0
+                *self.sides, max_length=self.stage.length, verbose=0
             ),
             "valid_bleu": corpus_bleu(written, targets, self.comparison.tokenize).score,
         }
