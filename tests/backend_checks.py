@@ -20,7 +20,15 @@ from pathlib import Path
 import keras
 import numpy as np
 import plain_decoding as plain
-from common import CHARACTER, CHECKPOINTS, GPT, SAVED, SIM, config_of_saved
+from common import (
+    CHARACTER,
+    CHECKPOINTS,
+    GPT,
+    SAVED,
+    SIM,
+    config_of_saved,
+    tiny_seq2seq,
+)
 from finetuning_cases import assert_mean_of_adversarial_steps
 from keras import ops
 
@@ -29,13 +37,11 @@ from roformer_keras import (
     RoFormerCausalLM,
     RoFormerConfig,
     RoFormerMaskedLM,
-    RoFormerSeq2Seq,
     RoFormerSim,
     RoFormerSpanExtractor,
     RoFormerTextClassifier,
     RoFormerTokenClassifier,
     RoFormerTokenizer,
-    Seq2SeqConfig,
 )
 from roformer_keras.inference import embed, fill_mask
 from roformer_keras.layers import (
@@ -200,22 +206,12 @@ def check_linear_attention():
 def check_encoder_decoder():
     """Writing equals that without a cache; it learns to turn texts round."""
     characters = "天地玄黄宇宙"
-    tokenizer = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters])
-    model = RoFormerSeq2Seq(
-        Seq2SeqConfig(
-            vocabulary_size=tokenizer.vocabulary_size,
-            num_layers=2,
-            num_heads=2,
-            hidden_dim=16,
-            intermediate_dim=24,
-            dropout=0.0,
-        )
-    )
+    model = tiny_seq2seq(characters, num_layers=2, hidden_dim=16, intermediate_dim=24)
+    tokenizer = model.tokenizer
     generator = np.random.default_rng(0)
     for weight in model.trainable_weights:
         if len(weight.shape) > 1:
             weight.assign(0.6 * generator.normal(size=weight.shape))
-    model.tokenizer = tokenizer
     texts = ["天地玄黄", "宇"]
     prompts = [tokenizer.encode(text)[0] for text in texts]
     stops = {"stops": (tokenizer.sep_id,), "late": (tokenizer.sep_id,)}

@@ -84,26 +84,30 @@ def tool_module(name):
         yield module
 
 
+def tiny_seq2seq(characters, **sizes):
+    """An encoder-decoder of so many characters, with its tokenizer; no dropout."""
+    from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer, Seq2SeqConfig
+
+    tokenizer = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters])
+    model = RoFormerSeq2Seq(
+        Seq2SeqConfig(
+            vocabulary_size=tokenizer.vocabulary_size,
+            num_heads=2,
+            dropout=0.0,
+            **sizes,
+        )
+    )
+    model.tokenizer = tokenizer
+    return model
+
+
 def written_tiny_seq2seq(folder):
     """A preset folder of an encoder-decoder that has learnt a little; its path."""
     import keras
 
-    from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer, Seq2SeqConfig
-
     characters = "天地玄黄宇宙洪荒日月"
-    tokenizer = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters])
     keras.utils.set_random_seed(0)
-    model = RoFormerSeq2Seq(
-        Seq2SeqConfig(
-            vocabulary_size=tokenizer.vocabulary_size,
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=16,
-            intermediate_dim=32,
-            dropout=0.0,
-        )
-    )
-    model.tokenizer = tokenizer
+    model = tiny_seq2seq(characters, num_layers=1, hidden_dim=16, intermediate_dim=32)
     model.compile(keras.optimizers.Adam(0.01))
     sources = [characters[i : i + n] for i in range(10) for n in range(1, 6)]
     model.fit(sources, [text[::-1] for text in sources], epochs=60, verbose=0)

@@ -7,17 +7,11 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER
+from common import CHARACTER, tiny_seq2seq
 from interruptions import InterruptAfter, Interrupted
 
-from roformer_keras import (
-    RoFormerCausalLM,
-    RoFormerSeq2Seq,
-    RoFormerTextClassifier,
-    RoFormerTokenizer,
-)
+from roformer_keras import RoFormerCausalLM, RoFormerTextClassifier
 from roformer_keras.errors import ConfigurationError, OutputError
-from roformer_keras.models import Seq2SeqConfig
 from roformer_keras.training.averaging import AverageCheckpoints, LastCheckpoints
 from roformer_keras.training.optimizers import make_optimizer
 from roformer_keras.training.trainable import freeze
@@ -26,24 +20,13 @@ from roformer_keras.training.trainable import freeze
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 CHARACTERS = "天地玄黄宇宙洪荒日月"
-TOKENIZER = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CHARACTERS])
 SOURCES = [CHARACTERS[i : i + 4] for i in range(6)]
 TARGETS = [text[::-1] for text in SOURCES]
 
 
 def make_model(**options):
     keras.utils.set_random_seed(0)
-    model = RoFormerSeq2Seq(
-        Seq2SeqConfig(
-            vocabulary_size=TOKENIZER.vocabulary_size,
-            num_layers=1,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=8,
-            dropout=0.0,
-        )
-    )
-    model.tokenizer = TOKENIZER
+    model = tiny_seq2seq(CHARACTERS, num_layers=1, hidden_dim=8, intermediate_dim=8)
     model.compile(make_optimizer(0.01, **options), run_eagerly=True)
     return model
 

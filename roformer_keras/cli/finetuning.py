@@ -174,12 +174,12 @@ def evaluate(
             report = evaluation_of(tuned, input, fields, progress=progress)
         interrupts.check()
         page = page_of({}, {"evaluation": report})
-        if partial is not None and lines:
-            text = "".join(
-                f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines
-            )
-            (partial / "hypotheses.jsonl").write_text(text, encoding="utf-8")
         if partial is not None:
+            if writes:
+                text = "".join(
+                    f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines
+                )
+                (partial / "hypotheses.jsonl").write_text(text, encoding="utf-8")
             page = write_reports(partial, {}, {"evaluation": report})
     if as_json:
         print(json.dumps(report, ensure_ascii=False, indent=2))

@@ -24,7 +24,7 @@ from roformer_keras.inference import check_vocabulary
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.tokenizer import RoFormerTokenizer
 
-__all__ = ["PresetModel"]
+__all__ = ["PresetModel", "refuse_homeless"]
 
 
 class PresetModel(keras.Model):
@@ -175,12 +175,10 @@ class PresetModel(keras.Model):
             for path in variables.keys() - {row.path for row in rows}
             if "seed_generator" not in path
         )
-        if homeless:
-            raise ConfigurationError(
-                f"a preset has no place for {homeless[0]} and {len(homeless) - 1} more "
-                "weights: merge LoRA weights into their kernels first, by "
-                "merge_lora(model), or save layers of your own with `model.save`"
-            )
+        refuse_homeless(
+            homeless,
+            "merge_lora(model), or save layers of your own with `model.save`",
+        )
         checkpoint = Checkpoint(
             label=self.name,
             format="model",
@@ -272,4 +270,13 @@ def _check_ids(name, ids, limit):
     if wrong:
         raise ConfigurationError(
             f"{name} must be ids from 0 to {limit - 1}, got {wrong[0]!r}"
+        )
+
+
+def refuse_homeless(paths, way):
+    """Raises ConfigurationError if there are weights that no preset has a place for."""
+    if paths:
+        raise ConfigurationError(
+            f"a preset has no place for {paths[0]} and {len(paths) - 1} more weights: "
+            f"merge LoRA weights into their kernels first, by {way}"
         )

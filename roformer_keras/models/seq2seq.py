@@ -26,7 +26,7 @@ from roformer_keras.layers import (
 )
 from roformer_keras.models.generative import TextWriter
 from roformer_keras.models.pair_rows import PairRows, as_pairs
-from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset import PresetModel, refuse_homeless
 from roformer_keras.models.seq2seq_config import Seq2SeqConfig
 from roformer_keras.tokenizer import RoFormerTokenizer
 from roformer_keras.training.batches import TextBatches
@@ -177,13 +177,9 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
         tokenizer = tokenizer or self.tokenizer
         if tokenizer is not None:
             check_vocabulary(self, tokenizer)
-        lora = [v.path for v in self._saved_variables() if "lora_kernel" in v.path]
-        if lora:
-            raise ConfigurationError(
-                f"a preset has no place for {lora[0]} and {len(lora) - 1} more "
-                "weights: merge LoRA weights into their kernels first, by the "
-                "merge_lora of each layer"
-            )
+        paths = [variable.path for variable in self._saved_variables()]
+        lora = [path for path in paths if "lora_kernel" in path]
+        refuse_homeless(lora, "the merge_lora of each layer")
         with replacing(folder, overwrite, folder=True) as partial:
             serialized = keras.saving.serialize_keras_object(self)
             serialized.pop("build_config", None)

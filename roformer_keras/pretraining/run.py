@@ -74,9 +74,10 @@ _CHECKPOINTS = "checkpoints"
 # Settings of which nothing that a training leaves depends: it goes on with others.
 # The rows of the log are those of `log_every`.
 _FREE = ("workers", "save_every")
-_PAIRS_LOOKED_AT = 2000
 # Where means are taken of what was saved.
 _FREE_OF_MEANS = ("workers",)
+
+_PAIRS_LOOKED_AT = 2000
 
 # The facts of a state, where there is none.
 _BEGINNING = {"stage": 0, "done": 0, "tokens": 0, "log": 0}
