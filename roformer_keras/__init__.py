@@ -4,10 +4,14 @@ Names are imported when they are first used, so that `import roformer_keras` and
 command line's `--help` do not wait for a backend.
 """
 
-from roformer_keras.exports import lazily
+from roformer_keras.lazy import lazily
 
 _EXPORTS = {
-    "CATALOG": "roformer_keras.conversion.catalog",
+    "CATALOG": "roformer_keras.hub.catalog",
+    "CorpusSource": "roformer_keras.data.corpus",
+    "FinetuningSettings": "roformer_keras.training.finetuning_settings",
+    "OptimizerSettings": "roformer_keras.training.optimizer_settings",
+    "PretrainingSettings": "roformer_keras.training.pretraining_settings",
     "RoFormerBackbone": "roformer_keras.models",
     "RoFormerCausalLM": "roformer_keras.models",
     "RoFormerConfig": "roformer_keras.config",
@@ -21,12 +25,18 @@ _EXPORTS = {
     "RoFormerTextClassifier": "roformer_keras.tasks",
     "RoFormerTextRegressor": "roformer_keras.tasks",
     "RoFormerTokenClassifier": "roformer_keras.tasks",
-    "RoFormerTokenizer": "roformer_keras.tokenizer",
+    "RoFormerTokenizer": "roformer_keras.text.tokenizer",
     "RoFormerTripletRanker": "roformer_keras.tasks",
-    "Seq2SeqConfig": "roformer_keras.models",
-    "SHIPPED": "roformer_keras.conversion.catalog",
+    "SHIPPED": "roformer_keras.hub.catalog",
+    "Seq2SeqConfig": "roformer_keras.config",
+    "TrainingStage": "roformer_keras.training.pretraining_settings",
     "convert": "roformer_keras.conversion.convert",
-    "download": "roformer_keras.conversion.download",
+    "corpus_bleu": "roformer_keras.training.bleu",
+    "download": "roformer_keras.hub.download",
+    "evaluate_seq2seq": "roformer_keras.training.evaluate",
+    "finetune": "roformer_keras.training.finetune",
+    "load_finetuned": "roformer_keras.training.results",
+    "pretrain": "roformer_keras.training.pretrain",
     "verify": "roformer_keras.verification.verify",
 }
 

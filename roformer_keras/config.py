@@ -6,19 +6,20 @@ Nothing here imports Keras: the command line reads a configuration without it.
 import dataclasses
 import json
 from collections.abc import Mapping
-from numbers import Integral
 
+from roformer_keras.checks import Settings, check_choice, choice, integer, number
 from roformer_keras.errors import ConfigurationError
 
 __all__ = [
     "BERT_CONFIG_OPTIONS",
     "MODEL_FIELDS",
     "RoFormerConfig",
+    "Seq2SeqConfig",
     "config_for_model",
-    "is_integer",
 ]
 
 MODEL_TYPES = ("roformer", "roformer_v2")
+POSITION_EMBEDDINGS = ("rotary", "sinusoidal")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
 # Those whose features are random.
 PERFORMERS = ("performer", "rotary_performer")
@@ -71,7 +72,7 @@ _REQUIRED_BERT_FIELDS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RoFormerConfig:
+class RoFormerConfig(Settings):
     """Hyper-parameters of one RoFormer; the same class serves v1 and v2.
 
     Args:
@@ -125,74 +126,36 @@ class RoFormerConfig:
         ConfigurationError: a field breaks its rule; names the field and the value.
     """
 
-    vocabulary_size: int
-    num_layers: int
-    num_heads: int
-    hidden_dim: int
-    intermediate_dim: int
-    model_type: str = "roformer"
+    vocabulary_size: int = integer(minimum=1)
+    num_layers: int = integer(minimum=1)
+    num_heads: int = integer(minimum=1)
+    hidden_dim: int = integer(minimum=1)
+    intermediate_dim: int = integer(minimum=1)
+    model_type: str = choice("roformer", choices=MODEL_TYPES)
     activation: str = "gelu"
-    embedding_dim: int | None = None
-    attention_key_size: int | None = None
-    num_segments: int = 2
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    layer_norm_epsilon: float = 1e-12
-    initializer_range: float = 0.02
-    rotary_base: float = 10000.0
-    attention: str = "bidirectional"
-    attention_type: str = "softmax"
+    embedding_dim: int | None = integer(None, minimum=1)
+    attention_key_size: int | None = integer(None, minimum=1)
+    num_segments: int = integer(2, minimum=1)
+    dropout: float = number(0.1, minimum=0, below=1)
+    attention_dropout: float = number(0.1, minimum=0, below=1)
+    layer_norm_epsilon: float = number(1e-12, above=0)
+    initializer_range: float = number(0.02, above=0)
+    rotary_base: float = number(10000.0, above=0)
+    attention: str = choice("bidirectional", choices=ATTENTION_PATTERNS)
+    attention_type: str = choice("softmax", choices=ATTENTION_TYPES)
     rotary: bool = True
-    performer_features: int | None = None
-    performer_seed: int = 0
+    performer_features: int | None = integer(None, minimum=1)
+    performer_seed: int = integer(0, minimum=0)
     pooler_activation: str | None = None
     with_nsp: bool = False
     custom_position_ids: bool = False
     shared_segment_embeddings: bool = False
     residual_attention_scores: bool = False
-    layer_norm_cond_size: int | None = None
-    layer_norm_cond_hidden_size: int | None = None
+    layer_norm_cond_size: int | None = integer(None, minimum=1)
+    layer_norm_cond_hidden_size: int | None = integer(None, minimum=1)
     layer_norm_cond_hidden_activation: str = "linear"
 
-    def __post_init__(self):
-        for name in (
-            "vocabulary_size",
-            "num_layers",
-            "num_heads",
-            "hidden_dim",
-            "intermediate_dim",
-            "num_segments",
-        ):
-            _check_count(name, getattr(self, name))
-        for name in (
-            "embedding_dim",
-            "attention_key_size",
-            "performer_features",
-            "layer_norm_cond_size",
-            "layer_norm_cond_hidden_size",
-        ):
-            if getattr(self, name) is not None:
-                _check_count(name, getattr(self, name))
-        for name in (
-            "rotary",
-            "with_nsp",
-            "custom_position_ids",
-            "shared_segment_embeddings",
-            "residual_attention_scores",
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise ConfigurationError(f"{name} must be True or False, got {value!r}")
-        for name in ("dropout", "attention_dropout"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value < 1:
-                raise ConfigurationError(f"{name} must be in [0, 1), got {value!r}")
-        for name in ("layer_norm_epsilon", "initializer_range", "rotary_base"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 < value < float("inf"):
-                raise ConfigurationError(f"{name} must be above 0, got {value!r}")
-        _check_choice("model_type", self.model_type, MODEL_TYPES)
-        _check_choice("attention", self.attention, ATTENTION_PATTERNS)
+    def _check_together(self):
         if self.attention_key_size is None and self.hidden_dim % self.num_heads:
             raise ConfigurationError(
                 "hidden_dim must be a multiple of num_heads, got "
@@ -221,7 +184,6 @@ class RoFormerConfig:
                     )
 
     def _check_attention(self):
-        _check_choice("attention_type", self.attention_type, ATTENTION_TYPES)
         if self.is_linear:
             for name, refused in (
                 ("attention", "unilm"),
@@ -243,11 +205,6 @@ class RoFormerConfig:
             raise ConfigurationError(
                 "performer_features must be even, because RoPE turns features in "
                 f"pairs; got {features}"
-            )
-        seed = self.performer_seed
-        if not is_integer(seed) or seed < 0:
-            raise ConfigurationError(
-                f"performer_seed must be an integer of at least 0, got {seed!r}"
             )
         if self.custom_position_ids and not self.rotary:
             raise ConfigurationError(
@@ -281,36 +238,9 @@ class RoFormerConfig:
         return self.model_type == "roformer"
 
     @property
-    def is_of_bert4keras(self) -> bool:
+    def bert4keras_compatible(self) -> bool:
         """Whether bert4keras has this attention: what it cannot compute is no zip."""
         return not self.is_linear and self.rotary and self.rotary_base == 10000
-
-    def replace(self, **changes) -> "RoFormerConfig":
-        """A copy with some fields changed; an unknown field is an error."""
-        return type(self).from_dict({**self.to_dict(), **changes})
-
-    def to_dict(self) -> dict:
-        """Plain JSON types, as `from_dict` takes them back."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping) -> "RoFormerConfig":
-        """Builds from `to_dict`'s result; unknown and missing fields are errors."""
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        unknown = sorted(set(fields) - set(known))
-        if unknown:
-            raise ConfigurationError(
-                f"not a configuration field: {', '.join(unknown)}; the fields are "
-                f"{', '.join(known)}"
-            )
-        missing = [
-            name
-            for name, field in known.items()
-            if field.default is dataclasses.MISSING and name not in fields
-        ]
-        if missing:
-            raise ConfigurationError(f"missing configuration: {', '.join(missing)}")
-        return cls(**fields)
 
     @classmethod
     def from_bert_config(
@@ -340,9 +270,9 @@ class RoFormerConfig:
         """The `bert_config.json` from which bert4keras builds the same encoder.
 
         Raises:
-            ConfigurationError: it cannot, see `is_of_bert4keras`.
+            ConfigurationError: it cannot, see `bert4keras_compatible`.
         """
-        if not self.is_of_bert4keras:
+        if not self.bert4keras_compatible:
             raise ConfigurationError(
                 "bert4keras knows softmax attention that is rotated to the base 10000 "
                 f"alone, got attention_type={self.attention_type!r}, "
@@ -357,6 +287,64 @@ class RoFormerConfig:
             if fields[ours] is not None
             and not (ours in BERT_CONFIG_OPTIONS and fields[ours] == plain[ours])
         }
+
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seq2SeqConfig(Settings):
+    """Hyper-parameters of one `RoFormerSeq2Seq`.
+
+    Args:
+        vocabulary_size: int, at least 1. Of source and target, which share it.
+        num_layers: int, at least 1. Blocks of the encoder, and as many of the decoder.
+        num_heads: int, at least 1.
+        hidden_dim: int, a multiple of `num_heads`, into an even number a head.
+        intermediate_dim: int, at least 1. Inner width of the feed-forward.
+        position_embedding: `"rotary"` turns queries and keys of self-attention;
+            `"sinusoidal"` is added to the embeddings and turns nothing, as in the
+            Transformer of Vaswani et al.
+        norm_first: bool. Whether what goes into attention and feed-forward is
+            normalised, and then what leaves each side; else what comes out of each sum.
+        activation: str. A Keras activation name; `"gelu"` is the erf form.
+        dropout: float in [0, 1). After embeddings, attention and feed-forward.
+        attention_dropout: float in [0, 1). On attention weights.
+        layer_norm_epsilon: float above 0.
+
+    Raises:
+        ConfigurationError: a field breaks its rule; names the field and the value.
+    """
+
+    vocabulary_size: int = integer(minimum=1)
+    num_layers: int = integer(minimum=1)
+    num_heads: int = integer(minimum=1)
+    hidden_dim: int = integer(minimum=1)
+    intermediate_dim: int = integer(minimum=1)
+    position_embedding: str = choice("rotary", choices=POSITION_EMBEDDINGS)
+    norm_first: bool = False
+    activation: str = "relu"
+    dropout: float = number(0.1, minimum=0, below=1)
+    attention_dropout: float = number(0.0, minimum=0, below=1)
+    layer_norm_epsilon: float = number(1e-6, above=0)
+
+    def _check_together(self):
+        if self.hidden_dim % (2 * self.num_heads):
+            raise ConfigurationError(
+                "hidden_dim must be a multiple of num_heads, with an even number of "
+                f"features a head, got hidden_dim={self.hidden_dim}, "
+                f"num_heads={self.num_heads}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        """Features per head."""
+        return self.hidden_dim // self.num_heads
+
+    @property
+    def bert4keras_compatible(self) -> bool:
+        """Whether bert4keras has such a model."""
+        return False
 
     def __str__(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
@@ -379,10 +367,7 @@ def config_for_model(
     Raises:
         ConfigurationError: no such class, or a field breaks its rule.
     """
-    if model not in MODEL_FIELDS:
-        raise ConfigurationError(
-            f"model must be one of {', '.join(MODEL_FIELDS)}, got {model!r}"
-        )
+    check_choice("model", model, MODEL_FIELDS)
     fields = {}
     if stored_as != model:
         fields = {
@@ -391,24 +376,3 @@ def config_for_model(
             **MODEL_FIELDS[model],
         }
     return config.replace(**{**fields, **changes})
-
-
-def is_integer(value) -> bool:
-    """Of any library; True and False are none."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _check_count(name, value):
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{name} must be an integer above 0, got {value!r}")
-
-
-def _check_choice(name, value, choices):
-    if value not in choices:
-        raise ConfigurationError(
-            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
-        )

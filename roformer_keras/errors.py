@@ -9,9 +9,13 @@
     ├── DownloadError         a file that could not be fetched whole
     └── ReferenceUnavailable  the real bert4keras cannot be run here
 
-Each also derives from the built-in exception a caller would expect, so that
-`except ValueError` keeps its meaning. `exit_code` is what the command line returns.
+Each also derives from the built-in exception that callers expect, so that
+`except ValueError` keeps its meaning.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
 
 __all__ = [
     "CheckpointError",
@@ -22,13 +26,41 @@ __all__ = [
     "RoFormerError",
     "SourceError",
     "VocabularyError",
+    "errors_at",
 ]
 
 
 class RoFormerError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base of every error that this package raises on purpose.
+
+    `str(error)` is the message, the row and the hint in one sentence.
+
+    Args:
+        message: str. The rule and the value that breaks it.
+        row: int or None. Which row of the caller's data is wrong, from 0.
+        hint: str or None. The way out, in terms of Python. Arguments are written as
+            `overwrite=True` or `fields=`: the command line shows its flags instead.
+            One of several lines is shown below the message.
+
+    Attributes:
+        message, row, hint: the arguments.
+        exit_code: int. What the command line returns.
+    """
 
     exit_code = 2
+
+    def __init__(
+        self, message: str, *, row: int | None = None, hint: str | None = None
+    ):
+        text = message if row is None else f"{message} in row {row}"
+        if hint is not None:
+            text += f"\n\n{hint}" if "\n" in hint else f": {hint}"
+        super().__init__(text)
+        self.message, self.row, self.hint = message, row, hint
+
+    def at(self, place) -> Self:
+        """The same error, whose message begins with a place, such as a file."""
+        return type(self)(f"{place}: {self.message}", row=self.row, hint=self.hint)
 
 
 class ConfigurationError(RoFormerError, ValueError):
@@ -65,3 +97,12 @@ class ReferenceUnavailable(RoFormerError, RuntimeError):
     """The real bert4keras cannot be run in this environment."""
 
     exit_code = 6
+
+
+@contextmanager
+def errors_at(place) -> Iterator[None]:
+    """Puts a place, such as a file, before the configuration errors of a block."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise error.at(place) from error

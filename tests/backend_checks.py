@@ -43,7 +43,6 @@ from roformer_keras import (
     RoFormerTokenClassifier,
     RoFormerTokenizer,
 )
-from roformer_keras.inference import embed, fill_mask
 from roformer_keras.layers import (
     LayerNorm,
     LinearRoPEAttention,
@@ -52,6 +51,8 @@ from roformer_keras.layers import (
     padding_mask,
     unilm_mask,
 )
+from roformer_keras.models.embedding import embed
+from roformer_keras.models.fill_mask import fill_mask
 from roformer_keras.verification.counterpart import counterpart
 
 GOLDEN = CHECKPOINTS / "golden-0.11.5.npz"

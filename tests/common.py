@@ -1,6 +1,6 @@
 """What several tests need: where things lie, and what belongs together."""
 
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -72,16 +72,13 @@ def run(code, *arguments, **options):
 
 @contextmanager
 def tool_module(name):
-    """A script of `tools/` as a module, which may import those beside it late."""
-    path = ROOT / "tools" / f"{name}.py"
+    """A script of `tools/`, imported afresh."""
+    (path,) = (ROOT / "tools").glob(f"*/{name}.py")
+    module = f"tools.{path.parent.name}.{name}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(path.parent)
-        spec = importlib.util.spec_from_file_location(name, path)
-        module = importlib.util.module_from_spec(spec)
-        # Its dataclasses look it up.
-        patch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        yield module
+        for loaded in [key for key in sys.modules if key.startswith("tools.")]:
+            patch.delitem(sys.modules, loaded)
+        yield importlib.import_module(module)
 
 
 def tiny_seq2seq(characters, **sizes):

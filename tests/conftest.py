@@ -16,3 +16,10 @@ def pytest_runtest_setup():
     # Tests without a model need not wait for a backend.
     if "keras" in sys.modules:
         sys.modules["keras"].utils.set_random_seed(0)
+
+
+def pytest_collection_modifyitems(items):
+    """Everything in the folder `e2e` has the mark of that name."""
+    for item in items:
+        if "e2e" in item.path.parts:
+            item.add_marker("e2e")

@@ -6,10 +6,11 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.conversion.tensor_bundle import write_tensor_bundle
+from roformer_keras.io.tensor_bundle import write_tensor_bundle
 
 SHARD = "bert_model.ckpt.data-00000-of-00001"
 INPUTS = {
@@ -97,3 +98,42 @@ def copied(source, folder):
     else:
         shutil.copy(source, target)
     return target
+
+
+# What may stand in place of a dataset, and what is said of it.
+FOREIGN_DATA = [
+    ("external storage", "lies in another file"),
+    ("link", "lies in another file"),
+    ("sparse", "declares 400,000,000,000,000 bytes"),
+    ("group", "missing"),
+    ("strings", "must be a float tensor"),
+]
+
+
+def replace_a_dataset(path, how, folder):
+    """Replaces a dataset of an HDF5 file by one whose numbers lie elsewhere."""
+    with h5py.File(path, "a") as file:
+        names = []
+        file.visititems(
+            lambda name, node: (
+                names.append(name) if isinstance(node, h5py.Dataset) else None
+            )
+        )
+        name, shape = names[0], file[names[0]].shape
+        del file[name]
+        if how == "external storage":
+            secret = folder / "secret"
+            secret.write_bytes(os.urandom(4 * int(np.prod(shape))))
+            file.create_dataset(
+                name, shape, "float32", external=[(str(secret), 0, h5py.h5f.UNLIMITED)]
+            )
+        elif how == "link":
+            with h5py.File(folder / "other.h5", "w") as other:
+                other["x"] = np.ones(shape, "float32")
+            file[name] = h5py.ExternalLink(str(folder / "other.h5"), "x")
+        elif how == "sparse":
+            file.create_dataset(name, (10**7, 10**7), "float32", chunks=(1000, 1000))
+        elif how == "group":
+            file.create_group(name)
+        elif how == "strings":
+            file[name] = np.full(shape, b"x")

@@ -28,7 +28,9 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("job", choices=["setup", "demo", "test"])
-    parser.add_argument("--fast", action="store_true", help="skip the slow tests")
+    parser.add_argument(
+        "--fast", action="store_true", help="skip the tests of the tier e2e"
+    )
     options, pytest_arguments = parser.parse_known_args()
     if sys.version_info < (3, 11):  # noqa: UP036  This script runs before the check.
         found = ".".join(map(str, sys.version_info[:3]))
@@ -97,7 +99,7 @@ def demo():
 def test(fast, pytest_arguments):
     run(PYTHON, "-m", "ruff", "check", ".")
     run(PYTHON, "-m", "ruff", "format", "--check", ".")
-    which = "not slow" if fast else "slow or not slow"
+    which = "not e2e" if fast else "e2e or not e2e"
     # One file after the other to each of a few processes; a process takes up to 4 GB.
     workers = min(4, len(os.sched_getaffinity(0)))
     spread = ("-n", workers, "--dist", "loadfile", "--no-loadscope-reorder")

@@ -1,82 +1,138 @@
-"""Processes that work in turn, each when it is asked: what the benchmarks share."""
+"""Worker processes: an object in another process, whose methods are called from here.
+
+bert4keras replaces `sys.modules["keras"]`, so it needs a process without this package's
+Keras; and memory is measured by the process. A worker is started as
+
+    python -m tools.workers MODULE:CLASS OPTIONS
+
+which makes `CLASS(**OPTIONS)`. Calls and answers are lines of JSON.
+"""
 
 import contextlib
+import importlib
 import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from full_size_checkpoint import bert4keras_environment
-from reporting import peak_bytes
+from tools import ROOT
 
-# Of what a worker has said, those that are shown if it ends before it should.
-LAST_LINES = 15
+__all__ = ["Worker", "WorkerFailed", "peak_bytes"]
+
+# Lines of its standard error that are shown when a worker fails.
+SHOWN_LINES = 15
+
+
+class WorkerFailed(RuntimeError):
+    """A worker process ended before it answered."""
 
 
 class Worker:
-    """A script run as one side's process, with the side as its `--worker`.
+    """An object of a class in its own process.
 
     Args:
-        script: path.
-        side: name; that of bert4keras gets the environment that it needs.
-        options: flags of the script by name, without the dashes.
+        target: `"module:Class"`.
+        options: keywords of the class, as JSON can hold them.
+        environment: variables of the process; those of this one by default.
     """
 
-    def __init__(self, script, side: str, options: Mapping):
-        command = [sys.executable, script, "--worker", side]
-        for name, value in options.items():
-            command += [f"--{name.replace('_', '-')}", str(value)]
-        # Closed with the process.
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
+    def __init__(self, target: str, options: Mapping, environment=None):
+        command = [sys.executable, "-m", "tools.workers", target, json.dumps(options)]
+        environment = dict(environment or os.environ)
+        paths = [environment.get("PYTHONPATH"), str(ROOT)]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        # Closed by `close`.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
             command,
-            env=bert4keras_environment() if side == "bert4keras" else None,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
+            stderr=self._errors,
+            encoding="utf-8",
         )
 
-    def ask(self, *what) -> dict:
-        """Has a job done: its name, and its arguments; returns its figures."""
+    def send(self, method: str, *arguments, **keywords):
+        """Asks for a call without waiting for its answer."""
+        # A worker that has ended is reported by `receive`.
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(" ".join(map(str, what)) + "\n")
-            self.process.stdin.flush()
-        while line := self.process.stdout.readline():
-            if line.startswith("{"):
-                return json.loads(line)
-        code = self.process.wait()
-        self.errors.seek(0)
-        said = self.errors.read().decode(errors="replace").splitlines()[-LAST_LINES:]
-        raise SystemExit(
-            f"the worker ended at {what!r}, for want of memory if its exit code, "
-            f"{code}, is -9; the last that it said:\n" + "\n".join(said)
+            print(
+                json.dumps([method, arguments, keywords]),
+                file=self._process.stdin,
+                flush=True,
+            )
+
+    def receive(self) -> dict:
+        """`result`, `seconds` and `peak_mb` of the call that was asked for first.
+
+        Raises:
+            WorkerFailed: the process has ended.
+        """
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        code = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").splitlines()
+        raise WorkerFailed(
+            f"a worker ended with exit code {code} (-9 means too little memory); the "
+            "last lines of its standard error:\n" + "\n".join(lines[-SHOWN_LINES:])
         )
+
+    def call(self, method: str, *arguments, **keywords):
+        """What a method returns."""
+        self.send(method, *arguments, **keywords)
+        return self.receive()["result"]
+
+    def measure(self, method: str, *arguments) -> dict:
+        """`seconds` and `peak_mb` of a call, updated with the dict that it returns."""
+        self.send(method, *arguments)
+        answer = self.receive()
+        return answer | (answer.pop("result") or {})
+
+    def close(self):
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exception):
-        # One that has ended, for want of memory perhaps, reads nothing more.
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-        self.errors.close()
+        self.close()
 
 
-def serve(jobs: Mapping[str, Callable]):
-    """Does the jobs that a `Worker` is asked for, until it is closed.
+def peak_bytes() -> int:
+    """The largest resident memory that this process has had."""
+    # In KiB, except on macOS.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
-    Every answer has the seconds that the job took and the peak of the process's memory
-    so far, besides what the job itself returns.
-    """
+
+def serve(target: str, options: Mapping):
+    # Libraries print; only answers may reach standard output.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    module, name = target.split(":")
+    served = getattr(importlib.import_module(module), name)(**options)
     for line in sys.stdin:
-        name, *arguments = line.split()
+        method, arguments, keywords = json.loads(line)
         start = time.perf_counter()
-        figures = jobs[name](*arguments) or {}
+        result = getattr(served, method)(*arguments, **keywords)
         seconds = time.perf_counter() - start
-        peak = peak_bytes() / 2**20
-        print(json.dumps({"seconds": seconds, "peak_mb": peak, **figures}), flush=True)
+        answer = {
+            "result": result,
+            "seconds": seconds,
+            "peak_mb": peak_bytes() / 2**20,
+        }
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], json.loads(sys.argv[2]))

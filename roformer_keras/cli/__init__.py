@@ -19,6 +19,7 @@ from roformer_keras.cli.flags import (
     add_verb,
     names,
     positive,
+    with_flags,
 )
 from roformer_keras.errors import OutputError, RoFormerError
 
@@ -35,7 +36,7 @@ def main(arguments=None) -> int:
     options, rest = parser.parse_known_args(arguments)
     options = vars(options)
     operands.resolve(parser, options, rest)
-    command = options.pop("command")
+    command, verb = options.pop("command"), options.pop("parser")
     # TensorFlow speaks of devices and instruction sets on import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with interrupts.watched():
@@ -46,13 +47,13 @@ def main(arguments=None) -> int:
             code = getattr(module, command)(**options)
             sys.stdout.flush()
         except (Exception, KeyboardInterrupt) as error:
-            code = _code_of(error)
+            code = _code_of(error, verb)
     return code
 
 
-def _code_of(error) -> int:
+def _code_of(error, verb) -> int:
     """Says why a command ended; raises what no command should end by."""
-    from roformer_keras.conversion.outputs import is_space_error, one_line
+    from roformer_keras.io.atomic import is_space_error, one_line
 
     # An OutputError, an OSError too, speaks of a file and for itself.
     is_ours = isinstance(error, RoFormerError)
@@ -72,11 +73,12 @@ def _code_of(error) -> int:
         error = OutputError(f"no space left to write the output ({one_line(error)})")
     elif not is_ours:
         raise error
-    # What comes behind an empty line is advice, and keeps its lines.
-    message, _, advice = str(error).partition("\n\n")
-    print(f"roformer-keras: error: {' '.join(message.split())}", file=sys.stderr)
-    if advice:
-        print(f"\n{advice}", file=sys.stderr)
+    hint = error.hint and with_flags(error.hint, verb)
+    is_long = hint is not None and "\n" in hint
+    shown = type(error)(error.message, row=error.row, hint=None if is_long else hint)
+    print(f"roformer-keras: error: {one_line(shown)}", file=sys.stderr)
+    if is_long:
+        print(f"\n{hint}", file=sys.stderr)
     return error.exit_code
 
 

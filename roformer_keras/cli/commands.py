@@ -4,7 +4,6 @@ Results go to standard output, everything else to standard error. Packages that 
 long to import are imported where they are used.
 """
 
-import glob
 import itertools
 import json
 import logging
@@ -15,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roformer_keras.cli import interrupts
-from roformer_keras.conversion.catalog import (
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.hub.catalog import (
     CATALOG,
     SHIPPED,
     checkpoints_folder,
     resolve,
 )
-from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 
 __all__ = [
     "convert",
@@ -65,10 +64,10 @@ def list_catalog(*, as_json: bool = False) -> int:
 
 def download(names, *, folder=None, base_url=None, quiet: bool = False) -> int:
     """Fetches released zips into the checkpoints folder."""
-    from roformer_keras.conversion.download import download as fetch
+    from roformer_keras.hub.download import download as fetch
 
     for name in names:
-        print(fetch(name, folder, base_url, progress=shows_progress(quiet)))
+        print(fetch(name, folder, base_url, verbose=int(shows_progress(quiet))))
     return 0
 
 
@@ -76,7 +75,7 @@ def inspect(source, *, config=None, vocabulary=None, as_json: bool = False) -> i
     """What a source holds, without loading a model."""
     from roformer_keras.conversion.convert import model_of
     from roformer_keras.conversion.reader import open_checkpoint
-    from roformer_keras.tokenizer import vocabulary_level
+    from roformer_keras.text.tokenizer import vocabulary_level
 
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         tokens = checkpoint.vocabulary
@@ -101,7 +100,8 @@ def inspect(source, *, config=None, vocabulary=None, as_json: bool = False) -> i
     count = sum(math.prod(tensor["shape"]) for tensor in facts["tensors"].values())
     print(f"source       {facts['source']}")
     print(f"format       {facts['format']}")
-    print(f"model        {facts['model']} ({facts['config']['model_type']})")
+    kind = facts["config"].get("model_type", "encoder-decoder")
+    print(f"model        {facts['model']} ({kind})")
     print(f"heads        {', '.join(facts['heads']) or 'none'}")
     print(f"vocabulary   {facts['vocabulary_size'] or 'none'} {facts['level'] or ''}")
     print(f"tensors      {len(facts['tensors'])}, {count:,} numbers")
@@ -120,7 +120,7 @@ def convert(source, target, *, quiet: bool = False, **options) -> int:
     """Writes the weights in another format."""
     from roformer_keras.conversion.convert import convert as run
 
-    print(run(source, target, progress=shows_progress(quiet), **options))
+    print(run(source, target, verbose=shows_progress(quiet), **options))
     return 0
 
 
@@ -142,7 +142,7 @@ def export(
     and the output of every position.
     """
     start_backend()
-    from roformer_keras.conversion.outputs import check_target
+    from roformer_keras.io.atomic import check_target
     from roformer_keras.serving import check_export, export_model
 
     check_target(Path(target), overwrite, folder=True)
@@ -175,7 +175,7 @@ def verify(source, *, quiet: bool = False, as_json: bool = False, **options) -> 
     start_backend()
     from roformer_keras.verification.verify import verify as run
 
-    report = run(source, progress=shows_progress(quiet), **options)
+    report = run(source, verbose=shows_progress(quiet), **options)
     if as_json:
         _print_json(report.to_dict())
     else:
@@ -188,8 +188,8 @@ def fill_mask(
 ) -> int:
     """The likeliest tokens for each [MASK] of each text."""
     start_backend()
-    from roformer_keras.inference import fill_mask as fill
     from roformer_keras.models import RoFormerMaskedLM
+    from roformer_keras.models.fill_mask import fill_mask as fill
 
     texts = _texts(texts)
     tokenizer = _tokenizer(source, vocabulary)
@@ -230,8 +230,8 @@ def embed(
     start_backend()
     import numpy as np
 
-    from roformer_keras.conversion.outputs import replacing
-    from roformer_keras.inference import embed as compute
+    from roformer_keras.io.atomic import replacing
+    from roformer_keras.models.embedding import embed as compute
 
     if output != "-" and not output.endswith((".npy", ".jsonl")):
         raise ConfigurationError(
@@ -365,12 +365,12 @@ def generate(
         output,
         {
             "command": "generate",
-            **facts_of_source(source, config, vocabulary),
             "model": model,
             "unilm": unilm,
             **decoding,
             **search,
         },
+        (source, config, vocabulary),
         seed=seed,
         overwrite=overwrite,
         quiet=quiet,
@@ -439,9 +439,9 @@ def paraphrase(
         output,
         {
             "command": "paraphrase",
-            **facts_of_source(source, config, vocabulary),
             **options,
         },
+        (source, config, vocabulary),
         seed=seed,
         overwrite=overwrite,
         quiet=quiet,
@@ -470,7 +470,7 @@ def similarity(
 
     def load():
         """A function from pairs to cosines."""
-        from roformer_keras.tasks.texts import as_texts
+        from roformer_keras.data.texts import as_texts
 
         encoder = _sentence_encoder(source, max_length, config, vocabulary)
         if encoder is not None:
@@ -499,11 +499,8 @@ def similarity(
         pairs,
         _PAIRS_AT_A_TIME,
         output,
-        {
-            "command": "similarity",
-            **facts_of_source(source, config, vocabulary),
-            "max_length": max_length,
-        },
+        {"command": "similarity", "max_length": max_length},
+        (source, config, vocabulary),
         overwrite=overwrite,
         quiet=quiet,
     )
@@ -520,13 +517,13 @@ def pretrain(
     **flags,
 ) -> int:
     """Trains a model on a corpus, in a folder in which it can be taken up again."""
-    from roformer_keras.pretraining.settings import settings_of_command
+    from roformer_keras.training.pretraining_settings import settings_of_command
 
     # What the settings hold is known before a backend is waited for.
     settings = settings_of_command(task, files, config, **flags)
     start_backend()
-    from roformer_keras.pretraining.run import pretrain as run
     from roformer_keras.training.folder import PRESET
+    from roformer_keras.training.pretrain import pretrain as run
 
     try:
         model = run(
@@ -539,11 +536,11 @@ def pretrain(
     except KeyboardInterrupt:
         print(
             f"roformer-keras: what was saved is kept in {output}; run the same command "
-            "again to go on",
+            "again to resume",
             file=sys.stderr,
         )
         raise
-    has_zip = model.config.is_of_bert4keras
+    has_zip = model.config.bert4keras_compatible
     print(Path(output, f"{settings.name}.zip" if has_zip else PRESET))
     return 0
 
@@ -584,23 +581,27 @@ def write_job(
     inputs,
     window: int,
     output,
-    facts: dict,
+    settings: dict,
+    checkpoint,
     *,
     seed: int | None = None,
     overwrite: bool,
     quiet: bool,
 ) -> int:
-    """Inputs to lines, a window of them at a time; see `cli.jobs`.
+    """Computes lines from inputs, a window of them at a time; see `cli.jobs`.
 
     Args:
-        load: of nothing; returns the model, if all inputs can be used.
-        write: of model, window and job; returns the window's lines.
+        load: function without arguments; returns the model if all inputs can be used.
+        write: function of model, window and job; returns the window's lines.
         inputs: pairs of where an input comes from and the input.
-        facts: what the job is, beside its inputs.
+        settings: what distinguishes the job from others on the same inputs.
+        checkpoint: source, configuration file and vocabulary file of the model.
     """
     from tqdm import tqdm
 
-    from roformer_keras.cli.jobs import digest, open_job
+    from roformer_keras.cli.jobs import open_job
+    from roformer_keras.hub.catalog import checkpoint_files
+    from roformer_keras.io.journal import digest, fingerprints, run_metadata
 
     if output != "-" and not output.endswith((".jsonl", ".tsv")):
         raise ConfigurationError(
@@ -608,12 +609,27 @@ def write_job(
             f"got {output!r}"
         )
     inputs_alone = [content for _, content in inputs]
-    facts = {**facts, "seed": seed, "inputs": digest(inputs_alone)}
+    source, config, vocabulary = checkpoint
+    metadata = run_metadata(
+        {
+            **settings,
+            "source": os.path.abspath(resolve(source)),
+            "config": config,
+            "vocabulary": vocabulary,
+            "seed": seed,
+        },
+        {
+            "source": fingerprints(checkpoint_files(source)),
+            "config": fingerprints(filter(None, [config])),
+            "vocabulary": fingerprints(filter(None, [vocabulary])),
+            "texts": digest(inputs_alone),
+        },
+    )
     count = len(inputs)
-    with open_job(output, facts, count, seed, overwrite) as job:
+    with open_job(output, metadata, seed, overwrite) as job:
         if job.done and not quiet:
             print(
-                f"roformer-keras: taking up after {job.done} of {count}",
+                f"roformer-keras: resuming after {job.done} of {count}",
                 file=sys.stderr,
             )
         try:
@@ -633,11 +649,11 @@ def write_job(
                     job.write(write(model, batch, job), len(batch))
                     bar.update(len(batch))
             interrupts.check()
-        except BaseException as error:
-            if job.done and output != "-" and not isinstance(error, OutputError):
+        except BaseException:
+            if job.done and output != "-":
                 print(
                     f"roformer-keras: {job.done} of {count} are kept in {job.partial}; "
-                    "run the same command again to go on",
+                    "run the same command again to resume",
                     file=sys.stderr,
                 )
             raise
@@ -665,49 +681,6 @@ def _remarks(quiet: bool):
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-
-
-def facts_of_source(source, config, vocabulary) -> dict:
-    """Which files a model comes from, and whether they are still what they were."""
-    from roformer_keras.cli.jobs import digest
-
-    files = []
-    for path in (resolve(source), config, vocabulary):
-        try:
-            files += [] if path is None else _stamps(Path(path))
-        except OSError as error:
-            raise SourceError(f"cannot read {path}: {error.strerror}") from error
-    return {
-        "source": os.path.abspath(resolve(source)),
-        "config": config,
-        "vocabulary": vocabulary,
-        "files": digest(files),
-    }
-
-
-def _stamps(path) -> list:
-    """Names, sizes and times of the files that a path means."""
-    if path.is_dir():
-        # A checkpoint may lie one folder deeper.
-        root, found = path, [*path.glob("*"), *path.glob("*/*")]
-    elif path.is_file():
-        root, found = path.parent, [path]
-    else:
-        # A checkpoint prefix is the beginning of names.
-        root, found = path.parent, path.parent.glob(f"{glob.escape(path.name)}*")
-    stamps = []
-    for file in sorted(found):
-        name = file.relative_to(root)
-        # Results may be written beside weights, and change the times of folders.
-        if (
-            not file.is_file()
-            or any(part.startswith(".") for part in name.parts)
-            or name.name.endswith((".jsonl", ".tsv", ".partial", ".job.json"))
-        ):
-            continue
-        status = file.stat()
-        stamps.append([name.as_posix(), status.st_size, status.st_mtime_ns])
-    return stamps
 
 
 def _inputs(input, texts):
@@ -911,7 +884,7 @@ def shows_progress(quiet: bool) -> bool:
 
 
 def _tokenizer(source, vocabulary):
-    from roformer_keras.tokenizer import RoFormerTokenizer
+    from roformer_keras.text.tokenizer import RoFormerTokenizer
 
     return RoFormerTokenizer.from_preset(source, vocabulary=vocabulary)
 

@@ -5,7 +5,6 @@ Functions are as those of `cli.commands`: one a verb, flags its keywords.
 
 import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -32,14 +31,17 @@ def finetune(
 ) -> int:
     """Trains a task on a file, in a folder in which it can be taken up again."""
     from roformer_keras.cli import commands
-    from roformer_keras.finetuning.settings import DEFAULT_PRESET, settings_of_command
+    from roformer_keras.training.finetuning_settings import (
+        DEFAULT_PRESET,
+        settings_of_command,
+    )
 
     # What the settings hold is known before a backend is waited for.
     settings = settings_of_command(task, config, **flags)
     if settings.preset == DEFAULT_PRESET != flags["preset"] and not quiet:
         operands.say_taken(DEFAULT_PRESET)
     commands.start_backend()
-    from roformer_keras.finetuning.run import finetune as run
+    from roformer_keras.training.finetune import finetune as run
 
     try:
         # Keras's bar would go to standard output.
@@ -54,7 +56,7 @@ def finetune(
     except KeyboardInterrupt:
         print(
             f"roformer-keras: what was saved is kept in {output}; run the same command "
-            "again to go on",
+            "again to resume",
             file=sys.stderr,
         )
         raise
@@ -77,7 +79,7 @@ def predict(
 ) -> int:
     """The answers of a fine-tuned model, a line of JSON a row."""
     from roformer_keras.cli import commands
-    from roformer_keras.conversion.outputs import check_target
+    from roformer_keras.io.atomic import check_target
 
     commands.check_one_input(input, texts, "a file of texts", "--text TEXT")
     if output != "-" and not output.endswith(".jsonl"):
@@ -89,9 +91,9 @@ def predict(
         # Refused before the work, not after it.
         check_target(Path(output), overwrite, folder=False)
     commands.start_backend()
-    from roformer_keras.finetuning.results import answers_of, load_tuned, read_rows
+    from roformer_keras.training.results import answers_of, load_finetuned, read_rows
 
-    tuned = load_tuned(source)
+    tuned = load_finetuned(source)
     if texts is not None:
         rows = [(f"text {at}", tuple(row)) for at, row in enumerate(texts, start=1)]
     else:
@@ -109,10 +111,8 @@ def predict(
         rows,
         _ROWS_AT_A_TIME,
         output,
-        {
-            "command": "predict",
-            **commands.facts_of_source(os.fspath(tuned.preset), None, None),
-        },
+        {"command": "predict"},
+        (tuned.preset, None, None),
         overwrite=overwrite,
         quiet=quiet,
     )
@@ -135,16 +135,16 @@ def evaluate(
 ) -> int:
     """How good a fine-tuned model is on labelled texts, or one that writes on pairs."""
     from roformer_keras.cli import commands
-    from roformer_keras.conversion.outputs import replacing
+    from roformer_keras.io.atomic import replacing
 
     commands.start_backend()
-    from roformer_keras.finetuning.results import (
+    from roformer_keras.models.seq2seq import class_of_preset
+    from roformer_keras.training.results import (
         evaluation_of,
-        load_tuned,
+        load_finetuned,
         page_of,
         write_reports,
     )
-    from roformer_keras.models.seq2seq import class_of_preset
 
     writing = {
         "num_beams": num_beams,
@@ -170,7 +170,7 @@ def evaluate(
         if writes:
             report, lines = _report_on_pairs(source, input, fields, given, progress)
         else:
-            tuned = load_tuned(source)
+            tuned = load_finetuned(source)
             report = evaluation_of(tuned, input, fields, progress=progress)
         interrupts.check()
         page = page_of({}, {"evaluation": report})
@@ -190,8 +190,8 @@ def evaluate(
 
 def _report_on_pairs(source, path, fields, options, progress):
     """Figures of what an encoder-decoder writes, and a line for each pair."""
-    from roformer_keras.finetuning.seq2seq import evaluate_seq2seq, read_pairs
     from roformer_keras.models import RoFormerSeq2Seq
+    from roformer_keras.training.evaluate import evaluate_seq2seq, read_pairs
 
     sources, references = zip(*read_pairs(path, fields), strict=True)
     options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
@@ -232,8 +232,8 @@ def add_verbs(verbs) -> None:
         "finetune token-classification --train ner.bio --holdout 0.1 --crf "
         "--patience 2 --out ner",
     )
-    from roformer_keras.finetuning.settings import SCHEDULES, TASKS
-    from roformer_keras.training.settings import DTYPES
+    from roformer_keras.training.finetuning_settings import SCHEDULES, TASKS
+    from roformer_keras.training.optimizer_settings import DTYPES
 
     verb.add_argument(
         "task", metavar="TASK", choices=TASKS, help=f"one of {', '.join(TASKS)}"

@@ -1,6 +1,7 @@
 """Flags that several verbs have, and the types of their values."""
 
 import argparse
+import re
 
 __all__ = [
     "add_json",
@@ -10,6 +11,7 @@ __all__ = [
     "add_verb",
     "names",
     "positive",
+    "with_flags",
 ]
 
 
@@ -23,8 +25,25 @@ def add_verb(verbs, name, command, summary, *examples):
         epilog="\n".join(lines) if examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verb.set_defaults(command=command)
+    verb.set_defaults(command=command, parser=verb)
     return verb
+
+
+def with_flags(hint: str, parser: argparse.ArgumentParser) -> str:
+    """A hint for Python users in terms of the command line.
+
+    `name=True`, `name=` and `name=value` become `--name` and `--name value`, where
+    the parser has such a flag.
+    """
+    known = set(re.findall(r"--[\w-]+", parser.format_help()))
+
+    def replace(match):
+        flag, value = f"--{match[1].replace('_', '-')}", match[2]
+        if flag not in known:
+            return match[0]
+        return flag if value in (None, "True") else f"{flag} {value}"
+
+    return re.sub(r"\b(\w+)=([\w.-]+(?:,[\w.-]+)*)?", replace, hint)
 
 
 def add_json(verb):

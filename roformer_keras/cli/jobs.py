@@ -1,62 +1,48 @@
-"""Long jobs that keep what they have made, and can be taken up again.
+"""Long jobs of the command line, which write lines and can be resumed.
 
-Beside an output that is being made lie two files:
-
-    OUTPUT.partial    the lines so far, in the order of the inputs
-    OUTPUT.job.json   what job that is, and how much of the partial is whole
-
-Lines are on the disk before the second file counts them, and what it does not count,
-such as a torn line, is cut off when the job is taken up. So a job may end at any
-moment, by Ctrl-C, `kill -9` or a full disk, and loses only the batch that was being
-computed.
+While OUTPUT is being made, OUTPUT.partial holds the lines so far, in the order of the
+inputs, and OUTPUT.job.json is their record; see `io.journal`. A job that ends early
+loses only the batch that was being computed.
 """
 
-import hashlib
-import json
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roformer_keras.conversion.outputs import (
-    check_target,
-    is_space_error,
-    lock,
-    one_line,
-    replacing,
-    sync_entry,
+from roformer_keras.io.atomic import check_target
+from roformer_keras.io.journal import (
+    AppendedFile,
+    finish,
+    is_new_run,
+    locked,
+    read_record,
+    write_record,
 )
-from roformer_keras.errors import OutputError, RoFormerError
 
-__all__ = ["FileJob", "PrintedJob", "digest", "open_job"]
+__all__ = ["FileJob", "PrintedJob", "open_job"]
 
 
 @contextmanager
 def open_job(
-    output: str,
-    facts: dict,
-    count: int,
-    seed: int | None = None,
-    overwrite: bool = False,
+    output: str, metadata: Mapping, seed: int | None = None, overwrite: bool = False
 ) -> Iterator["PrintedJob | FileJob"]:
-    """Yields what to write the lines of a job to; completes the output at the end.
+    """Yields the job that lines are written to, and completes the output at the end.
 
-    If the block ends by an exception, what was written is kept. Nothing is written,
-    nor replaced, before the first lines are.
+    If the block ends by an exception, the lines so far are kept. Nothing is written or
+    replaced before the first lines are.
 
     Args:
         output: path, or "-" for standard output.
-        facts: what makes this job what it is, as JSON values by name: only a job of
-            equal facts is taken up again.
-        count: int. Inputs of the job.
-        seed: int or None to draw one, which a job keeps when it is taken up.
-        overwrite: bool. Whether an existing output is replaced, and another job's
-            partial thrown away.
+        metadata: what distinguishes this job; see `io.journal.run_metadata`.
+        seed: int or None to draw one, which a resumed job keeps.
+        overwrite: bool. Whether an existing output may be replaced, and the lines of
+            another job discarded.
 
     Raises:
-        OutputError: the output exists or cannot be written, or its partial is of
+        OutputError: the output exists or cannot be written, or its partial is that of
             another job, or in use.
     """
     if seed is None:
@@ -64,30 +50,31 @@ def open_job(
     if output == "-":
         yield PrintedJob(seed)
         return
-    job = FileJob(output, facts, count, seed, overwrite)
-    try:
-        yield job
-        job.complete()
-    finally:
-        job.close()
-
-
-def digest(content) -> str:
-    """A hash of JSON values."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    # If it is a symbolic link, it stays one.
+    final = Path(os.path.realpath(output))
+    check_target(final, overwrite, folder=False)
+    with locked(final):
+        # Another process may have completed it before this one got the lock.
+        check_target(final, overwrite, folder=False)
+        job = FileJob(final, metadata, seed, overwrite)
+        try:
+            yield job
+            check_target(final, overwrite, folder=False)
+            job.complete()
+        finally:
+            job.close()
 
 
 class PrintedJob:
-    """Lines on standard output, where nothing is taken up.
+    """Lines on standard output, where nothing can be resumed.
 
     Attributes:
         done: int. Inputs whose lines are written.
-        seed: int. Of the whole job.
+        seed: int. Seed of the whole job.
     """
 
-    def __init__(self, seed):
-        self.done = 0
-        self.seed = seed
+    def __init__(self, seed: int):
+        self.done, self.seed = 0, seed
 
     def write(self, lines: Sequence[str], inputs: int) -> None:
         """Writes the lines of the next inputs, at once."""
@@ -98,174 +85,60 @@ class PrintedJob:
 
 
 class FileJob:
-    """Lines in a file, which a later process may go on with; see `open_job`.
+    """Lines in a file, which a later process can continue; see `open_job`.
 
     Attributes:
-        done, seed: as of `PrintedJob`; those of the job that is taken up.
+        done, seed: as in `PrintedJob`; those of the job that is resumed.
         partial: Path of the lines so far.
     """
 
-    def __init__(self, output, facts, count, seed, overwrite):
-        self.done = 0
-        self.seed = seed
-        self._output, self._count, self._overwrite = output, count, overwrite
-        # As JSON gives them back.
-        self._facts = json.loads(json.dumps(facts))
-        # Beside what a link points to, so that the link survives.
-        self._final = Path(os.path.realpath(output))
-        self.partial = self._final.with_name(f"{self._final.name}.partial")
-        self._state = self._final.with_name(f"{self._final.name}.job.json")
-        self._bytes = 0
-        self._is_begun = False
-        check_target(self._final, overwrite, folder=False)
-        try:
-            self._file = _locked(self.partial)
-        except RoFormerError:
-            raise
-        except OSError as error:
-            raise OutputError(
-                f"could not write {self.partial} ({one_line(error)})"
-            ) from error
-        try:
-            # Another process may have completed it while this one came to the lock.
-            check_target(self._final, overwrite, folder=False)
-            self._take_up()
-        except BaseException:
-            self.close()
-            raise
+    def __init__(self, final: Path, metadata: Mapping, seed: int, overwrite: bool):
+        self.done, self.seed = 0, seed
+        self.partial = final.with_name(f"{final.name}.partial")
+        self._final, self._metadata = final, metadata
+        self._record = final.with_name(f"{final.name}.job.json")
+        self._file = None
+        record = read_record(self._record, self.partial)
+        has_data = self.partial.exists() and self.partial.stat().st_size > 0
+        if not is_new_run(
+            *(record, metadata, self.partial), has_data=has_data, overwrite=overwrite
+        ):
+            self.done, self.seed = record["done"], record["seed"]
+            self._file = AppendedFile(self.partial, record["bytes"])
 
     def write(self, lines: Sequence[str], inputs: int) -> None:
         """Writes the lines of the next inputs; they are on the disk on return.
 
         Raises:
-            OutputError: they are not; what was written before is.
+            OutputError: they are not; the lines of earlier calls are.
         """
-        data = "".join(f"{line}\n" for line in lines)
-        # An argument of the command line may hold what is no character.
-        data = data.encode("utf-8", "backslashreplace")
-        try:
-            if not self._is_begun:
-                # In this order: lines are never counted for another job.
-                self._save_state(0, 0)
-                os.ftruncate(self._file, 0)
-                self._is_begun = True
-            _write_all(self._file, data)
-            os.fsync(self._file)
-            self._save_state(self.done + inputs, self._bytes + len(data))
-        except OSError as error:
-            if self._is_begun:
-                with suppress(OSError):
-                    os.ftruncate(self._file, self._bytes)
-            raise OutputError(self._not_written(error)) from error
+        if self._file is None:
+            # In this order: lines never count for another job.
+            self._count(0, 0)
+            self._file = AppendedFile(self.partial, 0)
+        text = "".join(f"{line}\n" for line in lines)
+        # Arguments of a command line can hold bytes that are not text.
+        self._file.append(text.encode("utf-8", "backslashreplace"))
+        self._count(self.done + inputs, self._file.size)
         self.done += inputs
-        self._bytes += len(data)
 
     def complete(self) -> None:
         """Gives the output its name."""
-        check_target(self._final, self._overwrite, folder=False)
-        try:
-            os.replace(self.partial, self._final)
-            with suppress(FileNotFoundError):
-                self._state.unlink()
-            sync_entry(self._final.parent)
-        except OSError as error:
-            raise OutputError(
-                f"could not write {self._output} ({one_line(error)}): its lines are "
-                f"in {self.partial}"
-            ) from error
+        if self._file is None:
+            self.write((), 0)
+        self._file.close()
+        finish(self.partial, self._record, self._final)
 
     def close(self) -> None:
-        """Lets go of the partial; takes it away if nothing is in it."""
-        with suppress(OSError):
-            if _is_same(self._file, self.partial) and not os.fstat(self._file).st_size:
-                self.partial.unlink()
-                self._state.unlink()
-        os.close(self._file)
+        """Closes the partial, and deletes it if it counts no input."""
+        if self._file is not None:
+            self._file.close()
+            if not self.done:
+                with suppress(OSError):
+                    self.partial.unlink()
+                    self._record.unlink()
 
-    def _take_up(self):
-        size = os.fstat(self._file).st_size
-        if size == 0:
-            return
-        try:
-            state = json.loads(self._state.read_bytes())
-            facts, done = state["job"], int(state["done"])
-            seed, whole = int(state["seed"]), int(state["bytes"])
-        except (OSError, ValueError, KeyError, TypeError):
-            problem = f"{self._state.name}, which says of which job, is missing or bad"
-        else:
-            problem = _difference(facts, self._facts)
-            if not problem and whole > size:
-                problem = f"it has {size} bytes of the {whole} that were written"
-        if not problem:
-            self.done, self.seed, self._bytes = done, seed, whole
-            os.ftruncate(self._file, whole)
-            self._is_begun = True
-        elif not self._overwrite:
-            raise OutputError(
-                f"{self.partial} cannot be gone on with: {problem}; run the command "
-                "that began it, choose another output, or pass --overwrite to throw "
-                "it away"
-            )
-
-    def _save_state(self, done, size):
-        state = {"job": self._facts, "seed": self.seed, "done": done, "bytes": size}
-        with replacing(self._state, overwrite=True) as path:
-            path.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-
-    def _not_written(self, error):
-        # What `replacing` raises has its cause behind it.
-        cause = error.__cause__ if isinstance(error, OutputError) else error
-        reason = one_line(cause or error)
-        kept = (
-            f"{self.done} of {self._count} are kept in {self.partial}; "
-            if self.done
-            else "nothing was written; "
+    def _count(self, done, size):
+        write_record(
+            *(self._record, self._metadata), done=done, seed=self.seed, bytes=size
         )
-        if is_space_error(cause or error):
-            return (
-                f"no space left to write {self._output} ({reason}): {kept}free some "
-                "space and run the same command again"
-            )
-        return f"could not write {self._output} ({reason}): {kept}".removesuffix("; ")
-
-
-def _locked(path) -> int:
-    """A descriptor of a file that this process alone appends to."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            lock(descriptor, path)
-        except OutputError:
-            os.close(descriptor)
-            raise
-        # Meanwhile it may have got its final name.
-        if _is_same(descriptor, path):
-            return descriptor
-        os.close(descriptor)
-
-
-def _is_same(descriptor, path):
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _write_all(descriptor, data):
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _difference(before, now):
-    """In words, what distinguishes two jobs; empty if nothing does."""
-    if not isinstance(before, dict):
-        before = {}
-    found = []
-    for name in sorted(before.keys() | now.keys()):
-        if before.get(name) == now.get(name):
-            continue
-        values = f"{name} was {before.get(name)!r}, now {now.get(name)!r}"
-        # Hashes tell nobody anything.
-        found.append(f"{name} differ" if name.endswith(("inputs", "files")) else values)
-    return f"it is of another job: {', '.join(found)}" if found else ""

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from roformer_keras.conversion.catalog import is_shipped
+from roformer_keras.hub.catalog import is_shipped
 
 __all__ = ["add", "resolve", "say_taken"]
 

@@ -1,40 +1,46 @@
-"""What a source holds, and what of it a model takes: strictly."""
+"""What a source holds, and the strict check of what a model takes from it.
+
+A model is loaded in five steps; nothing is built before the checkpoint is known to fit.
+
+    with open_checkpoint(source) as checkpoint:
+        config = checkpoint.config_for("RoFormerMaskedLM")
+        rows = weights_to_read(checkpoint, config, model_heads(name, config))
+        model = RoFormerMaskedLM.from_roformer_config(config)
+        for row in rows:
+            value = checkpoint.weight(row.name)
+            variables[row.path].assign(value.T if row.transposed else value)
+
+A task loads its backbone like this, and then its head, whose shapes only the built
+model knows: `weights_to_read(checkpoint, config, task_shapes={path: shape, ...})`.
+To save a model, make a `Checkpoint` of its variables, by the rows of `weight_table` and
+`task_rows`, and give it to `convert.save`.
+"""
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.mapping import (
+from roformer_keras.config import (
+    MODEL_FIELDS,
+    RoFormerConfig,
+    Seq2SeqConfig,
+    config_for_model,
+)
+from roformer_keras.conversion.weights import (
     HEADS,
     SEGMENT_EMBEDDINGS,
+    TASK_PREFIX,
     Weight,
     head_of,
+    task_rows,
     weight_table,
 )
-from roformer_keras.errors import CheckpointError, VocabularyError
+from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
+from roformer_keras.io.tensor import Tensor
 
-__all__ = ["Checkpoint", "Tensor", "weights_to_read"]
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor of a source, not read yet.
-
-    Args:
-        shape: tuple of int.
-        dtype: str, NumPy's name, or `"bfloat16"`.
-        read: reads it, verifying the checksum where the format has one.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    read: Callable[[], np.ndarray]
-
-    def transposed(self) -> "Tensor":
-        return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)
+__all__ = ["Checkpoint", "weights_to_read"]
 
 
 @dataclass(frozen=True)
@@ -45,20 +51,21 @@ class Checkpoint:
         label: str. How messages name the source.
         format: str. `"bert4keras"`, `"tf_object"`, `"hdf5"`, `"keras_weights"`,
             `"keras"`, `"preset"`, `"safetensors"` or `"model"`.
-        config: `RoFormerConfig` of the stored tensors.
-        tensors: dict of checkpoint name to `Tensor`.
+        config: `RoFormerConfig` of the stored tensors, or `Seq2SeqConfig`.
+        tensors: dict of checkpoint name to `Tensor`; see `task_rows` for the names in
+            the head of a task.
         vocabulary: tuple of str, or None where the source has none.
-        model: str or None. The class that was saved, where the source says.
-        model_options: dict. Arguments of that class beside the backbone.
+        model: str or None. Name of the class that was saved, where the source says so.
+        model_options: dict. Arguments of that class, without backbone and tokenizer.
         tokenizer: dict. Arguments of the tokenizer that was saved.
         bert_config: dict or None. `bert_config.json` as it was found.
-        unexpected: names that belong to no RoFormer with this configuration.
+        unexpected: names that belong to no model with this configuration.
         training_state: names that belong to an optimizer or a counter.
     """
 
     label: str
     format: str
-    config: RoFormerConfig
+    config: RoFormerConfig | Seq2SeqConfig
     tensors: Mapping[str, Tensor]
     vocabulary: tuple[str, ...] | None = None
     model: str | None = None
@@ -70,9 +77,54 @@ class Checkpoint:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Heads of which the source has at least one tensor."""
+        """Which of `HEADS` have at least one tensor here."""
         found = {head_of(name) for name in self.tensors}
         return tuple(head for head in HEADS if head in found)
+
+    @property
+    def rows(self) -> dict[str, Weight]:
+        """The rows of the weight table that have a tensor here, by name."""
+        task = {
+            name.removeprefix(TASK_PREFIX): tensor.shape
+            for name, tensor in self.tensors.items()
+            if name.startswith(TASK_PREFIX)
+        }
+        table = (*weight_table(self.config), *task_rows(task))
+        return {row.name: row for row in table if row.name in self.tensors}
+
+    @property
+    def is_seq2seq(self) -> bool:
+        """Whether this is an encoder-decoder."""
+        return isinstance(self.config, Seq2SeqConfig)
+
+    @property
+    def is_task(self) -> bool:
+        """Whether a model was saved that stands on a backbone, without an MLM head."""
+        return not (self.model is None or self.is_seq2seq or self.model in MODEL_FIELDS)
+
+    def config_for(self, model: str, **changes) -> RoFormerConfig | Seq2SeqConfig:
+        """The configuration with which a model class loads these weights.
+
+        Attention and pooler are the class's own, unless the same class was saved.
+
+        Args:
+            model: str. Name of the class; `"RoFormerBackbone"` for a task.
+            changes: fields to set.
+
+        Raises:
+            ConfigurationError: the class cannot load them, or a field breaks its rule.
+        """
+        if self.is_seq2seq != (model == "RoFormerSeq2Seq"):
+            raise ConfigurationError(
+                f"{self.label} holds an encoder-decoder, which is loaded by "
+                f"RoFormerSeq2Seq.from_preset, not by {model}"
+                if self.is_seq2seq
+                else f"{self.label} holds no encoder-decoder, which {model} needs"
+            )
+        if self.is_seq2seq:
+            return self.config.replace(**changes)
+        stored_as = "RoFormerBackbone" if self.is_task else self.model
+        return config_for_model(model, self.config, stored_as, **changes)
 
     def weight(self, name: str) -> np.ndarray:
         """The value of a tensor that must be a weight.
@@ -80,32 +132,32 @@ class Checkpoint:
         Raises:
             CheckpointError: it is not of a float type, or cannot be read.
         """
-        value = self.tensors[name].read()
-        if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
-            raise CheckpointError(
-                f"{self.label}: {name} must be a float tensor to be a weight, got "
-                f"{value.dtype.name}"
-            )
-        return value
+        return self.tensors[name].read_weight(f"{self.label}: {name}")
 
 
 def weights_to_read(
     checkpoint: Checkpoint,
-    config: RoFormerConfig,
-    heads: Iterable[str],
+    config: RoFormerConfig | Seq2SeqConfig,
+    heads: Iterable[str] = (),
     ignore: Iterable[str] = (),
     initialize_heads: bool = False,
+    task_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> tuple[Weight, ...]:
     """The rows of the weight table that a model takes from a checkpoint; strict.
+
+    Only names and shapes are compared: it can run before a model is built.
 
     Args:
         checkpoint: `Checkpoint`.
         config: of the model, with the vocabulary size of the checkpoint.
-        heads: the model's heads. Heads that only the checkpoint has are no error, and
-            neither is the segment embedding of a model that shares the tokens'.
+        heads: the model's heads, see `model_heads`. The checkpoint may have more, and
+            a segment embedding that a model with a shared one does not use.
         ignore: patterns of unexpected names to pass over, such as `"dense_*"`; one
             str is one pattern.
-        initialize_heads: bool. Whether heads that the checkpoint lacks stay fresh.
+        initialize_heads: bool. Whether heads that the checkpoint lacks keep their
+            initial weights.
+        task_shapes: dict of variable path to shape: the head of the task that was
+            saved. If not given, the model has no such head.
 
     Raises:
         CheckpointError: a tensor is missing, unexpected or mis-shaped; names each
@@ -113,66 +165,70 @@ def weights_to_read(
         VocabularyError: vocabulary and embedding differ in size.
     """
     label, tensors = checkpoint.label, checkpoint.tensors
-    found_type = checkpoint.config.model_type
-    if config.model_type != found_type:
+    kind, found_kind = _kind(config), _kind(checkpoint.config)
+    if kind != found_kind:
         raise CheckpointError(
-            f"{label} holds {found_type} weights, which do not fit a "
-            f"{config.model_type} model: leave model_type out, or take the checkpoint "
-            "that you mean"
+            f"{label} holds {found_kind} weights, which do not fit a {kind} model: "
+            "leave model_type out, or give the checkpoint that you mean"
         )
-    rows = weight_table(config, heads)
-    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    rows = weight_table(config, heads) + task_rows(task_shapes or {})
     known = {row.name for row in rows}
-    if config.shared_segment_embeddings:
+    if getattr(config, "shared_segment_embeddings", False):
         known.add(SEGMENT_EMBEDDINGS)
+    strict_heads = (None,) if task_shapes is None else (None, "task")
+    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     unexpected = [
         name
         for name in tensors
         if name not in known
-        and (name in checkpoint.unexpected or head_of(name) is None)
+        and (name in checkpoint.unexpected or head_of(name) in strict_heads)
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
     ]
     problems = [f"unexpected {name} {tensors[name].shape}" for name in unexpected]
+    hints = []
     if unexpected:
-        problems[-1] += (
-            "; if these are layers of your own, name them in ignore=, for example "
-            f"ignore=({unexpected[0]!r},)"
+        hints.append(
+            "if these are your own layers, name them with ignore=, such as "
+            f"{unexpected[0]!r}"
         )
-    taken, absent_heads = [], {}
+    found, absent_heads = [], {}
     for row in rows:
         if row.name in tensors:
-            taken.append(row)
+            found.append(row)
             if tensors[row.name].shape != row.checkpoint_shape:
                 problems.append(
                     f"{row.name} has shape {tensors[row.name].shape}, expected "
                     f"{row.checkpoint_shape}"
                 )
-        elif row.head is not None and row.head not in checkpoint.heads:
-            if not row.optional:
-                absent_heads.setdefault(row.head, []).append(row)
         elif not row.optional:
-            problems.append(f"missing {row.name} {row.checkpoint_shape}")
-    for head, absent in absent_heads.items() if not initialize_heads else ():
-        problems.append(
-            f"no {head} head: missing "
-            + ", ".join(f"{row.name} {row.checkpoint_shape}" for row in absent)
-            + "; initialize_heads=True begins it afresh"
-        )
+            missing = f"missing {row.name} {row.checkpoint_shape}"
+            if row.head in HEADS and row.head not in checkpoint.heads:
+                absent_heads.setdefault(row.head, []).append(missing)
+            else:
+                problems.append(missing)
+    if absent_heads and not initialize_heads:
+        for head, missing in absent_heads.items():
+            problems.append(f"no {head} head: {', '.join(missing)}")
+        hints.append("pass initialize_heads=True to start with a new one")
     if problems:
         shown = "\n  ".join(problems[:12])
         more = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
         raise CheckpointError(
-            f"{label} does not fit {config.model_type} with {config.num_layers} "
-            f"layers, hidden size {config.hidden_dim} and vocabulary "
-            f"{config.vocabulary_size}:\n  {shown}{more}"
+            f"{label} does not fit {kind} with {config.num_layers} layers, hidden size "
+            f"{config.hidden_dim} and vocabulary {config.vocabulary_size}:\n  {shown}"
+            f"{more}",
+            hint="; ".join(hints) or None,
         )
-    if (
-        checkpoint.vocabulary is not None
-        and len(checkpoint.vocabulary) != config.vocabulary_size
-    ):
+    tokens = checkpoint.vocabulary
+    if tokens is not None and len(tokens) != config.vocabulary_size:
         raise VocabularyError(
-            f"{label}: the vocabulary has {len(checkpoint.vocabulary)} tokens but the "
-            f"embedding {config.vocabulary_size} rows; they must be of one model "
+            f"{label}: the vocabulary has {len(tokens)} tokens but the embedding "
+            f"{config.vocabulary_size} rows; both must come from the same model "
             "(characters 12,000, words 50,000 in the released ones)"
         )
-    return tuple(taken)
+    return tuple(found)
+
+
+def _kind(config):
+    is_seq2seq = isinstance(config, Seq2SeqConfig)
+    return "encoder-decoder" if is_seq2seq else config.model_type

@@ -1,23 +1,20 @@
 """From any source to any format, without building a model."""
 
 import dataclasses
-import functools
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from tqdm import tqdm
-
-from roformer_keras.config import config_for_model
-from roformer_keras.conversion.catalog import CATALOG, resolve
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
-from roformer_keras.conversion.files import PRESET_NAMES
-from roformer_keras.conversion.mapping import model_heads, weight_table
-from roformer_keras.conversion.outputs import replacing
 from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.weights import head_of, model_heads, weight_table
 from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.hub.catalog import CATALOG, resolve
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.sources import PRESET_NAMES
+from roformer_keras.progress import progress_bar
 
 __all__ = ["convert", "model_of", "pooler_activation_of", "prepare", "save"]
 
@@ -41,7 +38,7 @@ def convert(
     vocabulary: str | os.PathLike | None = None,
     ignore: Iterable[str] = (),
     overwrite: bool = False,
-    progress: bool = True,
+    verbose: int | str = "auto",
     **changes,
 ) -> Path:
     """Writes the weights of a source in another format; nothing is left out.
@@ -60,7 +57,7 @@ def convert(
         vocabulary: path of a `vocab.txt`, likewise.
         ignore: patterns of unexpected tensors to pass over.
         overwrite: bool. Whether an existing target is replaced.
-        progress: bool. Whether a progress bar is shown.
+        verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
         changes: configuration fields to set, such as `pooler_activation="tanh"`.
 
     Returns:
@@ -72,8 +69,11 @@ def convert(
     target = Path(target)
     format = format or _format_of(target)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
+        if model is None and checkpoint.is_task and format != "preset":
+            # Only a preset has a place for the head of a task.
+            model = "RoFormerBackbone"
         ready = prepare(checkpoint, model, ignore, **changes)
-        save(ready, target, format, dtype, overwrite, progress)
+        save(ready, target, format, dtype, overwrite, verbose)
     return target
 
 
@@ -83,7 +83,7 @@ def prepare(
     ignore: Iterable[str] = (),
     **changes,
 ) -> Checkpoint:
-    """A checkpoint as a model class would hold it, every tensor accounted for.
+    """The checkpoint as a model class would hold it, with every tensor accounted for.
 
     Raises:
         ConfigurationError: the class has no place for a head that the source has, or
@@ -91,35 +91,38 @@ def prepare(
         CheckpointError: a tensor is missing, unexpected or mis-shaped.
     """
     model = model or model_of(checkpoint)
-    if checkpoint.model != model:
+    is_saved = checkpoint.model == model
+    base = "RoFormerBackbone" if checkpoint.is_task and is_saved else model
+    if not is_saved:
         # A pooler must not be dropped silently.
         if "pooler" in checkpoint.heads:
             activation = pooler_activation_of(checkpoint, model)
             changes = {"pooler_activation": activation, **changes}
         if "nsp" in checkpoint.heads:
             changes = {"with_nsp": True, **changes}
-    config = config_for_model(model, checkpoint.config, checkpoint.model, **changes)
-    heads = model_heads(model, config)
-    homeless = [head for head in checkpoint.heads if head not in heads]
-    if homeless:
+    config = checkpoint.config_for(base, **changes)
+    heads = model_heads(base, config)
+    unmapped = [head for head in checkpoint.heads if head not in heads]
+    if unmapped:
         raise ConfigurationError(
-            f"{checkpoint.label} has a head ({', '.join(homeless)}) for which {model} "
+            f"{checkpoint.label} has a head ({', '.join(unmapped)}) for which {model} "
             "has no place: choose another model="
         )
-    rows = weights_to_read(checkpoint, config, heads, ignore)
-    known = {*checkpoint.unexpected, *(row.name for row in rows)}
-    homeless = [name for name in checkpoint.tensors if name not in known]
-    if homeless:
+    kept = [row.name for row in weights_to_read(checkpoint, config, heads, ignore)]
+    task = [name for name in checkpoint.tensors if head_of(name) == "task"]
+    unmapped = checkpoint.tensors.keys() - {*checkpoint.unexpected, *kept, *task}
+    if unmapped:
         raise ConfigurationError(
-            f"{checkpoint.label} has {len(homeless)} tensors for which the changed "
-            f"configuration has no place, {homeless[0]} among them"
+            f"{checkpoint.label} has {len(unmapped)} tensors for which the changed "
+            f"configuration has no place, {min(unmapped)} among them"
         )
+    kept += task if base != model else []
     return dataclasses.replace(
         checkpoint,
         config=config,
         model=model,
-        model_options=checkpoint.model_options if checkpoint.model == model else {},
-        tensors={row.name: checkpoint.tensors[row.name] for row in rows},
+        model_options=checkpoint.model_options if is_saved else {},
+        tensors={name: checkpoint.tensors[name] for name in kept},
         unexpected=(),
     )
 
@@ -130,25 +133,27 @@ def save(
     format: str,
     dtype: str = "float32",
     overwrite: bool = False,
-    progress: bool = False,
+    verbose: int | str = 0,
 ) -> None:
     """Writes a prepared checkpoint; the result appears whole or not at all."""
     if format not in FORMATS:
         raise ConfigurationError(
             f"format must be one of {', '.join(FORMATS)}, got {format!r}"
         )
-    bar = functools.partial(
-        tqdm,
-        total=len(checkpoint.tensors),
-        desc=Path(target).name,
-        unit="tensor",
-        disable=not progress,
-    )
+    if checkpoint.is_seq2seq and format != "preset":
+        raise ConfigurationError(
+            f"{checkpoint.label} holds an encoder-decoder, which only the format "
+            f"'preset' can store, got {format!r}"
+        )
     is_folder = format == "preset"
     if is_folder:
         _check_only_preset(Path(target))
-    with replacing(target, overwrite, folder=is_folder) as partial:
-        FORMATS[format](partial, checkpoint, dtype, bar)
+    count, name = len(checkpoint.tensors), Path(target).name
+    with (
+        replacing(target, overwrite, folder=is_folder) as partial,
+        progress_bar(verbose, total=count, desc=name, unit="tensor") as bar,
+    ):
+        FORMATS[format](partial, checkpoint, dtype, bar.update)
 
 
 def _check_only_preset(folder: Path) -> None:
@@ -170,9 +175,9 @@ def _format_of(target: Path) -> str:
     extension = target.suffix[1:]
     if extension.isalnum() and not extension.isdigit() and not target.is_dir():
         raise ConfigurationError(
-            f"no format goes with {target.suffix!r}: end the target in "
-            f"{', '.join(_SUFFIXES)}, or give a name without a dot for a preset "
-            "folder, or pass format= (--format on the command line)"
+            f"no format goes with {target.suffix!r}",
+            hint=f"end the target in {', '.join(_SUFFIXES)}, or give a name without a "
+            "dot for a preset folder, or pass format=",
         )
     return "preset"
 

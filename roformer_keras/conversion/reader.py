@@ -1,48 +1,55 @@
-"""Any source to one shape: a configuration, a vocabulary, and tensors by name.
+"""Any source becomes one `Checkpoint`: a configuration, a vocabulary and named tensors.
 
-Tensors come under their checkpoint names (`bert/encoder/layer_0/...`) and are read
-when they are asked for, one at a time. What the source was does not show afterwards.
+Tensors have their checkpoint names (`bert/encoder/layer_0/...`) and are read one at a
+time, when they are asked for. An opener for each format finds the tensors of a source
+under the source's own names; all else is the same for every format.
 """
 
-import dataclasses
 import json
+import math
 import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, config_for_model
-from roformer_keras.conversion.checkpoint import Checkpoint, Tensor
-from roformer_keras.conversion.files import Blob, SourceFiles, open_source
-from roformer_keras.conversion.hdf5 import (
+from roformer_keras.config import (
+    MODEL_FIELDS,
+    RoFormerConfig,
+    Seq2SeqConfig,
+    config_for_model,
+)
+from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.weights import (
+    KERAS_BACKBONE,
+    TASK_PREFIX,
+    Weight,
+    is_training_state,
+    weight_table,
+)
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    SourceError,
+    VocabularyError,
+    errors_at,
+)
+from roformer_keras.io.hdf5 import (
     hdf5_datasets,
     hdf5_errors,
     hdf5_tensor,
     hdf5_text,
     open_hdf5,
 )
-from roformer_keras.conversion.mapping import (
-    KERAS_BACKBONE,
-    Weight,
-    detect_model_type,
-    is_training_state,
-    keras_key,
-    weight_table,
-)
-from roformer_keras.conversion.tensor_bundle import TensorBundleReader
-from roformer_keras.conversion.vocabulary import read_vocabulary
-from roformer_keras.errors import (
-    CheckpointError,
-    ConfigurationError,
-    SourceError,
-    VocabularyError,
-)
+from roformer_keras.io.sources import Blob, open_source
+from roformer_keras.io.tensor import Tensor
+from roformer_keras.io.tensor_bundle import TensorBundleReader
+from roformer_keras.io.vocabulary import read_vocabulary
 
-__all__ = ["open_checkpoint", "read_saved_tokenizer", "read_tokenizer"]
+__all__ = ["open_checkpoint", "read_tokenizer"]
 
 
 @contextmanager
@@ -51,97 +58,214 @@ def open_checkpoint(
     config: RoFormerConfig | Mapping | str | os.PathLike | None = None,
     vocabulary: str | os.PathLike | None = None,
 ) -> Iterator[Checkpoint]:
-    """Opens a source; tensors can be read until the block ends.
+    """Opens a source; its tensors can be read until the block ends.
 
     Args:
         source: a zip, folder, checkpoint prefix, HDF5, `.keras` or safetensors file,
-            or preset folder.
-        config: of sources that carry none, or to replace what they carry: a
+            or the preset folder of any model, task or encoder-decoder.
+        config: for sources without a configuration, or to replace theirs: a
             `RoFormerConfig`, the content of a `bert_config.json`, or its path.
         vocabulary: path of a `vocab.txt`, likewise.
 
     Raises:
         SourceError: there is no such source, or it is unsafe or holds no weights.
         ConfigurationError: there is no configuration, or it cannot be used.
-        CheckpointError: the source is damaged, or not of a RoFormer.
+        CheckpointError: the source is damaged, or holds no RoFormer.
         VocabularyError: the vocabulary cannot be read.
     """
     with ExitStack() as stack:
         files = stack.enter_context(open_source(source))
-        opener = _OPENERS[files.format]
-        yield opener(files, _Given(config, vocabulary), stack)
+        found = _OPENERS[files.format](files, stack)
+        config, bert_config = _find_config(files, found, config)
+        fields = {**found.saved, **_saved_tokenizer(files.parts), "config": config}
+        if vocabulary is not None:
+            fields["vocabulary"] = _read_tokens(_given_file("vocabulary", vocabulary))
+        yield Checkpoint(
+            label=files.label,
+            format=found.format,
+            bert_config=bert_config,
+            **_place_tensors(files.label, found, config),
+            **fields,
+        )
 
 
 def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
     """Vocabulary of a source, and the tokenizer's other arguments if it was saved.
+
+    Args:
+        source: as for `open_checkpoint`, or a folder with a saved tokenizer alone.
 
     Raises:
         VocabularyError: the source has no vocabulary, or it cannot be read.
         SourceError: there is no such source, or it is unsafe.
     """
     with ExitStack() as stack:
-        files = stack.enter_context(open_source(source))
-        if files.format == "safetensors" and "vocabulary" not in files.parts:
-            checkpoint = _open_safetensors(files, _Given(None, None), stack)
-            tokens, fields = checkpoint.vocabulary, dict(checkpoint.tokenizer)
+        parts = {
+            role: Blob.of_file(Path(source, name))
+            for role, name in _TOKENIZER_FILES.items()
+            if Path(source, name).is_file()
+        }
+        if "tokenizer" in parts:
+            saved = _saved_tokenizer(parts)
         else:
-            tokens, fields = _Given(None, None).tokens(files), {}
-            if "tokenizer" in files.parts:
-                fields = _tokenizer_fields(files.parts["tokenizer"])
-    if tokens is None:
+            files = stack.enter_context(open_source(source))
+            saved = _saved_tokenizer(files.parts)
+            if not saved and files.format == "safetensors":
+                saved = _open_safetensors(files, stack).saved
+    if saved.get("vocabulary") is None:
         raise VocabularyError(
-            f"{source} comes without a vocabulary: put its vocab.txt beside the "
+            f"{source} comes without a vocabulary: put its vocab.txt next to the "
             "weights, or give it as vocabulary="
         )
-    return tokens, fields
+    return saved["vocabulary"], dict(saved.get("tokenizer", {}))
 
 
-# === What a source carries beside its tensors ===
+# === What every format shares ===
+
+_TOKENIZER_FILES = {
+    "tokenizer": "tokenizer.json",
+    "vocabulary": "assets/tokenizer/vocabulary.txt",
+}
 
 
 @dataclass(frozen=True)
-class _Given:
-    """Configuration and vocabulary as the caller gave them, or not."""
+class _Found:
+    """The tensors of a source, and what it says about its model.
 
-    config: RoFormerConfig | Mapping | str | os.PathLike | None
-    vocabulary: str | os.PathLike | None
+    Args:
+        format: str, as in `Checkpoint`.
+        tensors: dict of the source's own name to a pair of key and `Tensor`.
+        key_of: function of a `Weight`: its key in this format.
+        task: dict of variable path to `Tensor`: the head of a task.
+        saved: fields of `Checkpoint` that the source itself gives.
+    """
 
-    def bert_config(self, files: SourceFiles) -> Mapping | RoFormerConfig:
-        config = self.config
-        if config is None:
-            if "bert_config" not in files.parts:
-                raise ConfigurationError(
-                    f"{files.label} comes without a bert_config.json: put it beside "
-                    "the weights, or give it as config="
-                )
-            return _json(files.parts["bert_config"])
-        if isinstance(config, str | os.PathLike):
-            path = Path(config)
-            if not path.is_file():
-                raise ConfigurationError(f"config: there is no file {path}")
-            return _json(Blob(path, 0, path.stat().st_size, str(path)))
-        return config
-
-    def tokens(self, files: SourceFiles) -> tuple[str, ...] | None:
-        if self.vocabulary is not None:
-            path = Path(self.vocabulary)
-            if not path.is_file():
-                raise VocabularyError(f"vocabulary: there is no file {path}")
-            return tuple(read_vocabulary(path.read_bytes(), str(path)))
-        blob = files.parts.get("vocabulary")
-        if blob is None:
-            return None
-        return tuple(read_vocabulary(blob.read(), blob.label))
+    format: str
+    tensors: Mapping[str, tuple[Hashable, Tensor]]
+    key_of: Callable[[Weight], Hashable]
+    task: Mapping[str, Tensor] = field(default_factory=dict)
+    saved: Mapping = field(default_factory=dict)
 
 
-def _json(blob: Blob) -> dict:
-    try:
-        return _json_object(blob.read().decode("utf-8-sig"), blob.label)
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{blob.label} is not valid JSON: {error}") from error
+def _find_config(files, found, given):
+    """The configuration of the tensors, and the bert_config that it comes from."""
+    saved, model = found.saved.get("config"), found.saved.get("model")
+    if given is None and saved is not None:
+        return saved, None
+    if isinstance(saved, Seq2SeqConfig):
+        raise ConfigurationError(
+            f"{files.label} holds an encoder-decoder with its own configuration: leave "
+            "config out"
+        )
+    if isinstance(given, str | os.PathLike):
+        given = _read_json(_given_file("config", given))
+    elif given is None:
+        if "bert_config" not in files.parts:
+            raise ConfigurationError(
+                f"{files.label} comes without a bert_config.json: put it next to the "
+                "weights, or give it as config="
+            )
+        given = _read_json(files.parts["bert_config"])
+    is_whole = isinstance(given, RoFormerConfig)
+    with errors_at(files.label):
+        config = given if is_whole else RoFormerConfig.from_bert_config(given)
+        if saved is None:
+            config = config.replace(
+                model_type=_model_type(files.label, found, config), **_condition(found)
+            )
+        else:
+            config = config.replace(model_type=saved.model_type)
+            if model is not None and not is_whole:
+                model = model if model in MODEL_FIELDS else "RoFormerBackbone"
+                config = config_for_model(model, config)
+    return config, None if is_whole else given
 
 
-def _json_object(text: str, label: str) -> dict:
+def _model_type(label, found, config):
+    """`"roformer"` if the encoder's norms have parameters, else `"roformer_v2"`."""
+    table = _table(label, found, config.replace(model_type="roformer"))
+    norms = (row for row in table if row.head is None and row.name.endswith("/gamma"))
+    keys = {key for key, _ in found.tensors.values()}
+    return "roformer_v2" if keys.isdisjoint(map(found.key_of, norms)) else "roformer"
+
+
+def _condition(found):
+    """Sizes of conditional norms, whose kernels follow beta and gamma in a layer."""
+    kernels = {
+        key[1]: tensor.shape
+        for key, tensor in found.tensors.values()
+        if isinstance(key, tuple)
+        and key[0] == "Embedding-Norm"
+        and len(tensor.shape) == 2
+    }
+    if not kernels:
+        return {}
+    # A hidden layer comes first by index, and has its own name.
+    first = kernels.get("hidden_dense/kernel") or kernels[min(kernels)]
+    hidden = {"layer_norm_cond_hidden_size": first[1]} if len(kernels) > 2 else {}
+    return {"layer_norm_cond_size": first[0], **hidden}
+
+
+def _place_tensors(label, found, config):
+    """Fields of a `Checkpoint`: tensors by checkpoint name, and those without a row."""
+    rows = {found.key_of(row): row for row in _table(label, found, config)}
+    tensors, unexpected, state = {}, {}, []
+    for name, (key, tensor) in found.tensors.items():
+        row = rows.pop(key, None)
+        if row is not None:
+            # Under checkpoint names, tensors lie as in a checkpoint, else as in Keras.
+            turned = row.transposed and key != row.name
+            tensors[row.name] = tensor.transposed() if turned else tensor
+        elif is_training_state(name):
+            state.append(name)
+        else:
+            unexpected[name] = tensor
+    task = {f"{TASK_PREFIX}{path}": tensor for path, tensor in found.task.items()}
+    return {
+        "tensors": {**unexpected, **tensors, **task},
+        "unexpected": tuple(unexpected),
+        "training_state": tuple(state),
+    }
+
+
+def _table(label, found, config):
+    """The weight table, unless a hostile number of layers would make it endless."""
+    if config.num_layers > len(found.tensors):
+        raise CheckpointError(
+            f"{label}: the configuration has {config.num_layers:,} layers, but there "
+            f"are only {len(found.tensors)} tensors"
+        )
+    return weight_table(config)
+
+
+def _given_file(name: str, path: str | os.PathLike) -> Blob:
+    if not Path(path).is_file():
+        error = VocabularyError if name == "vocabulary" else ConfigurationError
+        raise error(f"{name}: there is no file {path}")
+    return Blob.of_file(Path(path))
+
+
+def _saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
+    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
+    saved = {}
+    if "vocabulary" in parts:
+        saved["vocabulary"] = _read_tokens(parts["vocabulary"])
+    if "tokenizer" in parts:
+        saved["tokenizer"] = _read_json(parts["tokenizer"]).get("config")
+        if not isinstance(saved["tokenizer"], dict):
+            raise ConfigurationError(f"{parts['tokenizer'].label} holds no tokenizer")
+    return saved
+
+
+def _read_tokens(blob: Blob) -> tuple[str, ...]:
+    return tuple(read_vocabulary(blob.read(), blob.label))
+
+
+def _read_json(blob: Blob) -> dict:
+    return _parse_json(blob.read(), blob.label)
+
+
+def _parse_json(text: str | bytes, label: str) -> dict:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -153,111 +277,10 @@ def _json_object(text: str, label: str) -> dict:
     return content
 
 
-def _config(
-    found: Mapping | RoFormerConfig, model_type: str, label: str
-) -> RoFormerConfig:
-    if isinstance(found, RoFormerConfig):
-        return found.replace(model_type=model_type)
-    with _naming(label):
-        return RoFormerConfig.from_bert_config(found, model_type)
+# === Files of bert4keras ===
 
 
-def _replaced(
-    config: RoFormerConfig, model: str | None, files, given
-) -> RoFormerConfig:
-    """The configuration that was saved with a model, or what the caller gave."""
-    if given.config is None:
-        return config
-    found = given.bert_config(files)
-    config = _config(found, config.model_type, files.label)
-    if isinstance(found, RoFormerConfig) or model is None:
-        return config
-    return config_for_model(model, config)
-
-
-@contextmanager
-def _naming(label: str):
-    """Lets errors of a configuration say where it is."""
-    try:
-        yield
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{label}: {error}") from error
-
-
-def _whole_table(
-    config: RoFormerConfig, found: Sized, label: str
-) -> tuple[Weight, ...]:
-    """The table, which a hostile configuration would make endless."""
-    if config.num_layers > len(found):
-        raise CheckpointError(
-            f"{label}: the configuration has {config.num_layers:,} layers, but there "
-            f"are only {len(found)} tensors"
-        )
-    return weight_table(config)
-
-
-def _of_bert4keras(files, given, raw, format_, place_of):
-    """Puts tensors of bert4keras into the table by the place that each row has.
-
-    Args:
-        raw: dict of the source's own name to (place, `Tensor`).
-        place_of: of a row; the same kind of key.
-    """
-    found = given.bert_config(files)
-    shapes = {place: tensor.shape for place, tensor in raw.values() if place}
-    config = _config(found, _placed_model_type(shapes), files.label)
-    config = config.replace(**_placed_condition(shapes))
-    rows = {place_of(row): row for row in _whole_table(config, raw, files.label)}
-    tensors, unexpected, state = {}, {}, []
-    for name, (place, tensor) in raw.items():
-        if place in rows:
-            row = rows[place]
-            tensors[row.name] = tensor.transposed() if row.transposed else tensor
-        elif is_training_state(name):
-            state.append(name)
-        else:
-            unexpected[name] = tensor
-    return Checkpoint(
-        label=files.label,
-        format=format_,
-        config=config,
-        tensors={**tensors, **unexpected},
-        vocabulary=given.tokens(files),
-        bert_config=None if isinstance(found, RoFormerConfig) else found,
-        unexpected=tuple(unexpected),
-        training_state=tuple(state),
-    )
-
-
-def _placed_model_type(shapes) -> str:
-    """v2 has four weights in an attention layer, v1 eight."""
-    layers = Counter(layer for layer, _ in shapes)
-    count = layers.get("Transformer-0-MultiHeadSelfAttention")
-    return "roformer_v2" if count == 4 else "roformer"
-
-
-def _placed_condition(shapes) -> dict:
-    """A conditional norm keeps [hidden], beta and gamma kernels behind its own."""
-    extra = [
-        (at, shape)
-        for (layer, at), shape in shapes.items()
-        if layer == "Embedding-Norm" and len(shape) == 2
-    ]
-    if not extra:
-        return {}
-    if len(extra) == 2:
-        return {"layer_norm_cond_size": extra[0][1][0]}
-    hidden = dict(extra).get("hidden_dense/kernel") or min(extra)[1]
-    return {
-        "layer_norm_cond_size": hidden[0],
-        "layer_norm_cond_hidden_size": hidden[1],
-    }
-
-
-# === Formats ===
-
-
-def _open_tensor_bundle(files, given, stack):
+def _open_tensor_bundle(files, stack):
     shards = [
         blob for role, blob in sorted(files.parts.items()) if role.startswith("data-")
     ]
@@ -268,34 +291,24 @@ def _open_tensor_bundle(files, given, stack):
         )
         for name in bundle.names()
     }
-    objects = bundle.object_names()
-    if objects:
-        raw = {
-            name: (_object_place(name, objects.get(name, "")), tensor)
-            for name, tensor in tensors.items()
-        }
-        return _of_bert4keras(
-            files, given, raw, "tf_object", lambda row: (row.layer, row.attribute)
-        )
-    state = [name for name in tensors if is_training_state(name)]
-    weights = {name: tensors[name] for name in tensors if name not in set(state)}
-    found = given.bert_config(files)
-    config = _config(found, detect_model_type(weights), files.label)
-    known = {row.name for row in _whole_table(config, weights, files.label)}
-    return Checkpoint(
-        label=files.label,
-        format="bert4keras",
-        config=config,
-        tensors=weights,
-        vocabulary=given.tokens(files),
-        bert_config=None if isinstance(found, RoFormerConfig) else found,
-        unexpected=tuple(name for name in weights if name not in known),
-        training_state=tuple(state),
-    )
+    variables = bundle.object_names()
+    if not variables:
+        return _by_name("bert4keras", tensors)
+    found = {
+        name: (_object_key(name, variables.get(name, "")), tensor)
+        for name, tensor in tensors.items()
+    }
+    return _Found("tf_object", found, lambda row: (row.layer, row.attribute))
 
 
-def _object_place(key: str, variable: str):
-    """Layer from the variable's name, place in it from the attributes of the key."""
+def _by_name(format, tensors, **saved):
+    """Tensors that have their checkpoint names already."""
+    found = {name: (name, tensor) for name, tensor in tensors.items()}
+    return _Found(format, found, lambda row: row.name, saved=saved)
+
+
+def _object_key(key: str, variable: str):
+    """Layer, from the variable's name, and attribute, from the key in the file."""
     attribute = key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
     if attribute == key or ".OPTIMIZER_SLOT" in key:
         return None
@@ -307,176 +320,136 @@ def _object_place(key: str, variable: str):
     return layer, attribute
 
 
-def _open_hdf5(files, given, stack):
-    blob = files.parts["weights"]
-    file = stack.enter_context(open_hdf5(blob))
-    with hdf5_errors(blob.label):
-        root = file.get("model_weights", file)
-        layered = "layer_names" in root.attrs
-        raw = _h5_layers(blob, root, file) if layered else {}
-    if not layered:
-        return _of_keras_weights(files, given, hdf5_datasets(blob, file))
-    return _of_bert4keras(files, given, raw, "hdf5", lambda row: (row.layer, row.index))
-
-
-def _h5_layers(blob, root, home) -> dict:
-    """Weights by group and name, each with its layer and its place in the layer."""
-    raw, count = {}, Counter()
-    for group_name in map(hdf5_text, root.attrs["layer_names"]):
-        group = root[group_name]
-        for weight_name in map(hdf5_text, group.attrs["weight_names"]):
-            # In the one group of a nested model, the weight tells the layer.
-            layer = weight_name.split("/")[0]
-            if _BERT4KERAS_LAYER.fullmatch(group_name):
-                layer = group_name
-            place = (layer, count[layer])
-            count[layer] += 1
-            name = f"{group_name}/{weight_name}"
-            raw[name] = (place, hdf5_tensor(blob, name, group[weight_name], home))
-    return raw
-
-
 _BERT4KERAS_LAYER = re.compile(
     r"Embedding-\w+|Transformer-\d+-\w+(-Norm)?|Pooler-Dense|NSP-Proba|MLM-\w+"
     r"|Output-Mapping"
 )
 
 
-def _of_keras_weights(files, given, datasets):
-    """`save_weights` of one of our models: only the configuration is missing."""
-    found = given.bert_config(files)
-    stripped = {key.removeprefix(KERAS_BACKBONE): value for key, value in datasets}
-    if "layers/reversible_embedding/vars/0" not in stripped:
+def _open_hdf5(files, stack):
+    blob = files.parts["weights"]
+    file = stack.enter_context(open_hdf5(blob))
+    found, count = {}, Counter()
+    with hdf5_errors(blob.label):
+        root = file.get("model_weights", file)
+        if "layer_names" not in root.attrs:
+            return _keras_weights(files, dict(hdf5_datasets(blob, file)))
+        for group_name in map(hdf5_text, root.attrs["layer_names"]):
+            group = root[group_name]
+            is_layer = _BERT4KERAS_LAYER.fullmatch(group_name)
+            for weight_name in map(hdf5_text, group.attrs["weight_names"]):
+                # A nested model is one group, where the weight's name has the layer.
+                layer = group_name if is_layer else weight_name.split("/")[0]
+                name = f"{group_name}/{weight_name}"
+                tensor = hdf5_tensor(blob, name, group[weight_name])
+                found[name] = (layer, count[layer]), tensor
+                count[layer] += 1
+    return _Found("hdf5", found, lambda row: (row.layer, row.index))
+
+
+# === Files of Keras and of this package ===
+
+
+def _by_dataset(format, tensors, **options):
+    """Tensors under the names that Keras gives them."""
+    found = {
+        name: (name.removeprefix(KERAS_BACKBONE), tensor)
+        for name, tensor in tensors.items()
+    }
+    return _Found(format, found, lambda row: row.dataset, **options)
+
+
+def _keras_weights(files, tensors):
+    """`save_weights` of a model of this package: only the configuration is missing."""
+    found = _by_dataset("keras_weights", tensors)
+    if all(key != _KERAS_EMBEDDING for key, _ in found.tensors.values()):
         raise CheckpointError(
             f"{files.label} holds HDF5 weights of another kind of model: neither "
             "bert4keras's layers nor those of a model of this package"
         )
-    norm = any(key.startswith("layers/layer_norm/") for key in stripped)
-    config = _config(found, "roformer" if norm else "roformer_v2", files.label)
-    return _of_keras(files, given, config, stripped, "keras_weights")
-
-
-def _of_keras(files, given, config, datasets, format_, **saved):
-    table = _whole_table(config, datasets, files.label)
-    rows = {keras_key(row, config): row for row in table}
-    tensors, unexpected, state = {}, [], []
-    for key, tensor in datasets.items():
-        if key in rows:
-            row = rows[key]
-            tensors[row.name] = tensor.transposed() if row.transposed else tensor
-        # What LoRA adds stands in the kernels too, merged.
-        elif key.startswith("optimizer/") or re.search(
-            "seed_generator|/lora_kernel_[ab]$", key
-        ):
-            state.append(key)
-        else:
-            unexpected.append(key)
-            tensors[key] = tensor
-    return Checkpoint(
-        label=files.label,
-        format=format_,
-        config=config,
-        tensors=tensors,
-        vocabulary=given.tokens(files),
-        unexpected=tuple(unexpected),
-        training_state=tuple(state),
-        **saved,
-    )
-
-
-def _open_keras(files, given, stack):
-    blob = files.parts["weights"]
-    file = stack.enter_context(open_hdf5(blob))
-    serialized = _json(files.parts["config"])
-    config, saved = _saved_model(serialized, files.label)
-    config = _replaced(config, saved["model"], files, given)
-    datasets = {
-        key.removeprefix(KERAS_BACKBONE): tensor
-        for key, tensor in hdf5_datasets(blob, file)
-        if key.startswith(KERAS_BACKBONE) or not _is_task(serialized)
-    }
-    found = _of_keras(files, given, config, datasets, "keras", **saved)
-    fields = serialized["config"]
-    if found.vocabulary is None and _is_task(serialized) and "vocabulary" in fields:
-        found = dataclasses.replace(
-            found,
-            vocabulary=tuple(fields["vocabulary"]),
-            tokenizer=dict(fields.get("tokenizer", {})),
-        )
     return found
 
 
-def _open_preset(files, given, stack):
-    serialized = _json(files.parts["task" if "task" in files.parts else "config"])
-    config, saved = _saved_model(serialized, files.label)
-    datasets = {}
-    for role in ("weights",) if _is_task(serialized) else ("weights", "task_weights"):
-        if role in files.parts:
-            file = stack.enter_context(open_hdf5(files.parts[role]))
-            datasets.update(hdf5_datasets(files.parts[role], file))
-    config = _replaced(config, saved["model"], files, given)
-    if "tokenizer" in files.parts:
-        saved["tokenizer"] = _tokenizer_fields(files.parts["tokenizer"])
-    return _of_keras(files, given, config, datasets, "preset", **saved)
+_KERAS_EMBEDDING = "layers/reversible_embedding/vars/0"
 
 
-def read_saved_tokenizer(folder: Path) -> tuple[tuple[str, ...], dict]:
-    """Vocabulary and fields of a tokenizer that was saved into a preset folder."""
-    vocabulary = folder / "assets" / "tokenizer" / "vocabulary.txt"
-    if not vocabulary.is_file():
-        raise VocabularyError(f"{folder} has a tokenizer.json but no {vocabulary}")
-    file = folder / "tokenizer.json"
-    fields = _tokenizer_fields(Blob(file, 0, file.stat().st_size, str(file)))
-    return tuple(read_vocabulary(vocabulary.read_bytes(), str(vocabulary))), fields
+def _open_keras(files, stack):
+    saved = _saved_model(_read_json(files.parts["config"]), files.label)
+    tensors = _datasets(files.parts["weights"], stack)
+    if saved["model"] not in MODEL_FIELDS:
+        # Keras names the head of a task by the classes of its layers, which only the
+        # task knows: what can be read is the backbone.
+        tensors = {n: t for n, t in tensors.items() if n.startswith(KERAS_BACKBONE)}
+        saved |= {"model": "RoFormerBackbone", "model_options": {}}
+    return _by_dataset("keras", tensors, saved=saved)
 
 
-def _tokenizer_fields(blob: Blob) -> dict:
-    fields = _json(blob).get("config")
-    if not isinstance(fields, dict):
-        raise ConfigurationError(f"{blob.label} holds no tokenizer")
-    return fields
+def _open_preset(files, stack):
+    parts = files.parts
+    saved = _saved_model(
+        _read_json(parts["task" if "task" in parts else "config"]), files.label
+    )
+    tensors = _datasets(parts["weights"], stack)
+    head = _datasets(parts["task_weights"], stack) if "task_weights" in parts else {}
+    if saved["model"] in MODEL_FIELDS:
+        tensors, head = tensors | head, {}
+    stored = sum(math.prod(tensor.shape) for tensor in head.values())
+    for name, value in saved["model_options"].items():
+        # Every integer but this one is the size of a weight.
+        if isinstance(value, int) and name != "max_length" and value > max(1, stored):
+            raise CheckpointError(
+                f"{files.label}: {name}={value:,} in task.json does not fit a head of "
+                f"{stored:,} numbers"
+            )
+    return _by_dataset("preset", tensors, task=head, saved=saved)
 
 
-def _saved_model(serialized: dict, label: str):
-    """Configuration and class from what Keras serialises of a model."""
-    try:
-        name, fields = serialized["class_name"], dict(serialized["config"])
-        backbone = dict(fields.pop("backbone", {"config": fields})["config"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{label} holds no RoFormer model") from error
-    if _is_task(serialized):
-        # Its head is for its own class; the rest is a backbone like others.
-        name, fields = "RoFormerBackbone", {}
-    if name not in MODEL_FIELDS:
+def _datasets(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
+    return dict(hdf5_datasets(blob, stack.enter_context(open_hdf5(blob))))
+
+
+def _saved_model(serialized: dict, label: str) -> dict:
+    """Fields of a `Checkpoint`, from what Keras serialises of a model."""
+    name, options = serialized.get("class_name"), serialized.get("config")
+    backbone = options.get("backbone") if isinstance(options, dict) else None
+    fields = options
+    if backbone is not None:
+        fields = backbone.get("config") if isinstance(backbone, dict) else None
+    if not isinstance(name, str) or not isinstance(fields, dict):
+        raise ConfigurationError(f"{label} holds no RoFormer model")
+    is_ours = str(serialized.get("registered_name")).startswith("roformer_keras>")
+    if name not in (*MODEL_FIELDS, "RoFormerSeq2Seq") and not (is_ours and backbone):
         raise ConfigurationError(
             f"{label} holds a model of class {name!r}, which must be one of "
-            f"{', '.join(MODEL_FIELDS)}; an encoder-decoder is loaded by "
-            "RoFormerSeq2Seq.from_preset, and has no other format"
+            f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task"
         )
-    for own in ("name", "trainable", "dtype"):
-        backbone.pop(own, None)
-        fields.pop(own, None)
-    options = fields if "backbone" in serialized["config"] else {}
-    with _naming(label):
-        config = RoFormerConfig.from_dict(backbone)
-    return config, {"model": name, "model_options": options}
-
-
-def _is_task(serialized: dict) -> bool:
-    """Whether it is a model of this package that was fine-tuned for a task."""
-    return (
-        str(serialized.get("registered_name", "")).startswith("roformer_keras>")
-        and serialized.get("class_name") not in MODEL_FIELDS
-        and "backbone" in serialized.get("config", {})
+    of_keras = ("name", "trainable", "dtype")
+    options, fields = (
+        {key: value for key, value in found.items() if key not in of_keras}
+        for found in ({} if backbone is None else options, fields)
     )
+    options.pop("backbone", None)
+    saved = {"model": name, "model_options": options}
+    if name not in MODEL_FIELDS and "vocabulary" in options:
+        # The `.keras` file of a task has no other place for it.
+        saved["vocabulary"] = _check_tokens(options.pop("vocabulary"), label)
+        saved["tokenizer"] = options.pop("tokenizer", {})
+    with errors_at(label):
+        kind = Seq2SeqConfig if name == "RoFormerSeq2Seq" else RoFormerConfig
+        return {**saved, "config": kind.from_dict(fields)}
 
 
-def _open_safetensors(files, given, stack):
+# === safetensors ===
+
+_SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def _open_safetensors(files, stack):
     from safetensors import SafetensorError, safe_open
 
     blob = files.parts["weights"]
     try:
-        path = _file_of_its_own(blob, stack)
+        path = _as_file(blob, stack)
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {
@@ -487,42 +460,36 @@ def _open_safetensors(files, given, stack):
         raise CheckpointError(
             f"{blob.label} is damaged: {error}; convert or copy it again"
         ) from error
-    model = metadata.get("model")
-    model_options, tokenizer = (
-        _json_object(metadata.get(name, "{}"), f"{files.label}: {name}")
+    saved = {
+        name: _parse_json(metadata.get(name, "{}"), f"{files.label}: {name}")
         for name in ("model_options", "tokenizer")
-    )
+    }
+    saved["model"] = metadata.get("model")
     if "config" in metadata:
-        with _naming(files.label):
-            saved = _json_object(metadata["config"], "config")
-            config = RoFormerConfig.from_dict(saved)
-        config = _replaced(config, model, files, given)
-    else:
-        found = given.bert_config(files)
-        config = _config(found, detect_model_type(tensors), files.label)
-    vocabulary = given.tokens(files)
-    if vocabulary is None and "vocabulary" in metadata:
-        vocabulary = _json_tokens(metadata["vocabulary"], files.label)
-    known = {row.name for row in _whole_table(config, tensors, files.label)}
-    return Checkpoint(
-        label=files.label,
-        format="safetensors",
-        config=config,
-        tensors=tensors,
-        vocabulary=vocabulary,
-        model=model,
-        model_options=model_options,
-        tokenizer=tokenizer,
-        unexpected=tuple(name for name in tensors if name not in known),
-    )
+        with errors_at(files.label):
+            fields = _parse_json(metadata["config"], "config")
+            saved["config"] = RoFormerConfig.from_dict(fields)
+    if "vocabulary" in metadata:
+        try:
+            tokens = json.loads(metadata["vocabulary"])
+        except (ValueError, RecursionError):
+            tokens = None
+        saved["vocabulary"] = _check_tokens(tokens, files.label)
+    return _by_name("safetensors", tensors, **saved)
+
+
+def _check_tokens(tokens, label: str) -> tuple[str, ...]:
+    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
+        raise VocabularyError(f"{label}: its vocabulary is not a list of tokens")
+    return tuple(tokens)
 
 
 def _safetensors_tensor(path: Path, name: str, piece) -> Tensor:
     from safetensors import safe_open
 
     def read():
-        # Opened anew each time: what was read stays mapped as long as it is open,
-        # and would count as memory of the process.
+        # Opened anew each time: what was read stays mapped as long as the file is
+        # open, and counts as memory of the process.
         with safe_open(path, framework="numpy") as file:
             return file.get_tensor(name)
 
@@ -530,8 +497,8 @@ def _safetensors_tensor(path: Path, name: str, piece) -> Tensor:
     return Tensor(tuple(piece.get_shape()), dtype, read)
 
 
-def _file_of_its_own(blob: Blob, stack: ExitStack) -> Path:
-    """Where the bytes are a file: safetensors opens nothing inside a zip."""
+def _as_file(blob: Blob, stack: ExitStack) -> Path:
+    """A file with these bytes: safetensors opens nothing inside a zip."""
     if blob.offset == 0:
         return blob.path
     try:
@@ -546,18 +513,6 @@ def _file_of_its_own(blob: Blob, stack: ExitStack) -> Path:
         ) from error
     return path
 
-
-def _json_tokens(text: str, label: str) -> tuple[str, ...]:
-    try:
-        tokens = json.loads(text)
-    except (ValueError, RecursionError):
-        tokens = None
-    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
-        raise VocabularyError(f"{label}: its vocabulary is not a list of tokens")
-    return tuple(tokens)
-
-
-_SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 _OPENERS = {
     "tensor_bundle": _open_tensor_bundle,

@@ -1,7 +1,7 @@
 """A checkpoint to files: every format that this package writes.
 
-Tensors are read and written one at a time. Each function writes to the path that it
-is given; renaming a finished result into place is the caller's, see `convert`.
+Tensors are read and written one at a time. Each function writes to the path that it is
+given; `convert.save` puts a finished result in its place.
 """
 
 import json
@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,45 +18,34 @@ import numpy as np
 
 from roformer_keras.config import BERT_CONFIG_OPTIONS
 from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.conversion.mapping import (
-    KERAS_BACKBONE,
-    Weight,
-    keras_key,
-    weight_table,
-)
-from roformer_keras.conversion.outputs import replacing
-from roformer_keras.conversion.tensor_bundle import write_shard
-from roformer_keras.conversion.vocabulary import write_vocabulary
+from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.tensor_bundle import write_shard
+from roformer_keras.io.vocabulary import write_vocabulary
 
-__all__ = [
-    "DTYPES",
-    "FORMATS",
-    "keras_json",
-    "save_tokenizer",
-    "write_metadata",
-]
+__all__ = ["DTYPES", "FORMATS", "save_tokenizer", "write_metadata"]
 
 DTYPES = ("float32", "float16")
 
-# Of what is inside a zip, so that the same weights give the same bytes.
+# The date of every member of a zip, so that the same weights give the same bytes.
 _ZIP_TIME = (2021, 3, 1, 0, 0, 0)
 
 
-def numbers(
-    checkpoint: Checkpoint, dtype: str, progress: Callable = iter
+def _values(
+    checkpoint: Checkpoint, dtype: str, on_tensor: Callable
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Name and value of every tensor of the checkpoint, in `dtype`.
 
     Raises:
-        CheckpointError: a tensor is not numeric, or does not fit into float16.
+        CheckpointError: a tensor is not of a float type, or does not fit into `dtype`.
         ConfigurationError: `dtype` is none of `DTYPES`.
     """
     if dtype not in DTYPES:
         raise ConfigurationError(
             f"dtype must be {' or '.join(map(repr, DTYPES))}, got {dtype!r}"
         )
-    for name in progress(checkpoint.tensors):
+    for name in checkpoint.tensors:
         value = checkpoint.weight(name)
         with np.errstate(over="ignore"):
             converted = value.astype(dtype, copy=False)
@@ -69,65 +59,28 @@ def numbers(
                 + (": keep float32" if dtype == "float16" else "")
             )
         yield name, converted
+        on_tensor()
 
 
-def keras_json(checkpoint: Checkpoint, only_backbone: bool = False) -> dict:
-    """What Keras itself writes of the model, without building it."""
-    config = checkpoint.config.to_dict()
-    if checkpoint.model == "RoFormerBackbone" or only_backbone:
-        return _serialized("RoFormerBackbone", {"name": "backbone", **config})
-    return _serialized(
-        checkpoint.model,
-        {
-            "backbone": keras_json(checkpoint, only_backbone=True),
-            **checkpoint.model_options,
-        },
-    )
+# === Presets ===
 
 
-_MODULES = {
-    "RoFormerBackbone": "roformer_keras.models.backbone",
-    "RoFormerCausalLM": "roformer_keras.models.causal_lm",
-    "RoFormerMaskedLM": "roformer_keras.models.masked_lm",
-    "RoFormerSim": "roformer_keras.models.sim",
-}
-
-
-def _serialized(name, config):
-    if name not in _MODULES:
-        raise ConfigurationError(
-            f"model must be one of {', '.join(_MODULES)}, got {name!r}"
-        )
-    return {
-        "module": _MODULES[name],
-        "class_name": name,
-        "config": config,
-        "registered_name": f"roformer_keras>{name}",
-    }
-
-
-def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, progress):
-    """Keras-Hub's layout; the head, where there is one, as a task on the backbone."""
+def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
+    """Keras-Hub's layout: the backbone, and what stands on it as a task."""
     import h5py
 
-    _write_json(folder / "config.json", keras_json(checkpoint, only_backbone=True))
-    has_head = checkpoint.model != "RoFormerBackbone"
-    rows = _rows(checkpoint)
-    with h5py.File(folder / "model.weights.h5", "w") as backbone:
-        head = backbone
-        if has_head:
-            _write_json(folder / "task.json", keras_json(checkpoint))
-            head = h5py.File(folder / "task.weights.h5", "w")
-        try:
-            count = 0
-            for name, value in numbers(checkpoint, dtype, progress):
-                row = rows[name]
-                file = head if row.head == "mlm" else backbone
-                _write_dataset(file, keras_key(row, checkpoint.config), row, value)
-                count += value.size
-        finally:
-            if has_head:
-                head.close()
+    base = "RoFormerSeq2Seq" if checkpoint.is_seq2seq else "RoFormerBackbone"
+    _write_json(folder / "config.json", _serialized(checkpoint, base))
+    rows, count = checkpoint.rows, 0
+    with ExitStack() as stack:
+        backbone = stack.enter_context(h5py.File(folder / "model.weights.h5", "w"))
+        if checkpoint.model != base:
+            _write_json(folder / "task.json", _serialized(checkpoint, checkpoint.model))
+            head = stack.enter_context(h5py.File(folder / "task.weights.h5", "w"))
+        for name, value in _values(checkpoint, dtype, on_tensor):
+            file = head if rows[name].head in ("mlm", "task") else backbone
+            _write_dataset(file, rows[name].dataset, rows[name], value)
+            count += value.size
     if checkpoint.vocabulary is not None:
         save_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
     write_metadata(folder, count)
@@ -147,7 +100,7 @@ def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
     except OSError as error:
         raise OutputError(f"cannot make the folder {assets}: {error}") from error
     tokenizer = {
-        "module": "roformer_keras.tokenizer",
+        "module": "roformer_keras.text.tokenizer",
         "class_name": "RoFormerTokenizer",
         "config": dict(fields),
         "registered_name": "roformer_keras>RoFormerTokenizer",
@@ -172,31 +125,51 @@ def write_metadata(folder: Path, parameter_count: int):
     )
 
 
-def _write_keras_weights(path: Path, checkpoint: Checkpoint, dtype: str, progress):
+def _serialized(checkpoint: Checkpoint, model: str) -> dict:
+    """What Keras itself writes of a model, without building it."""
+    fields = {"name": "backbone", **checkpoint.config.to_dict()}
+    if model == "RoFormerSeq2Seq":
+        del fields["name"]
+    elif model != "RoFormerBackbone":
+        backbone = _serialized(checkpoint, "RoFormerBackbone")
+        fields = {"backbone": backbone, **checkpoint.model_options}
+    return {
+        # Keras finds the class by its registered name.
+        "module": "roformer_keras",
+        "class_name": model,
+        "config": fields,
+        "registered_name": f"roformer_keras>{model}",
+    }
+
+
+# === Files of Keras ===
+
+
+def _write_keras_weights(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     """The file that `save_weights` of the model would write."""
     import h5py
 
     prefix = "" if checkpoint.model == "RoFormerBackbone" else KERAS_BACKBONE
-    rows = _rows(checkpoint)
+    rows = checkpoint.rows
     with h5py.File(path, "w") as file:
-        for name, value in numbers(checkpoint, dtype, progress):
+        for name, value in _values(checkpoint, dtype, on_tensor):
             row = rows[name]
-            key = keras_key(row, checkpoint.config)
-            key = key if row.head == "mlm" else prefix + key
+            key = row.dataset if row.head == "mlm" else prefix + row.dataset
             _write_dataset(file, key, row, value)
 
 
-def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
+def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     """The file that `model.save` would write."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         zipfile.ZipFile(path, "w") as archive,
     ):
         weights = Path(scratch, "model.weights.h5")
-        _write_keras_weights(weights, checkpoint, dtype, progress)
+        _write_keras_weights(weights, checkpoint, dtype, on_tensor)
         metadata = {"keras_version": version("keras")}
         _add(archive, "metadata.json", _json_bytes(metadata))
-        _add(archive, "config.json", _json_bytes(keras_json(checkpoint)))
+        serialized = _serialized(checkpoint, checkpoint.model)
+        _add(archive, "config.json", _json_bytes(serialized))
         with (
             open(weights, "rb") as source,
             archive.open(_member(weights.name), "w", force_zip64=True) as file,
@@ -204,7 +177,10 @@ def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
             shutil.copyfileobj(source, file, 2**20)
 
 
-def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, progress):
+# === safetensors ===
+
+
+def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     """Tensors by checkpoint name; configuration and vocabulary in the header."""
     from safetensors.numpy import save_file
 
@@ -220,32 +196,38 @@ def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, progress)
         )
     tensors = {
         name: np.ascontiguousarray(value)
-        for name, value in numbers(checkpoint, dtype, progress)
+        for name, value in _values(checkpoint, dtype, on_tensor)
     }
     save_file(tensors, path, metadata)
 
 
-def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
+# === bert4keras ===
+
+
+def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     """A zip of the released layout, which `build_transformer_model` loads.
 
     The `.meta` graph of the released zips is left out: nothing reads it.
     """
+    problem = None
     if checkpoint.vocabulary is None:
-        raise ConfigurationError(
-            f"{checkpoint.label} has no vocabulary, and a bert4keras zip needs its "
-            "vocab.txt: give it as vocabulary="
+        problem = (
+            "has no vocabulary, and a bert4keras zip needs its vocab.txt: give it as "
+            "vocabulary="
         )
-    if checkpoint.config.layer_norm_cond_size:
-        raise ConfigurationError(
-            f"{checkpoint.label} has conditional norms, which bert4keras keeps in no "
-            "checkpoint: choose another format"
+    elif checkpoint.config.layer_norm_cond_size:
+        problem = (
+            "has conditional norms, which bert4keras keeps in no checkpoint: choose "
+            "another format"
         )
+    elif "cls/predictions/output_mapping/kernel" in checkpoint.tensors:
+        problem = (
+            "maps the output to another width, which bert4keras reads from no "
+            "RoFormerV2 checkpoint: choose another format"
+        )
+    if problem is not None:
+        raise ConfigurationError(f"{checkpoint.label} {problem}")
     folder = _PARTIAL.sub("", path.name).removesuffix(".zip")
-    if "cls/predictions/output_mapping/kernel" in checkpoint.tensors:
-        raise ConfigurationError(
-            f"{checkpoint.label} maps the output to another width, which bert4keras "
-            "reads from no RoFormerV2 checkpoint: choose another format"
-        )
     found = checkpoint.bert_config or {}
     config = {
         **{name: found[name] for name in found if name not in BERT_CONFIG_OPTIONS},
@@ -261,7 +243,7 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
         _add(archive, f"{folder}/checkpoint", state.encode())
         shard = _member(f"{folder}/bert_model.ckpt.data-00000-of-00001")
         with archive.open(shard, "w", force_zip64=True) as file:
-            index = write_shard(file, numbers(checkpoint, dtype, progress))
+            index = write_shard(file, _values(checkpoint, dtype, on_tensor))
         _add(archive, f"{folder}/bert_model.ckpt.index", index)
 
 
@@ -269,8 +251,7 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, progress):
 _PARTIAL = re.compile(r"^\.partial-\d+-[0-9a-f]+\.")
 
 
-def _rows(checkpoint: Checkpoint) -> dict[str, Weight]:
-    return {row.name: row for row in weight_table(checkpoint.config)}
+# === Details ===
 
 
 def _write_dataset(file, key: str, row: Weight, value: np.ndarray):

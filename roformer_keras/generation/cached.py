@@ -21,10 +21,10 @@ from keras import ops
 
 from roformer_keras.compiled import Compiled
 from roformer_keras.generation.decoder import (
-    LOOK,
-    MANY_ROWS,
-    Choice,
+    CHECK_EVERY,
+    LARGE_BATCH,
     Decoder,
+    RowState,
     check_finite,
     gather,
     go_on,
@@ -32,7 +32,7 @@ from roformer_keras.generation.decoder import (
     last_logits,
     padded_origins,
     padded_prompts,
-    rung,
+    round_up_to_bucket,
     visible_keys,
 )
 from roformer_keras.generation.options import Prompt
@@ -200,17 +200,17 @@ class CachedDecoder(Decoder):
         """How many steps `advance` can do before it merges, or it pays to look."""
         steps = state.recent_capacity
         steps -= (state.written - state.merged) % steps
-        if state.all_rows < MANY_ROWS:
+        if state.all_rows < LARGE_BATCH:
             return steps
-        return LOOK - state.written % LOOK
+        return CHECK_EVERY - state.written % CHECK_EVERY
 
     def advance(
         self,
         state: State,
         tokens: np.ndarray,
         uniforms: np.ndarray,
-        choice: Choice,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Choice]:
+        choice: RowState,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
         """Feeds a token a row, chooses the next, and so on.
 
         Args:
@@ -218,7 +218,7 @@ class CachedDecoder(Decoder):
             tokens: int32 `(rows,)`, the last that were chosen.
             uniforms: float32 `(rows, steps)`, with at most `room(state)` steps, of
                 which fewer are done if every row ends.
-            choice: `Choice` of as many rows.
+            choice: `RowState` of as many rows.
 
         Returns:
             int32 tokens `(rows, steps done)`, of which those of a row that has ended
@@ -318,7 +318,7 @@ class CachedDecoder(Decoder):
         capacity = _capacity(state.past)
         if first + recent > capacity:
             new = capacity - state.offset + recent
-            more = rung(new + recent, _NEW) - new
+            more = round_up_to_bucket(new + recent, _NEW) - new
             if capacity:
                 widen(state.past, more)
             else:
@@ -340,8 +340,8 @@ class CachedDecoder(Decoder):
 def rooms(all_rows: int, max_new_tokens: int) -> tuple[int, int]:
     """How many new keys `recent` has room for, and `past` at first."""
     # Beyond the ladder it grows when it is needed.
-    recent = _RECENT_OF_FEW if all_rows < MANY_ROWS else _RECENT_OF_MANY
-    room = max(0, rung(min(max_new_tokens, _NEW[-1]), _NEW) - recent)
+    recent = _RECENT_OF_FEW if all_rows < LARGE_BATCH else _RECENT_OF_MANY
+    room = max(0, round_up_to_bucket(min(max_new_tokens, _NEW[-1]), _NEW) - recent)
     # What is merged is never less than all of `recent`.
     return recent, -(-room // recent) * recent
 

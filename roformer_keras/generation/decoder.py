@@ -11,15 +11,15 @@ from keras import ops
 
 from roformer_keras.compiled import Compiled
 from roformer_keras.errors import CheckpointError
-from roformer_keras.generation.options import MOST_STOP_IDS, Decoding, Prompt
+from roformer_keras.generation.options import MOST_STOP_IDS, GenerationConfig, Prompt
 from roformer_keras.generation.sampling import choose, log_probabilities
 
 __all__ = [
-    "LOOK",
-    "MANY_ROWS",
+    "CHECK_EVERY",
+    "LARGE_BATCH",
     "ROWS",
-    "Choice",
     "Decoder",
+    "RowState",
     "check_finite",
     "gather",
     "go_on",
@@ -27,7 +27,7 @@ __all__ = [
     "last_logits",
     "padded_origins",
     "padded_prompts",
-    "rung",
+    "round_up_to_bucket",
     "visible_keys",
 ]
 
@@ -37,29 +37,30 @@ ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 128)
 _PREFIXES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 # From so many rows on a step takes longer the more there are, and it is looked every so
 # many steps whether some have ended.
-MANY_ROWS, LOOK = 16, 8
+LARGE_BATCH, CHECK_EVERY = 16, 8
 
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
-class Choice:
+class RowState:
     """How rows choose their tokens and end; arrays of as many rows as the state.
 
     Attributes:
-        decoding: `Decoding`; with the method "sample" tokens are drawn, otherwise the
+        decoding: `GenerationConfig`; with the method "sample" tokens are drawn,
+        otherwise the
             likeliest is taken.
         remaining: int32 `(rows,)`. Tokens that may still be written.
         early: int32 `(rows,)`. Tokens to write before a stop token ends the row.
         done: bool `(rows,)`.
     """
 
-    decoding: Decoding
+    decoding: GenerationConfig
     remaining: np.ndarray
     early: np.ndarray
     done: np.ndarray
 
-    def select(self, rows) -> "Choice":
+    def select(self, rows) -> "RowState":
         return self._with(array[rows] for array in self._ends())
 
     def ends(self, all_rows: int) -> tuple:
@@ -71,7 +72,7 @@ class Choice:
             pad_rows(done, all_rows, True),
         )
 
-    def after(self, ends) -> "Choice":
+    def after(self, ends) -> "RowState":
         """With what a program made of `ends`."""
         return self._with(host(array)[: len(self.done)] for array in ends)
 
@@ -79,7 +80,7 @@ class Choice:
         return self.remaining, self.early, self.done
 
     def _with(self, ends):
-        return Choice(self.decoding, *ends)
+        return RowState(self.decoding, *ends)
 
     def controls(self, vocabulary: int) -> tuple:
         """The numbers that every row shares, for a program."""
@@ -90,7 +91,7 @@ class Choice:
             np.array(min(decoding.top_k or vocabulary, vocabulary), "int32"),
             np.array(decoding.top_p, "float32"),
             _padded_ids(decoding.stop_ids),
-            _padded_ids(decoding.late_ids),
+            _padded_ids(decoding.suppressed_stop_ids),
         )
 
 
@@ -114,17 +115,17 @@ class Decoder:
         self._first = Compiled(self._first_function, [], any_shape=True)
 
     def choose(
-        self, logits: np.ndarray, uniforms: np.ndarray, choice: Choice
-    ) -> tuple[np.ndarray, np.ndarray, Choice]:
+        self, logits: np.ndarray, uniforms: np.ndarray, choice: RowState
+    ) -> tuple[np.ndarray, np.ndarray, RowState]:
         """One token a row, of logits that are there: ids, log-probabilities, choice.
 
         Args:
             logits: float32 `(rows, vocabulary)`.
             uniforms: float32 `(rows,)` in [0, 1).
-            choice: `Choice` of as many rows.
+            choice: `RowState` of as many rows.
         """
         rows = len(logits)
-        padded = rung(rows, ROWS)
+        padded = round_up_to_bucket(rows, ROWS)
         self._say("first tokens", (padded,), 1)
         tokens, scores, ends = self._first(
             pad_rows(logits, padded),
@@ -140,8 +141,8 @@ class Decoder:
         It goes by sizes alone, and not by what has been compiled before: the last
         digits differ between programs, and a seed must give the same texts again.
         """
-        many = state.all_rows >= MANY_ROWS and steps >= LOOK
-        return many and 2 * rung(rows, ROWS) <= state.all_rows
+        many = state.all_rows >= LARGE_BATCH and steps >= CHECK_EVERY
+        return many and 2 * round_up_to_bucket(rows, ROWS) <= state.all_rows
 
     def _run_loop(self, own, all_rows, most, tokens, uniforms, choice):
         """What the loop carries at its end, and what `advance` returns of it.
@@ -202,7 +203,7 @@ def check_finite(numbers):
         )
 
 
-def rung(number, ladder):
+def round_up_to_bucket(number, ladder):
     """The lowest rung not below a number; beyond the ladder, the doubled last."""
     for step in ladder:
         if number <= step:
@@ -227,7 +228,7 @@ def pad_rows(array, rows, value=0):
 
 def padded_origins(rows, all_rows=None):
     """Numbers of rows, and of the first again where padding is, up to a rung."""
-    origins = np.full(all_rows or rung(len(rows), ROWS), rows[0])
+    origins = np.full(all_rows or round_up_to_bucket(len(rows), ROWS), rows[0])
     origins[: len(rows)] = rows
     return origins
 
@@ -249,10 +250,10 @@ def padded_prompts(prompts: Sequence[Prompt]) -> tuple:
         int32 `(all rows, capacity)` twice, and `(all rows,)`; 1 is the length of a row
         of padding.
     """
-    count = rung(len(prompts), ROWS)
+    count = round_up_to_bucket(len(prompts), ROWS)
     lengths = np.ones(count, "int32")
     lengths[: len(prompts)] = [len(prompt.token_ids) for prompt in prompts]
-    capacity = rung(int(lengths.max()), _PREFIXES)
+    capacity = round_up_to_bucket(int(lengths.max()), _PREFIXES)
     token_ids = np.zeros((count, capacity), "int32")
     segment_ids = np.zeros((count, capacity), "int32")
     for at, prompt in enumerate(prompts):
@@ -289,7 +290,7 @@ def go_on(feed, carried, tokens, steps, uniforms, ends, controls, vocabulary_siz
         tokens: int32 `(rows,)`, the last that were chosen.
         steps: int32 scalar, how many at most.
         uniforms: float32 `(rows, most steps)`.
-        ends, controls: as `Choice` gives them.
+        ends, controls: as `RowState` gives them.
         vocabulary_size: int.
 
     Returns:
@@ -308,7 +309,7 @@ def go_on(feed, carried, tokens, steps, uniforms, ends, controls, vocabulary_siz
         scores = ops.slice_update(scores, (0, count), score[:, None])
         return count + 1, tokens, carried, ends, (written, scores, logits)
 
-    def goes_on(count, tokens, carried, ends, results):
+    def is_continuation(count, tokens, carried, ends, results):
         *_, done = ends
         return ops.logical_and(count < steps, ops.logical_not(ops.all(done)))
 
@@ -318,16 +319,16 @@ def go_on(feed, carried, tokens, steps, uniforms, ends, controls, vocabulary_siz
         ops.zeros((rows, vocabulary_size), "float32"),
     )
     start = (ops.zeros((), "int32"), tokens, carried, ends, results)
-    count, _, carried, ends, results = ops.while_loop(goes_on, step, start)
+    count, _, carried, ends, results = ops.while_loop(is_continuation, step, start)
     return count, carried, ends, results
 
 
 def _choose_next(logits, uniforms, ends, controls):
     """A token a row, its log-probability, and what is left to the row."""
     remaining, early, done = ends
-    temperature, top_k, top_p, stop_ids, late_ids = controls
+    temperature, top_k, top_p, stop_ids, suppressed_stop_ids = controls
     vocabulary = ops.arange(logits.shape[-1], dtype="int32")
-    late = ops.any(ops.equal(vocabulary[:, None], late_ids[None, :]), axis=1)
+    late = ops.any(ops.equal(vocabulary[:, None], suppressed_stop_ids[None, :]), axis=1)
     # The token that is chosen now is the last of those that come too early.
     barred = ops.logical_and(late[None, :], ops.greater(early, 1)[:, None])
     allowed = ops.where(barred, ops.full_like(logits, -1e30), logits)

@@ -27,7 +27,7 @@ from roformer_keras.generation.decoder import (
     host,
     padded_origins,
     padded_prompts,
-    rung,
+    round_up_to_bucket,
 )
 from roformer_keras.generation.options import Prompt
 
@@ -106,7 +106,7 @@ class EncoderDecoder(CachedDecoder):
             texts = first
         else:
             copies = 1
-        count = rung(len(texts), ROWS)
+        count = round_up_to_bucket(len(texts), ROWS)
         if count != before or not np.array_equal(texts, np.arange(len(texts))):
             gather(state.prefix, padded_origins(texts, count))
         state.select(len(rows), padded_origins(rows, count * copies))

@@ -1,12 +1,11 @@
 """What a user may ask of a decoder, checked before anything is computed."""
 
 import dataclasses
-from numbers import Real
 
-from roformer_keras.config import is_integer
+from roformer_keras.checks import check_choice, check_integer, check_number
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["METHODS", "Decoding", "Prompt", "Written"]
+__all__ = ["METHODS", "GeneratedText", "GenerationConfig", "Prompt"]
 
 METHODS = ("sample", "greedy", "beam")
 # A program has room for so many ids of each kind.
@@ -14,7 +13,7 @@ MOST_STOP_IDS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Decoding:
+class GenerationConfig:
     """How tokens are chosen, and when a text ends.
 
     Args:
@@ -31,7 +30,8 @@ class Decoding:
             the number of tokens to this power: above 0 it favours long texts.
         stop_ids: ids, at most 8. A text ends with the first of them, once it is long
             enough.
-        late_ids: ids, at most 8. Not written at all before the text is long enough.
+        suppressed_stop_ids: ids, at most 8. Not written at all before the text is long
+        enough.
         seed: int from 0 to 2 ** 64 - 1. The same seed gives the same texts.
 
     Raises:
@@ -46,28 +46,21 @@ class Decoding:
     num_beams: int = 4
     length_penalty: float = 0.0
     stop_ids: tuple[int, ...] = ()
-    late_ids: tuple[int, ...] = ()
+    suppressed_stop_ids: tuple[int, ...] = ()
     seed: int = 0
 
     def __post_init__(self):
-        if self.method not in METHODS:
-            raise ConfigurationError(
-                f"method must be one of {', '.join(map(repr, METHODS))}, got "
-                f"{self.method!r}"
-            )
-        _check_integer("num_return_sequences", self.num_return_sequences, 1)
-        _check_integer("num_beams", self.num_beams, 1)
-        _check_integer("seed", self.seed, 0)
-        if self.seed >= 2**64:
-            raise ConfigurationError(f"seed must be below 2 ** 64, got {self.seed}")
+        check_choice("method", self.method, METHODS)
+        check_integer("num_return_sequences", self.num_return_sequences, 1)
+        check_integer("num_beams", self.num_beams, 1)
+        check_integer("seed", self.seed, 0, 2**64 - 1)
         if self.top_k is not None:
-            _check_integer("top_k", self.top_k, 1)
-        _check_number("temperature", self.temperature, "above 0", lambda t: t > 0)
-        _check_number("top_p", self.top_p, "in (0, 1]", lambda p: 0 < p <= 1)
-        penalty = self.length_penalty
+            check_integer("top_k", self.top_k, 1)
+        check_number("temperature", self.temperature, above=0)
+        check_number("top_p", self.top_p, above=0, maximum=1)
         # Beyond it lengths to this power would not be numbers any more.
-        _check_number("length_penalty", penalty, "from 0 to 50", lambda p: 0 <= p <= 50)
-        for name in ("stop_ids", "late_ids"):
+        check_number("length_penalty", self.length_penalty, minimum=0, maximum=50)
+        for name in ("stop_ids", "suppressed_stop_ids"):
             if len(getattr(self, name)) > MOST_STOP_IDS:
                 raise ConfigurationError(
                     f"at most {MOST_STOP_IDS} stop tokens can be given, got "
@@ -109,7 +102,7 @@ class Prompt:
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
+class GeneratedText:
     """What was written for a prompt.
 
     Attributes:
@@ -120,17 +113,3 @@ class Written:
 
     token_ids: list[int]
     score: float
-
-
-def _check_integer(name, value, least):
-    if not is_integer(value) or value < least:
-        raise ConfigurationError(
-            f"{name} must be an integer, at least {least}, got {value!r}"
-        )
-
-
-def _check_number(name, value, rule, holds):
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    # NaN holds to no rule; infinity would be no number to divide by.
-    if not is_number or not holds(value) or value == float("inf"):
-        raise ConfigurationError(f"{name} must be a number {rule}, got {value!r}")

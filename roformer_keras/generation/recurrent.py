@@ -13,10 +13,10 @@ from keras import ops
 
 from roformer_keras.compiled import Compiled
 from roformer_keras.generation.decoder import (
-    LOOK,
-    MANY_ROWS,
-    Choice,
+    CHECK_EVERY,
+    LARGE_BATCH,
     Decoder,
+    RowState,
     check_finite,
     gather,
     go_on,
@@ -123,15 +123,15 @@ class RecurrentDecoder(Decoder):
 
     def room(self, state: RecurrentState) -> int:
         """How many steps `advance` can do before it pays to look who has ended."""
-        return _STEPS if state.all_rows < MANY_ROWS else LOOK
+        return _STEPS if state.all_rows < LARGE_BATCH else CHECK_EVERY
 
     def advance(
         self,
         state: RecurrentState,
         tokens: np.ndarray,
         uniforms: np.ndarray,
-        choice: Choice,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Choice]:
+        choice: RowState,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
         """Feeds a token a row, chooses the next, and so on; as of `CachedDecoder`."""
         self._say("steps", (state.all_rows,), 1)
         own = (state.caches, state.lengths)

@@ -99,7 +99,7 @@ def _raised(least, logits, measure, share, enough, cuts):
             ops.where(suffices, above, measured),
         )
 
-    def goes_on(step, low, high, below, above):
+    def is_continuation(step, low, high, below, above):
         # Where less than two tokens lie between, more halvings would change nothing.
         open_rows = ops.any(ops.greater_equal(below - above, 2 * share(low)))
         return ops.logical_and(step < halvings, open_rows)
@@ -107,7 +107,7 @@ def _raised(least, logits, measure, share, enough, cuts):
     halvings = ops.where(cuts, _HALVINGS, 0)
     below = measure(ops.greater_equal(logits, low))
     start = (ops.zeros((), "int32"), low, high, below, ops.zeros_like(below))
-    return ops.while_loop(goes_on, halve, start)[1]
+    return ops.while_loop(is_continuation, halve, start)[1]
 
 
 def _drawn(weights, uniforms):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from roformer_keras.generation.decoder import Choice
-from roformer_keras.generation.options import Decoding, Prompt, Written
+from roformer_keras.generation.decoder import RowState
+from roformer_keras.generation.options import GeneratedText, GenerationConfig, Prompt
 
 __all__ = ["decode", "stream"]
 
@@ -17,11 +17,11 @@ __all__ = ["decode", "stream"]
 def decode(
     decoder,
     prompts: Sequence[Prompt],
-    decoding: Decoding,
+    decoding: GenerationConfig,
     batch_size: int = 64,
     first_number: int = 0,
     on_rows: Callable[[int], object] = lambda rows: None,
-) -> list[list[Written]]:
+) -> list[list[GeneratedText]]:
     """What is written for each prompt: `num_return_sequences` texts, best first.
 
     Samples are in the order of their numbers. Prompts of similar length are computed
@@ -65,7 +65,7 @@ def decode(
     return results
 
 
-def stream(decoder, prompt: Prompt, decoding: Decoding) -> Iterator[int]:
+def stream(decoder, prompt: Prompt, decoding: GenerationConfig) -> Iterator[int]:
     """The new ids of one text, each as soon as it is chosen.
 
     They are those that `decode` returns for this prompt alone.
@@ -102,7 +102,7 @@ def _choice(prompts, copies, decoding):
     def of_rows(numbers):
         return np.repeat(np.array(numbers, "int32"), copies)
 
-    return Choice(
+    return RowState(
         decoding=decoding,
         remaining=of_rows([prompt.max_new_tokens for prompt in prompts]),
         early=of_rows([prompt.min_new_tokens for prompt in prompts]),
@@ -147,7 +147,7 @@ def _run(decoder, prompts, decoding, copies, streams, on_rows):
         uniforms = np.stack([streams[number].take(steps) for number in numbers])
         written, score, _, choice = decoder.advance(state, tokens, uniforms, choice)
     found = [
-        Written(ids[:length].tolist(), float(score))
+        GeneratedText(ids[:length].tolist(), float(score))
         for ids, length, score in zip(texts, lengths, scores, strict=True)
     ]
     return [found[at : at + copies] for at in range(0, rows, copies)]
@@ -183,7 +183,7 @@ def _beam_search(decoder, prompts, decoding, on_rows):
         decoder.select(state, np.concatenate(parents))
         rows = len(slots) * beams
         # The search decides what ends.
-        choice = Choice(
+        choice = RowState(
             decoding=decoding,
             remaining=np.full(rows, 2, "int32"),
             early=np.full(rows, 2, "int32"),
@@ -224,7 +224,7 @@ class _Beams:
         self.remaining -= 1
         late = length < self._prompt.min_new_tokens
         if late:
-            log_probabilities[:, list(decoding.late_ids)] = -np.inf
+            log_probabilities[:, list(decoding.suppressed_stop_ids)] = -np.inf
         scores = self._scores[:, None] + log_probabilities
         texts, parents, going = [], [], []
         # However many of them end, as many are left as can go on.
@@ -246,10 +246,10 @@ class _Beams:
         self.parents = np.array(parents + [0] * missing)
         self.tokens = np.array([text[-1] for text in self._texts], "int32")
 
-    def best(self) -> list[Written]:
+    def best(self) -> list[GeneratedText]:
         ranked = sorted(self._finished, reverse=True)
         return [
-            Written(text, float(score))
+            GeneratedText(text, float(score))
             for score, _, text in ranked[: self._decoding.num_return_sequences]
         ]
 

@@ -258,19 +258,19 @@ def _viterbi(scores, transitions, visible, library=ops, scan=None):
     )
     into = library.transpose(transitions)
     # Whether the position behind this one is visible.
-    goes_on = library.concatenate(
+    is_continuation = library.concatenate(
         [visible[:, 1:], library.zeros_like(visible[:, :1])], axis=1
     )
 
     def step(carry, inputs):
         (after,) = carry
-        before, goes_on = inputs
+        before, is_continuation = inputs
         way = library.argmax(before + library.take(into, after, axis=0), axis=-1)
-        carry = (library.where(goes_on, way, after),)
+        carry = (library.where(is_continuation, way, after),)
         return carry, carry
 
     last = library.argmax(best[-1], axis=-1)
-    inputs = best, library.transpose(goes_on)
+    inputs = best, library.transpose(is_continuation)
     _, (tags,) = (scan or _scan)(step, (last,), inputs, reverse=True)
     return library.where(visible, library.transpose(tags), _NO_TAG)
 

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.config import PERFORMERS, is_integer
+from roformer_keras.checks import check_choice, check_integer, is_integer
+from roformer_keras.config import PERFORMERS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import ProjectedAttention
 from roformer_keras.layers.projection import new_structure_version
@@ -253,10 +254,7 @@ class LinearRoPEAttention(ProjectedAttention):
             kernel_initializer=kernel_initializer,
             **kwargs,
         )
-        if kind not in KINDS:
-            raise ConfigurationError(
-                f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}"
-            )
+        check_choice("kind", kind, KINDS)
         self.kind = kind
         self.causal = causal
         self.feature_map = feature_map
@@ -271,10 +269,7 @@ class LinearRoPEAttention(ProjectedAttention):
         self._draw(seed)
 
     def _draw(self, seed):
-        if not is_integer(seed) or seed < 0:
-            raise ConfigurationError(
-                f"seed must be an integer of at least 0, got {seed!r}"
-            )
+        check_integer("seed", seed, minimum=0)
         self.seed = seed
         if self.kind in PERFORMERS:
             self.directions = orthogonal_directions(

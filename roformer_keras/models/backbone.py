@@ -14,8 +14,8 @@ from roformer_keras.layers import (
     RoFormerBlock,
 )
 from roformer_keras.models.initializers import embedding_initializer, initializer
+from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.preset import PresetModel
-from roformer_keras.training.trainable import set_trainable_state, trainable_state
 
 __all__ = ["RoFormerBackbone"]
 

@@ -10,17 +10,17 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from roformer_keras.config import is_integer
+from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.cached import CachedDecoder
-from roformer_keras.generation.options import Decoding, Prompt
+from roformer_keras.generation.options import GenerationConfig, Prompt
 from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.generation.streaming import text_pieces
 from roformer_keras.layers.projection import structure_version
 from roformer_keras.models.language_model import LanguageModel
 
-__all__ = ["GenerativeModel", "Scored", "TextWriter", "as_rows", "check_count"]
+__all__ = ["GenerativeModel", "Scored", "TextGeneration", "as_rows"]
 
 # Shorter jobs are over before a bar is of use.
 _SECONDS_BEFORE_BAR = 2
@@ -39,7 +39,7 @@ class Scored(NamedTuple):
     score: float
 
 
-class TextWriter:
+class TextGeneration:
     """What models share that write, token by token; a part of a `PresetModel`.
 
     Subclasses have a `_make_decoder`.
@@ -49,7 +49,7 @@ class TextWriter:
     default_max_length = 256
 
     @property
-    def goes_on(self) -> bool:
+    def is_continuation(self) -> bool:
         """Whether what is written goes on from the prompt, or is a text of its own."""
         return self.config.attention == "causal"
 
@@ -203,13 +203,20 @@ class TextWriter:
 
     def _decoding(self, stop_tokens, seed, **options):
         stop_ids = self._stop_ids(stop_tokens)
-        late_ids = ()
+        suppressed_stop_ids = ()
         if self.tokenizer is not None:
             # Behind 。 a text may go on for a while, behind [SEP] it may not.
-            late_ids = tuple(i for i in stop_ids if i == self.text_tokenizer().sep_id)
+            suppressed_stop_ids = tuple(
+                i for i in stop_ids if i == self.text_tokenizer().sep_id
+            )
         if seed is None:
             seed = np.random.SeedSequence().entropy % 2**63
-        return Decoding(stop_ids=stop_ids, late_ids=late_ids, seed=seed, **options)
+        return GenerationConfig(
+            stop_ids=stop_ids,
+            suppressed_stop_ids=suppressed_stop_ids,
+            seed=seed,
+            **options,
+        )
 
     def _stop_ids(self, stop_tokens):
         if stop_tokens is None:
@@ -236,7 +243,7 @@ class TextWriter:
         min_length: int = 0,
     ) -> Prompt:
         """What a decoder takes for a text, or for ids; or the error of `generate`."""
-        together = self.goes_on
+        together = self.is_continuation
         max_length = self.check_lengths(max_length, min_length)
         ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
         ids = self._check_ids(ids)
@@ -259,12 +266,8 @@ class TextWriter:
         """The most tokens, or ConfigurationError if either breaks its rule."""
         if max_length is None:
             max_length = self.default_max_length
-        check_count("max_length", max_length)
-        if not is_integer(min_length) or not 0 <= min_length <= max_length:
-            raise ConfigurationError(
-                f"min_length must be an integer from 0 to max_length={max_length}, got "
-                f"{min_length!r}"
-            )
+        check_integer("max_length", max_length, minimum=1)
+        check_integer("min_length", min_length, minimum=0, maximum=max_length)
         return max_length
 
     def as_ids(self, text: str, name: str = "a prompt") -> list[int]:
@@ -285,7 +288,7 @@ class TextWriter:
                 "it holds none"
             )
         # A prompt to go on with does not end.
-        return ids[:-1] if self.goes_on else ids
+        return ids[:-1] if self.is_continuation else ids
 
     def _check_ids(self, ids):
         size = self.config.vocabulary_size
@@ -299,8 +302,8 @@ class TextWriter:
         return [int(i) for i in ids]
 
     def _decode(self, prompts, decoding, batch_size, progress, first_number):
-        check_count("batch_size", batch_size)
-        check_count("first_number", first_number, least=0)
+        check_integer("batch_size", batch_size, minimum=1)
+        check_integer("first_number", first_number, minimum=0)
         decoder, begin = self._decoder(), time()
         with tqdm(
             total=len(prompts) * decoding.copies,
@@ -339,7 +342,7 @@ class TextWriter:
         return self._kept_decoder[1]
 
 
-class GenerativeModel(TextWriter, LanguageModel):
+class GenerativeModel(TextGeneration, LanguageModel):
     """A language model that goes on from a prompt, or answers it, with a cache."""
 
     def _make_decoder(self) -> CachedDecoder | RecurrentDecoder:
@@ -403,11 +406,3 @@ def _is_list(prompt):
     return isinstance(prompt, Sequence | np.ndarray) and not isinstance(
         prompt, str | bytes
     )
-
-
-def check_count(name, value, least=1):
-    """Raises ConfigurationError unless it is an integer, at least `least`."""
-    if not is_integer(value) or value < least:
-        raise ConfigurationError(
-            f"{name} must be an integer above {least - 1}, got {value!r}"
-        )

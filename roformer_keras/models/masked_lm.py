@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from roformer_keras.inference import fill_mask
+from roformer_keras.models.fill_mask import fill_mask
 from roformer_keras.models.language_model import LanguageModel
 
 __all__ = ["RoFormerMaskedLM"]

@@ -8,23 +8,25 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from roformer_keras.config import RoFormerConfig, config_for_model, is_integer
-from roformer_keras.conversion.catalog import resolve
-from roformer_keras.conversion.checkpoint import Checkpoint, Tensor, weights_to_read
+from roformer_keras.checks import is_integer
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
-from roformer_keras.conversion.mapping import (
+from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
+from roformer_keras.conversion.weights import (
     OUTPUT_BIAS,
     WORD_EMBEDDINGS,
     model_heads,
     weight_table,
 )
-from roformer_keras.conversion.reader import open_checkpoint, read_saved_tokenizer
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.inference import check_vocabulary
+from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.tensor import Tensor
+from roformer_keras.models.checks import check_vocabulary
 from roformer_keras.models.initializers import weights_to_be_loaded
-from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-__all__ = ["PresetModel", "refuse_homeless"]
+__all__ = ["PresetModel", "check_all_mapped"]
 
 
 class PresetModel(keras.Model):
@@ -113,11 +115,10 @@ class PresetModel(keras.Model):
         with open_checkpoint(resolve(source), config) as checkpoint:
             if checkpoint.model == cls.__name__:
                 options = {**checkpoint.model_options, **options}
-            as_it_is = isinstance(config, RoFormerConfig)
-            stored_as = cls.__name__ if as_it_is else checkpoint.model
-            stored = config_for_model(
-                cls.__name__, checkpoint.config, stored_as, **changes
-            )
+            if isinstance(config, RoFormerConfig):
+                stored = checkpoint.config.replace(**changes)
+            else:
+                stored = checkpoint.config_for(cls.__name__, **changes)
             heads = model_heads(cls.__name__, stored)
             rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
             kept = _KeptTokens(stored.vocabulary_size, keep_tokens, compound_tokens)
@@ -160,7 +161,7 @@ class PresetModel(keras.Model):
         if tokenizer is not None:
             vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
         elif saved:
-            vocabulary, fields = read_saved_tokenizer(Path(folder))
+            vocabulary, fields = read_tokenizer(folder)
         if vocabulary and len(vocabulary) != self.config.vocabulary_size:
             raise ConfigurationError(
                 f"the tokenizer has {len(vocabulary)} tokens but the model "
@@ -175,7 +176,7 @@ class PresetModel(keras.Model):
             for path in variables.keys() - {row.path for row in rows}
             if "seed_generator" not in path
         )
-        refuse_homeless(
+        check_all_mapped(
             homeless,
             "merge_lora(model), or save layers of your own with `model.save`",
         )
@@ -273,7 +274,7 @@ def _check_ids(name, ids, limit):
         )
 
 
-def refuse_homeless(paths, way):
+def check_all_mapped(paths, way):
     """Raises ConfigurationError if there are weights that no preset has a place for."""
     if paths:
         raise ConfigurationError(

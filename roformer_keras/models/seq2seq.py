@@ -8,14 +8,18 @@ import h5py
 import keras
 from keras import ops
 
-from roformer_keras.config import is_integer
-from roformer_keras.conversion.catalog import resolve
-from roformer_keras.conversion.outputs import replacing
+from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.config import Seq2SeqConfig
 from roformer_keras.conversion.writer import save_tokenizer, write_metadata
+from roformer_keras.data.batches import TextBatches
+from roformer_keras.data.pair_rows import PairRows, as_pairs
 from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.options import Prompt
-from roformer_keras.inference import check_vocabulary
+from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.hdf5 import assign_hdf5
+from roformer_keras.io.sources import Blob
 from roformer_keras.layers import (
     AttentionMask,
     Dropout,
@@ -24,15 +28,12 @@ from roformer_keras.layers import (
     RoFormerDecoderBlock,
     SinusoidalPositionEmbedding,
 )
-from roformer_keras.models.generative import TextWriter
-from roformer_keras.models.pair_rows import PairRows, as_pairs
-from roformer_keras.models.preset import PresetModel, refuse_homeless
-from roformer_keras.models.seq2seq_config import Seq2SeqConfig
-from roformer_keras.tokenizer import RoFormerTokenizer
-from roformer_keras.training.batches import TextBatches
-from roformer_keras.training.losses import LabelSmoothing
-from roformer_keras.training.optimizers import make_optimizer
-from roformer_keras.training.settings import check_integer
+from roformer_keras.losses import LabelSmoothing
+from roformer_keras.models.checks import check_vocabulary
+from roformer_keras.models.generative import TextGeneration
+from roformer_keras.models.preset import PresetModel, check_all_mapped
+from roformer_keras.optimizers import make_optimizer
+from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 __all__ = ["RoFormerSeq2Seq", "class_of_preset"]
 
@@ -57,7 +58,7 @@ _LAYERS = (
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSeq2Seq(TextWriter, PresetModel):
+class RoFormerSeq2Seq(TextGeneration, PresetModel):
     """A Transformer that writes a text from another, with rotary positions.
 
     Queries and keys are turned by position in the self-attention of both sides;
@@ -158,7 +159,14 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
         for own in ("name", "dtype", "trainable"):
             fields.pop(own, None)
         model = cls(Seq2SeqConfig.from_dict({**fields, **changes}), dtype=dtype)
-        _read_weights(model, folder / "model.weights.h5")
+        weights = folder / "model.weights.h5"
+        if not weights.is_file():
+            raise CheckpointError(
+                f"a preset must hold its weights, and {weights} is missing: save or "
+                "copy it whole"
+            )
+        variables = {v.path: v for v in model._saved_variables()}
+        assign_hdf5(Blob.of_file(weights), variables)
         if (folder / "tokenizer.json").is_file():
             model.tokenizer = RoFormerTokenizer.from_preset(folder)
         return model
@@ -179,7 +187,7 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
             check_vocabulary(self, tokenizer)
         paths = [variable.path for variable in self._saved_variables()]
         lora = [path for path in paths if "lora_kernel" in path]
-        refuse_homeless(lora, "the merge_lora of each layer")
+        check_all_mapped(lora, "the merge_lora of each layer")
         with replacing(folder, overwrite, folder=True) as partial:
             serialized = keras.saving.serialize_keras_object(self)
             serialized.pop("build_config", None)
@@ -325,14 +333,14 @@ class RoFormerSeq2Seq(TextWriter, PresetModel):
         return super().evaluate(self._batches(x, y, max_length, batch_size), **kwargs)
 
     def _batches(self, x, y, max_length, batch_size, **options):
-        check_integer("batch_size", batch_size, 1)
+        check_integer("batch_size", batch_size, minimum=1)
         rows = PairRows(self.text_tokenizer(), as_pairs(x, y), max_length)
         return TextBatches(rows.lengths, rows.batch, batch_size, **options)
 
     # === Writing ===
 
     @property
-    def goes_on(self) -> bool:
+    def is_continuation(self) -> bool:
         return False
 
     def check_lengths(self, max_length, min_length):
@@ -430,39 +438,6 @@ def class_of_preset(source: str | os.PathLike) -> str | None:
 def _is_ready(x):
     """Whether `x` is for Keras as it is, and no texts."""
     return isinstance(x, dict | keras.utils.PyDataset) or hasattr(x, "element_spec")
-
-
-def _read_weights(model, path):
-    variables = {variable.path: variable for variable in model._saved_variables()}
-    try:
-        with h5py.File(path) as file:
-            found = []
-            file.visititems(
-                lambda name, node: (
-                    found.append(name) if isinstance(node, h5py.Dataset) else None
-                )
-            )
-            if set(found) != set(variables):
-                odd = sorted(set(found) ^ set(variables))
-                raise CheckpointError(
-                    f"{path} must hold the weights of its configuration, and differs "
-                    f"in {odd[0]} and {len(odd) - 1} more"
-                )
-            for name, variable in variables.items():
-                value = file[name][()]
-                if value.shape != tuple(variable.shape):
-                    raise CheckpointError(
-                        f"{path}: {name} has shape {value.shape}, expected "
-                        f"{tuple(variable.shape)}"
-                    )
-                variable.assign(value)
-    except FileNotFoundError as error:
-        raise CheckpointError(
-            f"a preset must hold its weights, and {path} is missing: save or copy it "
-            "whole"
-        ) from error
-    except OSError as error:
-        raise CheckpointError(f"{path} is not a whole HDF5 file: {error}") from error
 
 
 # === The two sides ===

@@ -5,15 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import keras
 import numpy as np
 
-from roformer_keras.config import is_integer
+from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference import embed
-from roformer_keras.inference.batches import TOKENS_PER_BATCH
+from roformer_keras.models.embedding import embed
 from roformer_keras.models.generative import (
     GenerativeModel,
     Scored,
     as_rows,
-    check_count,
 )
 
 __all__ = ["RoFormerSim"]
@@ -172,7 +171,7 @@ class RoFormerSim(GenerativeModel):
         Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
         """
         for name, value in (("n", n), ("k", k)):
-            check_count(name, value)
+            check_integer(name, value, minimum=1)
         rows, is_text, is_one = as_rows(texts)
         if not is_text:
             raise ConfigurationError("texts to paraphrase must be str, got ids")

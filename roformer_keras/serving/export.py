@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from roformer_keras.conversion.outputs import replacing
+from roformer_keras.data.rows import padded
 from roformer_keras.errors import ConfigurationError, OutputError
-from roformer_keras.inference.batches import padded
-from roformer_keras.inference.forward import outputs_of
+from roformer_keras.io.atomic import replacing
 from roformer_keras.models import RoFormerSim
+from roformer_keras.models.forward import run_model
 from roformer_keras.serving.onnx_graph import OPSET, exact_products, join_operations
 from roformer_keras.serving.runtime import FORMATS, MAX_LENGTH, load_exported
 
@@ -83,7 +83,7 @@ def export_model(
         rows = _calibration_rows(model, tokenizer, calibration_texts)
         rows, held_back = rows[: -len(rows) // 5], rows[-len(rows) // 5 :]
         inputs = padded(held_back[:_HELD_BACK])
-    expected = outputs_of(exported, inputs)
+    expected = run_model(exported, inputs)
     facts = {
         "model": type(model).__name__,
         # Names of classes among them.
@@ -141,15 +141,16 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
     calibrates = int8 and format == "openvino"
     if calibration_texts and not calibrates:
         raise ConfigurationError(
-            "texts to calibrate with (--calibrate) go with int8 and the format "
-            f"'openvino' alone, got {format!r} with int8={int8}"
+            "texts to calibrate with go with int8 and the format 'openvino' alone, got "
+            f"{format!r} with int8={int8}",
+            hint="leave out calibration_texts=",
         )
     found = len(set(filter(str.strip, calibration_texts)))
     if calibrates and found < _LEAST_TEXTS:
         raise ConfigurationError(
             "the scales of OpenVINO's integers are taken from texts like those that "
-            f"are to come: give at least {_LEAST_TEXTS} different ones as "
-            f"calibration_texts (--calibrate), better 100; got {found}"
+            f"are to come, at least {_LEAST_TEXTS} different ones; got {found}",
+            hint="give some 100 with calibration_texts=",
         )
     if keras.backend.backend() != "tensorflow":
         raise ConfigurationError(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.data.rows import TOKENS_PER_BATCH, padded
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.inference.batches import TOKENS_PER_BATCH, padded
-from roformer_keras.inference.vectors import vectors_by
-from roformer_keras.tokenizer import RoFormerTokenizer
+from roformer_keras.models.embedding import embed_rows
+from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 __all__ = ["FORMATS", "MAX_LENGTH", "ServedEncoder", "load_exported"]
 
@@ -116,7 +116,7 @@ class ServedEncoder:
         """
         if max_length is None:
             max_length = self.facts["options"].get("max_length", MAX_LENGTH)
-        return vectors_by(
+        return embed_rows(
             lambda rows: self._run(padded(rows))["vectors"],
             self.tokenizer,
             texts,

@@ -3,7 +3,7 @@
 Names are imported when they are first used.
 """
 
-from roformer_keras.exports import lazily
+from roformer_keras.lazy import lazily
 
 _EXPORTS = {
     "RoFormerQuestionAnswerer": "roformer_keras.tasks.question_answerer",

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.config import is_integer
+from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
@@ -66,10 +66,7 @@ class RoFormerQuestionAnswerer(TextTask):
             ("stride", stride),
             ("max_answer_length", max_answer_length),
         ):
-            if not is_integer(value) or value < 1:
-                raise ConfigurationError(
-                    f"{name} must be an integer of at least 1, got {value!r}"
-                )
+            check_integer(name, value, minimum=1)
         scores = dense_head(backbone, 2, "ends")(sequence_of(backbone))
         scores = PlacesOfAnswer(name="places")(
             scores, backbone.input["token_ids"], backbone.input["segment_ids"]
@@ -239,15 +236,16 @@ def _place(label, text, row):
         start = text.find(label) if label else -1
         if start < 0:
             raise ConfigurationError(
-                f"an answer must stand in its text, got {label!r} in row {row}: None "
-                "says that there is none"
+                f"an answer must stand in its text, got {label!r}",
+                row=row,
+                hint="None says that there is none",
             )
         label = (start, start + len(label))
     elif isinstance(label, Span):
         label = (label.start, label.end)
     if not isinstance(label, list | tuple) or len(label) != 2:
         raise ConfigurationError(
-            f"an answer must be (start, end), a str or None, got {label!r} in row {row}"
+            f"an answer must be (start, end), a str or None, got {label!r}", row=row
         )
     ((start, end, _),) = as_spans([(*label, "answer")], text, row)
     return start, end

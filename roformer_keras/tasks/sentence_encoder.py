@@ -5,16 +5,16 @@ from collections.abc import Iterator, Sequence
 import keras
 import numpy as np
 
-from roformer_keras.config import is_integer
+from roformer_keras.checks import is_integer
+from roformer_keras.data.groups import GroupRows
+from roformer_keras.data.texts import Rows, as_numbers, as_texts
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.inference.vectors import unit_rows
-from roformer_keras.tasks.groups import GroupRows
+from roformer_keras.layers.pairs import PairCosines, PairFeatures
+from roformer_keras.losses import CoSENT, SupervisedContrastive
+from roformer_keras.models.embedding import unit_rows
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
-from roformer_keras.tasks.texts import Rows, as_numbers, as_texts
 from roformer_keras.tasks.vector import TextVector
-from roformer_keras.training.losses import CoSENT, SupervisedContrastive
-from roformer_keras.training.pairs import PairCosines, PairFeatures
 
 __all__ = ["RoFormerSentenceEncoder"]
 
@@ -162,7 +162,7 @@ class RoFormerSentenceEncoder(TextTask):
             return label
         if label not in self.classes:
             raise ConfigurationError(
-                f"a label must be one of {self.classes}, got {label!r} in row {row}"
+                f"a label must be one of {self.classes}, got {label!r}", row=row
             )
         return self.classes.index(label)
 

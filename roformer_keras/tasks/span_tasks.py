@@ -44,8 +44,7 @@ class SpanTask(TextTask):
             for _, _, label in found[-1]:
                 if label not in self.labels:
                     raise ConfigurationError(
-                        f"a label must be one of {self.labels}, got {label!r} in row "
-                        f"{row}"
+                        f"a label must be one of {self.labels}, got {label!r}", row=row
                     )
         return found
 

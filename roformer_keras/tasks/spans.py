@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roformer_keras.config import is_integer
+from roformer_keras.checks import is_integer
+from roformer_keras.data.texts import Rows
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.tasks.texts import Rows
 
 __all__ = [
     "Span",
@@ -128,7 +128,8 @@ def as_spans(labels, text: str, row: int) -> list[tuple[int, int, str]]:
         if len(labels) != len(text):
             raise ConfigurationError(
                 f"there must be a tag for each character, got {len(labels)} tags for "
-                f"{len(text)} characters in row {row}"
+                f"{len(text)} characters",
+                row=row,
             )
         labels = spans_of_tags(labels, row)
     return [_span(label, text, row) for label in labels]
@@ -146,20 +147,22 @@ def _span(label, text, row):
         or not isinstance(label[2], str)
     ):
         raise ConfigurationError(
-            "a span must be (start, end, label), or a dict of these, got "
-            f"{label!r} in row {row}"
+            f"a span must be (start, end, label), or a dict of these, got {label!r}",
+            row=row,
         )
     start, end, name = label
     if not 0 <= start < end <= len(text):
         raise ConfigurationError(
             f"a span must lie in its text, from 0 to {len(text)}, and be at least one "
-            f"character long, got {start} to {end} in row {row}"
+            f"character long, got {start} to {end}",
+            row=row,
         )
     places = [place for place in range(start, end) if not _is_blank(text[place])]
     if not places:
         raise ConfigurationError(
             f"a span must hold more than blanks, got {start} to {end}, "
-            f"{text[start:end]!r}, in row {row}"
+            f"{text[start:end]!r}",
+            row=row,
         )
     return places[0], places[-1] + 1, name
 
@@ -179,7 +182,7 @@ def spans_of_tags(tags: Iterable[str], row: int = 0) -> list[tuple[int, int, str
         kind, _, name = tag.partition("-")
         if kind not in ("B", "I", "O") or (kind == "O") == bool(name):
             raise ConfigurationError(
-                f"a tag must be O, B-label or I-label, got {tag!r} in row {row}"
+                f"a tag must be O, B-label or I-label, got {tag!r}", row=row
             )
         if label is not None and (kind != "I" or name != label):
             spans.append((start, place, label))

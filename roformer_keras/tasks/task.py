@@ -14,19 +14,21 @@ from keras import ops
 from tqdm import tqdm
 
 from roformer_keras import tasks
-from roformer_keras.config import is_integer
-from roformer_keras.conversion.catalog import resolve
-from roformer_keras.conversion.outputs import replacing
+from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.data.batches import TextBatches
+from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, windows
+from roformer_keras.data.texts import Rows, as_texts
 from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.inference.batches import TOKENS_PER_BATCH, by_length, windows
-from roformer_keras.inference.forward import outputs_of
+from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.hdf5 import assign_hdf5
+from roformer_keras.io.sources import Blob
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.models.forward import run_model
 from roformer_keras.models.preset import PresetModel
-from roformer_keras.tasks.texts import Rows, as_texts
-from roformer_keras.tokenizer import RoFormerTokenizer
-from roformer_keras.training import adversarial
-from roformer_keras.training.batches import TextBatches
-from roformer_keras.training.optimizers import finetuning_rate, make_optimizer
+from roformer_keras.optimizers import finetuning_rate, make_optimizer
+from roformer_keras.tasks import adversarial
+from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 __all__ = ["LabelledRows", "TextTask", "class_of_task"]
 
@@ -55,10 +57,7 @@ class TextTask(PresetModel):
     text_counts = (1, 2)
 
     def __init__(self, backbone, tokenizer, outputs, max_length, **kwargs):
-        if not is_integer(max_length) or max_length < 4:
-            raise ConfigurationError(
-                f"max_length must be an integer of at least 4, got {max_length!r}"
-            )
+        check_integer("max_length", max_length, minimum=4)
         super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
         self.dtype_policy = backbone.dtype_policy
         self.backbone = backbone
@@ -106,11 +105,13 @@ class TextTask(PresetModel):
         theirs = {k: v for k, v in options.items() if k not in own}
         if saved is not None:
             mine = {**saved["config"], **mine}
+            head = _head_of(folder, mine)
         backbone = RoFormerBackbone.from_preset(source, dtype=dtype, **theirs)
         tokenizer = mine.pop("tokenizer", None) or backbone.text_tokenizer()
         model = cls(backbone, tokenizer, **mine)
         if saved is not None:
-            _read_head(model, folder / "task.weights.h5")
+            variables = {v.path: v for v in model.head_variables()}
+            assign_hdf5(head, variables)
         return model
 
     def save_to_preset(self, folder, overwrite=False):
@@ -459,7 +460,7 @@ class TextTask(PresetModel):
         is_first = np.diff(rows.owners, prepend=-1) > 0
         with shown as bar:
             for numbers in by_length(rows.lengths, batch_tokens, batch_size):
-                outputs = outputs_of(model, rows.batch(numbers))
+                outputs = run_model(model, rows.batch(numbers))
                 own = answers(outputs, rows, numbers)
                 for number, answer in zip(numbers, own, strict=True):
                     found[number] = answer
@@ -561,10 +562,7 @@ class LabelledRows:
             copies: int. How often each row comes, side by side.
             options: of `TextBatches`.
         """
-        if not is_integer(batch_size) or batch_size < 1:
-            raise ConfigurationError(
-                f"batch_size must be an integer of at least 1, got {batch_size!r}"
-            )
+        check_integer("batch_size", batch_size, minimum=1)
 
         def make(places, more):
             numbers = np.repeat(self.numbers[places], copies)
@@ -690,17 +688,17 @@ def _class_of(saved, source):
     return getattr(tasks, name)
 
 
-def _read_head(model, path):
-    try:
-        with h5py.File(path) as file:
-            for variable in model.head_variables():
-                value = file[variable.path][()]
-                if value.shape != tuple(variable.shape):
-                    raise CheckpointError(
-                        f"{path}: {variable.path} has shape {value.shape}, expected "
-                        f"{tuple(variable.shape)}: the options differ from those it "
-                        "was saved with"
-                    )
-                variable.assign(value)
-    except (OSError, KeyError) as error:
-        raise CheckpointError(f"{path} must hold the head: {error}") from error
+def _head_of(folder, options) -> Blob:
+    """The file of a saved head, once it is known to be large enough for its options."""
+    path = folder / "task.weights.h5"
+    if not path.is_file():
+        raise CheckpointError(f"{path} must hold the head, and is missing")
+    blob = Blob.of_file(path)
+    for name, value in options.items():
+        # Every integer but this one is the size of a weight, which has as many bytes.
+        if name != "max_length" and is_integer(value) and value > len(blob):
+            raise CheckpointError(
+                f"{folder / 'task.json'}: {name}={value:,} does not fit a head of "
+                f"{len(blob):,} bytes"
+            )
+    return blob

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.config import is_integer
+from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.vector import VectorTask
 
@@ -60,12 +60,7 @@ class RoFormerTextClassifier(VectorTask):
         classes = None if classes is None else [str(name) for name in classes]
         if num_classes is None and classes is not None:
             num_classes = len(classes)
-        least = 1 if multi_label else 2
-        if not is_integer(num_classes) or num_classes < least:
-            raise ConfigurationError(
-                f"num_classes must be an integer of at least {least}, got "
-                f"{num_classes!r}"
-            )
+        check_integer("num_classes", num_classes, minimum=1 if multi_label else 2)
         if classes is not None and len(set(classes)) != num_classes:
             raise ConfigurationError(
                 f"classes must be {num_classes} different names, got {classes!r}"
@@ -125,19 +120,22 @@ class RoFormerTextClassifier(VectorTask):
                 if not np.isin(labels, (0, 1)).all():
                     raise ConfigurationError(
                         "an array of as many numbers as there are classes must be of 0 "
-                        f"and 1, got {labels!r} in row {row}: give classes as a list"
+                        f"and 1, got {labels!r}",
+                        row=row,
+                        hint="give classes as a list",
                     )
                 targets[row] = labels
                 continue
             if isinstance(labels, str) or not hasattr(labels, "__len__"):
                 raise ConfigurationError(
-                    "a label of multi_label must be a list of classes, got "
-                    f"{labels!r} in row {row}"
+                    f"a label of multi_label must be a list of classes, got {labels!r}",
+                    row=row,
                 )
             if len(set(labels)) != len(labels):
                 raise ConfigurationError(
-                    "a list of classes must name each once, got "
-                    f"{labels!r} in row {row}: give 0 and 1 for each class as an array"
+                    f"a list of classes must name each once, got {labels!r}",
+                    row=row,
+                    hint="give 0 and 1 for each class as an array",
                 )
             targets[row, [self._class(label, row) for label in labels]] = 1
         return targets
@@ -162,15 +160,17 @@ class RoFormerTextClassifier(VectorTask):
             number, name = int(label), str(int(label))
             if name in (self.classes or ()) and self.classes.index(name) != number:
                 raise ConfigurationError(
-                    f"a number is the place of a class, and {label!r} in row {row} is "
-                    f"also the name of another one of {self.classes}: give names as "
-                    "str, or classes in the order of their numbers"
+                    f"a number is the place of a class, and {label!r} is also the name "
+                    f"of another one of {self.classes}",
+                    row=row,
+                    hint="give names as str, or classes in the order of their numbers",
                 )
             return number
         names = f", or a name of {self.classes}" if self.classes else ""
         raise ConfigurationError(
             f"a label must be an integer from 0 to {self.num_classes - 1}{names}, got "
-            f"{label!r} in row {row}"
+            f"{label!r}",
+            row=row,
         )
 
     # === Answering ===

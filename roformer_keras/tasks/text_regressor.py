@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from roformer_keras.tasks.texts import as_numbers
+from roformer_keras.data.texts import as_numbers
 from roformer_keras.tasks.vector import VectorTask
 
 __all__ = ["RoFormerTextRegressor"]

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.data.groups import GroupRows
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.tasks.groups import GroupRows
 from roformer_keras.tasks.vector import VectorTask
 
 __all__ = ["RoFormerTripletRanker"]
@@ -82,7 +82,8 @@ class RoFormerTripletRanker(VectorTask):
             if isinstance(label, bool) or label not in numbers:
                 raise ConfigurationError(
                     "a label must be 0 or 'B' if the first text is nearer to the "
-                    f"second, 1 or 'C' if to the third, got {label!r} in row {row}"
+                    f"second, 1 or 'C' if to the third, got {label!r}",
+                    row=row,
                 )
             targets.append(numbers[label])
         return np.array(targets, "int32")

@@ -1,4 +1,7 @@
-"""The mean of the weights that a training had at its last few checkpoints."""
+"""The mean of the weights that a training had at its last checkpoints.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1.
+"""
 
 import os
 import shutil
@@ -10,75 +13,68 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from roformer_keras.conversion.outputs import one_line
-from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
-from roformer_keras.training.settings import check_integer
-from roformer_keras.training.state import assign, save_state
+from roformer_keras.checks import check_integer
+from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.io.atomic import output_errors
+from roformer_keras.training.state import load_variables, save_state
 
 __all__ = ["AverageCheckpoints", "LastCheckpoints"]
 
 
 class LastCheckpoints:
-    """Weights in files of a folder, one for each of the last few times.
+    """The weights of the last few checkpoints, one file each in a folder.
 
     Args:
-        folder: path. Made when it is first written to.
-        most: int, at least 1. Files that are kept, the latest.
-
-    Source: of their mean, Vaswani et al. 2017, arXiv:1706.03762, section 6.1.
+        folder: path. Created with the first checkpoint.
+        max_count: int, at least 1. How many checkpoints are kept.
     """
 
-    def __init__(self, folder: Path, most: int):
-        self.folder, self.most = folder, most
+    def __init__(self, folder: Path, max_count: int):
+        self.folder, self.max_count = folder, max_count
 
     def add(self, update: int, variables: Sequence) -> None:
-        """Keeps what variables are after so many updates.
+        """Saves the values that variables have after an update of the optimizer.
 
         Raises:
-            ConfigurationError: a number is not finite.
-            OutputError: they cannot be written.
+            ConfigurationError: a value is not finite.
+            OutputError: the values cannot be written.
         """
-        try:
+        with output_errors(self.folder, "nothing was written"):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(
-                f"could not write {self.folder} ({one_line(error)})"
-            ) from error
         save_state(self._path(update), {"model": variables}, {"update": update})
-        for earlier in self.updates()[: -self.most]:
+        for earlier in self.updates()[: -self.max_count]:
             self._path(earlier).unlink()
 
     def updates(self) -> list[int]:
-        """After how many updates they are that are there, ascending."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.safetensors"))
+        """After how many updates the saved checkpoints were, ascending."""
+        return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.safetensors"))
 
     def drop_after(self, update: int) -> None:
-        """Throws away what is of later updates, which a training comes to again."""
+        """Deletes the checkpoints after an update from which a training resumes."""
         for later in self.updates():
             if later > update:
                 self._path(later).unlink()
 
-    def assign_mean(self, variables: Sequence, least: int = 1) -> None:
-        """Gives variables the mean of what they were, summed in float64.
+    def assign_mean(self, variables: Sequence, min_count: int = 1) -> None:
+        """Assigns to variables the mean of their saved values, summed in float64.
 
         Args:
-            variables: those of `add`.
-            least: int, at least 1. How many files there should be, or more.
+            variables: as in `add`.
+            min_count: int, at least 1. How many checkpoints there must be.
 
         Raises:
-            CheckpointError: a file is missing, damaged, or of other variables.
+            CheckpointError: a file is missing, damaged, or holds other variables.
         """
         updates = self.updates()
-        if len(updates) < least:
+        if len(updates) < min_count:
             raise CheckpointError(
-                f"{self.folder} must hold the {least} files of weights of which the "
-                f"mean is taken, got {len(updates)}: put the others back, or begin "
-                "again in another folder"
+                f"{self.folder} must hold at least {min_count} checkpoints to average, "
+                f"got {len(updates)}: restore the missing ones, or start again in "
+                "another folder"
             )
         sums = [np.zeros(variable.shape) for variable in variables]
         for update in updates:
-            # Looks whether the file is whole, and of these variables.
-            assign(self._path(update), {"model": variables})
+            load_variables(self._path(update), {"model": variables})
             for total, variable in zip(sums, variables, strict=True):
                 total += keras.ops.convert_to_numpy(variable)
         for variable, total in zip(variables, sums, strict=True):
@@ -89,67 +85,65 @@ class LastCheckpoints:
 
 
 class AverageCheckpoints(keras.callbacks.Callback):
-    """Gives a model at the end of `fit` the mean of its weights at the last few times.
+    """Gives a model the mean of its weights at the last few checkpoints of `fit`.
 
-    Trainable weights alone are saved, and averaged. What Keras says of held-out data
-    meanwhile is of the weights as they are then.
+    Only trainable weights are saved and averaged. During the training, Keras evaluates
+    the current weights, not their mean.
 
     Args:
-        most: int, at least 1. Times of which the mean is taken, the last ones.
-        every: int, at least 1, or None. Updates of the optimizer from one time to the
-            next, counted as the optimizer counts; what comes behind the last such
-            time is left out. None: each time is the end of an epoch.
-        folder: path. One that a training has for itself, which keeps the weights, so
-            that a training that was interrupted, and is gone on with from a state of
-            model and optimizer, ends in the same mean: as `keras.callbacks.
-            BackupAndRestore` does it, or a `.keras` file. If not given a temporary one
-            that goes when the training ends.
+        max_count: int, at least 1. Number of checkpoints, the last ones, of which the
+            mean is taken.
+        every: int, at least 1, or None. Updates of the optimizer from one checkpoint
+            to the next; updates after the last multiple do not count. None: the end of
+            each epoch is a checkpoint.
+        folder: path or None. A folder for the checkpoints of this training alone. With
+            one, a training that is interrupted, and resumed by
+            `keras.callbacks.BackupAndRestore` or from a `.keras` file, ends in the
+            same mean. None: a temporary folder, deleted at the end.
 
     Raises:
         ConfigurationError: an argument breaks its rule; from `fit`: the folder holds
-            weights of another training, a weight is no finite number any more, or the
-            training ended before the first of the times.
-        OutputError: from `fit`: weights cannot be written.
+            checkpoints of another training, a weight is not finite, or the training
+            ended before the first checkpoint.
+        OutputError: from `fit`: a checkpoint cannot be written.
 
     Example:
     ```python
-    model.fit(sources, targets, epochs=20, callbacks=[AverageCheckpoints(most=5)])
+    model.fit(sources, targets, epochs=20, callbacks=[AverageCheckpoints(5)])
     ```
-
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1.
     """
 
     def __init__(
         self,
-        most: int = 5,
+        max_count: int = 5,
         every: int | None = None,
         folder: str | os.PathLike | None = None,
     ):
         super().__init__()
-        check_integer("most", most, 1)
+        check_integer("max_count", max_count, minimum=1)
         if every is not None:
-            check_integer("every", every, 1)
-        self.most, self.every = most, every
+            check_integer("every", every, minimum=1)
+        self.max_count, self.every = max_count, every
         self.folder = None if folder is None else Path(folder)
         self._checkpoints = None
 
     def on_train_begin(self, logs=None):
-        # One that was interrupted may have left its own.
+        # An interrupted training may have left one.
         self._checkpoints = None
 
     def on_epoch_begin(self, epoch, logs=None):
         optimizer = self.model.optimizer
-        # Under mixed_float16 it stands within one that scales the loss.
+        # Under mixed_float16 another optimizer, which scales the loss, wraps it.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._parts = optimizer.gradient_accumulation_steps or 1
-        self._begin = self._last = int(optimizer.iterations)
+        self._first = self._last = int(optimizer.iterations)
         if self._checkpoints is None:
-            # Not before: the callback that restores a state may stand behind this one.
-            self._checkpoints = self._opened()
+            # Not earlier: a callback after this one may restore the state.
+            self._checkpoints = self._open_checkpoints()
 
     def on_train_batch_end(self, batch, logs=None):
-        # Counted here, for on JAX asking the optimizer interrupts the training.
-        update = self._begin + (batch + 1) // self._parts
+        # Counted here because asking the optimizer interrupts a training on JAX.
+        update = self._first + (batch + 1) // self._parts
         if self.every and update // self.every > self._last // self.every:
             self._checkpoints.add(update, self.model.trainable_variables)
         self._last = update
@@ -160,29 +154,29 @@ class AverageCheckpoints(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         if self._checkpoints is None or not self._checkpoints.updates():
-            times = "epoch" if self.every is None else f"of every={self.every} updates"
+            first = f"update {self.every}" if self.every else "the end of an epoch"
             raise ConfigurationError(
-                f"the mean is of weights at the end of an {times}, and the training "
-                "ended before the first"
+                f"there must be a checkpoint to average, the first at {first}: "
+                "the training ended before it"
             )
         self._checkpoints.assign_mean(self.model.trainable_variables)
-        self._close()
+        self._delete()
 
-    def _opened(self):
-        """Where the weights go, with those of this training that are there."""
-        folder, self._close = self.folder, lambda: None
+    def _open_checkpoints(self):
+        """The checkpoints of this training, with those from before it was resumed."""
+        folder, self._delete = self.folder, lambda: None
         if folder is None:
             folder = Path(tempfile.mkdtemp(prefix="roformer-keras-"))
             # Also if the training fails.
-            self._close = weakref.finalize(
+            self._delete = weakref.finalize(
                 self, shutil.rmtree, folder, ignore_errors=True
             )
-        checkpoints = LastCheckpoints(folder, self.most)
-        if checkpoints.updates() and not self._begin:
+        checkpoints = LastCheckpoints(folder, self.max_count)
+        if checkpoints.updates() and not self._first:
             raise ConfigurationError(
-                f"{folder} must hold no weights where a training begins, and holds "
-                "those of another: choose another folder, or go on with the state of "
-                "that training"
+                f"{folder} must hold no checkpoints where a training starts, and holds "
+                "those of another: choose another folder, or resume that training from "
+                "its state"
             )
-        checkpoints.drop_after(self._begin)
+        checkpoints.drop_after(self._first)
         return checkpoints

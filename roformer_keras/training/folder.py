@@ -1,130 +1,76 @@
-"""The folder of one training: whose it is, and what of it is gone on with.
+"""The folder of one training.
 
-settings.json       what the training was told, and the files that it reads
-state.safetensors   where it stands; see `training.state`
-log.csv             a row each time figures are taken; see `training.log`
+settings.json       its settings and fingerprints of what it reads; see `io.journal`
+state.safetensors   its last saved state; see `training.state`
+log.csv             its figures; see `training.log`
 preset/             the result, at the end
 """
 
-import json
-import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roformer_keras.conversion.catalog import resolve
-from roformer_keras.conversion.outputs import lock, one_line, replacing
 from roformer_keras.errors import OutputError
+from roformer_keras.io import journal
+from roformer_keras.io.atomic import output_errors
 
-__all__ = [
-    "LOG",
-    "PRESET",
-    "SETTINGS",
-    "STATE",
-    "begins",
-    "facts_of",
-    "files_of",
-    "locked",
-    "take_folder",
-]
+__all__ = ["LOG", "PRESET", "SETTINGS", "STATE", "is_new_run", "locked", "reset_run"]
 
 SETTINGS, STATE, LOG, PRESET = "settings.json", "state.safetensors", "log.csv", "preset"
-_LOCK = ".lock"
-
-
-def facts_of(settings, files: Mapping[str, Iterable]) -> dict:
-    """What tells one training from another, as JSON gives it back.
-
-    Args:
-        settings: a dataclass with `to_dict`.
-        files: paths of what it reads, by what they are to it.
-    """
-    stamps = {name: _stamps(paths) for name, paths in files.items()}
-    return json.loads(json.dumps({"settings": settings.to_dict(), "files": stamps}))
-
-
-def files_of(source: str | os.PathLike | None) -> list[Path]:
-    """The files of a checkpoint: one, those of a folder, or those of a prefix."""
-    if source is None:
-        return []
-    path = resolve(source)
-    if path.is_dir():
-        return [file for file in path.rglob("*") if file.is_file()]
-    return [path] if path.exists() else list(path.parent.glob(f"{path.name}.*"))
-
-
-def _stamps(paths):
-    """Names, sizes and times of some files."""
-    found = [(str(path), os.stat(path)) for path in sorted(set(paths))]
-    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in found]
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """A folder, made if need be, that this process alone writes to.
+    """Makes a folder if need be, and keeps other processes from writing to it.
 
     Raises:
-        OutputError: it cannot be written to, or another process has it.
+        OutputError: it cannot be written to, or another process writes to it.
     """
-    try:
+    with output_errors(folder, "nothing was written"):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise OutputError(f"could not write {folder} ({one_line(error)})") from error
-    try:
-        lock(descriptor, folder)
+    with journal.locked(folder):
         yield
-    finally:
-        os.close(descriptor)
 
 
-def begins(
-    folder: Path, facts: Mapping, overwrite: bool, free: Sequence[str] = ()
+def is_new_run(
+    folder: Path, metadata: Mapping, overwrite: bool, free: Sequence[str] = ()
 ) -> bool:
-    """Whether a training begins in a folder; False if it is gone on with there.
+    """Whether a training starts in a folder; False if it resumes the one there.
 
     Args:
         folder: of the training.
-        facts: as of `facts_of`.
-        overwrite: bool. Whether another training there may be thrown away.
-        free: settings that may differ.
+        metadata: as in `io.journal.run_metadata`.
+        overwrite: bool. Whether another training there may be discarded.
+        free: names of settings that may differ.
 
     Raises:
-        OutputError: it holds another training, or other files.
+        OutputError: the folder holds another training, or other files.
     """
-    path = folder / SETTINGS
-    if not path.exists():
-        if any(entry.name != _LOCK for entry in folder.iterdir()):
-            raise OutputError(
-                f"{folder} holds no training but other files: choose a folder of its "
-                "own"
-            )
-        return True
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        before = {}
-    differing = _differences(before, facts, free)
-    # One that has left nothing yet is no loss.
-    is_worth = any((folder / name).exists() for name in (STATE, PRESET))
-    if differing and is_worth and not overwrite:
+    # Hidden ones are the lock, and what a kill leaves of `replacing`.
+    names = {path.name for path in folder.glob("[!.]*")}
+    if names and SETTINGS not in names:
         raise OutputError(
-            f"{folder} holds another training: {', '.join(differing)}; choose another "
-            "folder, or pass overwrite=True (--overwrite on the command line) to throw "
-            "it away"
+            f"{folder} holds no training but other files: choose another folder"
         )
-    return bool(differing)
+    return journal.is_new_run(
+        *(journal.read_record(folder / SETTINGS), metadata, folder),
+        # Nothing is lost with a training that has saved nothing yet.
+        has_data=not names.isdisjoint((STATE, PRESET)),
+        overwrite=overwrite,
+        free=free,
+    )
 
 
-def take_folder(folder: Path, facts: Mapping, leftovers: Sequence[str] = ()) -> None:
-    """Throws away what was there, and says what is there now.
+def reset_run(folder: Path, metadata: Mapping, leftovers: Sequence[str] = ()) -> None:
+    """Deletes what an earlier training left, and writes the settings of a new one.
 
     Args:
         folder: of the training.
-        facts: as of `facts_of`.
-        leftovers: names of what such a training leaves, beside what all do.
+        metadata: as in `io.journal.run_metadata`.
+        leftovers: names of more files and folders to delete.
     """
+    # The state first: what a kill leaves is not taken for a state of the new training.
     for name in (STATE, LOG, PRESET, *leftovers):
         path = folder / name
         if path.is_dir():
@@ -132,20 +78,4 @@ def take_folder(folder: Path, facts: Mapping, leftovers: Sequence[str] = ()) -> 
         else:
             with suppress(FileNotFoundError):
                 path.unlink()
-    with replacing(folder / SETTINGS, overwrite=True) as partial:
-        partial.write_text(
-            json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-
-
-def _differences(before, now, free):
-    found = []
-    old, new = before.get("settings", {}), now["settings"]
-    for name in sorted((old.keys() | new.keys()) - set(free)):
-        if old.get(name) != new.get(name):
-            found.append(f"{name} was {old.get(name)!r}, now {new.get(name)!r}")
-    return found + [
-        f"files of the {name} differ"
-        for name in now["files"]
-        if before.get("files", {}).get(name) != now["files"][name]
-    ]
+    journal.write_record(folder / SETTINGS, metadata)

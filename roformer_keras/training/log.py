@@ -1,78 +1,62 @@
-"""The figures of a training, as a table that can be gone on with."""
+"""The figures of a training, as a CSV file that a resumed training continues."""
 
 import csv
-import os
+import io
 from collections.abc import Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
-from roformer_keras.conversion.outputs import is_space_error, one_line
-from roformer_keras.errors import OutputError
+from roformer_keras.io.journal import AppendedFile
 
 __all__ = ["LogFile", "read_log"]
 
 
 class LogFile:
-    """A table of figures, a row each time they are taken.
+    """A CSV file with a row for each time at which figures are taken.
 
     Args:
-        path: of a `.csv` file, which is begun, or gone on with.
-        size: int. Bytes of it that count; what was written after them is cut off.
+        path: of the file, which is created if need be.
+        size: int. Bytes of it that count; the rest is cut off.
+
+    Attributes:
+        size: int. Bytes that have been written.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
 
     def __init__(self, path: Path, size: int = 0):
-        self.path = path
-        self._columns = []
-        with _errors_of(path):
-            if size and path.exists():
-                os.truncate(path, size)
-                with open(path, encoding="utf-8", newline="") as file:
-                    self._columns = next(csv.reader(file))
-            else:
-                path.write_bytes(b"")
-
-    @property
-    def size(self) -> int:
-        """Bytes that have been written."""
-        return self.path.stat().st_size
+        self._path, self._columns = path, []
+        with AppendedFile(path, size) as file:
+            self.size = file.size
+        if self.size:
+            with open(path, encoding="utf-8", newline="") as file:
+                self._columns = next(csv.reader(file))
 
     def write(self, figures: Mapping) -> None:
-        """Adds a row; the first one names the columns.
+        """Appends a row. The first row determines the columns.
 
-        What a column has no figure for stays empty.
+        Args:
+            figures: values by column. The cell of a missing one stays empty.
+
+        Raises:
+            OutputError: the row cannot be written; the rows before it are kept.
         """
-        with (
-            _errors_of(self.path),
-            open(self.path, "a", encoding="utf-8", newline="") as file,
-        ):
-            table = csv.writer(file)
-            if not self._columns:
-                self._columns = list(figures)
-                table.writerow(self._columns)
-            table.writerow([_shown(figures.get(name, "")) for name in self._columns])
+        text = io.StringIO(newline="")
+        table = csv.writer(text)
+        if not self._columns:
+            self._columns = list(figures)
+            table.writerow(self._columns)
+        table.writerow([_format(figures.get(name, "")) for name in self._columns])
+        with AppendedFile(self._path, self.size) as file:
+            file.append(text.getvalue().encode())
+            self.size = file.size
 
 
 def read_log(path: Path) -> list[dict]:
-    """The rows of a log: dicts of str."""
+    """The rows of a log, as dicts of strings by column."""
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-@contextmanager
-def _errors_of(path):
-    """Turns what a disk says into this package's error."""
-    try:
-        yield
-    except OSError as error:
-        problem = "no space left to write" if is_space_error(error) else "cannot write"
-        raise OutputError(
-            f"{problem} {path} ({one_line(error)}): the last saved state is whole; "
-            "mend it and run the same command again"
-        ) from error
-
-
-def _shown(value):
+def _format(value):
     return f"{value:.6g}" if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""Where a training stands, in one file that is replaced in one step."""
+"""The saved state of a training: one file, which is replaced in one step."""
 
 import json
 import re
@@ -11,23 +11,26 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from roformer_keras.conversion.outputs import replacing
 from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.io.atomic import replacing
 
-__all__ = ["DIVERGED", "assign", "load_facts", "save_state", "variables_of"]
+__all__ = [
+    "DIVERGED",
+    "load_metadata",
+    "load_variables",
+    "save_state",
+    "state_variables",
+]
 
-# What to do about a training whose numbers are none.
+# What to do when a loss or a weight is no longer finite.
 DIVERGED = (
-    "what was saved before is kept; begin in another folder, with a lower learning "
-    "rate or a longer rise to it"
+    "what was saved before is kept; start again in another folder, with a lower "
+    "learning rate or a longer warmup"
 )
 
-# Beside the numbers, the rest as the bytes of its JSON.
-_FACTS = "facts"
 
-
-def variables_of(trainer: keras.Model, frozen=()) -> dict[str, list]:
-    """The variables that a state holds, in groups; `frozen` ones are not among them."""
+def state_variables(trainer: keras.Model, frozen: Sequence = ()) -> dict[str, list]:
+    """The variables that a state holds, in groups, without those in `frozen`."""
     left_out = {id(variable) for variable in frozen}
     return {
         "model": [v for v in trainer.variables if id(v) not in left_out],
@@ -35,17 +38,20 @@ def variables_of(trainer: keras.Model, frozen=()) -> dict[str, list]:
     }
 
 
-def save_state(path: Path, variables: Mapping[str, Sequence], facts: Mapping) -> None:
-    """Writes variables and facts, whole or not at all.
+def save_state(
+    path: Path, variables: Mapping[str, Sequence], metadata: Mapping
+) -> None:
+    """Replaces a state, in one step.
 
     Args:
         path: of the file.
-        variables: groups of Keras variables.
-        facts: JSON values.
+        variables: groups of Keras variables by name.
+        metadata: JSON values by name, such as how many updates are done.
 
     Raises:
-        ConfigurationError: a weight of the model is no finite number.
-        OutputError: it cannot be written; in either case what was there stays.
+        ConfigurationError: a variable of the group `"model"` is not finite.
+        OutputError: the file cannot be written. The old state is still there, after
+            either error.
     """
     arrays = {
         f"{group}/{number}": np.asarray(variable.numpy())
@@ -55,61 +61,61 @@ def save_state(path: Path, variables: Mapping[str, Sequence], facts: Mapping) ->
     for number, variable in enumerate(variables["model"]):
         if not np.isfinite(arrays[f"model/{number}"]).all():
             raise ConfigurationError(
-                f"weights must be finite, {variable.path} is not any more: {DIVERGED}"
+                f"weights must be finite, {variable.path} is not: {DIVERGED}"
             )
-    paths = {group: _names(members) for group, members in variables.items()}
-    text = json.dumps({**facts, "paths": paths}, ensure_ascii=False)
-    arrays[_FACTS] = np.frombuffer(text.encode(), "uint8")
+    paths = {group: _paths(members) for group, members in variables.items()}
+    text = json.dumps({**metadata, "paths": paths}, ensure_ascii=False)
     with replacing(path, overwrite=True) as partial:
-        safetensors.numpy.save_file(arrays, partial)
+        safetensors.numpy.save_file(arrays, partial, {"metadata": text})
 
 
-def load_facts(path: Path) -> dict:
-    """The facts that `save_state` wrote, without the numbers.
+def load_metadata(path: Path) -> dict:
+    """The metadata of a state, and under `"paths"` those of its variables by group.
 
     Raises:
         CheckpointError: the file is damaged.
     """
-    with _opened(path) as file:
-        return json.loads(file.get_tensor(_FACTS).tobytes())
+    with _open(path) as file:
+        return json.loads(file.metadata()["metadata"])
 
 
-def assign(path: Path, variables: Mapping[str, Sequence]) -> None:
-    """Gives variables the numbers of a state, one after the other.
+def load_variables(path: Path, variables: Mapping[str, Sequence]) -> None:
+    """Assigns the values of a state to variables.
+
+    Args:
+        path: of the file.
+        variables: some or all of the groups that were saved.
 
     Raises:
-        CheckpointError: the file is damaged, or of other variables.
+        CheckpointError: the file is damaged, or holds other variables.
     """
-    paths = load_facts(path)["paths"]
-    with _opened(path) as file:
+    paths = load_metadata(path)["paths"]
+    with _open(path) as file:
         for group, members in variables.items():
-            if _names(members) != paths.get(group):
+            if _paths(members) != paths.get(group):
                 raise CheckpointError(
-                    f"the saved state must be of the same {group}; another version of "
-                    "a package names its variables differently: begin again, with the "
-                    "last preset as source"
+                    f"{path} must hold the variables of this {group}, and holds "
+                    "others. Another version of a package names variables "
+                    "differently: start again, with the last preset as source"
                 )
             for number, variable in enumerate(members):
                 variable.assign(file.get_tensor(f"{group}/{number}"))
 
 
 @contextmanager
-def _opened(path):
+def _open(path):
     try:
         with safetensors.safe_open(path, "numpy") as file:
             yield file
-    except (
-        OSError,
-        json.JSONDecodeError,
-        UnicodeDecodeError,
-        safetensors.SafetensorError,
-    ) as error:
+    except (OSError, ValueError, LookupError, safetensors.SafetensorError) as error:
+        if isinstance(error, CheckpointError):
+            raise
         raise CheckpointError(
-            f"{path} must be a saved state of a training, and is damaged: {error}; "
-            "remove it to begin again"
+            f"{path} must be the saved state of a training, and is damaged: {error}; "
+            "remove it to start again"
         ) from error
 
 
-def _names(variables):
+def _paths(variables):
     """Paths without the numbers that Keras gives to all generators of a process."""
     return [re.sub(r"seed_generator_\d+", "seed_generator", v.path) for v in variables]

@@ -13,18 +13,17 @@ __all__ = ["Reference", "find_reference"]
 
 _SCRIPT = Path(__file__).with_name("reference_process.py")
 _INSTALL = """\
-The real bert4keras runs beside this package, in a process of its own. Install it with
+The real bert4keras runs in a separate process. Install it with
 
     pip install tf-keras setuptools
     pip install --no-deps --target bert4keras-0.11.5 bert4keras==0.11.5
 
-(tf-keras must be of TensorFlow's version) and say where it is, with
+(tf-keras must have TensorFlow's version) and name its folder: pass
 
-    --bert4keras bert4keras-0.11.5      on the command line,
-    verify(..., bert4keras="bert4keras-0.11.5")   in Python, or
-    ROFORMER_KERAS_REFERENCE=bert4keras-0.11.5    in the environment.
+    bert4keras=bert4keras-0.11.5
 
-A reference file that was saved before (--reference FILE) needs none of this."""
+or set ROFORMER_KERAS_REFERENCE=bert4keras-0.11.5 in the environment. A reference file
+that was saved before, passed as reference=, needs none of this."""
 
 
 class Reference:
@@ -72,7 +71,7 @@ class Reference:
                 for line in process.stdout:
                     answer = json.loads(line)
                     if answer["job"] is None:
-                        raise ReferenceUnavailable(f"{answer['error']}\n\n{_INSTALL}")
+                        raise ReferenceUnavailable(answer["error"], hint=_INSTALL)
                     if not answer["ok"]:
                         raise self._failure(jobs[answer["job"]], answer["error"])
                     count += 1
@@ -84,7 +83,8 @@ class Reference:
             tail = log.read_text(errors="replace")[-2000:]
             raise ReferenceUnavailable(
                 f"the reference process ended early, with code {process.returncode}; "
-                f"the end of what it said:\n{tail}\n\n{_INSTALL}"
+                f"the end of what it said:\n{tail}",
+                hint=_INSTALL,
             )
 
     def _start(self, request, errors, environment) -> subprocess.Popen:
@@ -98,8 +98,8 @@ class Reference:
             )
         except OSError as error:
             raise ReferenceUnavailable(
-                f"cannot run {self._python}: {error.strerror}; python= must be the "
-                "path of an interpreter"
+                f"cannot run {self._python}: {error.strerror}",
+                hint="python= must be the path of an interpreter",
             ) from error
 
     def _failure(self, job, error: str):
@@ -135,6 +135,6 @@ def find_reference(
     folder = Path(folder) if folder else None
     if folder is not None and not (folder / "bert4keras").is_dir():
         raise ReferenceUnavailable(
-            f"there is no bert4keras package in {folder}\n\n{_INSTALL}"
+            f"there is no bert4keras package in {folder}", hint=_INSTALL
         )
     return Reference(python or sys.executable, folder, scratch)

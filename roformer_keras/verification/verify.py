@@ -14,15 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
-from roformer_keras.conversion.catalog import resolve
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import prepare
-from roformer_keras.conversion.files import open_source
-from roformer_keras.conversion.outputs import replacing
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.conversion.tensor_bundle import write_tensor_bundle
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
@@ -30,6 +25,11 @@ from roformer_keras.errors import (
     RoFormerError,
     SourceError,
 )
+from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.sources import open_source
+from roformer_keras.io.tensor_bundle import write_tensor_bundle
+from roformer_keras.progress import progress_bar
 from roformer_keras.verification.reference import find_reference
 
 __all__ = ["DEFAULT_LENGTHS", "PUBLISHED", "Comparison", "Report", "verify"]
@@ -154,7 +154,7 @@ def verify(
     published: bool = False,
     lengths: Sequence[int] = DEFAULT_LENGTHS,
     config=None,
-    progress: bool = True,
+    verbose: int | str = "auto",
 ) -> Report:
     """Compares a source in this package with the same source in the real bert4keras.
 
@@ -175,7 +175,7 @@ def verify(
             instead of with bert4keras.
         lengths: of the batches.
         config: for sources without one, see `open_checkpoint`.
-        progress: bool. Whether a progress bar is shown.
+        verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
 
     Returns:
         `Report`. A difference may be 1e-4 up to length 512 and 5e-4 beyond.
@@ -203,7 +203,7 @@ def verify(
             answers = _Saved(path, reference, config)
         else:
             answers = _Live(path, scratch, bert4keras, python, lengths, config)
-        comparisons = _compare(path, answers, config, progress)
+        comparisons = _compare(path, answers, config, verbose)
         if save_reference is not None:
             answers.save(kept)
     return Report(
@@ -228,12 +228,11 @@ def _temporary_folder() -> Iterator[Path]:
         ) from error
 
 
-def _compare(path, answers, config, progress) -> list[Comparison]:
+def _compare(path, answers, config, verbose) -> list[Comparison]:
     from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 
     comparisons = []
-    bar = tqdm(total=len(answers.cases), desc="cases", disable=not progress)
-    with bar:
+    with progress_bar(verbose, total=len(answers.cases), desc="cases") as bar:
         for case, kwargs, batches in answers:
             bar.set_postfix_str(case)
             model = counterpart(
@@ -408,8 +407,8 @@ class _Saved:
             *(zipfile.BadZipFile, zlib.error),
         ) as error:
             raise SourceError(
-                f"{reference} is not a whole reference file ({error}): save it again "
-                "with --save-reference"
+                f"{reference} is not a whole reference file ({error})",
+                hint="save it again with save_reference=",
             ) from error
         with open_checkpoint(path, config) as checkpoint:
             if _fingerprint(checkpoint) != fingerprint:

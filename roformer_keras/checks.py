@@ -1,0 +1,382 @@
+"""Checks of arguments, and settings: dataclasses that declare a rule at each field.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training(Settings):
+    epochs: int = integer(3, minimum=1)
+    dropout: float = number(0.1, minimum=0, below=1)
+    schedule: str = choice("linear", choices=("linear", "constant"))
+
+Training(dropout=2)
+# ConfigurationError: dropout must be a number in [0, 1), got 2
+"""
+
+import dataclasses
+import functools
+import math
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Self
+
+from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+
+__all__ = [
+    "Settings",
+    "check_choice",
+    "check_fields",
+    "check_integer",
+    "check_number",
+    "choice",
+    "columns",
+    "file_paths",
+    "from_fields",
+    "integer",
+    "is_integer",
+    "number",
+    "read_fields",
+    "read_toml",
+    "source_path",
+]
+
+
+# === Arguments ===
+
+
+def is_integer(value) -> bool:
+    """Whether it is an integer of any library; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_integer(
+    name: str, value, minimum: int | None = None, maximum: int | None = None
+) -> None:
+    """Raises ConfigurationError unless it is an integer from minimum to maximum."""
+    if (
+        not is_integer(value)
+        or (minimum is not None and value < minimum)
+        or (maximum is not None and value > maximum)
+    ):
+        bounds = _bounds(minimum, maximum)
+        raise ConfigurationError(f"{name} must be an integer{bounds}, got {value!r}")
+
+
+def check_number(
+    name: str, value, minimum=None, maximum=None, above=None, below=None
+) -> None:
+    """Raises ConfigurationError unless it is a finite number within the bounds.
+
+    Args:
+        name: str. What the error calls the value.
+        value: the value.
+        minimum, maximum: numbers or None. The bounds, if they are allowed themselves.
+        above, below: numbers or None. The bounds, if they are not.
+    """
+    if (
+        not _is_finite(value)
+        or (minimum is not None and value < minimum)
+        or (maximum is not None and value > maximum)
+        or (above is not None and value <= above)
+        or (below is not None and value >= below)
+    ):
+        kind = "finite number" if maximum is below is None else "number"
+        bounds = _bounds(minimum, maximum, above, below)
+        raise ConfigurationError(f"{name} must be a {kind}{bounds}, got {value!r}")
+
+
+def check_choice(name: str, value, choices: Iterable[str]) -> None:
+    """Raises ConfigurationError unless it is one of the choices."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise ConfigurationError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+        )
+
+
+def _is_finite(value):
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _bounds(minimum, maximum, above=None, below=None):
+    """The allowed range, in words or as an interval."""
+    low = minimum if above is None else above
+    high = maximum if below is None else below
+    if low is None and high is None:
+        return ""
+    if high is None:
+        return f" of at least {low}" if above is None else f" above {low}"
+    if low is None:
+        return f" of at most {high}" if below is None else f" below {high}"
+    if above is below is None:
+        return f" from {low} to {high}"
+    left, right = "[" if above is None else "(", "]" if below is None else ")"
+    return f" in {left}{low}, {high}{right}"
+
+
+# === Fields of settings ===
+
+
+def integer(default=MISSING, *, minimum: int | None = None, maximum: int | None = None):
+    """A field that `check_integer` checks."""
+    return _field(default, check_integer, minimum=minimum, maximum=maximum)
+
+
+def number(default=MISSING, *, minimum=None, maximum=None, above=None, below=None):
+    """A field that `check_number` checks."""
+    bounds = {"minimum": minimum, "maximum": maximum, "above": above, "below": below}
+    return _field(default, check_number, **bounds)
+
+
+def choice(default=MISSING, *, choices: Iterable[str]):
+    """A field that `check_choice` checks."""
+    return _field(default, check_choice, choices=tuple(choices))
+
+
+def columns(default=MISSING):
+    """A field of names of columns, or of one; numbers of columns become names."""
+    return dataclasses.field(default=default, metadata={"convert": _column_names})
+
+
+def file_paths(default=MISSING):
+    """A field of paths, or of one. In a TOML file they start at its folder."""
+    return dataclasses.field(default=default, metadata={"path": _beside})
+
+
+def source_path(default=MISSING):
+    """A field of a path or a name: in a TOML file a path, if something is there."""
+    return dataclasses.field(default=default, metadata={"path": _existing_beside})
+
+
+def _field(default, check: Callable, **rule):
+    metadata = {"check": functools.partial(check, **rule), **rule}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _column_names(value):
+    if isinstance(value, list | tuple):
+        return tuple(map(_column_names, value))
+    return str(value) if is_integer(value) else value
+
+
+def _beside(folder, value):
+    if isinstance(value, list | tuple):
+        return [_beside(folder, one) for one in value]
+    return str(folder / value) if isinstance(value, str) else value
+
+
+def _existing_beside(folder, value):
+    found = _beside(folder, value)
+    return found if isinstance(found, str) and os.path.exists(found) else value
+
+
+class Settings:
+    """Base of dataclasses whose fields are checked, and which are read from files."""
+
+    def __post_init__(self):
+        check_fields(self)
+        self._check_together()
+
+    def _check_together(self):
+        """Raises ConfigurationError if fields contradict each other."""
+
+    def replace(self, **changes) -> Self:
+        """A copy with some fields changed; an unknown field is an error."""
+        return type(self).from_dict({**self.to_dict(), **changes})
+
+    def to_dict(self) -> dict:
+        """Plain JSON types, from which `from_dict` builds the same settings."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping) -> Self:
+        """Builds from the result of `to_dict`, or from nested plain types.
+
+        Raises:
+            ConfigurationError: a field is unknown or missing, or breaks its rule.
+        """
+        return from_fields(cls, fields, cls.__name__)
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike) -> Self:
+        """Reads a TOML file, whose relative paths start at the folder of that file.
+
+        Raises:
+            SourceError: the file cannot be read.
+            ConfigurationError: it is not TOML, or a field is unknown or missing, or
+                breaks its rule.
+        """
+        content = read_fields(cls, path)
+        with errors_at(path):
+            return cls.from_dict(content)
+
+
+def check_fields(settings) -> None:
+    """Checks a dataclass by the types and the rules of its fields.
+
+    Values are converted to the type of their field: lists to tuples, integers to
+    floats, tables to dataclasses.
+
+    Raises:
+        ConfigurationError: a field breaks its rule; names the field and the value.
+    """
+    for field in dataclasses.fields(settings):
+        name, value = field.name, getattr(settings, field.name)
+        if convert := field.metadata.get("convert"):
+            value = convert(value)
+        check = field.metadata.get("check")
+        if check and not (value is None and _is_optional(field.type)):
+            check(name, value)
+        converted = _convert(name, value, field.type)
+        if converted is MISSING:
+            raise ConfigurationError(
+                f"{name} must be {_describe(field.type)}, got {value!r}"
+            )
+        object.__setattr__(settings, name, converted)
+
+
+def from_fields(cls, mapping: Mapping, name: str):
+    """Builds a dataclass from a dictionary of its fields.
+
+    Args:
+        cls: the dataclass.
+        mapping: field name to value.
+        name: str. What errors call it.
+
+    Raises:
+        ConfigurationError: a field is unknown or missing.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigurationError(f"{name} must be a table, got {mapping!r}")
+    fields = dataclasses.fields(cls)
+    known = [field.name for field in fields]
+    unknown = sorted(set(map(str, mapping)) - set(known))
+    if unknown:
+        raise ConfigurationError(
+            f"{name} has no field {', '.join(unknown)}; it has {', '.join(known)}"
+        )
+    missing = [
+        field.name
+        for field in fields
+        if field.default is field.default_factory is MISSING
+        and field.name not in mapping
+    ]
+    if missing:
+        raise ConfigurationError(f"{name} must have {', '.join(missing)}")
+    return cls(**mapping)
+
+
+def _is_optional(kind):
+    return types.NoneType in typing.get_args(kind)
+
+
+def _convert(name, value, kind):
+    """The value as its type holds it; MISSING if it is of another type."""
+    if isinstance(kind, types.UnionType):
+        found = (_convert(name, value, one) for one in typing.get_args(kind))
+        return next((one for one in found if one is not MISSING), MISSING)
+    if typing.get_origin(kind) is tuple:
+        kinds = typing.get_args(kind)
+        if not isinstance(value, list | tuple):
+            return MISSING
+        if kinds[-1] is ...:
+            kinds = kinds[:1] * len(value)
+        if len(value) != len(kinds):
+            return MISSING
+        parts = [_convert(name, *pair) for pair in zip(value, kinds, strict=True)]
+        return MISSING if any(part is MISSING for part in parts) else tuple(parts)
+    if kind is int:
+        return int(value) if is_integer(value) else MISSING
+    if kind is float:
+        return float(value) if _is_finite(value) else MISSING
+    if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+        return from_fields(kind, value, name)
+    return value if isinstance(value, kind) else MISSING
+
+
+_NOUNS = {int: "integer", float: "finite number", str: "string", Mapping: "table"}
+_PHRASES = {bool: "True or False", types.NoneType: "None"}
+
+
+def _describe(kind, plural=False):
+    arguments = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return " or ".join(map(_describe, arguments))
+    if arguments and arguments[-1] is ...:
+        return f"a list of {_describe(arguments[0], plural=True)}"
+    if arguments:
+        return f"pairs of {' and '.join(map(_describe, arguments))}"
+    if kind in _PHRASES:
+        return _PHRASES[kind]
+    noun = _NOUNS.get(kind, kind.__name__)
+    if plural:
+        return f"{noun}s"
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
+# === TOML ===
+
+
+def read_toml(path: str | os.PathLike) -> dict:
+    """The content of a TOML file.
+
+    Raises:
+        SourceError: the file cannot be read.
+        ConfigurationError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path} must be a TOML file: {error}") from error
+
+
+def read_fields(cls, path: str | os.PathLike) -> dict:
+    """The fields of a dataclass in a TOML file, as yet unchecked but for tables.
+
+    Args:
+        cls: the dataclass. Of its fields `file_paths` and `source_path`, relative paths
+            start at the folder of the file.
+        path: of the file.
+
+    Raises:
+        SourceError: the file cannot be read.
+        ConfigurationError: it is not TOML, or a field that must be a table is not.
+    """
+    content = read_toml(path)
+    with errors_at(path):
+        return _with_paths(cls, content, Path(path).parent)
+
+
+def _with_paths(cls, content, folder):
+    content = dict(content)
+    for field in dataclasses.fields(cls):
+        if field.name not in content:
+            continue
+        value, kind = content[field.name], field.type
+        if resolve := field.metadata.get("path"):
+            content[field.name] = resolve(folder, value)
+            continue
+        is_list = typing.get_origin(kind) is tuple
+        kind = typing.get_args(kind)[0] if is_list else kind
+        if kind is not Mapping and not dataclasses.is_dataclass(kind):
+            continue
+        tables = value if is_list else [value]
+        if not isinstance(tables, list) or not all(
+            isinstance(table, Mapping) for table in tables
+        ):
+            head = f"tables [[{field.name}]]" if is_list else f"a table [{field.name}]"
+            raise ConfigurationError(f"{field.name} must be {head}, got {value!r}")
+        if kind is not Mapping:
+            found = [_with_paths(kind, table, folder) for table in tables]
+            content[field.name] = found if is_list else found[0]
+    return content

@@ -1,0 +1,393 @@
+"""The table of weights: every weight of a model, with each name that it has somewhere.
+
+A weight has a name in a checkpoint (`bert/encoder/layer_0/...`, the name that readers
+return and writers expect), a variable path in the Keras model, a dataset in the HDF5
+files of presets and of Keras, and a place in one of bert4keras's layers, for the files
+that users of bert4keras saved. The table follows from the configuration alone: no model
+is built. bert4keras has no encoder-decoder: its weights are named by their paths.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
+
+__all__ = [
+    "HEADS",
+    "KERAS_BACKBONE",
+    "OUTPUT_BIAS",
+    "SEGMENT_EMBEDDINGS",
+    "TASK_PREFIX",
+    "WORD_EMBEDDINGS",
+    "Weight",
+    "head_of",
+    "is_training_state",
+    "model_heads",
+    "task_rows",
+    "weight_table",
+]
+
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
+OUTPUT_BIAS = "cls/predictions/output_bias"
+
+HEADS = ("pooler", "nsp", "mlm")
+# Before the variable path of a weight in the head of a task.
+TASK_PREFIX = "task/"
+# Before the datasets of a backbone in the files that Keras writes of a larger model.
+KERAS_BACKBONE = "layers/ro_former_backbone/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weight:
+    """One row of the table.
+
+    Attributes:
+        name: name in a checkpoint.
+        path: `variable.path` in the Keras model.
+        shape: shape of the Keras variable.
+        dataset: name in the HDF5 files of presets, and in those that Keras writes of
+            the model; there `KERAS_BACKBONE` comes before the weights of a backbone
+            inside another model.
+        layer: bert4keras's layer that holds the weight; "" if bert4keras has none.
+        index: position among the weights of that layer.
+        attribute: where that layer keeps it, as object checkpoints name it.
+        head: `"pooler"`, `"nsp"`, `"mlm"`, `"task"`, or None outside of a head.
+        transposed: whether the checkpoint holds the transpose.
+        optional: whether a file may lack it, because bert4keras's checkpoints never
+            hold it and its initial value changes nothing.
+    """
+
+    name: str
+    path: str
+    shape: tuple[int, ...]
+    dataset: str
+    layer: str = ""
+    index: int = 0
+    attribute: str = ""
+    head: str | None = None
+    transposed: bool = False
+    optional: bool = False
+
+    @property
+    def checkpoint_shape(self) -> tuple[int, ...]:
+        """Shape of the tensor in a checkpoint."""
+        return self.shape[::-1] if self.transposed else self.shape
+
+
+def weight_table(
+    config: RoFormerConfig | Seq2SeqConfig, heads: Iterable[str] = HEADS
+) -> tuple[Weight, ...]:
+    """Every weight of a model with this configuration and these heads.
+
+    Args:
+        config: `RoFormerConfig`, or `Seq2SeqConfig` of an encoder-decoder.
+        heads: any of `"pooler"`, `"nsp"`, `"mlm"`; an encoder-decoder has none.
+
+    Returns:
+        tuple of `Weight`, in the order of computation.
+    """
+    if isinstance(config, Seq2SeqConfig):
+        return tuple(_encoder_decoder_rows(config))
+    table = _Table(config)
+    table.add_embeddings()
+    for number in range(config.num_layers):
+        table.add_block(number)
+    if "pooler" in heads:
+        table.add_pooler()
+    if "nsp" in heads:
+        table.add_nsp()
+    if "mlm" in heads:
+        table.add_masked_lm()
+    return tuple(table.rows)
+
+
+def model_heads(model: str, config: RoFormerConfig | Seq2SeqConfig) -> tuple[str, ...]:
+    """The heads of a model class with this configuration."""
+    if isinstance(config, Seq2SeqConfig):
+        return ()
+    heads = {
+        "pooler": config.pooler_activation is not None,
+        "nsp": config.with_nsp,
+        "mlm": model in MODEL_FIELDS and model != "RoFormerBackbone",
+    }
+    return tuple(head for head in HEADS if heads[head])
+
+
+def task_rows(shapes: Mapping[str, tuple[int, ...]]) -> tuple[Weight, ...]:
+    """Rows for the head of a fine-tuned model, which stands on a backbone.
+
+    Args:
+        shapes: dict of variable path to shape. Only the head itself knows them.
+    """
+    return tuple(
+        Weight(
+            name=f"{TASK_PREFIX}{path}",
+            path=path,
+            shape=tuple(shape),
+            dataset=path,
+            head="task",
+        )
+        for path, shape in shapes.items()
+    )
+
+
+# === The encoder and its heads ===
+
+# Part of a block -> its name in a checkpoint, bert4keras's layer, the attribute there.
+_BLOCK = {
+    "attention/query": ("attention/self/query", "MultiHeadSelfAttention", "q_dense/"),
+    "attention/key": ("attention/self/key", "MultiHeadSelfAttention", "k_dense/"),
+    "attention/value": ("attention/self/value", "MultiHeadSelfAttention", "v_dense/"),
+    "attention/output_dense": (
+        "attention/output/dense",
+        "MultiHeadSelfAttention",
+        "o_dense/",
+    ),
+    "attention_norm": ("attention/output/LayerNorm", "MultiHeadSelfAttention-Norm", ""),
+    "feed_forward/intermediate_dense": (
+        "intermediate/dense",
+        "FeedForward",
+        "i0_dense/",
+    ),
+    "feed_forward/output_dense": ("output/dense", "FeedForward", "o_dense/"),
+    "feed_forward_norm": ("output/LayerNorm", "FeedForward-Norm", ""),
+}
+
+
+def _block_shapes(hidden: int, key: int, value: int, inner: int) -> dict[str, tuple]:
+    """Part of a block -> shape of its kernel, or of the parameters of its norm."""
+    return {
+        "attention/query": (hidden, key),
+        "attention/key": (hidden, key),
+        "attention/value": (hidden, value),
+        "attention/output_dense": (value, hidden),
+        "attention_norm": (hidden,),
+        "feed_forward/intermediate_dense": (hidden, inner),
+        "feed_forward/output_dense": (inner, hidden),
+        "feed_forward_norm": (hidden,),
+    }
+
+
+class _Table:
+    """Rows of an encoder, collected in the order of computation."""
+
+    def __init__(self, config: RoFormerConfig):
+        self.rows: list[Weight] = []
+        self._config = config
+        self._counts = Counter()
+
+    def add_embeddings(self):
+        config, width = self._config, self._config.input_dim
+        tables = [
+            (WORD_EMBEDDINGS, "token_embedding", config.vocabulary_size, "Token"),
+            (SEGMENT_EMBEDDINGS, "segment_embedding", config.num_segments, "Segment"),
+        ]
+        if config.shared_segment_embeddings:
+            tables.pop()
+        for name, path, rows, layer in tables:
+            path, layer = f"{path}/embeddings", f"Embedding-{layer}"
+            self._add(name, path, (rows, width), layer, "embeddings")
+        self._add_norm(
+            "bert/embeddings/LayerNorm", "embedding_norm", width, "Embedding-Norm"
+        )
+        if width != config.hidden_dim:
+            self._add_dense(
+                "bert/encoder/embedding_hidden_mapping_in",
+                "embedding_mapping",
+                (width, config.hidden_dim),
+                "Embedding-Mapping",
+            )
+
+    def add_block(self, number: int):
+        config = self._config
+        shapes = _block_shapes(
+            config.hidden_dim,
+            config.num_heads * config.key_dim,
+            config.num_heads * config.head_dim,
+            config.intermediate_dim,
+        )
+        for part, (name, layer, attribute) in _BLOCK.items():
+            name = f"bert/encoder/layer_{number}/{name}"
+            path = f"transformer_layer_{number}/{part}"
+            layer = f"Transformer-{number}-{layer}"
+            if attribute:
+                self._add_dense(name, path, shapes[part], layer, attribute)
+            else:
+                self._add_norm(name, path, *shapes[part], layer)
+
+    def add_pooler(self):
+        shape = (self._config.hidden_dim, self._config.hidden_dim)
+        self._add_dense(
+            "bert/pooler/dense", "pooler/dense", shape, "Pooler-Dense", head="pooler"
+        )
+
+    def add_nsp(self):
+        name, layer = "cls/seq_relationship/output", "NSP-Proba"
+        shape = (self._config.hidden_dim, 2)
+        self._add(
+            *(f"{name}_weights", "nsp/kernel", shape, layer, "kernel"),
+            head="nsp",
+            transposed=True,
+        )
+        self._add(f"{name}_bias", "nsp/bias", shape[1:], layer, "bias", head="nsp")
+
+    def add_masked_lm(self):
+        config, width = self._config, self._config.input_dim
+        shape = (config.hidden_dim, width)
+        name = "cls/predictions"
+        if not config.use_bias:
+            # RoFormerV2 has this layer only where the widths differ, and bert4keras
+            # keeps it in the files of its users, but in no checkpoint.
+            if width != config.hidden_dim:
+                mapping = f"{name}/output_mapping", "mlm_head/dense", shape
+                self._add_dense(*mapping, "Output-Mapping", head="mlm")
+            return
+        name = f"{name}/transform"
+        self._add_dense(
+            f"{name}/dense", "mlm_head/dense", shape, "MLM-Dense", head="mlm"
+        )
+        self._add_norm(
+            f"{name}/LayerNorm", "mlm_head/norm", width, "MLM-Norm", head="mlm"
+        )
+        shape = (config.vocabulary_size,)
+        self._add(OUTPUT_BIAS, "mlm_head/bias", shape, "MLM-Bias", "beta", head="mlm")
+
+    def _add_dense(self, name, path, shape, layer, attribute="", head=None):
+        parts = [("kernel", shape), ("bias", shape[1:])]
+        for part, part_shape in parts if self._config.use_bias else parts[:1]:
+            self._add(
+                f"{name}/{part}",
+                f"{path}/{part}",
+                part_shape,
+                layer,
+                f"{attribute}{part}",
+                head=head,
+            )
+
+    def _add_norm(self, name, path, width, layer, head=None):
+        config = self._config
+        if not config.use_bias:
+            return
+        for part in ("beta", "gamma"):
+            self._add(f"{name}/{part}", f"{path}/{part}", (width,), layer, part, head)
+        if not config.layer_norm_cond_size:
+            return
+        size, hidden = config.layer_norm_cond_size, config.layer_norm_cond_hidden_size
+        parts = [("hidden_dense", (size, hidden))] if hidden else []
+        parts += [
+            (part, (hidden or size, width)) for part in ("beta_dense", "gamma_dense")
+        ]
+        for part, shape in parts:
+            names = f"{name}/{part}/kernel", f"{path}/{part}/kernel"
+            # bert4keras keeps these in the files of its users, but in no checkpoint.
+            self._add(*names, shape, layer, f"{part}/kernel", head, optional=True)
+
+    def _add(self, name, path, shape, layer, attribute, head=None, **flags):
+        self.rows.append(
+            Weight(
+                name=name,
+                path=path,
+                shape=shape,
+                dataset=_dataset(path, self._config),
+                layer=layer,
+                index=self._counts[layer],
+                attribute=attribute,
+                head=head,
+                **flags,
+            )
+        )
+        self._counts[layer] += 1
+
+
+# Keras names the layers of a model by their classes, and numbers those of one class.
+_KERAS_LAYERS = {
+    "token_embedding": "reversible_embedding",
+    "segment_embedding": "embedding",
+    "embedding_norm": "layer_norm",
+    "embedding_mapping": "dense",
+    "pooler": "pooler",
+    "mlm_head": "masked_lm_head",
+}
+_KERAS_INDEX = {"embeddings": 0, "kernel": 0, "bias": 1, "gamma": 0, "beta": 1}
+
+
+def _dataset(path: str, config: RoFormerConfig) -> str:
+    """Where Keras stores a variable."""
+    layer, *inner, variable = path.split("/")
+    if layer.startswith("transformer_layer_"):
+        number = layer.removeprefix("transformer_layer_")
+        stored = "ro_former_block" + (f"_{number}" if number != "0" else "")
+    elif layer == "nsp":
+        stored = "dense_1" if config.input_dim != config.hidden_dim else "dense"
+    else:
+        stored = _KERAS_LAYERS[layer]
+    # The bias is the only variable that the MLM head keeps itself.
+    index = 0 if path == "mlm_head/bias" else _KERAS_INDEX[variable]
+    return "/".join(["layers", stored, *inner, "vars", str(index)])
+
+
+# === The encoder-decoder ===
+
+
+def _encoder_decoder_rows(config: Seq2SeqConfig) -> Iterator[Weight]:
+    width = config.hidden_dim
+    encoder = _block_shapes(width, width, width, config.intermediate_dim)
+    decoder = {}
+    for part, shape in encoder.items():
+        if part.startswith("feed_forward") and "cross_attention_norm" not in decoder:
+            decoder |= {f"cross_{own}": shapes for own, shapes in decoder.items()}
+        decoder[part] = shape
+
+    def row(path, shape):
+        return Weight(name=path, path=path, shape=shape, dataset=path)
+
+    def layer(path, shape):
+        parts = ("beta", "gamma") if len(shape) == 1 else ("kernel", "bias")
+        yield row(f"{path}/{parts[0]}", shape)
+        yield row(f"{path}/{parts[1]}", shape[-1:])
+
+    yield row("token_embedding/embeddings", (config.vocabulary_size, width))
+    for side, block in (("encoder", encoder), ("decoder", decoder)):
+        for number in range(config.num_layers):
+            for part, shape in block.items():
+                yield from layer(f"{side}_layer_{number}/{part}", shape)
+        if config.norm_first:
+            yield from layer(f"{side}_norm", (width,))
+
+
+# === What a name says ===
+
+_HEAD_PREFIXES = {
+    "bert/pooler/": "pooler",
+    "cls/seq_relationship/": "nsp",
+    "cls/predictions/": "mlm",
+    TASK_PREFIX: "task",
+}
+
+
+def head_of(name: str) -> str | None:
+    """The head that a checkpoint name belongs to, or None."""
+    for prefix, head in _HEAD_PREFIXES.items():
+        if name.startswith(prefix):
+            return head
+    return None
+
+
+# What optimizers, loss scaling, averaging and dropout store next to the weights. LoRA's
+# own kernels are here because Keras stores them merged into the kernels too.
+_TRAINING_STATE = re.compile(
+    r"(^|/)\.?(global_step|beta1_power|beta2_power|learning_rate|loss_scale"
+    r"|good_steps|current_loss_scale|save_counter|iterations?|training|optimizer"
+    r"|Adam\w*|LAMB\w*|lamb\w*|adam_[mv]|vhat|momentum|Momentum|slow"
+    r"|Adafactor\w*|ExponentialMovingAverage|OPTIMIZER_SLOT|seed_generator"
+    r"|lora_kernel_[ab])(_\d+)?(/|$)",
+    re.ASCII,
+)
+
+
+def is_training_state(name: str) -> bool:
+    """Whether a tensor belongs to an optimizer or a counter, not to the model."""
+    return _TRAINING_STATE.search(name) is not None

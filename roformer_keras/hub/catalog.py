@@ -1,0 +1,328 @@
+"""The twelve released checkpoints and the three of this package, and where they lie.
+
+Sources: the READMEs of the three repositories, and Su et al. 2021, arXiv:2104.09864.
+"""
+
+import difflib
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from roformer_keras.errors import SourceError
+from roformer_keras.io.sources import list_files
+
+__all__ = [
+    "BASE_URL",
+    "CATALOG",
+    "SHIPPED",
+    "CatalogEntry",
+    "ShippedCheckpoint",
+    "checkpoint_files",
+    "checkpoints_folder",
+    "download_url",
+    "find",
+    "resolve",
+]
+
+BASE_URL = "https://open.zhuiyi.ai/releases/nlp/models/zhuiyi"
+_SEGMENTS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogEntry:
+    """What is known of one released zip.
+
+    Args:
+        name: str. Stem of the zip.
+        model_type: `"roformer"` or `"roformer_v2"`.
+        level: `"word"` or `"character"`. What a token is.
+        vocabulary_size: int.
+        num_layers: int.
+        hidden_dim: int.
+        num_heads: int.
+        intermediate_dim: int.
+        model_class: str. The model of this package that uses all that is in the file.
+        heads: str. What the file holds beyond the encoder; "unproven" where nobody has
+            shown it.
+        repository: str. Address of the publisher's repository.
+        licence: str. SPDX identifier.
+        description: str. One line.
+    """
+
+    name: str
+    model_type: str
+    level: str
+    vocabulary_size: int
+    num_layers: int
+    hidden_dim: int
+    num_heads: int
+    intermediate_dim: int
+    model_class: str
+    heads: str
+    repository: str
+    licence: str
+    description: str
+
+    @property
+    def url(self) -> str:
+        """Public address of the zip."""
+        return f"{BASE_URL}/{self.name}.zip"
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights by the shapes above; unproven heads are not counted."""
+        hidden, inner = self.hidden_dim, self.intermediate_dim
+        embeddings = (self.vocabulary_size + _SEGMENTS) * hidden
+        kernels = self.num_layers * (4 * hidden * hidden + 2 * hidden * inner)
+        if self.model_type == "roformer_v2":
+            return embeddings + kernels
+        norm = 2 * hidden
+        dense = hidden * hidden + hidden
+        biases = self.num_layers * (5 * hidden + inner + 2 * norm)
+        masked_lm = dense + norm + self.vocabulary_size
+        pooler = dense if self.model_class == "RoFormerSim" else 0
+        return embeddings + norm + kernels + biases + masked_lm + pooler
+
+    @property
+    def download_megabytes(self) -> int:
+        """About what the zip weighs: four bytes a weight, which hardly compress."""
+        return round(4 * self.parameters / 1e6)
+
+    def to_dict(self) -> dict:
+        """Everything above in plain JSON types."""
+        return {
+            **asdict(self),
+            "url": self.url,
+            "parameters": self.parameters,
+            "download_megabytes": self.download_megabytes,
+        }
+
+
+def _entry(prefix: str, layers: int, hidden: int, **facts) -> CatalogEntry:
+    heads = hidden // 64
+    return CatalogEntry(
+        name=f"{prefix}_L-{layers}_H-{hidden}_A-{heads}",
+        num_layers=layers,
+        hidden_dim=hidden,
+        num_heads=heads,
+        intermediate_dim=4 * hidden,
+        licence="Apache-2.0",
+        **facts,
+    )
+
+
+_CHARACTERS = {"level": "character", "vocabulary_size": 12_000}
+_WORDS = {"level": "word", "vocabulary_size": 50_000}
+_V1 = {
+    "model_type": "roformer",
+    "repository": "https://github.com/ZhuiyiTechnology/roformer",
+}
+_SIM = {
+    "model_type": "roformer",
+    "repository": "https://github.com/ZhuiyiTechnology/roformer-sim",
+    "model_class": "RoFormerSim",
+    "heads": "pooler (linear), masked LM",
+}
+_V2 = {
+    "model_type": "roformer_v2",
+    "repository": "https://github.com/ZhuiyiTechnology/roformer-v2",
+    "model_class": "RoFormerMaskedLM",
+    "heads": "masked LM (the tied embedding alone)",
+}
+_WORD_MLM = {
+    "model_class": "RoFormerMaskedLM",
+    "heads": "masked LM; pooler unproven",
+    "description": "RoFormer over words, pre-trained as a masked language model",
+}
+_CHARACTER_MLM = {
+    "model_class": "RoFormerMaskedLM",
+    "heads": "masked LM",
+    "description": "RoFormer over characters, pre-trained as a masked language model",
+}
+_GPT = {
+    "model_class": "RoFormerCausalLM",
+    "heads": "language model",
+    "description": "RoFormer over characters that writes from left to right",
+}
+_SIM_BASE = {"description": "Sentence vectors, and similar sentences (SimBERT's task)"}
+_SIM_TUNED = {
+    "description": "RoFormer-Sim fine-tuned further on labelled sentence pairs"
+}
+_V2_TEXT = {
+    "description": "RoFormerV2: no biases, RMS norm, supervised tasks in pre-training"
+}
+
+CATALOG: tuple[CatalogEntry, ...] = (
+    _entry("chinese_roformer", 12, 768, **_V1, **_WORDS, **_WORD_MLM),
+    _entry("chinese_roformer", 6, 384, **_V1, **_WORDS, **_WORD_MLM),
+    _entry("chinese_roformer-char", 12, 768, **_V1, **_CHARACTERS, **_CHARACTER_MLM),
+    _entry("chinese_roformer-char", 6, 384, **_V1, **_CHARACTERS, **_CHARACTER_MLM),
+    _entry("chinese_roformer-gpt-char", 12, 768, **_V1, **_CHARACTERS, **_GPT),
+    _entry("chinese_roformer-sim-char", 12, 768, **_SIM, **_CHARACTERS, **_SIM_BASE),
+    _entry("chinese_roformer-sim-char", 6, 384, **_SIM, **_CHARACTERS, **_SIM_BASE),
+    _entry(
+        "chinese_roformer-sim-char-ft", 12, 768, **_SIM, **_CHARACTERS, **_SIM_TUNED
+    ),
+    _entry("chinese_roformer-sim-char-ft", 6, 384, **_SIM, **_CHARACTERS, **_SIM_TUNED),
+    _entry("chinese_roformer-v2-char", 6, 384, **_V2, **_CHARACTERS, **_V2_TEXT),
+    _entry("chinese_roformer-v2-char", 12, 768, **_V2, **_CHARACTERS, **_V2_TEXT),
+    _entry("chinese_roformer-v2-char", 24, 1024, **_V2, **_CHARACTERS, **_V2_TEXT),
+)
+_BY_NAME = {entry.name: entry for entry in CATALOG}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShippedCheckpoint:
+    """A small checkpoint that comes with this package, trained by its own code.
+
+    Args:
+        alias: str. What it is called in short.
+        name: str. Stem of the zip.
+        model_class: str. The model of this package that uses all that is in the file.
+        description: str. One line.
+    """
+
+    alias: str
+    name: str
+    model_class: str
+    description: str
+
+    @property
+    def path(self) -> Path:
+        """Where the zip lies."""
+        return _SHIPPED_FOLDER / f"{self.name}.zip"
+
+    def to_dict(self) -> dict:
+        """Everything above in plain JSON types."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+# In a clone this is a link to the folder of that name at its top.
+_SHIPPED_FOLDER = Path(__file__).parents[1] / "checkpoints"
+
+SHIPPED: tuple[ShippedCheckpoint, ...] = (
+    ShippedCheckpoint(
+        alias="roformer-char",
+        name="chinese_roformer-char_L-4_H-192_A-6",
+        model_class="RoFormerMaskedLM",
+        description="Fills masks in classical and modern Chinese, and in Tang poems",
+    ),
+    ShippedCheckpoint(
+        alias="roformer-gpt-char",
+        name="chinese_roformer-gpt-char_L-4_H-256_A-8",
+        model_class="RoFormerCausalLM",
+        description="Goes on writing a Tang poem from its first line",
+    ),
+    ShippedCheckpoint(
+        alias="roformer-sim-char",
+        name="chinese_roformer-sim-char_L-4_H-192_A-6",
+        model_class="RoFormerSim",
+        description="Finds and writes the classical counterpart of a modern sentence, "
+        "and the reverse",
+    ),
+)
+_SHIPPED_BY_NAME = {
+    name: entry for entry in SHIPPED for name in (entry.alias, entry.name)
+}
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a checkpoint of this package goes by that name."""
+    return name.removesuffix(".zip") in _SHIPPED_BY_NAME
+
+
+def find(name: str) -> CatalogEntry:
+    """The released entry of that name; `.zip` may follow it.
+
+    Raises:
+        SourceError: there is none; names the closest. Or it need not be fetched, for
+            it comes with this package.
+    """
+    stem = name.removesuffix(".zip")
+    if is_shipped(name):
+        raise SourceError(f"{name} comes with this package: use it by that name")
+    entry = _BY_NAME.get(stem)
+    if entry is None:
+        names = [*_BY_NAME, *_SHIPPED_BY_NAME]
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise SourceError(
+            f"{name!r} is not in the catalogue; {hint}`roformer-keras list` shows all "
+            f"{len(CATALOG) + len(SHIPPED)}"
+        )
+    return entry
+
+
+def download_url(name: str, base_url: str | None = None) -> str:
+    """Where the zip of a catalogue name is fetched.
+
+    Args:
+        name: str. A catalogue name.
+        base_url: str or None. Folder of a mirror; `$ROFORMER_KERAS_BASE_URL`, then
+            the publisher's, if None.
+
+    Raises:
+        SourceError: the name is not in the catalogue.
+    """
+    base = base_url or os.environ.get("ROFORMER_KERAS_BASE_URL") or BASE_URL
+    return f"{base.rstrip('/')}/{find(name).name}.zip"
+
+
+def checkpoints_folder() -> Path:
+    """Where downloads lie: `$ROFORMER_KERAS_CHECKPOINTS`, else `checkpoints`."""
+    return Path(os.environ.get("ROFORMER_KERAS_CHECKPOINTS") or "checkpoints")
+
+
+def resolve(
+    source: str | os.PathLike, checkpoints: str | os.PathLike | None = None
+) -> Path:
+    """The path that a source means: itself if it exists, else a zip by its name.
+
+    Args:
+        source: a path, a checkpoint prefix, the name or alias of a checkpoint that
+            comes with this package, or a catalogue name.
+        checkpoints: folder of the downloads. Defaults to `checkpoints_folder()`.
+
+    Returns:
+        Path. One with a folder in it is returned unseen, for `open_source` to judge;
+        but of the folder of a training, the preset in it.
+
+    Raises:
+        SourceError: a catalogue name that is not downloaded (says how to get it), or
+            a bare name that is neither a file nor in the catalogue.
+    """
+    path = Path(os.fsdecode(source))
+    trained = path / "preset"
+    if (trained / "config.json").is_file() and not (path / "config.json").exists():
+        return trained
+    if path.exists() or Path(f"{path}.index").exists() or path.name != str(path):
+        return path
+    shipped = _SHIPPED_BY_NAME.get(path.name.removesuffix(".zip"))
+    if shipped is not None:
+        if not shipped.path.exists():
+            raise SourceError(
+                f"{path} should have come with this package, but is not at "
+                f"{shipped.path}: install the package again"
+            )
+        return shipped.path
+    try:
+        entry = find(path.name)
+    except SourceError as error:
+        raise SourceError(f"no file or folder {path} here, and {error}") from error
+    folder = Path(checkpoints) if checkpoints is not None else checkpoints_folder()
+    archive = folder / f"{entry.name}.zip"
+    if archive.exists():
+        return archive
+    raise SourceError(
+        f"{entry.name} is not downloaded: run `roformer-keras download {entry.name}`, "
+        f"or fetch {download_url(entry.name)} and put it at {archive.absolute()}"
+    )
+
+
+def checkpoint_files(source: str | os.PathLike | None) -> list[Path]:
+    """The files of the checkpoint that a source means; none if it is None.
+
+    Raises:
+        SourceError: as `resolve` and `open_source` do.
+    """
+    return [] if source is None else list_files(resolve(source))

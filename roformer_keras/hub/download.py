@@ -1,0 +1,279 @@
+"""Downloads released zips: resumes, retries, and keeps only whole checkpoints."""
+
+import http.client
+import re
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tqdm import tqdm
+
+from roformer_keras.errors import (
+    CheckpointError,
+    DownloadError,
+    RoFormerError,
+    SourceError,
+)
+from roformer_keras.hub.catalog import checkpoints_folder, download_url, find
+from roformer_keras.io.atomic import output_errors
+from roformer_keras.io.journal import (
+    AppendedFile,
+    finish,
+    locked,
+    read_record,
+    run_metadata,
+    write_record,
+)
+from roformer_keras.io.sources import verify_archive
+
+__all__ = ["download"]
+
+_CHUNK = 2**16
+# Answers of a server that another try may not get.
+_TRANSIENT = (408, 429, 500, 502, 503, 504)
+
+
+def download(
+    name: str,
+    folder: str | Path | None = None,
+    base_url: str | None = None,
+    *,
+    verbose: int | str = "auto",
+    retries: int = 4,
+    wait: float = 1.0,
+    timeout: float = 30.0,
+) -> Path:
+    """Downloads a zip of the catalogue to `<folder>/<name>.zip` and checks it.
+
+    An interrupted download leaves `<name>.zip.partial`. The next call resumes it if the
+    file on the server is the same, by its ETag or its date, else restarts it.
+
+    Args:
+        name: str. A name in the catalogue.
+        folder: path, created if need be. Defaults to `checkpoints_folder()`.
+        base_url: str or None. Folder of a mirror, http or https. Defaults to
+            `$ROFORMER_KERAS_BASE_URL`, then to the publisher's.
+        verbose: 0 for silence; 1 or `"auto"` for progress bars and messages on
+            standard error.
+        retries: int. How often a request is repeated after a transient failure.
+        wait: float. Seconds before the first repetition; doubled for each next one.
+        timeout: float. Seconds without data after which a connection counts as broken.
+
+    Returns:
+        Path of the zip. A whole zip that is already there is not downloaded again.
+
+    Raises:
+        SourceError: the name is not in the catalogue.
+        DownloadError: the zip cannot be downloaded, or is no whole checkpoint.
+        OutputError: the zip cannot be written, or another process is downloading it.
+    """
+    name = find(name).name
+    url = download_url(name, base_url)
+    if not url.startswith(("http://", "https://")):
+        raise DownloadError(
+            f"a base URL must begin with http:// or https://, got {url}"
+        )
+    folder = Path(folder) if folder is not None else checkpoints_folder()
+    target = folder / f"{name}.zip"
+    if _is_whole(target, verbose):
+        return target
+    with output_errors(folder, "nothing was downloaded"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(target):
+        # Another process may have completed it before this one got the lock.
+        if not _is_whole(target, verbose):
+            transfer = _Transfer(url, target, verbose, timeout)
+            try:
+                transfer.run(retries, wait)
+                transfer.complete()
+            finally:
+                transfer.close()
+    return target
+
+
+def _is_whole(target, verbose) -> bool:
+    if not target.exists():
+        return False
+    try:
+        _verify(target, verbose)
+    except (SourceError, CheckpointError) as error:
+        _say(verbose, f"{error}; a new download will replace it")
+        return False
+    _say(verbose, f"{target} is already downloaded and whole")
+    return True
+
+
+def _verify(path, verbose):
+    title = f"checking {path.name}"
+    with _bar(verbose, desc=title, total=path.stat().st_size) as bar:
+        verify_archive(path, bar.update)
+
+
+class _Transfer:
+    """A download in progress: the bytes so far, and of which file they are.
+
+    The record holds what the server said of the file: ETag, date and length. A partial
+    without a usable record could be of any file, and is discarded.
+    """
+
+    def __init__(self, url, target, verbose, timeout):
+        self._url, self._target = url, target
+        self._verbose, self._timeout = verbose, timeout
+        self._partial = target.with_name(f"{target.name}.partial")
+        self._record = target.with_name(f"{target.name}.partial.json")
+        record = read_record(self._record)
+        self._file = AppendedFile(self._partial, None if record else 0)
+        self._server = record["settings"] if record else {}
+        self._was_reached = False
+
+    def run(self, retries, wait):
+        """Requests the file until all of it is here."""
+        for attempt in range(retries + 1):
+            try:
+                if not self._is_complete():
+                    self._request()
+                return
+            except RoFormerError:
+                raise
+            except (http.client.HTTPException, OSError, ValueError) as error:
+                problem = self._transient_problem(error)
+            if attempt < retries:
+                _say(self._verbose, f"{problem}; trying again in {wait:g} s")
+                time.sleep(wait)
+                wait *= 2
+        way_out = f"the same call resumes {self._partial}" if self._file.size else None
+        raise self._error(f"{problem}, at try {retries + 1} of {retries + 1}", way_out)
+
+    def complete(self):
+        """Checks what has arrived, and gives it its final name."""
+        try:
+            _verify(self._partial, self._verbose)
+        except (SourceError, CheckpointError) as error:
+            self._restart({})
+            raise DownloadError(
+                f"what {self._url} sent is no whole checkpoint and was deleted: {error}"
+            ) from error
+        self._file.close()
+        finish(self._partial, self._record, self._target)
+        _say(self._verbose, f"{self._target} is whole")
+
+    def close(self):
+        self._file.close()
+        if not self._file.size:
+            self._partial.unlink(missing_ok=True)
+            self._record.unlink(missing_ok=True)
+
+    # === One request ===
+
+    def _request(self):
+        headers = {"User-Agent": "roformer_keras"}
+        # A weak ETag does not vouch for every byte.
+        etag = self._server.get("etag")
+        is_strong = etag and not etag.startswith("W/")
+        validator = etag if is_strong else self._server.get("last_modified")
+        if self._file.size and validator:
+            headers |= {"Range": f"bytes={self._file.size}-", "If-Range": validator}
+        request = urllib.request.Request(self._url, headers=headers)
+        with urllib.request.urlopen(request, timeout=self._timeout) as response:
+            self._was_reached = True
+            if "html" in response.headers.get_content_type():
+                raise self._error(
+                    "this is a web page, not a zip: a login or an error page, or the "
+                    "zip has moved"
+                )
+            if response.status != 206:
+                self._restart(response.headers)
+            elif not self._is_continuation(response.headers):
+                self._restart({})
+                raise ConnectionError("the file on the server has changed")
+            self._receive(response)
+
+    def _receive(self, response):
+        length = self._server["length"]
+        free = shutil.disk_usage(self._partial.parent).free
+        if length is not None and length - self._file.size > free:
+            raise DownloadError(
+                f"no space left in {self._partial.parent.absolute()}: "
+                f"{length - self._file.size:,} bytes are missing and {free:,} are "
+                "free; free some, or choose another folder"
+            )
+        title = self._target.name
+        with _bar(
+            self._verbose, desc=title, total=length, initial=self._file.size
+        ) as bar:
+            # What has arrived, not full chunks: an interruption loses little.
+            while chunk := response.read1(_CHUNK):
+                self._file.append(chunk, sync=False)
+                bar.update(len(chunk))
+        if length is not None and self._file.size < length:
+            raise ConnectionError(
+                f"the connection ended at {self._file.size:,} of {length:,} bytes"
+            )
+
+    def _is_complete(self) -> bool:
+        return 0 < self._file.size == self._server.get("length")
+
+    def _is_continuation(self, headers) -> bool:
+        """Whether an answer is the rest of the file whose beginning is here."""
+        place = headers.get("Content-Range", "")
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", place)
+        return (
+            match is not None
+            and int(match[1]) == self._file.size
+            and self._server["length"] in (None, int(match[2]))
+            and headers.get("ETag") in (None, self._server["etag"])
+            and headers.get("Last-Modified") in (None, self._server["last_modified"])
+        )
+
+    def _restart(self, headers):
+        """Discards what has arrived; `headers` describe the file that comes next."""
+        length = headers.get("Content-Length", "")
+        self._server = {
+            "etag": headers.get("ETag"),
+            "last_modified": headers.get("Last-Modified"),
+            "length": int(length) if length.isdecimal() else None,
+        }
+        self._file.close()
+        self._file = AppendedFile(self._partial, 0)
+        write_record(self._record, run_metadata(self._server, {}))
+
+    # === What goes wrong ===
+
+    def _transient_problem(self, error) -> str:
+        """What failed, in words, if another try may help; else raises."""
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+            answer = f"the server answered {error.code} {error.reason}"
+            if error.code == 416:
+                self._restart({})
+            elif error.code not in _TRANSIENT:
+                raise self._error(answer) from error
+            return answer
+        if isinstance(error, ValueError | http.client.InvalidURL):
+            raise DownloadError(f"{self._url} is not an address: {error}") from error
+        reason = getattr(error, "reason", error)
+        text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        if isinstance(reason, TimeoutError):
+            text = "the server does not answer"
+        # Waiting helps a connection that broke, not one that never was.
+        if isinstance(error, urllib.error.URLError) and not self._was_reached:
+            raise self._error(f"cannot be reached ({text})") from error
+        return text
+
+    def _error(self, problem, way_out=None) -> DownloadError:
+        target = self._target.absolute()
+        by_hand = f"download {self._url} on another machine, and put it at {target}"
+        return DownloadError(f"{self._url}: {problem}; {way_out or by_hand}")
+
+
+def _bar(verbose, **options) -> tqdm:
+    options |= {"unit": "B", "unit_scale": True, "leave": False}
+    return tqdm(**options, disable=not verbose, file=sys.stderr)
+
+
+def _say(verbose, message: str):
+    if verbose:
+        tqdm.write(message, file=sys.stderr)

@@ -1,0 +1,212 @@
+"""Atomic outputs: a result appears under its final name complete, or not at all."""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from roformer_keras.errors import OutputError, RoFormerError
+
+__all__ = [
+    "check_target",
+    "is_space_error",
+    "one_line",
+    "output_errors",
+    "replacing",
+    "sync_entry",
+]
+
+
+@contextmanager
+def replacing(
+    target: str | os.PathLike, overwrite: bool = False, *, folder: bool = False
+) -> Iterator[Path]:
+    """Yields a temporary path to write to, and renames it to `target` at the end.
+
+    The target appears, or changes, only when the block has ended without an exception
+    and everything is on the disk; not even a kill leaves half of it. The temporary
+    path is in the same folder, and its name ends in the target's, because some writers
+    choose the format by the extension.
+
+    Args:
+        target: the final file or folder.
+        overwrite: bool. Whether to replace an existing target. A folder is replaced
+            with everything in it.
+        folder: bool. Whether the result is a folder, which then exists, empty, at the
+            start of the block.
+
+    Raises:
+        OutputError: the target exists, its parent folder does not, or writing failed.
+            Nothing that the block wrote remains.
+    """
+    # A symbolic link stays a link, and renaming within one file system is atomic.
+    final = Path(os.path.realpath(target))
+    with suppress(OSError):
+        _clean_up(final)
+    check_target(final, overwrite, folder)
+    partial = _hidden_sibling(final, "partial")
+    with output_errors(target, f"nothing was written to {target}"):
+        try:
+            # Fails now, not after minutes of work, if the folder is not writable.
+            partial.mkdir()
+            if not folder:
+                partial.rmdir()
+            yield partial
+            _sync(partial)
+            check_target(final, overwrite, folder)
+            if folder and final.exists():
+                _exchange(partial, final)
+            else:
+                os.replace(partial, final)
+            sync_entry(final.parent)
+        except BaseException:
+            _delete(partial)
+            raise
+
+
+@contextmanager
+def output_errors(target: str | os.PathLike, outcome: str) -> Iterator[None]:
+    """Turns errors of the operating system and of file formats into `OutputError`.
+
+    Args:
+        target: what is written.
+        outcome: what the error leaves behind, such as `"nothing was written"`.
+    """
+    try:
+        yield
+    except RoFormerError:
+        raise
+    except Exception as error:
+        if is_space_error(error):
+            raise OutputError(
+                f"no space left to write {target} ({one_line(error)}): {outcome}; free "
+                "some space or choose another disk"
+            ) from error
+        if isinstance(error, OSError):
+            raise OutputError(
+                f"could not write {target} ({one_line(error)}): {outcome}"
+            ) from error
+        raise
+
+
+def is_space_error(error: BaseException) -> bool:
+    """Whether an exception says that a disk, a quota or a file size is exhausted.
+
+    HDF5, safetensors and TensorFlow say so only in their text. NumPy says how much of
+    an array it could write.
+    """
+    numbers = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+    text = str(error)
+    return (
+        getattr(error, "errno", None) in numbers
+        or any(os.strerror(number) in text for number in numbers)
+        or re.fullmatch(r"\d+ requested and \d+ written", text) is not None
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an exception, without line breaks, numbers and paths."""
+    if isinstance(error, OSError) and error.strerror:
+        return " ".join(error.strerror.split())
+    return " ".join(str(error).split())
+
+
+def check_target(target: Path, overwrite: bool, folder: bool) -> None:
+    """Raises OutputError if a result cannot be written to `target`."""
+    if not target.parent.is_dir():
+        raise OutputError(f"{target.parent} is not a folder: make it first")
+    if target.is_dir() and not folder:
+        raise OutputError(f"{target} is a folder: give the name of a file")
+    if folder and target.exists() and not target.is_dir():
+        raise OutputError(f"{target} is a file: give the name of a folder")
+    if target.exists() and not overwrite:
+        raise OutputError(
+            f"{target} exists",
+            hint="choose another name, or pass overwrite=True to replace it",
+        )
+    # Replacing a folder deletes what is in it.
+    if folder and any(
+        Path(os.path.realpath(place)).is_relative_to(target)
+        for place in (".", os.path.expanduser("~"))
+    ):
+        raise OutputError(
+            f"{target} contains the working folder or the home folder, which is never "
+            "replaced: give the name of another folder"
+        )
+
+
+def _hidden_sibling(target: Path, kind: str) -> Path:
+    token = f"{os.getpid()}-{secrets.token_hex(4)}"
+    return target.with_name(f".{kind}-{token}.{target.name}")
+
+
+def _exchange(partial: Path, target: Path):
+    """Puts a folder in the place of another, and deletes the old one last."""
+    old = _hidden_sibling(target, "replaced")
+    os.rename(target, old)
+    try:
+        os.rename(partial, target)
+    except BaseException:
+        os.rename(old, target)
+        raise
+    # `_clean_up` may restore a `.replaced` folder, so rename it before deleting files.
+    doomed = _hidden_sibling(target, "partial")
+    os.rename(old, doomed)
+    _delete(doomed)
+
+
+def _clean_up(target: Path):
+    """Deletes what killed processes left next to `target`, or restores it."""
+    pattern = re.compile(
+        r"\.(partial|replaced)-(\d+)-[0-9a-f]{8}\." + re.escape(target.name)
+    )
+    for name in os.listdir(target.parent):
+        match = pattern.fullmatch(name)
+        if match is None or _is_alive(int(match[2])):
+            continue
+        path = target.with_name(name)
+        if match[1] == "replaced" and not os.path.lexists(target):
+            # The process was killed between the two renames of `_exchange`.
+            os.rename(path, target)
+        else:
+            _delete(path)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _delete(path: Path):
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _sync(path: Path):
+    """Waits until a file, or everything in a folder, is on the disk."""
+    if path.is_file():
+        sync_entry(path)
+    for folder, _, names in os.walk(path, topdown=False):
+        for name in (*names, ""):
+            sync_entry(Path(folder, name))
+
+
+def sync_entry(path: Path) -> None:
+    """Waits until one file, or the list of names in one folder, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

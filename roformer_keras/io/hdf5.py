@@ -1,0 +1,196 @@
+"""HDF5 files of weights: the one place that opens them, and what is refused.
+
+A file of weights must be self-contained. Datasets and links can name other files on
+the same machine, whose bytes would become weights, or a pipe, on which reading never
+ends. Datasets can also declare terabytes that are not stored. `open_hdf5` refuses all
+of that before anything is read, so nothing else in the package may open HDF5 to read.
+"""
+
+import io
+from collections.abc import Mapping
+from contextlib import contextmanager
+
+from roformer_keras.errors import CheckpointError, RoFormerError
+from roformer_keras.io.sources import MAX_RATIO, RATIO_EXEMPT_SIZE, Blob
+from roformer_keras.io.tensor import Tensor
+
+__all__ = [
+    "assign_hdf5",
+    "hdf5_datasets",
+    "hdf5_errors",
+    "hdf5_tensor",
+    "hdf5_text",
+    "open_hdf5",
+]
+
+
+class _BlobFile(io.RawIOBase):
+    """A blob as a file of its own: HDF5 weights inside a `.keras` zip."""
+
+    def __init__(self, blob: Blob):
+        self._blob, self._at = blob, 0
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._blob)}
+        self._at = start[whence] + offset
+        return self._at
+
+    def readinto(self, buffer):
+        part = self._blob.read(self._at, len(buffer))
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+
+@contextmanager
+def open_hdf5(blob: Blob):
+    """Opens a file of weights whose every dataset is stored in it.
+
+    Raises:
+        CheckpointError: it is not a whole HDF5 file, names other files, or declares
+            far more numbers than it stores.
+    """
+    import h5py
+
+    source = blob.path if blob.offset == 0 else _BlobFile(blob)
+    try:
+        file = h5py.File(source, "r")
+    except OSError as error:
+        raise CheckpointError(
+            f"{blob.label} is not a whole HDF5 file: {error}; save or download it again"
+        ) from error
+    with file:
+        with hdf5_errors(blob.label):
+            _check_contents(blob, file)
+        yield file
+
+
+def _check_contents(blob, file):
+    """Visits every link without following it, then what it leads to."""
+    import h5py
+
+    seen, pending = {file}, [file]
+    while pending:
+        group = pending.pop()
+        for name in group:
+            what = f"{blob.label}: tensor {f'{group.name}/{name}'.lstrip('/')!r}"
+            link = group.get(name, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                raise _lies_elsewhere(what)
+            if isinstance(link, h5py.SoftLink):
+                continue  # It leads to something in this file, which is checked too.
+            node = group[name]
+            if isinstance(node, h5py.Dataset):
+                _check_storage(what, node)
+            elif isinstance(node, h5py.Group) and node not in seen:
+                seen.add(node)
+                pending.append(node)
+
+
+def _check_storage(what, dataset):
+    if dataset.external or dataset.is_virtual:
+        raise _lies_elsewhere(what)
+    stored, declared = dataset.id.get_storage_size(), dataset.nbytes
+    if declared > max(RATIO_EXEMPT_SIZE, MAX_RATIO * stored):
+        raise CheckpointError(
+            f"{what} declares {declared:,} bytes, and {stored:,} are stored: the file "
+            "is damaged or hostile, save or download it again"
+        )
+
+
+def _lies_elsewhere(what):
+    return CheckpointError(
+        f"{what} lies in another file, which a file of weights must not name"
+    )
+
+
+def hdf5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
+    import h5py
+
+    found = []
+
+    def visit(name, node):
+        if isinstance(node, h5py.Dataset):
+            found.append((hdf5_text(name), hdf5_tensor(blob, name, node)))
+
+    with hdf5_errors(blob.label):
+        file.visititems(visit)
+    return found
+
+
+@contextmanager
+def hdf5_errors(what: str):
+    """Of a damaged file, h5py raises whatever the damage comes to."""
+    try:
+        yield
+    except RoFormerError:
+        raise
+    except MemoryError as error:
+        raise CheckpointError(
+            f"{what} cannot be read: there is not enough memory for it"
+        ) from error
+    except (
+        AttributeError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        message = str(error.args[0]) if error.args else type(error).__name__
+        raise CheckpointError(
+            f"{what} cannot be read: {message}; the file is damaged, save or download "
+            "it again"
+        ) from error
+
+
+def hdf5_tensor(blob: Blob, name: str, dataset) -> Tensor:
+    what = f"{blob.label}: tensor {name!r}"
+
+    def read():
+        with hdf5_errors(what):
+            return dataset[()]
+
+    return Tensor(tuple(dataset.shape), dataset.dtype.name, read)
+
+
+def assign_hdf5(blob: Blob, variables: Mapping) -> None:
+    """Gives variables the values that a file holds under the same names.
+
+    Args:
+        blob: the file.
+        variables: dict of name to Keras variable.
+
+    Raises:
+        CheckpointError: the file is damaged, or its names or shapes are others.
+    """
+    with open_hdf5(blob) as file:
+        tensors = dict(hdf5_datasets(blob, file))
+        odd = sorted(tensors.keys() ^ variables.keys())
+        if odd:
+            problem = "unexpected" if odd[0] in tensors else "missing"
+            raise CheckpointError(
+                f"{blob.label} must hold the weights of its configuration: {odd[0]} is "
+                f"{problem}, and {len(odd) - 1} more differ"
+            )
+        for name, tensor in tensors.items():
+            expected = tuple(variables[name].shape)
+            if tensor.shape != expected:
+                raise CheckpointError(
+                    f"{blob.label}: {name} has shape {tensor.shape}, expected "
+                    f"{expected}: the configuration differs from the one it was saved "
+                    "with"
+                )
+        for name, tensor in tensors.items():
+            value = tensor.read_weight(f"{blob.label}: {name}")
+            variables[name].assign(value)
+
+
+def hdf5_text(name) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)

@@ -1,0 +1,288 @@
+"""Outputs that a later process can resume: one writer, one run, whole pieces.
+
+A resumable output is data with a record, a JSON file that says which run writes the
+data and how many of them count:
+
+    output              data                         record
+    lines of a command  OUTPUT.partial               OUTPUT.job.json
+    folder of a run     state.safetensors, log.csv   settings.json
+    download            NAME.zip.partial             NAME.zip.partial.json
+
+Data are on the disk before they are counted. A process may therefore end at any
+moment, by Ctrl-C, `kill -9` or a full disk: the next one discards what does not count
+and continues. A lock keeps a second process away meanwhile.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from roformer_keras.errors import OutputError, SourceError
+from roformer_keras.io.atomic import (
+    one_line,
+    output_errors,
+    replacing,
+    sync_entry,
+)
+
+__all__ = [
+    "AppendedFile",
+    "digest",
+    "fingerprints",
+    "finish",
+    "is_new_run",
+    "locked",
+    "read_record",
+    "run_metadata",
+    "write_record",
+]
+
+# Seconds in which the holder of a lock may be just releasing it.
+_PATIENCE = 0.1
+
+
+# === One writer ===
+
+
+@contextmanager
+def locked(output: str | os.PathLike) -> Iterator[None]:
+    """Keeps other processes from writing an output until the block ends.
+
+    The lock is a hidden file, in the output if that is a folder, else next to it. The
+    operating system releases the lock of a process that dies.
+
+    Args:
+        output: path of a file, which need not exist yet, or of an existing folder.
+
+    Raises:
+        OutputError: another process has the lock, or its file cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    path = Path(output)
+    is_folder = path.is_dir()
+    file = path / ".lock" if is_folder else path.with_name(f".{path.name}.lock")
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
+    except Timeout as error:
+        raise OutputError(
+            f"{path} is being written by another process: wait for it, or choose "
+            "another output"
+        ) from error
+    except OSError as error:
+        # Some network file systems have no locks.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+            raise OutputError(f"could not write {path} ({one_line(error)})") from error
+    try:
+        yield
+    finally:
+        # Before the release: a process that waits for a removed file opens a new one.
+        with suppress(OSError):
+            file.unlink()
+        lock.release()
+
+
+# === One run ===
+
+
+def fingerprints(paths: Iterable[str | os.PathLike]) -> list[list]:
+    """Path, size and modification time of each file, sorted by path.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    found = []
+    for path in sorted({os.fspath(path) for path in paths}):
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise SourceError(f"cannot read {path}: {one_line(error)}") from error
+        found.append([path, status.st_size, status.st_mtime_ns])
+    return found
+
+
+def digest(content) -> str:
+    """A hash of JSON values: the fingerprint of inputs that are no file."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def run_metadata(settings: Mapping, inputs: Mapping) -> dict:
+    """What distinguishes one run from another, as `read_record` returns it.
+
+    Args:
+        settings: JSON values by name.
+        inputs: for each input by name its `fingerprints` or its `digest`.
+    """
+    return json.loads(json.dumps({"settings": settings, "inputs": inputs}))
+
+
+def is_new_run(
+    record: Mapping | None,
+    metadata: Mapping,
+    output: str | os.PathLike,
+    *,
+    has_data: bool,
+    overwrite: bool = False,
+    free: Sequence[str] = (),
+) -> bool:
+    """Whether a run starts from nothing; False if it resumes the recorded run.
+
+    Args:
+        record: as `read_record` returned it.
+        metadata: as `run_metadata` returned it.
+        output: what the run writes, for the error message.
+        has_data: bool. Whether the output holds anything worth keeping.
+        overwrite: bool. Whether data of another run may be discarded.
+        free: names of settings that may differ.
+
+    Raises:
+        OutputError: the output holds data of another run.
+    """
+    if record is None:
+        problems = ["its record is missing or damaged, or counts more than there is"]
+    else:
+        problems = _find_differences(record, metadata, free)
+    if problems and has_data and not overwrite:
+        raise OutputError(
+            f"{output} holds another run: {', '.join(problems)}",
+            hint="repeat that run, choose another output, or pass overwrite=True to "
+            "discard it",
+        )
+    return bool(problems)
+
+
+def _find_differences(before, now, free):
+    """Says in words how two runs differ."""
+    old, new = before["settings"], now["settings"]
+    changed = [
+        f"{name} was {old.get(name)!r}, now {new.get(name)!r}"
+        for name in sorted((old.keys() | new.keys()) - set(free))
+        if old.get(name) != new.get(name)
+    ]
+    old, new = before["inputs"], now["inputs"]
+    return changed + [
+        f"input {name!r} has changed"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+
+
+# === The record ===
+
+
+def read_record(path: Path, data: Path | None = None) -> dict | None:
+    """The content of a record; None if it is missing or cannot be used.
+
+    Args:
+        path: of the record.
+        data: path of the file whose bytes the record counts, if it counts any.
+    """
+    try:
+        record = json.loads(path.read_bytes())
+        # What every record has, each of the type that its readers expect.
+        record["settings"].keys(), record["inputs"].keys()
+        if data is not None and not 0 <= record["bytes"] <= data.stat().st_size:
+            return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return record
+
+
+def write_record(path: Path, metadata: Mapping, **progress) -> None:
+    """Replaces a record, in one step.
+
+    Args:
+        path: of the record.
+        metadata: as `run_metadata` returned it.
+        progress: more JSON values; `bytes` is how many bytes of the data count.
+
+    Raises:
+        OutputError: it cannot be written; the old record is still there.
+    """
+    text = json.dumps({**metadata, **progress}, indent=2, ensure_ascii=False)
+    with replacing(path, overwrite=True) as partial:
+        # Arguments of a command line can hold bytes that are not text. The escape is
+        # that of JSON.
+        partial.write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+
+# === The data ===
+
+
+class AppendedFile:
+    """A file to which data are appended whole or not at all.
+
+    Args:
+        path: of the file, which is created if need be.
+        size: int or None. Bytes of it that count; the rest is cut off. None: all.
+
+    Attributes:
+        path: Path.
+        size: int. Bytes that have been written.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, size: int | None = None):
+        self.path = path
+        with self._errors():
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+            found = os.fstat(self._file.fileno()).st_size
+            self.size = found if size is None else min(size, found)
+            self._file.truncate(self.size)
+
+    def append(self, data: bytes, sync: bool = True) -> None:
+        """Writes data at the end.
+
+        Args:
+            data: bytes.
+            sync: bool. Whether to wait until they are on the disk.
+
+        Raises:
+            OutputError: they cannot be written; the file is as it was before.
+        """
+        rest = memoryview(data)
+        with self._errors():
+            try:
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+                if sync:
+                    os.fsync(self._file.fileno())
+            except BaseException:
+                with suppress(OSError):
+                    self._file.truncate(self.size)
+                raise
+        self.size += len(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def _errors(self):
+        return output_errors(
+            self.path, "what was written before is kept, and the same run resumes it"
+        )
+
+
+def finish(data: Path, record: Path, target: Path) -> None:
+    """Gives complete data their final name, and deletes the record.
+
+    Raises:
+        OutputError: the data cannot be renamed; they and the record are still there.
+    """
+    with output_errors(target, f"the result is in {data}"):
+        sync_entry(data)
+        os.replace(data, target)
+        record.unlink(missing_ok=True)
+        sync_entry(target.parent)

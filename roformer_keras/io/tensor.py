@@ -1,0 +1,37 @@
+"""A tensor of a file that is read when it is asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from roformer_keras.errors import CheckpointError
+
+__all__ = ["Tensor"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a source, not read yet.
+
+    Args:
+        shape: tuple of int.
+        dtype: str, NumPy's name, or `"bfloat16"`.
+        read: reads it, verifying the checksum where the format has one.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    read: Callable[[], np.ndarray]
+
+    def read_weight(self, what: str) -> np.ndarray:
+        """The value, which must be of a float type; errors call it `what`."""
+        value = self.read()
+        if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
+            raise CheckpointError(
+                f"{what} must be a float tensor to be a weight, got {value.dtype.name}"
+            )
+        return value
+
+    def transposed(self) -> "Tensor":
+        return Tensor(self.shape[::-1], self.dtype, lambda: self.read().T)

@@ -1,0 +1,45 @@
+"""What is told of two vectors that stand side by side."""
+
+import keras
+from keras import ops
+
+from roformer_keras.losses import pair_cosines
+
+__all__ = ["PairCosines", "PairFeatures"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class PairFeatures(keras.layers.Layer):
+    """(a, b, |a - b|) of each two neighbouring vectors.
+
+    Call arguments:
+        vectors: float `(2 * pairs, dim)`.
+
+    Returns:
+        float `(pairs, 3 * dim)`.
+    """
+
+    def call(self, vectors):
+        first, second = vectors[0::2], vectors[1::2]
+        return ops.concatenate([first, second, ops.abs(first - second)], axis=-1)
+
+    def compute_output_shape(self, vectors_shape):
+        return (None, 3 * vectors_shape[-1])
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class PairCosines(keras.layers.Layer):
+    """The cosine of each two neighbouring vectors.
+
+    Call arguments:
+        vectors: float `(2 * pairs, dim)`.
+
+    Returns:
+        float32 `(pairs,)`.
+    """
+
+    def call(self, vectors):
+        return pair_cosines(vectors[0::2], vectors[1::2])
+
+    def compute_output_shape(self, vectors_shape):
+        return (None,)

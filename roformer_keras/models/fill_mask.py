@@ -1,0 +1,92 @@
+"""The likeliest tokens for masks in texts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+
+from roformer_keras.checks import check_integer
+from roformer_keras.data.rows import by_length, padded
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.checks import check_match
+from roformer_keras.models.forward import run_model
+
+__all__ = ["MaskCandidate", "fill_mask"]
+
+
+@dataclass(frozen=True)
+class MaskCandidate:
+    """One token for one mask.
+
+    Attributes:
+        token: str.
+        token_id: int.
+        probability: float, of the token at this mask, the other masks left masked.
+    """
+
+    token: str
+    token_id: int
+    probability: float
+
+
+def fill_mask(model, tokenizer, texts: str | Sequence[str], top_k: int = 5) -> list:
+    """The likeliest tokens for every `[MASK]` in a text.
+
+    Texts are computed in batches of similar length.
+
+    Args:
+        model: `RoFormerMaskedLM` that gives logits.
+        tokenizer: `RoFormerTokenizer` of the same vocabulary.
+        texts: a str with at least one literal `[MASK]`, or a list of them.
+        top_k: int, at least 1.
+
+    Returns:
+        A list a mask, in the order of the text, of `top_k` candidates, best first:
+        `MaskCandidate`. For a list of texts a list of those.
+
+    Raises:
+        ConfigurationError: no `[MASK]` in a text, `top_k` is out of range, or the
+            model gives no logits.
+    """
+    check_match(model, tokenizer)
+    if getattr(model, "output_activation", "no head") is not None:
+        raise ConfigurationError(
+            "a model to fill masks must give logits: load a RoFormerMaskedLM with "
+            "output_activation=None"
+        )
+    check_integer("top_k", top_k, minimum=1, maximum=tokenizer.vocabulary_size)
+    if isinstance(texts, str):
+        return fill_mask(model, tokenizer, [texts], top_k)[0]
+    rows = [tokenizer.encode(text, keep_mask=True)[0] for text in texts]
+    for text, row in zip(texts, rows, strict=True):
+        if tokenizer.mask_id not in row:
+            raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
+    found = [[] for _ in rows]
+    for batch in by_length([len(row) for row in rows]):
+        hidden = run_model(model.backbone, padded([rows[i] for i in batch]))
+        if isinstance(hidden, dict):
+            hidden = hidden["sequence_output"]
+        masks = [
+            (at, position)
+            for at, i in enumerate(batch)
+            for position, token_id in enumerate(rows[i])
+            if token_id == tokenizer.mask_id
+        ]
+        # A vocabulary is large, and most positions have no mask.
+        logits = model.mlm_head(hidden[tuple(zip(*masks, strict=True))][None])
+        for (at, _), row in zip(masks, _probabilities(logits), strict=True):
+            found[batch[at]].append(
+                [
+                    MaskCandidate(tokenizer.id_to_token(int(i)), int(i), float(row[i]))
+                    for i in np.argsort(-row, kind="stable")[:top_k]
+                ]
+            )
+    return found
+
+
+def _probabilities(logits):
+    """Float64 `(masks, vocabulary)` of logits `(1, masks, vocabulary)`."""
+    logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)

@@ -1,0 +1,118 @@
+"""A model's answers by compiled functions that are kept."""
+
+import keras
+import numpy as np
+
+from roformer_keras.compiled import Compiled
+from roformer_keras.layers.fused import fused, runs_on_cpu
+from roformer_keras.layers.projection import structure_version
+
+__all__ = ["run_model"]
+
+# Lengths of one row that XLA computes on TensorFlow's CPUs, in float32. There is little
+# but reading of weights then, which TensorFlow's own products rearrange at each call.
+# Of more tokens XLA gains nothing, and loses in bfloat16.
+_SHORT_LENGTHS = (16, 32)
+# It takes seconds to compile: the first few such rows are computed by the graph.
+_ROWS_BEFORE = 2
+
+
+def run_model(model, inputs: dict[str, np.ndarray]):
+    """What a functional model computes, without what `predict` does around it.
+
+    The compiled functions are kept with the model. They read the weights as they are
+    when they are called.
+
+    Args:
+        model: functional Keras model that takes a dict.
+        inputs: arrays as it takes them, of one number of rows and one length.
+
+    Returns:
+        NumPy arrays, nested as the model's outputs are.
+    """
+    kept = getattr(model, "_kept_forward", None)
+    if kept is None or kept.version != structure_version():
+        kept = model._kept_forward = _Forward(model)
+    count, length = inputs["token_ids"].shape
+    rows = _rows_of(count)
+    if rows > count:
+        inputs = {name: _with_rows(array, rows) for name, array in inputs.items()}
+    short = kept.short_length(count, length)
+    if short:
+        inputs = kept.lengthened(inputs, short)
+    outputs = keras.tree.map_structure(
+        keras.ops.convert_to_numpy,
+        (kept.of_short if short else kept.of_any)(
+            {k: keras.ops.convert_to_tensor(v) for k, v in inputs.items()}
+        ),
+    )
+    if short:
+        outputs = kept.shortened(outputs, length)
+    if rows > count:
+        # Of rows that are told of together there are fewer outputs.
+        outputs = keras.tree.map_structure(
+            lambda output: output[: len(output) * count // rows], outputs
+        )
+    return outputs
+
+
+class _Forward:
+    """The functions of a model, as its structure was."""
+
+    def __init__(self, model):
+        self.version = structure_version()
+        self._model, self._short_rows = model, 0
+        policies = {layer.compute_dtype for layer in model._flatten_layers()}
+        self._is_exact = policies == {"float32"}
+
+        def of_any(inputs):
+            with fused():
+                return model(inputs, training=False)
+
+        def of_short(inputs):
+            return model(inputs, training=False)
+
+        self.of_any = Compiled(of_any, model.weights, any_shape=True)
+        self.of_short = Compiled(of_short, model.weights, any_shape=False)
+
+    def short_length(self, count, length):
+        """Columns to which a row is filled up for XLA; 0 where that does not pay."""
+        if count > 1 or not self._is_exact or not runs_on_cpu():
+            return 0
+        found = next((most for most in _SHORT_LENGTHS if length <= most), 0)
+        self._short_rows += found > 0
+        return found if self._short_rows > _ROWS_BEFORE else 0
+
+    def lengthened(self, inputs, length):
+        """With padding behind whatever has a length."""
+        return {
+            name: np.pad(array, ((0, 0), (0, length - array.shape[1])))
+            if self._model.input[name].shape[1] is None
+            else array
+            for name, array in inputs.items()
+        }
+
+    def shortened(self, outputs, length):
+        """Without what is of padding, in every axis that is as long as the text."""
+
+        def cut(symbolic, output):
+            axes = (
+                slice(length if axis and size is None else None)
+                for axis, size in enumerate(symbolic.shape)
+            )
+            return output[tuple(axes)]
+
+        return keras.tree.map_structure(cut, self._model.output, outputs)
+
+
+def _rows_of(count):
+    """Rows to which a batch is filled up: where each number of them is compiled anew,
+    a power of two."""
+    if keras.backend.backend() != "jax":
+        return count
+    return 1 << (count - 1).bit_length()
+
+
+def _with_rows(array, rows):
+    """The last row again and again: one of padding alone would be no text."""
+    return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])

@@ -1,0 +1,284 @@
+"""What of a model is trained: frozen layers, and low-rank additions to kernels (LoRA).
+
+All of it may be called before `compile` or after. The optimizer of a model that has
+been trained then begins afresh, with its settings, but without its moments and steps.
+That is seen to if the model that is compiled is given, not the backbone inside of it.
+"""
+
+import contextlib
+import math
+from collections.abc import Sequence
+
+from roformer_keras.checks import check_integer, check_number
+from roformer_keras.errors import ConfigurationError
+
+__all__ = [
+    "LORA_TARGETS",
+    "enable_lora",
+    "freeze",
+    "merge_lora",
+    "set_trainable_state",
+    "trainable_count",
+    "trainable_state",
+    "unfreeze",
+]
+
+# Dense layers of a block, by the names that `enable_lora` knows.
+LORA_TARGETS = {
+    "query": ("attention", "query"),
+    "key": ("attention", "key"),
+    "value": ("attention", "value"),
+    "attention_output": ("attention", "output_dense"),
+    "intermediate": ("feed_forward", "intermediate_dense"),
+    "feed_forward_output": ("feed_forward", "output_dense"),
+}
+_EXCLUDED = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
+_EMBEDDINGS = (
+    "token_embedding",
+    "segment_embedding",
+    "embedding_norm",
+    "embedding_mapping",
+)
+
+
+def trainable_count(model) -> int:
+    """How many numbers training changes."""
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)
+
+
+# === Freezing ===
+
+
+def freeze(model, embeddings: bool = True, layers: int = 0) -> int:
+    """Takes embeddings and the lowest blocks out of training, beside what is out.
+
+    A head stays in training, also one that shares the token embedding.
+
+    Args:
+        model: `RoFormerBackbone`, or a model that has one.
+        embeddings: bool. Token and segment embeddings, with their norm.
+        layers: int from 0 to `num_layers`. How many of the lowest blocks.
+
+    Returns:
+        `trainable_count` of the model.
+
+    Raises:
+        ConfigurationError: `layers` is out of its range.
+    """
+    backbone = _backbone_of(model)
+    blocks = backbone.transformer_layers
+    check_integer("layers", layers, minimum=0, maximum=len(blocks))
+    lowest = [getattr(backbone, name) for name in _EMBEDDINGS] if embeddings else []
+    with _changes(model):
+        for layer in (*lowest, *blocks[:layers]):
+            if layer is not None:
+                layer.trainable = False
+    return trainable_count(model)
+
+
+def unfreeze(model) -> int:
+    """Takes the whole backbone into training again; under LoRA, its additions alone.
+
+    Args:
+        model: `RoFormerBackbone`, or a model that has one.
+
+    Returns:
+        `trainable_count` of the model.
+    """
+    backbone = _backbone_of(model)
+    with _changes(model):
+        backbone.trainable = True
+        for layer in backbone.layers:
+            _set_trainable(layer, True)
+        _train_factors_only(backbone)
+    return trainable_count(model)
+
+
+# === LoRA ===
+
+
+def enable_lora(
+    model,
+    rank: int,
+    alpha: float | None = None,
+    targets: Sequence[str] = ("query", "value"),
+) -> int:
+    """Trains low-rank additions to kernels of every block, and nothing else but heads.
+
+    A kernel W becomes `W + alpha / rank * A B`, A random and B zero: outputs are the
+    same at first. `.keras` and `.weights.h5` files carry the additions twice: within
+    the kernels, for who reads them, and apart, so that training goes on. A preset and
+    `convert` want `merge_lora` first.
+
+    Args:
+        model: `RoFormerBackbone`, or a model that has one.
+        rank: int, at least 1. Columns of A and rows of B.
+        alpha: float above 0. `rank` if not given.
+        targets: of `LORA_TARGETS`: the dense layers that get one.
+
+    Returns:
+        `trainable_count` of the model.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule, LoRA is on already, or every
+            block is frozen.
+
+    Source: Hu et al. 2021, arXiv:2106.09685.
+    """
+    backbone = _backbone_of(model)
+    targets = (targets,) if isinstance(targets, str) else tuple(targets)
+    unknown = [name for name in targets if name not in LORA_TARGETS]
+    if unknown or not targets:
+        raise ConfigurationError(
+            f"targets must be of {', '.join(map(repr, LORA_TARGETS))}, got "
+            f"{unknown[0] if unknown else targets!r}"
+        )
+    check_integer("rank", rank, minimum=1)
+    if alpha is not None:
+        check_number("alpha", alpha, above=0)
+    if _lora_layers(backbone):
+        raise ConfigurationError(
+            "LoRA is enabled already: call merge_lora(model), then enable it anew"
+        )
+    if not any(block.trainable for block in backbone.transformer_layers):
+        raise ConfigurationError(
+            "LoRA has nothing to train in blocks that are frozen: call unfreeze(model)"
+        )
+    with _changes(model):
+        _add_factors(backbone, rank, alpha, targets)
+    return trainable_count(model)
+
+
+def merge_lora(model) -> int:
+    """Makes what LoRA has learnt a part of the kernels, which are plain again.
+
+    Outputs stay the same. What was trainable before LoRA is so again.
+
+    Args:
+        model: `RoFormerBackbone`, or a model that has one.
+
+    Returns:
+        `trainable_count` of the model.
+
+    Raises:
+        ConfigurationError: LoRA is not enabled.
+    """
+    backbone = _backbone_of(model)
+    layers = _lora_layers(backbone)
+    if not layers:
+        raise ConfigurationError(
+            "there is no LoRA to merge: it is enabled by enable_lora(model, rank)"
+        )
+    with _changes(model):
+        for layer in layers:
+            layer.merge_lora()
+        for layer in backbone.layers:
+            _set_trainable(layer, layer.trainable)
+    return trainable_count(model)
+
+
+# === Saving ===
+
+
+def trainable_state(backbone) -> bool | dict:
+    """What `trainable` of a serialised backbone says.
+
+    Returns:
+        bool if it goes for the whole backbone, else a dict with the names of `frozen`
+        layers and the arguments of `enable_lora` as `lora`.
+    """
+    frozen = [
+        layer.name for layer in backbone.layers if layer.weights and not layer.trainable
+    ]
+    layers = _lora_layers(backbone)
+    if not backbone.trainable or not (frozen or layers):
+        return backbone.trainable
+    state = {"frozen": frozen, "lora": None}
+    if layers:
+        block = backbone.transformer_layers[0]
+        state["lora"] = {
+            "rank": layers[0].lora_rank,
+            "alpha": layers[0].lora_alpha,
+            "targets": [
+                name for name in LORA_TARGETS if _target(block, name).lora_enabled
+            ],
+        }
+    return state
+
+
+def set_trainable_state(backbone, state: bool | dict):
+    """Makes a new backbone what `trainable_state` said of another."""
+    if not isinstance(state, dict):
+        backbone.trainable = state
+        return
+    for name in state["frozen"]:
+        backbone.get_layer(name).trainable = False
+    if state["lora"]:
+        _add_factors(backbone, **state["lora"])
+
+
+def _backbone_of(model):
+    backbone = getattr(model, "backbone", model)
+    if not hasattr(backbone, "transformer_layers"):
+        raise ConfigurationError(
+            "the model must be a RoFormerBackbone or have one as its backbone, got "
+            f"{type(model).__name__}"
+        )
+    return backbone
+
+
+def _set_trainable(layer, value):
+    layer.trainable = value
+    # TensorFlow passes over what an attribute is already, and all that is below it.
+    for variable in layer.weights:
+        variable.trainable = value
+
+
+def _target(block, name):
+    part, layer = LORA_TARGETS[name]
+    return getattr(getattr(block, part), layer)
+
+
+def _lora_layers(backbone):
+    layers = (
+        _target(block, name)
+        for block in backbone.transformer_layers
+        for name in LORA_TARGETS
+    )
+    return [layer for layer in layers if layer.lora_enabled]
+
+
+def _add_factors(backbone, rank, alpha, targets):
+    for block in backbone.transformer_layers:
+        for name in targets:
+            _target(block, name).enable_lora(rank, lora_alpha=alpha)
+    _train_factors_only(backbone)
+
+
+def _train_factors_only(backbone):
+    if not _lora_layers(backbone):
+        return
+    for layer in backbone.layers:
+        for variable in layer.weights:
+            is_factor = variable.name.startswith("lora_kernel_")
+            variable.trainable = layer.trainable and is_factor
+
+
+@contextlib.contextmanager
+def _changes(model):
+    """Lets a model that is compiled forget what it did for other variables."""
+    before = {id(variable) for variable in model.trainable_variables}
+    yield
+    optimizer = getattr(model, "optimizer", None)
+    after = {id(variable) for variable in model.trainable_variables}
+    if optimizer is None or before == after:
+        return
+    model.train_function = None
+    if optimizer.built:
+        model.optimizer = type(optimizer).from_config(optimizer.get_config())
+        # Keras leaves out of a configuration what is not decayed.
+        for name in _EXCLUDED:
+            if hasattr(optimizer, name):
+                setattr(model.optimizer, name, getattr(optimizer, name))
+        # A file that is saved now is read by one that is built.
+        model.optimizer.build(model.trainable_variables)

@@ -1,0 +1,316 @@
+"""The optimizers of training, and how their learning rate goes."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+
+import keras
+from keras import ops
+
+from roformer_keras.checks import check_integer
+from roformer_keras.errors import ConfigurationError
+
+__all__ = [
+    "AdamW",
+    "InverseSquareRoot",
+    "PiecewiseLinear",
+    "finetuning_rate",
+    "layerwise_rates",
+    "make_optimizer",
+]
+
+# Names of weights that are not decayed: of dense layers and of norms.
+_NOT_DECAYED = ("bias", "gamma", "beta")
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate times a factor that is linear between given steps.
+
+    Args:
+        learning_rate: float.
+        points: pairs (step, factor), ascending. Before the first the factor rises from
+            0 at step 0, so that the first update then has the rate 0; behind the last
+            it stays. None: constant.
+
+    Call arguments:
+        step: int. Updates so far.
+
+    Returns:
+        float32 scalar.
+
+    Source: bert4keras 0.11.5, `piecewise_linear`.
+    """
+
+    def __init__(self, learning_rate: float, points: Sequence[tuple[int, float]] = ()):
+        self.learning_rate = float(learning_rate)
+        self.points = [(int(step), float(factor)) for step, factor in points]
+
+    def __call__(self, step):
+        points = self.points or [(0, 1.0)]
+        if points[0][0] > 0:
+            points = [(0, 0.0), *points]
+        step = ops.cast(step, "float32")
+        factor = ops.full_like(step, points[0][1])
+        for (start, before), (end, after) in itertools.pairwise(points):
+            share = ops.clip((step - start) / (end - start), 0.0, 1.0)
+            factor += share * (after - before)
+        return factor * self.learning_rate
+
+    def get_config(self):
+        return {"learning_rate": self.learning_rate, "points": self.points}
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class AdamW(keras.optimizers.AdamW):
+    """AdamW as BERT's descendants are trained with, and bert4keras computes it.
+
+    It can learn some variables slower than others.
+
+    Args:
+        rates: dict of pattern to factor. The learning rate of a variable, its weight
+            decay with it, is multiplied by the factor of the first pattern that
+            `re.search` finds in its path; by 1 where none is found.
+        not_decayed: parts of names of variables whose weights do not decay, as
+            `exclude_from_weight_decay` takes them.
+        kwargs: as of `keras.optimizers.AdamW`.
+    """
+
+    def __init__(
+        self,
+        *args,
+        rates: Mapping[str, float] | None = None,
+        not_decayed: Sequence[str] = (),
+        **kwargs,
+    ):
+        super().__init__(*args, **kwargs)
+        self.not_decayed = ()
+        if not_decayed:
+            self.exclude_from_weight_decay(var_names=list(not_decayed))
+        self.rates = dict(rates or {})
+        for pattern, factor in self.rates.items():
+            if not factor >= 0:
+                raise ConfigurationError(
+                    f"a factor of the rate must be at least 0, got {factor!r} for "
+                    f"{pattern!r}"
+                )
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        super().exclude_from_weight_decay(var_list, var_names)
+        # Keras leaves them out of a configuration.
+        self.not_decayed = tuple(var_names or ())
+
+    def update_step(self, gradient, variable, learning_rate):
+        factor = self._factor(variable)
+        if factor != 1:
+            # Decayed already by the whole rate.
+            if self.weight_decay is not None and self._use_weight_decay(variable):
+                decay = ops.cast(self.weight_decay * learning_rate, variable.dtype)
+                decayed = variable * (1 - factor * decay) / (1 - decay)
+                self.assign(variable, decayed)
+            learning_rate = learning_rate * factor
+        # TensorFlow hands on the rows of an embedding one by one: those of a token that
+        # comes again must be summed before they are squared.
+        if hasattr(gradient, "indices"):
+            gradient = ops.add(ops.zeros_like(variable), gradient)
+        # Keras adds epsilon before the bias of the second moment is corrected, which
+        # makes it thirty times as large in the first steps.
+        step = ops.cast(self.iterations + 1, variable.dtype)
+        correction = 1 - ops.power(ops.cast(self.beta_2, variable.dtype), step)
+        epsilon, self.epsilon = self.epsilon, self.epsilon * ops.sqrt(correction)
+        try:
+            if self._has_kernel(variable):
+                self._update_at_once(gradient, variable, learning_rate, step)
+            else:
+                super().update_step(gradient, variable, learning_rate)
+        finally:
+            self.epsilon = epsilon
+
+    def _has_kernel(self, variable):
+        # In types of few bits its betas would be rounded, to 1.
+        is_float32 = keras.backend.standardize_dtype(variable.dtype) == "float32"
+        is_tensorflow = keras.backend.backend() == "tensorflow"
+        return is_tensorflow and is_float32 and not self.amsgrad
+
+    def _update_at_once(self, gradient, variable, learning_rate, step):
+        """What Keras computes in a dozen passes over memory, in TensorFlow's one."""
+        import tensorflow as tf
+
+        index = self._get_variable_index(variable)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=ops.power(self.beta_1, step),
+            beta2_power=ops.power(self.beta_2, step),
+            lr=learning_rate,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=ops.cast(gradient, "float32"),
+        )
+
+    def _factor(self, variable):
+        for pattern, factor in self.rates.items():
+            # TensorFlow hands on its own variables, which are named by the path.
+            if re.search(pattern, getattr(variable, "path", variable.name)):
+                return factor
+        return 1.0
+
+    def get_config(self):
+        own = {"rates": self.rates, "not_decayed": list(self.not_decayed)}
+        return {**super().get_config(), **own}
+
+
+def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:
+    """`rates` of `AdamW` that fall from the head down to the embeddings.
+
+    The highest block has the factor `decay`, each below that of the one above it times
+    `decay`, the embeddings that of the lowest block times `decay`; a head has 1.
+
+    Args:
+        num_layers: int. Blocks of the backbone.
+        decay: float in (0, 1].
+    """
+    if not 0 < decay <= 1:
+        raise ConfigurationError(f"layer_decay must be in (0, 1], got {decay!r}")
+    if decay == 1:
+        return {}
+    rates = {
+        rf"(^|/)transformer_layer_{number}/": decay ** (num_layers - number)
+        for number in range(num_layers)
+    }
+    embeddings = r"(^|/)((token|segment)_embedding|embedding_(norm|mapping))/"
+    rates[embeddings] = decay ** (num_layers + 1)
+    return rates
+
+
+def finetuning_rate(hidden_dim: int) -> float:
+    """The learning rate of a fine-tuning that names none.
+
+    2e-5 at the width of a base model, 768, as in bert4keras's examples; other widths by
+    the square of how much narrower they are, but at most 5e-4. Narrow models barely
+    move at the rate that suits a wide one.
+
+    Args:
+        hidden_dim: int. Width of the encoder.
+    """
+    return min(5e-4, 2e-5 * (768 / hidden_dim) ** 2)
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class UpdatesLinear(PiecewiseLinear):
+    """The same, asked by an optimizer that counts the parts of each update.
+
+    Args:
+        learning_rate, points: as of `PiecewiseLinear`, in updates.
+        parts: int. Parts an update.
+    """
+
+    def __init__(self, learning_rate, points=(), parts: int = 1):
+        super().__init__(learning_rate, points)
+        self.parts = parts
+
+    def __call__(self, step):
+        return super().__call__(ops.floor_divide(step, self.parts))
+
+    def get_config(self):
+        return {**super().get_config(), "parts": self.parts}
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that rises linearly, and then falls with the root of the update.
+
+    `learning_rate * min(n / warmup, sqrt(warmup / n))` for the update n = 1, 2, 3, ...
+    The rate of Vaswani et al. is that of `learning_rate = (hidden_dim * warmup) **
+    -0.5`.
+
+    Args:
+        learning_rate: float. The highest, of the update `warmup`.
+        warmup: int, at least 1. Updates.
+        parts: int. Parts an update, each of which an optimizer counts.
+
+    Call arguments:
+        step: int. Parts so far.
+
+    Returns:
+        float32 scalar.
+
+    Raises:
+        ConfigurationError: `warmup` or `parts` breaks its rule.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
+    """
+
+    def __init__(self, learning_rate: float, warmup: int, parts: int = 1):
+        check_integer("warmup", warmup, minimum=1)
+        check_integer("parts", parts, minimum=1)
+        self.learning_rate, self.warmup, self.parts = learning_rate, warmup, parts
+
+    def __call__(self, step):
+        update = ops.cast(ops.floor_divide(step, self.parts) + 1, "float32")
+        factor = ops.minimum(update / self.warmup, ops.sqrt(self.warmup / update))
+        return factor * self.learning_rate
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "warmup": self.warmup,
+            "parts": self.parts,
+        }
+
+
+def make_optimizer(
+    learning_rate: float,
+    schedule: Sequence[tuple[int, float]] = (),
+    *,
+    warmup: int = 0,
+    name: str = "adamw",
+    beta_1: float = 0.9,
+    beta_2: float = 0.999,
+    epsilon: float = 1e-6,
+    weight_decay: float = 0.01,
+    clip_norm: float = 1.0,
+    ema: float = 0.0,
+    accumulation: int = 1,
+    rates: Mapping[str, float] | None = None,
+):
+    """A Keras optimizer as BERT's descendants are trained with.
+
+    Args:
+        learning_rate: float. What the factors of `schedule` multiply.
+        schedule: points of `PiecewiseLinear`, in updates.
+        warmup: int, 0 for none. That of `InverseSquareRoot`, instead of `schedule`.
+        name: `"adamw"` or `"lamb"`. Without weight decay the first is Adam.
+        beta_1, beta_2: float in [0, 1). Momenta of the gradients' mean and square.
+        epsilon: float. What is added to the root of the square; by default as in BERT,
+            of which a step of float32 is far above.
+        weight_decay: float, 0 for none. Decoupled; never on biases, gamma and beta.
+        clip_norm: float, 0 for none. Most that the norm of all gradients may be.
+        ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights.
+        accumulation: int. Batches an update.
+        rates: of `AdamW`.
+    """
+    kinds = {"adamw": AdamW, "lamb": keras.optimizers.Lamb}
+    optimizer = kinds[name](
+        InverseSquareRoot(learning_rate, warmup, accumulation)
+        if warmup
+        else UpdatesLinear(learning_rate, schedule, accumulation),
+        # Keras's AdamW takes no None.
+        weight_decay=float(weight_decay),
+        beta_1=beta_1,
+        beta_2=beta_2,
+        epsilon=epsilon,
+        global_clipnorm=clip_norm or None,
+        use_ema=ema > 0,
+        # Keras counts each part of a batch.
+        ema_momentum=ema ** (1 / accumulation) if ema else 0.99,
+        gradient_accumulation_steps=accumulation if accumulation > 1 else None,
+        # Else Keras numbers them through, and a state would not know its own.
+        name=name,
+        **({"rates": rates} if rates else {}),
+    )
+    if weight_decay:
+        optimizer.exclude_from_weight_decay(var_names=list(_NOT_DECAYED))
+    return optimizer

@@ -1,0 +1,21 @@
+"""The progress bar of every function that takes `verbose`."""
+
+from tqdm import tqdm
+
+__all__ = ["progress_bar"]
+
+_DELAY = 1.0
+
+
+def progress_bar(verbose: int | str, **options) -> tqdm:
+    """A progress bar on standard error.
+
+    Args:
+        verbose: 0 for no bar; 1 for one from the start; `"auto"` for one where standard
+            error is a terminal, after a second.
+        options: keywords of `tqdm`, such as `total`, `desc` and `unit`.
+    """
+    if verbose == "auto":
+        # None lets tqdm look whether there is a terminal.
+        return tqdm(disable=None, delay=_DELAY, **options)
+    return tqdm(disable=not verbose, **options)

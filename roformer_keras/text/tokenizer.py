@@ -1,0 +1,763 @@
+"""From text to token ids and back, with the ids of bert4keras's `Tokenizer`.
+
+    text -> normalise -> items -> pieces -> tokens -> ids
+
+`normalise` lowers the case and strips accents, unless the vocabulary is cased. At word
+level an item is a word of jieba's cut, kept whole if the vocabulary holds it; at
+character level the whole text is one item. An item is split at spaces, punctuation and
+CJK characters, and each piece is matched greedily against the vocabulary.
+
+Neither Keras nor jieba is imported here.
+
+Source: bert4keras 0.11.5, `Tokenizer(vocabulary, do_lower_case=True)`, for words with
+`pre_tokenize=lambda text: jieba.cut(text, HMM=False)`.
+"""
+
+import functools
+import itertools
+import os
+import pathlib
+import re
+import string
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.conversion.reader import read_tokenizer
+from roformer_keras.conversion.writer import save_tokenizer
+from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
+from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.vocabulary import read_vocabulary, write_vocabulary
+from roformer_keras.text.words import default_segmenter
+
+__all__ = ["RoFormerTokenizer", "vocabulary_level"]
+
+LEVELS = ("character", "word")
+# Above this share of a vocabulary, words of several CJK characters make it one of
+# words. The released ones hold none (characters) or 80 % (words).
+_WORD_SHARE = 0.01
+
+_PAD, _UNK, _CLS, _SEP, _MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+
+# The blocks that BERT calls CJK; neither kana nor 々 and 〇 are among them.
+_CJK = (
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
+    "\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+)
+_SPECIAL = re.compile(r"\[.*\]")
+_MASK_TOKEN = re.compile(r"(\[MASK\])")
+_CJK_CHARACTER = re.compile(f"[{_CJK}]")
+_CJK_WORD = re.compile(f"[{_CJK}]{{2}}")
+# The most frequent punctuation.
+_MARKS = "!-/:-@\\[-`{-~\u2010-\u2027\u3001-\u3003\u3008-\u3011，．：；？！（）"
+# A text that is its own normal form and of which every character stands alone.
+_PLAIN = re.compile(f"[\u3400-\u4dbf\u4e00-\u9fff{_MARKS}]*")
+# In a normalised text: a run of characters that stand alone, or what else there is
+# between spaces.
+_ALONE = re.compile(f"[{_CJK}{_MARKS}]+")
+_RUNS = re.compile(f"([{_CJK}{_MARKS}]+)|([^{_CJK}{_MARKS} \\t\\n\\r]+)")
+# Everything but the most frequent blocks that hold no combining mark.
+_MAYBE_MARKS = re.compile(
+    "[^\\u0000-\\u02ff\u2000-\u206f\u3000-\u3029\u4e00-\u9fff\uff00-\uffef]+"
+)
+
+# bert4keras leaves longer words whole, with the UNK id.
+_LONGEST_WORD = 200
+_CACHED_RUNS = 1 << 16
+_LONGEST_CACHED_RUN = 64
+
+# decode() joins what bert4keras joins.
+_CLITIC = re.compile("' (re|m|s|t|ve|d|ll) ")
+_GLUED_MARK = re.compile(
+    "([\u00b7\u2013\u2014\u2018\u2019\u201b-\u201f\u2026\u2027\u3000-\u3003"
+    "\u3008-\u3011\u3014-\u301f\u3030\u303e\u303f\ufe4f\ufe51\ufe54\uff01-\uff0d"
+    "\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff64+\\-/={(<\\[]) "
+)
+_DECIMAL = re.compile(r"(\d\.) (\d)")
+
+
+class RoFormerTokenizer:
+    """Tokens and ids of a RoFormer vocabulary of characters or of words.
+
+    Special tokens are not recognised in a text ("[MASK]" becomes "[", "mask", "]"),
+    unless `keep_mask` is set where a method has it.
+
+    A tokenizer can be pickled and used from several threads.
+
+    Args:
+        vocabulary: path of a `vocab.txt` (UTF-8; the first field of a line is the
+            token, the line number from 0 its id), or a list of tokens, or a dict from
+            token to id.
+        level: `"character"`, `"word"`, or None to tell from the vocabulary. One that
+            contradicts the vocabulary is an error, for it would give garbage.
+        lower_case: bool. False for a cased vocabulary, to keep case and accents. The
+            released ones are not, and no file tells but a saved `tokenizer.json`.
+
+    Raises:
+        VocabularyError: the vocabulary is empty, not UTF-8, has duplicates or gaps,
+            lacks `[PAD]` at id 0, `[UNK]`, `[CLS]` or `[SEP]`, or is not of `level`.
+        ConfigurationError: `level` is none of the above.
+        SourceError: the file cannot be read.
+
+    Example:
+        >>> tokenizer = RoFormerTokenizer("vocab.txt")
+        >>> tokenizer(["今天天气不错", "北京"])["token_ids"].shape
+        (2, 8)
+    """
+
+    def __init__(
+        self,
+        vocabulary: str | os.PathLike | Sequence[str] | Mapping[str, int],
+        level: str | None = None,
+        lower_case: bool = True,
+    ):
+        self._tokens = _read_vocabulary(vocabulary)
+        self._ids = {token: index for index, token in enumerate(self._tokens)}
+        self._check_tokens()
+        self.level = _resolve_level(self._tokens, level)
+        self.lower_case = lower_case
+        self._longest_token = max(map(len, self._tokens))
+        self._cached_split = functools.lru_cache(_CACHED_RUNS)(self._split_run)
+
+    def _check_tokens(self):
+        if len(self._ids) < len(self._tokens):
+            index = next(i for i, t in enumerate(self._tokens) if self._ids[t] != i)
+            token = self._tokens[index]
+            raise VocabularyError(
+                "a vocabulary must hold a token once, got "
+                f"{token!r} with the ids {index} and {self._ids[token]}"
+            )
+        if self._ids.get(_PAD) != 0:
+            raise VocabularyError(
+                f"{_PAD} must be the first token of a vocabulary, whose id is 0; got "
+                f"{self._tokens[0]!r} there"
+            )
+        missing = [token for token in (_UNK, _CLS, _SEP) if token not in self._ids]
+        if missing:
+            raise VocabularyError(
+                f"a vocabulary must hold {_PAD}, {_UNK}, {_CLS} and {_SEP}; this one "
+                f"lacks {', '.join(missing)}"
+            )
+
+    # === Vocabulary ===
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """A new list of the tokens, in the order of their ids."""
+        return list(self._tokens)
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def pad_id(self) -> int:
+        return self._ids[_PAD]
+
+    @property
+    def unk_id(self) -> int:
+        return self._ids[_UNK]
+
+    @property
+    def cls_id(self) -> int:
+        return self._ids[_CLS]
+
+    @property
+    def sep_id(self) -> int:
+        return self._ids[_SEP]
+
+    @property
+    def mask_id(self) -> int:
+        """The id of `[MASK]`, which a simplified vocabulary may lack: then an error."""
+        if _MASK not in self._ids:
+            raise VocabularyError(
+                f"this vocabulary has no {_MASK}; if it was simplified, name it in "
+                "startswith to keep it"
+            )
+        return self._ids[_MASK]
+
+    def token_to_id(self, token: str) -> int:
+        """The id of `token`; `unk_id` if the vocabulary lacks it."""
+        return self._ids.get(token, self.unk_id)
+
+    def id_to_token(self, token_id: int) -> str:
+        """The token of an id; VocabularyError if it is out of range."""
+        if not is_integer(token_id):
+            raise ConfigurationError(f"a token id must be an integer, got {token_id!r}")
+        if not 0 <= token_id < len(self._tokens):
+            raise VocabularyError(
+                f"token ids of this vocabulary are 0 to {len(self._tokens) - 1}, got "
+                f"{token_id}"
+            )
+        return self._tokens[token_id]
+
+    def subset(self, keep_tokens: Iterable[int]) -> "RoFormerTokenizer":
+        """The tokenizer whose id `i` is the id `keep_tokens[i]` of this one.
+
+        A subset of a word vocabulary is one of characters if it holds no word.
+        """
+        tokens = [self.id_to_token(index) for index in keep_tokens]
+        level = self.level if _count_words(tokens) else None
+        return RoFormerTokenizer(tokens, level, self.lower_case)
+
+    def simplified(
+        self, startswith: Sequence[str] = (_PAD, _UNK, _CLS, _SEP, _MASK)
+    ) -> tuple["RoFormerTokenizer", list[int]]:
+        """Drops the tokens of several characters that hold CJK or punctuation.
+
+        Those are words, and specials such as `[unused1]`: character-level
+        tokenization yields none of them.
+
+        Args:
+            startswith: tokens that come first and are kept in any case; `[PAD]` first.
+
+        Returns:
+            The tokenizer, and the ids in this vocabulary of its tokens, which is the
+            `keep_tokens` of a model.
+
+        Source: bert4keras 0.11.5, `load_vocab(simplified=True, startswith=[...])`.
+        """
+        for token in startswith:
+            if token not in self._ids:
+                raise VocabularyError(
+                    f"startswith must name tokens of the vocabulary, got {token!r}"
+                )
+        first = [self._ids[token] for token in startswith]
+        taken = set(first)
+        keep_tokens = first + [
+            index
+            for index, token in enumerate(self._tokens)
+            if index not in taken and not _is_redundant(token)
+        ]
+        return self.subset(keep_tokens), keep_tokens
+
+    @classmethod
+    def from_preset(
+        cls,
+        source: str | os.PathLike,
+        level: str | None = None,
+        vocabulary: str | os.PathLike | None = None,
+    ) -> "RoFormerTokenizer":
+        """The tokenizer of a checkpoint: its vocabulary and level.
+
+        Args:
+            source: a zip, folder, checkpoint prefix, preset folder or other source of
+                a model's `from_preset`, or the name of a downloaded checkpoint; or a
+                folder that `save_to_preset` or an export wrote, without a model.
+            level: see the class; what was saved or is detected, if not given.
+            vocabulary: path of a `vocab.txt`, for a source without one or instead.
+
+        Raises:
+            VocabularyError: the source has no vocabulary, or one that cannot be used.
+            SourceError: there is no such source, or it cannot be used.
+        """
+        if vocabulary is not None:
+            return cls(vocabulary, level)
+        tokens, fields = read_tokenizer(resolve(source))
+        return cls(
+            list(tokens), level or fields.get("level"), fields.get("lower_case", True)
+        )
+
+    def save_to_preset(self, folder: str | os.PathLike) -> None:
+        """Writes `tokenizer.json` and the vocabulary into a preset folder.
+
+        Files of these names are replaced; the folder is made if there is none.
+
+        Raises:
+            OutputError: a file cannot be written; what was there stays.
+        """
+        save_tokenizer(pathlib.Path(folder), self._tokens, self.to_dict())
+
+    def save_vocabulary(self, path: str | os.PathLike) -> None:
+        """Writes `vocab.txt`: UTF-8, a token a line; replaces `path` in one step."""
+        with replacing(path, overwrite=True) as partial:
+            partial.write_bytes(write_vocabulary(self._tokens))
+
+    def to_dict(self) -> dict:
+        """The constructor's arguments besides the vocabulary, as plain JSON types."""
+        return {"level": self.level, "lower_case": self.lower_case}
+
+    def __reduce__(self):
+        return type(self), (self._tokens, self.level, self.lower_case)
+
+    # === Text to tokens ===
+
+    def tokenize(self, text: str, *, keep_mask: bool = False) -> list[str]:
+        """The tokens of a text, `[CLS]` and `[SEP]` included.
+
+        A word that cannot be matched stays whole here; its id is `unk_id`.
+
+        Args:
+            text: str.
+            keep_mask: bool. Whether each literal `[MASK]` in the text is the mask
+                token, for filling masks; what lies between is tokenized on its own.
+        """
+        tokens = [_CLS]
+        for position, section in enumerate(self._sections(text, keep_mask)):
+            if position % 2:
+                tokens.append(section)
+            else:
+                tokens.extend(self._section_tokens(section))
+        tokens.append(_SEP)
+        return tokens
+
+    def offsets(self, text: str, *, keep_mask: bool = False) -> list[tuple[int, int]]:
+        """For each token of `tokenize`, the span `[start, end)` in the text as given.
+
+        Spans count characters (code points) and never decrease. `[CLS]` and `[SEP]`
+        have `(0, 0)`. Tokens that come from one character (the jamo of a Hangul
+        syllable) have the same span, and so have spacing marks on one character.
+        """
+        spans = [(0, 0)]
+        offset = 0
+        for position, section in enumerate(self._sections(text, keep_mask)):
+            if position % 2:
+                spans.append((offset, offset + len(section)))
+            else:
+                spans.extend(
+                    (start + offset, end + offset)
+                    for start, end in self._section_spans(section)
+                )
+            offset += len(section)
+        spans.append((0, 0))
+        return spans
+
+    def _sections(self, text, keep_mask):
+        """The text cut so that the odd positions are `[MASK]` tokens."""
+        if not isinstance(text, str):
+            raise ConfigurationError(f"a text must be a str, got {_brief(text)}")
+        if not keep_mask:
+            return [text]
+        _ = self.mask_id  # an error if there is none
+        return _MASK_TOKEN.split(text)
+
+    def _section_tokens(self, section):
+        if self.level == "character" and _PLAIN.fullmatch(section):
+            return list(section)
+        if self.lower_case:
+            section = _normalise(section)
+        return self._normalised_tokens(section)
+
+    def _normalised_tokens(self, text):
+        tokens = []
+        if self.level == "character":
+            for alone, other in _RUNS.findall(text):
+                # Extending by a string appends its characters.
+                tokens.extend(alone or self._split(other))
+            return tokens
+        for word in default_segmenter().cut(text):
+            if word in self._ids:
+                tokens.append(word)
+            elif _ALONE.fullmatch(word):
+                tokens.extend(word)
+            else:
+                tokens.extend(self._split(word))
+        return tokens
+
+    def _section_spans(self, section):
+        if self.lower_case:
+            characters, origins = _normalise_with_origins(section)
+        else:
+            characters = section
+            origins = [(place, place + 1) for place in range(len(section))]
+        spans = []
+        position = 0
+        for token in self._normalised_tokens(characters):
+            first = None
+            # Tokens spell the text, apart from what was deleted between and in them.
+            for character in token.removeprefix("##"):
+                last = characters.index(character, position)
+                first = last if first is None else first
+                position = last + 1
+            spans.append((origins[first][0], origins[last][1]))
+        return spans
+
+    def _split(self, run):
+        if len(run) > _LONGEST_CACHED_RUN:
+            return self._split_run(run)
+        return self._cached_split(run)
+
+    def _split_run(self, run):
+        tokens = []
+        for word in run.translate(_SPACING).split():
+            tokens.extend(self._match(word))
+        return tuple(tokens)
+
+    def _match(self, word):
+        """Greedy WordPiece: the longest tokens from the left, or the word as it is."""
+        if len(word) > _LONGEST_WORD:
+            return [word]
+        tokens = []
+        start = 0
+        while start < len(word):
+            prefix = "##" if start else ""
+            for end in range(min(len(word), start + self._longest_token), start, -1):
+                token = prefix + word[start:end]
+                if token in self._ids:
+                    break
+            else:
+                return [word]
+            tokens.append(token)
+            start = end
+        return tokens
+
+    # === Text to ids ===
+
+    def encode(
+        self,
+        first: str | Sequence[str],
+        second: str | Sequence[str] | None = None,
+        max_length: int | None = None,
+        truncate_from: str | int = "right",
+        *,
+        keep_mask: bool = False,
+    ) -> tuple[list[int], list[int]]:
+        """The ids of `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
+
+        Args:
+            first: str, or a list of tokens, which is taken as it is: `tokenize` adds
+                `[CLS]` and `[SEP]`, this method does not.
+            second: str, list of tokens, or None. Without its first token, which is
+                `[CLS]`, it follows `first`.
+            max_length: int, at least 1, or None. Tokens are taken one by one from the
+                longer sequence, from `first` if they are equally long.
+            truncate_from: which token a step takes. `"right"` is the one before the
+                last (which is `[SEP]`), `"left"` the one after the first; an int is an
+                index as of `list.pop`.
+            keep_mask: see `tokenize`.
+
+        Returns:
+            token_ids and segment_ids, two lists of one length; segment ids are 0 for
+            `first`, 1 for `second`.
+
+        Source: bert4keras 0.11.5, `Tokenizer.encode`.
+        """
+        first = self._as_tokens(first, keep_mask)
+        if second is not None:
+            second = self._as_tokens(second, keep_mask)
+        first, second = _join(first, second, max_length, truncate_from)
+        return self._as_ids(first + second), [0] * len(first) + [1] * len(second)
+
+    def __call__(
+        self,
+        texts: Iterable[str | Sequence[str]],
+        pairs: Iterable[str | Sequence[str]] | None = None,
+        max_length: int | None = None,
+        padding: str = "longest",
+        truncate_from: str | int = "right",
+        *,
+        keep_mask: bool = False,
+        return_offsets: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """Encodes a batch, padded with 0 on the right.
+
+        Args:
+            texts: the first texts of the batch, each as `encode` takes it.
+            pairs: as many second texts, or None.
+            max_length: int or None. See `encode`.
+            padding: `"longest"` pads to the longest row, `"max_length"` to
+                `max_length`.
+            truncate_from: see `encode`.
+            keep_mask: see `tokenize`.
+            return_offsets: bool. Adds the spans of `offsets`, for str only.
+
+        Returns:
+            dict of int32 arrays: token_ids `(batch, length)`, segment_ids
+            `(batch, length)` and, on request, offsets `(batch, length, 2)`.
+        """
+        texts, pairs = _as_batch(texts, pairs)
+        if padding not in ("longest", "max_length"):
+            raise ConfigurationError(
+                f"padding must be 'longest' or 'max_length', got {padding!r}"
+            )
+        if padding == "max_length" and max_length is None:
+            raise ConfigurationError("padding='max_length' needs max_length, got None")
+        tokens_of = functools.partial(self._as_tokens, keep_mask=keep_mask)
+        rows = _join_rows(tokens_of, texts, pairs, max_length, truncate_from)
+        first_ends = np.array([len(first) for first, _ in rows], int)[:, None]
+        ends = first_ends + np.array([len(second) for _, second in rows], int)[:, None]
+        length = max_length if padding == "max_length" else ends.max(initial=0)
+        columns = np.arange(length)
+        is_token = columns < ends
+        token_ids = np.zeros((len(rows), length), "int32")
+        token_ids[is_token] = self._as_ids(_flatten(rows))
+        segment_ids = ((columns >= first_ends) & is_token).astype("int32")
+        batch = {"token_ids": token_ids, "segment_ids": segment_ids}
+        if return_offsets:
+            spans_of = functools.partial(self.offsets, keep_mask=keep_mask)
+            rows = _join_rows(spans_of, texts, pairs, max_length, truncate_from)
+            batch["offsets"] = np.zeros((len(rows), length, 2), "int32")
+            batch["offsets"][is_token] = np.reshape(_flatten(rows), (-1, 2))
+        return batch
+
+    def _as_ids(self, tokens):
+        return list(map(self._ids.get, tokens, itertools.repeat(self.unk_id)))
+
+    def _as_tokens(self, text, keep_mask):
+        if isinstance(text, str):
+            return self.tokenize(text, keep_mask=keep_mask)
+        if isinstance(text, list | tuple) and all(isinstance(t, str) for t in text):
+            return list(text)
+        raise ConfigurationError(
+            f"a text must be a str or a list of tokens, got {_brief(text)}"
+        )
+
+    # === Ids to text ===
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text of a row of ids, as bert4keras spaces it.
+
+        Tokens in square brackets are dropped: `[CLS]`, `[SEP]`, `[MASK]`, `[UNK]`, and
+        the padding, so that a row of a padded batch can be passed as it is.
+
+        Args:
+            ids: `(length,)` integers, of any iterable.
+
+        Source: bert4keras 0.11.5, `Tokenizer.decode`.
+        """
+        tokens = [self.id_to_token(index) for index in ids]
+        text = ""
+        for token in itertools.filterfalse(_SPECIAL.fullmatch, tokens):
+            if token.startswith("##"):
+                text += token[2:]
+            elif len(token) == 1 and _is_punctuation(token):
+                text += token + " "
+            elif _CJK_CHARACTER.fullmatch(token) or _CJK_CHARACTER.match(text[-1:]):
+                text += token
+            else:
+                text += " " + token
+        text = re.sub(" +", " ", text)
+        text = _CLITIC.sub(r"'\1 ", text)
+        text = _GLUED_MARK.sub(r"\1", text)
+        return _DECIMAL.sub(r"\1\2", text).strip()
+
+
+class _Spacing(dict):
+    """A table for `str.translate`, filled as characters are met.
+
+    Standalone characters get spaces around them, every kind of space becomes " ",
+    control characters go.
+    """
+
+    def __missing__(self, code):
+        character = chr(code)
+        category = unicodedata.category(character)
+        if _is_punctuation(character) or _CJK_CHARACTER.match(character):
+            spaced = f" {character} "
+        elif character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
+            spaced = " "
+        elif category in ("Cc", "Cf") or character == "\ufffd":
+            spaced = None
+        else:
+            spaced = character
+        self[code] = spaced
+        return spaced
+
+
+_SPACING = _Spacing()
+
+
+def vocabulary_level(tokens: Iterable[str]) -> str | None:
+    """`"word"`, `"character"`, or None for a vocabulary with hardly any word.
+
+    A word is a token with two CJK characters side by side: no character-level
+    tokenization yields it.
+    """
+    tokens = list(tokens)
+    words = _count_words(tokens)
+    if not words:
+        return "character"
+    return "word" if words >= _WORD_SHARE * len(tokens) else None
+
+
+def _count_words(tokens):
+    return sum(1 for token in tokens if _CJK_WORD.search(token))
+
+
+def _resolve_level(tokens, level):
+    if level is not None and level not in LEVELS:
+        raise ConfigurationError(
+            f"level must be {' or '.join(map(repr, LEVELS))} or None, got {level!r}"
+        )
+    found = vocabulary_level(tokens)
+    count = f"{_count_words(tokens)} of its {len(tokens)} tokens are Chinese words"
+    if level is None and found is None:
+        raise VocabularyError(
+            f"the vocabulary does not show its level, for {count}; pass "
+            "level='character' or level='word'"
+        )
+    if level is not None and found not in (None, level):
+        raise VocabularyError(
+            f"level={level!r} contradicts the vocabulary, which is of level {found!r}: "
+            f"{count}; leave level out, or use the vocabulary of the checkpoint"
+        )
+    return level or found
+
+
+def _read_vocabulary(vocabulary):
+    """The tokens by id, of a path, a sequence or a mapping."""
+    if isinstance(vocabulary, str | os.PathLike):
+        tokens = _read_vocabulary_file(vocabulary)
+    elif isinstance(vocabulary, Mapping):
+        if set(vocabulary.values()) != set(range(len(vocabulary))):
+            raise VocabularyError(
+                "the ids of a vocabulary must be 0, 1, 2, ..., each once; its "
+                f"{len(vocabulary)} tokens have other ids"
+            )
+        tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    elif isinstance(vocabulary, Iterable):
+        tokens = list(vocabulary)
+    else:
+        raise VocabularyError(
+            "a vocabulary must be a path, a list of tokens or a dict from token to id, "
+            f"got {_brief(vocabulary)}"
+        )
+    if not tokens:
+        raise VocabularyError("a vocabulary must hold tokens, this one is empty")
+    for index, token in enumerate(tokens):
+        if not isinstance(token, str) or any(map(str.isspace, token)):
+            raise VocabularyError(
+                f"a token must be a str without spaces, got {token!r} with id {index}"
+            )
+    return tokens
+
+
+def _read_vocabulary_file(path):
+    try:
+        return read_vocabulary(pathlib.Path(path).read_bytes(), os.fspath(path))
+    except OSError as error:
+        raise SourceError(f"cannot read the vocabulary {path}: {error}") from error
+
+
+def _normalise(text):
+    """Lower case, decomposed (NFD), without combining marks."""
+    text = unicodedata.normalize("NFD", text.lower())
+    return _MAYBE_MARKS.sub(_drop_marks, text)
+
+
+def _drop_marks(match):
+    return "".join(c for c in match[0] if unicodedata.category(c) != "Mn")
+
+
+def _normalise_with_origins(text):
+    """`_normalise(text)`, and for each of its characters the span it comes from."""
+    # Only one by one do characters keep their places; lower() alone looks at its
+    # context, and only to choose between two forms of sigma.
+    owners = [index for index, char in enumerate(text) for _ in char.lower()]
+    pieces = [
+        (piece, owner, owner + 1)
+        for char, owner in zip(text.lower(), owners, strict=True)
+        for piece in unicodedata.normalize("NFD", char)
+    ]
+    ordered = []
+    for are_marks, run in itertools.groupby(
+        pieces, key=lambda piece: unicodedata.combining(piece[0]) > 0
+    ):
+        run = list(run)
+        if are_marks:
+            # NFD orders the marks on a character, so that their spans may cross.
+            start, end = run[0][1], run[-1][2]
+            marks = sorted((mark for mark, _, _ in run), key=unicodedata.combining)
+            run = [(mark, start, end) for mark in marks]
+        ordered.extend(run)
+    kept = [piece for piece in ordered if unicodedata.category(piece[0]) != "Mn"]
+    characters = "".join(char for char, _, _ in kept)
+    return characters, [(start, end) for _, start, end in kept]
+
+
+def _is_punctuation(character):
+    """Unicode punctuation and every ASCII symbol, `$+<=>^|~` and the backtick too."""
+    return character in string.punctuation or unicodedata.category(
+        character
+    ).startswith("P")
+
+
+def _is_redundant(token):
+    return len(token) > 1 and any(
+        _is_punctuation(char) or _CJK_CHARACTER.match(char)
+        for char in token.removeprefix("##")
+    )
+
+
+def _as_batch(texts, pairs):
+    for name, batch in (("texts", texts), ("pairs", pairs)):
+        if isinstance(batch, str):
+            raise ConfigurationError(
+                f"{name} must be a batch, got one str; put it in a list: [{name}]"
+            )
+    texts = list(texts)
+    pairs = [None] * len(texts) if pairs is None else list(pairs)
+    if len(texts) != len(pairs):
+        raise ConfigurationError(
+            "texts and pairs must be equally many, got "
+            f"{len(texts)} texts and {len(pairs)} pairs"
+        )
+    return texts, pairs
+
+
+def _join(first, second, max_length, truncate_from):
+    """The two parts of one input, truncated together; `second` without its start."""
+    if max_length is not None:
+        check_integer("max_length", max_length, minimum=1)
+        index = {"right": -2, "left": 1}.get(truncate_from, truncate_from)
+        if not is_integer(index):
+            raise ConfigurationError(
+                "truncate_from must be 'right', 'left' or an integer, got "
+                f"{truncate_from!r}"
+            )
+        # The first token of `second` is counted out: it goes below.
+        budget = max_length + (second is not None)
+        sizes = _truncated_sizes(len(first), len(second or ()), budget)
+        first = _without(first, index, sizes[0])
+        second = second and _without(second, index, sizes[1])
+    return first, (second or [])[1:]
+
+
+def _truncated_sizes(first, second, budget):
+    """What is left of two lengths when the longer one, or the first, shrinks by 1."""
+    excess = max(first + second - budget, 0)
+    level = min(excess, abs(first - second))
+    if first > second:
+        first -= level
+    else:
+        second -= level
+    excess -= level
+    return first - (excess + 1) // 2, second - excess // 2
+
+
+def _join_rows(sequence_of, texts, pairs, max_length, truncate_from):
+    return [
+        _join(
+            sequence_of(first),
+            second if second is None else sequence_of(second),
+            max_length,
+            truncate_from,
+        )
+        for first, second in zip(texts, pairs, strict=True)
+    ]
+
+
+def _flatten(rows):
+    """The elements of a list of pairs of lists, in one list."""
+    return list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
+
+
+def _without(sequence, index, size):
+    """`sequence` after as many `pop(index)` as leave `size` elements."""
+    surplus = len(sequence) - size
+    if not surplus:
+        return sequence
+    if not -size - 1 <= index <= size:
+        raise ConfigurationError(
+            f"cannot truncate to {size} tokens by taking the one at index {index}, for "
+            "there is none in the end; raise max_length or move truncate_from"
+        )
+    start = index if index >= 0 else len(sequence) + index - surplus + 1
+    return sequence[:start] + sequence[start + surplus :]
+
+
+def _brief(value):
+    return f"{type(value).__name__} {value!r:.60}"

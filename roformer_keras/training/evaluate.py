@@ -1,0 +1,169 @@
+"""How well an encoder-decoder writes what stands in a table of pairs."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from roformer_keras.compiled import Compiled
+from roformer_keras.data.batches import TextBatches
+from roformer_keras.data.files import read_table
+from roformer_keras.data.pair_rows import PairRows, as_pairs
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.losses import smoothed_crossentropy
+from roformer_keras.models import RoFormerSeq2Seq
+from roformer_keras.training.bleu import Bleu, corpus_bleu, make_metric, tokenize_of
+
+__all__ = ["Seq2SeqEvaluation", "cross_entropy", "evaluate_seq2seq", "read_pairs"]
+
+# So that no pair is too long to have a loss.
+_ANY_LENGTH = 2**31
+
+
+@dataclasses.dataclass(frozen=True)
+class Seq2SeqEvaluation:
+    """What `evaluate_seq2seq` found.
+
+    Attributes:
+        bleu: `Bleu` of the hypotheses.
+        loss: float. Cross-entropy of the references in nats a token, `[SEP]` included.
+        pairs: list of (source, reference), of those that were evaluated.
+        hypotheses: list of str, written from their sources.
+        left_out: int. Pairs whose source has no token of the vocabulary.
+    """
+
+    bleu: Bleu
+    loss: float
+    pairs: list
+    hypotheses: list
+    left_out: int
+
+    def figures(self) -> dict:
+        """All but the texts, as plain JSON types."""
+        return {
+            "pairs": len(self.pairs),
+            "left_out": self.left_out,
+            "bleu": self.bleu.score,
+            "tokenize": self.bleu.tokenize,
+            "signature": self.bleu.signature,
+            "loss": self.loss,
+        }
+
+
+def evaluate_seq2seq(
+    model: RoFormerSeq2Seq,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    num_beams: int = 4,
+    length_penalty: float = 0.0,
+    max_length: int | None = None,
+    batch_size: int = 64,
+    tokenize: str | None = None,
+    progress: bool = True,
+) -> Seq2SeqEvaluation:
+    """Writes a text from every source by beam search, and holds it against another.
+
+    Args:
+        model: `RoFormerSeq2Seq` with its tokenizer.
+        sources: what is written from.
+        references: as many texts, which are right.
+        num_beams, length_penalty, max_length: as of `RoFormerSeq2Seq.generate`; none
+            of them bears on the loss.
+        batch_size: int. Most beams that are computed together; and pairs, of the loss.
+        tokenize: as of `corpus_bleu`.
+        progress: bool. Whether writing shows a bar if it takes more than two seconds.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule, texts are not as many as the
+            others or empty, all pairs are left out, or sacrebleu is not installed.
+        VocabularyError: the model has no tokenizer.
+    """
+    pairs = as_pairs(sources, references)
+    tokenize = (
+        tokenize_of([text for _, text in pairs]) if tokenize is None else tokenize
+    )
+    # Known before the work.
+    make_metric(tokenize)
+    known = [pair for pair in pairs if _is_known(model, pair[0])]
+    if not known:
+        raise ConfigurationError(
+            f"a source must have tokens of the vocabulary, and none of {len(pairs)} "
+            "has: the model is one of other texts"
+        )
+    sources, references = map(list, zip(*known, strict=True))
+    hypotheses = model.generate(
+        sources,
+        method="beam",
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        batch_size=batch_size,
+        progress=progress,
+    )
+    return Seq2SeqEvaluation(
+        bleu=corpus_bleu(hypotheses, references, tokenize),
+        loss=cross_entropy(model, sources, references, batch_size),
+        pairs=known,
+        hypotheses=hypotheses,
+        left_out=len(pairs) - len(known),
+    )
+
+
+def _is_known(model, text):
+    """Whether something can be written from a text."""
+    try:
+        model.as_ids(text)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def cross_entropy(
+    model: RoFormerSeq2Seq,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    batch_size: int = 64,
+) -> float:
+    """The loss of all tokens of the targets, each alike, without label smoothing.
+
+    Other than what `evaluate` of the model gives, it depends neither on the batches nor
+    on the loss that the model is compiled with.
+
+    Returns:
+        Nats a token; `[SEP]` behind each text counts as one.
+    """
+    rows = PairRows(model.text_tokenizer(), as_pairs(sources, targets), _ANY_LENGTH)
+    batches = TextBatches(rows.lengths, rows.batch, batch_size)
+
+    def loss_of(inputs, expected, weights):
+        logits = model(inputs, training=False)
+        return ops.sum(weights * smoothed_crossentropy(expected, logits, 0.0))
+
+    compiled = Compiled(loss_of, model.weights, any_shape=True)
+    total = tokens = 0.0
+    for number in range(len(batches)):
+        batch = keras.tree.map_structure(ops.convert_to_tensor, batches[number])
+        total += float(ops.convert_to_numpy(compiled(*batch)))
+        tokens += float(ops.sum(batch[-1]))
+    return total / tokens
+
+
+def read_pairs(path: str, fields: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Sources and references of a file as `read_table` takes it.
+
+    Args:
+        path: of the file; "-" is standard input, with tabs.
+        fields: two columns or keys; the first two columns, or `first` and `second` of
+            JSON, if none are given.
+
+    Raises:
+        ConfigurationError: there are not two fields.
+        SourceError: as of `read_table`.
+    """
+    if fields and len(fields) != 2:
+        raise ConfigurationError(
+            f"fields must name a source and a reference, got {', '.join(fields)}"
+        )
+    return read_table(path, 2, fields, labelled=False).texts

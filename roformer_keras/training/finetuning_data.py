@@ -1,0 +1,147 @@
+"""Labelled texts of files, checked, whose errors name file and line."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from roformer_keras.data.files import read_table
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.training.kinds import Kind, kind_of
+
+__all__ = ["Data", "Examples", "read_data", "read_examples"]
+
+# More rows than these tell whether classes come again.
+_FEW_ROWS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Rows of a file, as a kind of task takes them.
+
+    Attributes:
+        path: str. Of the file.
+        texts, lines: as of `Table`.
+        labels: as of `Kind.label`.
+    """
+
+    path: str
+    texts: list
+    labels: list
+    lines: list
+
+    def select(self, numbers: Sequence[int]) -> "Examples":
+        """Some of the rows."""
+        columns = ([own[n] for n in numbers] for own in self._columns())
+        return Examples(self.path, *columns)
+
+    def _columns(self):
+        return self.texts, self.labels, self.lines
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors that speak of a row of these speak of its line instead."""
+        try:
+            yield
+        except ConfigurationError as error:
+            if error.row is None:
+                raise
+            raise _error(self.path, self.lines[error.row], error) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What a fine-tuning reads.
+
+    Attributes:
+        kind: `Kind`, which has the labels of `train`.
+        train: `Examples`.
+        valid, test: `Examples` or None.
+    """
+
+    kind: Kind
+    train: Examples
+    valid: Examples | None
+    test: Examples | None
+
+
+def read_data(settings: FinetuningSettings) -> Data:
+    """Reads all files of a fine-tuning.
+
+    Raises:
+        SourceError: one cannot be read, or a row is not what the task takes: names
+            file and line. Or most rows of `train` have a class of their own, and the
+            settings do not name the classes.
+        ConfigurationError: too little would be left by `holdout`.
+    """
+    kind = kind_of(settings.task, settings.options)
+    count, fields = settings.text_count, settings.fields
+    train = read_examples(settings.train, kind, count, fields)
+    kind.labels = settings.options.get("classes", settings.options.get("labels"))
+    if kind.labels is None:
+        kind.labels = kind.names(train.labels)
+        if kind.labels is not None:
+            _check_classes(train)
+    least = 1 if settings.options.get("multi_label") else kind.least_labels
+    if kind.labels is not None and len(kind.labels) < least:
+        raise SourceError(
+            f"{train.path} must have labels of at least {least} names, got "
+            f"{kind.labels}"
+        )
+    others = [
+        path and read_examples(path, kind, count, fields)
+        for path in (settings.valid, settings.test)
+    ]
+    if settings.holdout:
+        train, others[0] = _split(train, settings.holdout, settings.seed)
+    return Data(kind, train, *others)
+
+
+def read_examples(
+    path: str, kind: Kind, count: int, fields: Sequence[str] = ()
+) -> Examples:
+    """Reads one file; see `read_table`."""
+    table = read_table(path, count, fields)
+    labels = []
+    for value, texts, line in zip(table.labels, table.texts, table.lines, strict=True):
+        try:
+            labels.append(kind.label(value, texts))
+        except ConfigurationError as error:
+            raise _error(path, line, error) from error
+    return Examples(str(path), table.texts, labels, table.lines)
+
+
+def _check_classes(examples):
+    """Refuses texts that are taken for classes."""
+    labels = examples.labels
+    if len(labels) <= _FEW_ROWS or not isinstance(labels[0], str):
+        return
+    alone = sum(count == 1 for count in Counter(labels).values())
+    if alone > len(labels) / 2:
+        raise SourceError(
+            f"{examples.path} must have classes that come again, and {alone} of "
+            f"{len(labels)} rows have one of their own, such as {labels[0]!r:.40}",
+            hint="if texts and labels are swapped, name their columns with fields=",
+        )
+
+
+def _error(path, line, error):
+    return SourceError(f"line {line} of {path}: {error.message}", hint=error.hint)
+
+
+def _split(examples, share, seed):
+    """Two parts, the second of that share, drawn from the seed."""
+    count = len(examples.texts)
+    held_out = np.zeros(count, bool)
+    order = np.random.default_rng([seed, 0]).permutation(count)
+    held_out[order[: round(share * count)]] = True
+    if held_out.all() or not held_out.any():
+        raise ConfigurationError(
+            f"holdout must leave rows on both sides, got {share} of {count}"
+        )
+    return tuple(
+        examples.select(np.flatnonzero(mask)) for mask in (~held_out, held_out)
+    )

@@ -1,0 +1,260 @@
+"""What a fine-tuning is told: a small TOML file, or keywords of the same names."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from roformer_keras.checks import (
+    Settings,
+    check_number,
+    choice,
+    columns,
+    file_paths,
+    integer,
+    number,
+    read_fields,
+    source_path,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.optimizer_settings import (
+    OptimizerSettings,
+    dtype_policy,
+    random_seed,
+)
+
+__all__ = [
+    "DEFAULT_PRESET",
+    "TASKS",
+    "FinetuningSettings",
+    "load_settings",
+    "settings_of_command",
+]
+
+# Texts of a row, the least first.
+TASKS = {
+    "text-classification": (1, 2),
+    "text-regression": (1, 2),
+    "sentence-embedding": (2,),
+    "triplet-ranking": (3,),
+    "token-classification": (1,),
+    "span-extraction": (1,),
+    "question-answering": (2,),
+}
+SCHEDULES = ("linear", "constant")
+DEFAULT_PRESET = "roformer-char"
+LORA_TARGETS = ("query", "value")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningSettings(Settings):
+    """All of a fine-tuning but where it is written to.
+
+    Args:
+        task: str of `TASKS`.
+        train: str. File of labelled texts, as `read_table` takes it.
+        preset: str. The checkpoint to begin from: whatever `from_preset` takes; a small
+            one that comes with this package if not given.
+        valid: str or None. File that says after each epoch how good the model is.
+        test: str or None. File that is reported on at the end alone.
+        holdout: float in [0, 1). Share of `train` that stands for `valid`, drawn by the
+            seed.
+        fields: columns or keys of the texts and of the label; see `read_table`.
+        pairs: bool. Whether a row has two texts, where a task takes one or two.
+        options: of the class of the task, as `multi_label`, `crf`, `pooling`.
+        model: fields of `RoFormerConfig` to change, such as `dropout`.
+        max_length: int or None. Tokens to which rows are cut; the class's own if None.
+        epochs: int. Most passes over `train`.
+        batch_size: int. Rows an update.
+        accumulation: int. Into so many parts is a batch cut, one computed after the
+            other, for what does not fit into memory.
+        learning_rate: float or None. One that suits the width of the model if None: see
+            `finetuning_rate`.
+        warmup: float in [0, 1). Share of all updates over which the rate rises from 0.
+        schedule: `"linear"` lets it fall to 0 then, `"constant"` leaves it.
+        optimizer: decay, clipping and a running mean of the weights.
+        layer_decay: float in (0, 1]. By which the rate falls from block to block,
+            downwards.
+        lora_rank: int, 0 for none. Only additions to kernels of this rank, and the
+            head, are trained.
+        lora_alpha: float or None. `lora_rank` if None.
+        lora_targets: kernels that get one; see `enable_lora`.
+        freeze_embeddings: bool. Whether embeddings are not trained.
+        freeze_layers: int. How many of the lowest blocks are not trained.
+        adversarial_epsilon: float, 0 for none. Length of the step of FGM.
+        r_drop: float, 0 for none. Weight of the divergence of two passes.
+        class_weights: `"balanced"` (as rare as each class is in `train`), a table of
+            class to weight, or None.
+        dtype: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or
+            `"mixed_float16"`.
+        gradient_checkpointing: bool. Less memory, more time.
+        monitor: str or None. The figure of `valid` that is best where the model is:
+            one of its report, or `"loss"`; the task's own if None.
+        patience: int or None. Epochs without a better figure that end the training.
+        keep_best: bool. Whether the weights are those of the best epoch, not the last.
+        seed: int from 0 to 2**32 - 1. Of fresh weights, the order of the data, what is
+            held out, and dropout.
+    """
+
+    task: str = choice(choices=TASKS)
+    train: str = file_paths()
+    preset: str = source_path(DEFAULT_PRESET)
+    valid: str | None = file_paths(None)
+    test: str | None = file_paths(None)
+    holdout: float = number(0.0, minimum=0, below=1)
+    fields: tuple[str, ...] = columns(())
+    pairs: bool = False
+    options: Mapping = dataclasses.field(default_factory=dict)
+    model: Mapping = dataclasses.field(default_factory=dict)
+    max_length: int | None = None
+    epochs: int = integer(3, minimum=1)
+    batch_size: int = integer(32, minimum=1)
+    accumulation: int = integer(1, minimum=1)
+    learning_rate: float | None = number(None, minimum=0)
+    warmup: float = number(0.1, minimum=0, below=1)
+    schedule: str = choice("linear", choices=SCHEDULES)
+    optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
+    layer_decay: float = number(1.0, above=0, maximum=1)
+    lora_rank: int = integer(0, minimum=0)
+    lora_alpha: float | None = None
+    lora_targets: tuple[str, ...] = LORA_TARGETS
+    freeze_embeddings: bool = False
+    freeze_layers: int = integer(0, minimum=0)
+    adversarial_epsilon: float = number(0.0, minimum=0)
+    r_drop: float = number(0.0, minimum=0)
+    class_weights: str | Mapping | None = None
+    dtype: str = dtype_policy()
+    gradient_checkpointing: bool = False
+    monitor: str | None = None
+    patience: int | None = integer(None, minimum=1)
+    keep_best: bool = True
+    seed: int = random_seed()
+
+    def _check_together(self):
+        if self.batch_size % self.accumulation:
+            raise ConfigurationError(
+                "batch_size must be a multiple of accumulation, got "
+                f"batch_size={self.batch_size}, accumulation={self.accumulation}"
+            )
+        if self.valid is not None and self.holdout:
+            raise ConfigurationError(
+                f"holdout stands for valid, got both: {self.holdout} and {self.valid!r}"
+            )
+        if self.pairs and len(TASKS[self.task]) == 1:
+            raise ConfigurationError(
+                f"pairs are for tasks of one text or two, got task={self.task!r}"
+            )
+        has_valid = self.valid is not None or self.holdout > 0
+        for name in ("monitor", "patience"):
+            if getattr(self, name) is not None and not has_valid:
+                raise ConfigurationError(
+                    f"{name} needs data that are not trained on: give valid, or holdout"
+                )
+        if self.adversarial_epsilon and (self.lora_rank or self.freeze_embeddings):
+            cause = "lora_rank" if self.lora_rank else "freeze_embeddings"
+            raise ConfigurationError(
+                f"adversarial_epsilon moves embeddings, which {cause} freezes: leave "
+                "one of them out"
+            )
+        if self.layer_decay < 1 and self.optimizer.name != "adamw":
+            raise ConfigurationError(
+                f"layer_decay is of adamw, got the optimizer {self.optimizer.name!r}"
+            )
+        if self.r_drop and self.task not in ("text-classification", "text-regression"):
+            raise ConfigurationError(
+                f"r_drop is for texts that get a class or a number, got {self.task!r}"
+            )
+        if self.class_weights is not None and (
+            self.task != "text-classification" or self.options.get("multi_label")
+        ):
+            raise ConfigurationError(
+                "class_weights are for text-classification with one class a row"
+            )
+        if isinstance(self.class_weights, str) and self.class_weights != "balanced":
+            raise ConfigurationError(
+                "class_weights must be 'balanced' or a table of class to weight, got "
+                f"{self.class_weights!r}"
+            )
+        if isinstance(self.class_weights, Mapping):
+            for label, weight in self.class_weights.items():
+                check_number(f"class_weights of {label}", weight, minimum=0)
+        has_lora = self.lora_alpha is not None or self.lora_targets != LORA_TARGETS
+        if has_lora and not self.lora_rank:
+            raise ConfigurationError(
+                "lora_alpha and lora_targets are for LoRA, which lora_rank turns on; "
+                "got lora_rank=0"
+            )
+        if self._compares() and self.batch_size // self.accumulation < 2:
+            raise ConfigurationError(
+                "sentence vectors are compared within a part of a batch, so batch_size "
+                f"must be at least 2 times accumulation, got {self.batch_size} and "
+                f"{self.accumulation}"
+            )
+
+    def _compares(self):
+        objective = self.options.get("objective", "cosent")
+        return self.task == "sentence-embedding" and objective != "classification"
+
+    @property
+    def rows(self) -> int:
+        """Rows that are computed together."""
+        return self.batch_size // self.accumulation
+
+    @property
+    def text_count(self) -> int:
+        """Texts of a row of the files."""
+        if self.options.get("objective") == "contrastive":
+            return 1
+        counts = TASKS[self.task]
+        if self.fields and len(self.fields) - 1 in counts:
+            return len(self.fields) - 1
+        return counts[-1] if self.pairs else counts[0]
+
+
+def load_settings(path: str | os.PathLike) -> FinetuningSettings:
+    """Reads a TOML file; its relative paths are taken from its own folder.
+
+    Raises:
+        SourceError: the file cannot be read.
+        ConfigurationError: it is not TOML, or a setting breaks its rule.
+    """
+    return FinetuningSettings.from_toml(path)
+
+
+def settings_of_command(task: str, config: str | None, **flags) -> FinetuningSettings:
+    """Settings of a file, and of the flags of the command line, which go before them.
+
+    Args:
+        task: of `TASKS`.
+        config: path of the TOML file, or None.
+        flags: by name; None where one is not given. Those of `OptimizerSettings` and of
+            the class of the task are told apart here.
+
+    Raises:
+        SourceError, ConfigurationError: as of `load_settings`.
+    """
+    content = read_fields(FinetuningSettings, config) if config is not None else {}
+    if content.setdefault("task", task) != task:
+        raise ConfigurationError(
+            f"{config} is for the task {content['task']!r}, the command for {task!r}"
+        )
+    given = {name: value for name, value in flags.items() if value is not None}
+    if "valid" in given:
+        content.pop("holdout", None)
+    elif "holdout" in given:
+        content.pop("valid", None)
+    known = {field.name for field in dataclasses.fields(FinetuningSettings)}
+    of_optimizer = {field.name for field in dataclasses.fields(OptimizerSettings)}
+    tables = {
+        "optimizer": of_optimizer,
+        "model": {"dropout"},
+        "options": given.keys() - known - of_optimizer - {"dropout"},
+    }
+    for table, names in tables.items():
+        own = {name: given.pop(name) for name in names if name in given}
+        if own:
+            content[table] = {**content.get(table, {}), **own}
+    if "train" not in content and "train" not in given:
+        raise ConfigurationError(
+            "name --train, or a configuration file that has it with --config"
+        )
+    return FinetuningSettings.from_dict({**content, **given})

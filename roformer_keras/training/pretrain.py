@@ -1,0 +1,543 @@
+"""A pre-training from its settings to a preset and a zip, in a folder of its own.
+
+settings.json       what it was told, and the files that it reads
+vocab.txt
+state.safetensors   where it stands; replaced in one step
+checkpoints/        weights of the last few times, of which the mean is taken
+log.csv, tensorboard/, loss.png
+preset/, NAME.zip   the result, at the end; a zip of what bert4keras can compute
+"""
+
+import dataclasses
+import inspect
+import itertools
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import keras
+import numpy as np
+from tensorboardX import SummaryWriter
+from tqdm import tqdm
+
+from roformer_keras import models
+from roformer_keras.config import RoFormerConfig, config_for_model
+from roformer_keras.conversion.convert import convert
+from roformer_keras.data.corpus import Corpus
+from roformer_keras.data.encoders import Examples, SortedExamples
+from roformer_keras.data.loader import Loader, items_of
+from roformer_keras.errors import (
+    ConfigurationError,
+    RoFormerError,
+)
+from roformer_keras.hub.catalog import checkpoint_files
+from roformer_keras.io.journal import fingerprints, run_metadata
+from roformer_keras.models.checks import check_vocabulary
+from roformer_keras.optimizers import make_optimizer
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.text.train_vocabulary import (
+    build_subword_vocabulary,
+    build_vocabulary,
+)
+from roformer_keras.training import objectives
+from roformer_keras.training.averaging import LastCheckpoints
+from roformer_keras.training.folder import (
+    LOG,
+    PRESET,
+    STATE,
+    is_new_run,
+    locked,
+    reset_run,
+)
+from roformer_keras.training.log import LogFile
+from roformer_keras.training.loss_plot import draw_losses
+from roformer_keras.training.pretraining_settings import (
+    PretrainingSettings,
+    TrainingStage,
+)
+from roformer_keras.training.recorder import Recorder
+from roformer_keras.training.state import (
+    load_metadata,
+    load_variables,
+    save_state,
+    state_variables,
+)
+
+__all__ = ["Run", "fields_of_fresh_model", "optimizer_of", "pretrain"]
+
+# Of a model about which nothing is said: it learns on a laptop.
+_SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
+_VOCABULARY, _TENSORBOARD, _PICTURE = "vocab.txt", "tensorboard", "loss.png"
+_CHECKPOINTS = "checkpoints"
+
+# Settings of which nothing that a training leaves depends: it goes on with others.
+# The rows of the log are those of `log_every`.
+_FREE = ("workers", "save_every")
+# Where means are taken of what was saved.
+_FREE_OF_MEANS = ("workers",)
+
+_PAIRS_LOOKED_AT = 2000
+
+# The facts of a state, where there is none.
+_BEGINNING = {"stage": 0, "done": 0, "tokens": 0, "log": 0}
+
+
+def pretrain(
+    settings: PretrainingSettings,
+    folder: str | os.PathLike,
+    *,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    overwrite: bool = False,
+    progress: bool = True,
+):
+    """Trains a model on a corpus, or goes on where an earlier call was interrupted.
+
+    Args:
+        settings: `PretrainingSettings`.
+        folder: path of the folder of this training. If it holds a training of equal
+            settings and files, that one is gone on with from its last saved state, to
+            the weights that it would have had without the interruption. `workers` and
+            `save_every` may differ.
+        callbacks: more callbacks for `model.fit`; an epoch is an interval of the log.
+        overwrite: bool. Whether a training of other settings there is thrown away,
+            once the new one is found to be possible.
+        progress: bool. Whether progress bars are shown.
+
+    Returns:
+        The model, with its tokenizer; it is also in the folder, as `preset` and, if
+        its attention is one that bert4keras has, as a zip for that.
+
+    Raises:
+        ConfigurationError: a setting breaks its rule.
+        SourceError: a file cannot be read, or is not what it should be; what was
+            saved before stays whole.
+        OutputError: the folder holds another training, or cannot be written to; what
+            was saved before stays whole.
+    """
+    folder = Path(folder)
+    with locked(folder):
+        facts = _facts_of(settings)
+        free = _FREE_OF_MEANS if settings.average_checkpoints else _FREE
+        is_new = is_new_run(folder, facts, overwrite, free)
+        run = Run(settings, folder, callbacks, progress, is_new)
+        if is_new:
+            # Whatever can be wrong with the settings, before anything is thrown away.
+            run.check()
+            leftovers = (_PICTURE, _VOCABULARY, _TENSORBOARD, _CHECKPOINTS)
+            reset_run(folder, facts, leftovers)
+        run.tokenizer.save_vocabulary(folder / _VOCABULARY)
+        run.train()
+        run.write_results()
+        return run.model
+
+
+@dataclasses.dataclass
+class _Stage:
+    trainer: keras.Model
+    loader: Loader
+    recorder: Recorder
+    held_out: keras.utils.PyDataset | None
+    save: Callable
+    done: int
+
+
+class _OneEpoch:
+    """A corpus whose one pass is shuffled: its beginning speaks for all files."""
+
+    def __init__(self, corpus):
+        self._corpus = corpus
+        self.state, self.close = corpus.state, corpus.close
+
+    def once(self):
+        for record in self._corpus:
+            if self._corpus.epoch:
+                return
+            yield record
+
+
+class Run:
+    """One training in its folder; see `pretrain`.
+
+    Args:
+        settings, folder, callbacks, progress: as of `pretrain`.
+        begins: bool. Whether the folder is passed over, for another training is there.
+    """
+
+    def __init__(self, settings, folder, callbacks, progress, begins=False):
+        self.settings, self.folder = settings, folder
+        self.callbacks, self.progress = list(callbacks), progress
+        self.tokenizer = self._make_tokenizer(begins)
+        # Fresh weights and dropout go by Keras's own generators.
+        keras.utils.set_random_seed(settings.seed)
+        self.teacher = None
+        if settings.teacher is not None:
+            self.teacher = models.RoFormerSim.from_preset(settings.teacher)
+        kind = objectives.OBJECTIVES[settings.objective]
+        self.model = self._make_model(getattr(models, kind.model_class))
+        self.last_checkpoints = None
+        if settings.average_checkpoints:
+            self.last_checkpoints = LastCheckpoints(
+                self.folder / _CHECKPOINTS, settings.average_checkpoints
+            )
+        self.facts = _BEGINNING
+        if not begins and (folder / STATE).exists():
+            self.facts = load_metadata(folder / STATE)
+
+    # === What is trained ===
+
+    def _make_tokenizer(self, begins):
+        settings, path = self.settings, self.folder / _VOCABULARY
+        if settings.vocabulary is not None:
+            return RoFormerTokenizer(
+                settings.vocabulary, lower_case=settings.lower_case
+            )
+        if settings.source is not None:
+            return RoFormerTokenizer.from_preset(settings.source)
+        if not begins and path.exists():
+            return RoFormerTokenizer(path, lower_case=settings.lower_case)
+        records = tqdm(
+            self._corpus("train").once(),
+            desc="vocabulary",
+            unit=" records",
+            disable=not self.progress,
+        )
+        # A label is no text.
+        texts = objectives.OBJECTIVES[settings.objective].fields and 2
+        build = build_subword_vocabulary if settings.subwords else build_vocabulary
+        tokens, _ = build(
+            (record[: texts or None] for record in records),
+            min_count=settings.min_count,
+            max_size=settings.max_vocabulary,
+            lower_case=settings.lower_case,
+        )
+        return RoFormerTokenizer(tokens, lower_case=settings.lower_case)
+
+    def _make_model(self, kind):
+        settings = self.settings
+        is_pair = kind is models.RoFormerSeq2Seq
+        if settings.source is not None:
+            # An encoder-decoder has no heads.
+            heads = {"initialize_heads": settings.initialize_heads}
+            model = kind.from_preset(
+                settings.source,
+                dtype=settings.dtype,
+                **({} if is_pair else heads),
+                **settings.model,
+            )
+            check_vocabulary(model, self.tokenizer)
+        else:
+            fields = fields_of_fresh_model(settings, self.tokenizer)
+            if is_pair:
+                config = models.Seq2SeqConfig.from_dict(fields)
+            else:
+                config = config_for_model(
+                    kind.__name__, RoFormerConfig.from_dict(fields)
+                )
+            model = kind.from_roformer_config(config, settings.dtype)
+        model.tokenizer = self.tokenizer
+        return model
+
+    def _make_objective(self, length):
+        options = dict(self.settings.options)
+        if self.teacher is not None:
+            options["teacher"] = self.teacher
+            options["teacher_tokenizer"] = self.teacher.text_tokenizer()
+        kind = objectives.OBJECTIVES[self.settings.objective]
+        _, _, *own = inspect.signature(kind).parameters
+        unknown = sorted(set(options) - set(own))
+        if unknown:
+            raise ConfigurationError(
+                f"options of {self.settings.objective} must be its own "
+                f"({', '.join(own) or 'it has none'}), got {', '.join(unknown)}",
+                hint=f"leave out {', '.join(f'{name}=' for name in unknown)}",
+            )
+        return kind(self.tokenizer, length, **options)
+
+    def check(self) -> None:
+        """Raises what would only be found while training.
+
+        Raises:
+            ConfigurationError: options are not those of the objective, or too little is
+                held out.
+        """
+        for number, stage in enumerate(self.settings.stages):
+            objective = self._make_objective(stage.length)
+            if objective.name == "seq2seq":
+                self._check_lengths(objective, number)
+            # In the order of the files, for that ends with the first batch.
+            self._held_out(objective, number, kind=None, most=1)
+
+    def _check_lengths(self, objective, number):
+        """Says how many pairs are too long, of those that the corpus begins with."""
+        length = self.settings.stages[number].length
+        encode = objective.encoder(self.tokenizer, length)
+        corpus = self._corpus("train", number)
+        pairs = list(itertools.islice(corpus.once(), _PAIRS_LOOKED_AT))
+        corpus.close()
+        left_out = sum(not encode(pair) for pair in pairs)
+        if pairs and left_out == len(pairs):
+            raise ConfigurationError(
+                f"of a pair both texts must have a token, and at most length={length} "
+                f"with [CLS] and [SEP]; the first {left_out:,} pairs have not",
+                hint="pass a larger length=",
+            )
+        if left_out and self.progress:
+            tqdm.write(
+                f"{left_out / len(pairs):.1%} of the first {len(pairs):,} pairs are "
+                f"left out: a text is empty, or has more than length={length} tokens",
+                file=sys.stderr,
+            )
+
+    # === The data ===
+
+    def _corpus(self, part, stage=0):
+        return Corpus(
+            self.settings.data,
+            # Each stage has an order of its own.
+            seed=self.settings.seed + stage,
+            buffer_size=self.settings.buffer_size,
+            part=part,
+        )
+
+    def _examples(self, objective, number, part="train", kind=None, workers=0):
+        stage = self.settings.stages[number]
+        corpus = self._corpus(part, number)
+        examples = Examples(
+            kind(corpus) if kind else corpus,
+            objective.encoder(self.tokenizer, stage.length),
+            packed_length=stage.length if self.settings.packed else None,
+            workers=workers,
+        )
+        if not objective.by_length or part != "train":
+            return examples
+        seed = [self.settings.seed, number]
+        return SortedExamples(examples, items_of(objective, stage.rows), seed)
+
+    def _held_out(self, objective, number, kind=_OneEpoch, most=None):
+        """Batches of what is not trained on, the same each time; None without any."""
+        most = most or self.settings.evaluation_batches
+        if not any(data.holdout for data in self.settings.data):
+            return None
+        count = items_of(objective, self.settings.stages[number].rows)
+        examples = self._examples(objective, number, "held_out", kind)
+        batches, items = [], []
+        for item in examples.once():
+            items.append(item)
+            if len(items) == count:
+                seed = [self.settings.seed, len(batches)]
+                more = {"number": len(batches)} if objective.by_length else {}
+                generator = np.random.default_rng(seed)
+                batches.append(objective.batch(items, generator, **more))
+                items = []
+            if len(batches) == most:
+                break
+        examples.close()
+        if not batches:
+            raise ConfigurationError(
+                f"a batch takes {count} held-out examples, and there are {len(items)}: "
+                "raise holdout, lower batch_size, or set holdout to 0"
+            )
+        return _Batches(batches)
+
+    # === Training ===
+
+    def train(self):
+        """All stages that are left."""
+        stages = self.settings.stages
+        first = self.facts["stage"]
+        if first == len(stages):
+            # Nothing but the results may be missing.
+            self._prepare(first - 1)
+            return
+        with tqdm(
+            total=sum(stage.steps for stage in stages),
+            initial=self._before(first) + self.facts["done"],
+            desc="pre-training",
+            unit=" updates",
+            dynamic_ncols=True,
+            disable=not self.progress,
+        ) as bar:
+            for number in range(first, len(stages)):
+                self._train_stage(number, bar)
+
+    def _prepare(self, number):
+        """Objective, compiled trainer and its variables as the last state has them."""
+        settings, stage = self.settings, self.settings.stages[number]
+        objective = self._make_objective(stage.length)
+        trainer = objective.training_model(self.model)
+        trainer.compile(
+            optimizer=optimizer_of(settings, stage),
+            **objective.compile_options(),
+        )
+        trainer.optimizer.build(trainer.trainable_variables)
+        frozen = self.teacher.variables if self.teacher is not None else ()
+        variables = state_variables(trainer, frozen)
+        if self.facts is not _BEGINNING:
+            # Each stage begins with a fresh optimizer.
+            names = variables if self.facts["done"] else ["model"]
+            load_variables(
+                self.folder / STATE, {name: variables[name] for name in names}
+            )
+        return objective, trainer, variables
+
+    @contextmanager
+    def stage(self, number: int, bar: tqdm) -> Iterator["_Stage"]:
+        """What one stage is trained with, as the last state has it."""
+        settings, stage = self.settings, self.settings.stages[number]
+        objective, trainer, variables = self._prepare(number)
+        facts = self.facts
+        done, tokens = facts["done"], facts["tokens"]
+        before = self._before(number)
+        if self.last_checkpoints:
+            self.last_checkpoints.drop_after(before + done)
+        held_out = self._held_out(objective, number)
+        examples = self._examples(objective, number, workers=settings.workers)
+        if done:
+            examples.restore(facts["examples"])
+        log = LogFile(self.folder / LOG, facts["log"])
+
+        def save(**facts):
+            if self.last_checkpoints:
+                update = self._before(facts["stage"]) + facts["done"]
+                self.last_checkpoints.add(update, self.model.trainable_variables)
+            # Between stages the optimizer is done with.
+            names = variables if facts["done"] else ["model"]
+            save_state(
+                self.folder / STATE,
+                {name: variables[name] for name in names},
+                {**facts, "log": log.size},
+            )
+
+        batch = done * stage.accumulation
+        seed = [settings.seed, number]
+        loader = Loader(examples, objective, stage.rows, seed, batch, tokens)
+        events = SummaryWriter(
+            str(self.folder / _TENSORBOARD), purge_step=before + done + 1
+        )
+        recorder = Recorder(
+            stage=number,
+            before=before,
+            done=done,
+            steps=stage.steps,
+            save_every=settings.save_every,
+            parts=stage.accumulation,
+            loader=loader,
+            log=log,
+            events=events,
+            evaluates=held_out is not None,
+            bar=bar,
+            save=save,
+        )
+        try:
+            yield _Stage(trainer, loader, recorder, held_out, save, done)
+        finally:
+            loader.close()
+            events.close()
+
+    def _train_stage(self, number, bar):
+        settings, stage = self.settings, self.settings.stages[number]
+        intervals = math.ceil(stage.steps / settings.log_every)
+        every = settings.evaluate_every // settings.log_every
+        evaluations = [n for n in range(1, intervals) if every and n % every == 0]
+        with self.stage(number, bar) as training:
+            try:
+                training.trainer.fit(
+                    iter(training.loader),
+                    steps_per_epoch=settings.log_every * stage.accumulation,
+                    initial_epoch=training.done // settings.log_every,
+                    epochs=intervals,
+                    validation_data=training.held_out,
+                    # The end of a stage is evaluated below.
+                    validation_freq=evaluations or [intervals + 1],
+                    shuffle=False,
+                    callbacks=[training.recorder, *self.callbacks],
+                    verbose=0,
+                )
+            except RoFormerError:
+                raise
+            except Exception:
+                # TensorFlow wraps what its iterator raised.
+                if training.loader.error is not None:
+                    raise training.loader.error from None
+                raise
+            if training.held_out is not None:
+                # Of the weights as they are kept, which are means under `ema`.
+                training.recorder.log_evaluation(
+                    training.trainer.evaluate(
+                        training.held_out, verbose=0, return_dict=True
+                    )
+                )
+        # What comes next begins with fresh data and a fresh optimizer.
+        training.save(stage=number + 1, done=0, tokens=training.recorder.tokens)
+        self.facts = load_metadata(self.folder / STATE)
+
+    def _before(self, number):
+        return sum(stage.steps for stage in self.settings.stages[:number])
+
+    # === Results ===
+
+    def write_results(self):
+        """The preset, the zip if bert4keras can use one, the picture of the losses."""
+        if self.last_checkpoints:
+            settings = self.settings
+            saved = sum(-(-s.steps // settings.save_every) for s in settings.stages)
+            self.last_checkpoints.assign_mean(
+                self.model.trainable_variables, min(saved, settings.average_checkpoints)
+            )
+        preset = self.folder / PRESET
+        self.model.save_to_preset(preset, overwrite=True)
+        if self.model.config.bert4keras_compatible:
+            convert(
+                preset,
+                self.folder / f"{self.settings.name}.zip",
+                overwrite=True,
+                verbose=self.progress,
+            )
+        draw_losses(self.folder / LOG, self.folder / _PICTURE)
+
+
+class _Batches(keras.utils.PyDataset):
+    def __init__(self, batches):
+        super().__init__()
+        self._batches = batches
+
+    def __len__(self):
+        return len(self._batches)
+
+    def __getitem__(self, number):
+        return self._batches[number]
+
+
+def fields_of_fresh_model(
+    settings: PretrainingSettings, tokenizer: RoFormerTokenizer
+) -> dict:
+    """Those of its configuration: what settings say, and else a small one's."""
+    fields = {**_SMALL, **settings.model}
+    fields.setdefault("intermediate_dim", 4 * fields["hidden_dim"])
+    return {**fields, "vocabulary_size": tokenizer.vocabulary_size}
+
+
+def optimizer_of(settings: PretrainingSettings, stage: TrainingStage):
+    """The Keras optimizer of one stage."""
+    return make_optimizer(
+        stage.learning_rate,
+        stage.schedule,
+        warmup=stage.warmup,
+        accumulation=stage.accumulation,
+        **dataclasses.asdict(settings.optimizer),
+    )
+
+
+def _facts_of(settings):
+    """What distinguishes one training from another."""
+    files = {
+        "corpus": [path for data in settings.data for path in data.paths()],
+        "source": checkpoint_files(settings.source),
+        "teacher": checkpoint_files(settings.teacher),
+        "vocabulary": filter(os.path.isfile, [settings.vocabulary or ""]),
+    }
+    inputs = {name: fingerprints(paths) for name, paths in files.items()}
+    return run_metadata(settings.to_dict(), inputs)

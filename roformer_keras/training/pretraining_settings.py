@@ -1,0 +1,328 @@
+"""What a pre-training is told: a small TOML file, or keywords of the same names."""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from roformer_keras.checks import (
+    Settings,
+    choice,
+    from_fields,
+    integer,
+    number,
+    read_fields,
+    source_path,
+)
+from roformer_keras.data.corpus import CorpusSource
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.optimizer_settings import (
+    OptimizerSettings,
+    dtype_policy,
+    random_seed,
+)
+
+__all__ = [
+    "PretrainingSettings",
+    "TrainingStage",
+    "load_settings",
+    "read_settings",
+    "settings_of_command",
+]
+
+# One task of the command line each.
+OBJECTIVES_OF = {
+    "mlm": ("mlm",),
+    "lm": ("lm",),
+    "sim": ("simbert", "distillation", "classification", "cosent"),
+    "seq2seq": ("seq2seq",),
+}
+OBJECTIVES = tuple(itertools.chain.from_iterable(OBJECTIVES_OF.values()))
+# Of a command line that names neither.
+_STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64, "seq2seq": 64}
+# These compare each pair of texts with the others that are computed with it.
+_COMPARING = ("simbert", "distillation", "cosent")
+# A source has them already, and its weights fit no others.
+_SIZES = ("num_layers", "hidden_dim", "num_heads")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingStage(Settings):
+    """A stretch of training with one shape of batch.
+
+    Args:
+        steps: int. Updates of the weights.
+        length: int. Tokens of a row, or with two texts a row those of each; with
+            seq2seq the most of each.
+        batch_size: int. Rows an update.
+        learning_rate: float. What the factors of `schedule` multiply.
+        schedule: pairs (step, factor), ascending; linear between, from 0 at step 0 if
+            the first is later, constant behind the last.
+        warmup: int, 0 for none. Instead of `schedule`: updates over which the rate
+            rises to `learning_rate`; behind them it falls with their square root.
+        accumulation: int. Into so many parts is a batch cut, one computed after the
+            other, for what does not fit into memory. `simbert`, `distillation` and
+            `cosent` compare texts within a part only: with fewer others than the
+            whole batch has.
+    """
+
+    steps: int = integer(minimum=1)
+    length: int = integer(128, minimum=4)
+    batch_size: int = integer(32, minimum=1)
+    learning_rate: float = number(1e-4, minimum=0)
+    schedule: tuple[tuple[int, float], ...] = ()
+    warmup: int = integer(0, minimum=0)
+    accumulation: int = integer(1, minimum=1)
+
+    def _check_together(self):
+        if self.warmup and self.schedule:
+            raise ConfigurationError(
+                "a rate goes by schedule or by warmup, got both: "
+                f"schedule={self.schedule!r}, warmup={self.warmup}"
+            )
+        if self.batch_size % self.accumulation:
+            raise ConfigurationError(
+                "batch_size must be a multiple of accumulation, got "
+                f"batch_size={self.batch_size}, accumulation={self.accumulation}"
+            )
+        steps = [step for step, _ in self.schedule]
+        factors = [factor for _, factor in self.schedule]
+        if (
+            sorted(set(steps)) != steps
+            or min(steps, default=0) < 0
+            or min(factors, default=0) < 0
+        ):
+            raise ConfigurationError(
+                "schedule must be pairs [step, factor] with ascending steps from 0 and "
+                f"factors of at least 0, got {self.schedule!r}"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Rows that are computed together."""
+        return self.batch_size // self.accumulation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(Settings):
+    """All of a pre-training but where it is written to.
+
+    Args:
+        objective: `"mlm"`, `"lm"`, `"simbert"`, `"distillation"`, `"classification"`,
+            `"cosent"` or `"seq2seq"`.
+        name: str. Stem of the zip that is written, but with seq2seq: bert4keras has no
+            such model.
+        data: sources of what is trained on.
+        stages: one after the other, each with a fresh optimizer.
+        source: str or None. The checkpoint to go on from; else weights are fresh.
+        initialize_heads: bool. Whether heads that the source lacks begin afresh.
+        model: fields of `RoFormerConfig`, with seq2seq of `Seq2SeqConfig`, but the
+            size of the vocabulary: of a fresh model all that differ from a small one,
+            of a source those to change, such as `dropout`.
+        vocabulary: str or None. Path of a `vocab.txt`; else that of the source; else
+            one is built from the data.
+        subwords: bool. Whether a built one is of parts of words, as texts with spaces
+            need, instead of characters.
+        lower_case: bool. Whether texts are lower-cased and stripped of accents. False
+            for a cased vocabulary, built or given; a source knows that itself.
+        min_count: int. How often a character must occur to be in a built one.
+        max_vocabulary: int or None. Most tokens of a built one; subwords need it.
+        options: of the objective, as `rate`, `whole_word`, `scale`.
+        teacher: str or None. The checkpoint to distil from.
+        optimizer: of every stage.
+        dtype: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or
+            `"mixed_float16"`.
+        seed: int from 0 to 2**32 - 1. Of the weights, the order of the data, masks and
+            dropout.
+        packed: bool. Whether documents are joined until a row is full, instead of
+            padded.
+        buffer_size: int. Records among which the next is drawn.
+        workers: int. Processes that tokenise; 0 for a thread.
+        log_every, save_every, evaluate_every: ints, in updates; `evaluate_every` 0
+            evaluates at the end of a stage alone.
+        average_checkpoints: int, 0 for none. The weights at the end become the mean of
+            so many: those of the end, and of the last times before it, `save_every`
+            updates apart. What is said of held-out data is of the weights meanwhile,
+            not of their mean.
+        evaluation_batches: int. Most batches of held-out data.
+    """
+
+    objective: str = choice(choices=OBJECTIVES)
+    data: tuple[CorpusSource, ...]
+    stages: tuple[TrainingStage, ...]
+    name: str = "roformer"
+    source: str | None = source_path(None)
+    initialize_heads: bool = False
+    model: Mapping = dataclasses.field(default_factory=dict)
+    vocabulary: str | None = source_path(None)
+    subwords: bool = False
+    lower_case: bool = True
+    min_count: int = integer(5, minimum=1)
+    max_vocabulary: int | None = None
+    options: Mapping = dataclasses.field(default_factory=dict)
+    teacher: str | None = source_path(None)
+    optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
+    dtype: str = dtype_policy()
+    seed: int = random_seed()
+    packed: bool = False
+    buffer_size: int = integer(10_000, minimum=1)
+    workers: int = integer(0, minimum=0)
+    log_every: int = integer(50, minimum=1)
+    save_every: int = integer(1000, minimum=1)
+    evaluate_every: int = integer(0, minimum=0)
+    average_checkpoints: int = integer(0, minimum=0)
+    evaluation_batches: int = integer(50, minimum=1)
+
+    def _check_together(self):
+        for name in ("data", "stages"):
+            if not getattr(self, name):
+                raise ConfigurationError(f"{name} must have at least one entry")
+        for name in ("save_every", "evaluate_every"):
+            if getattr(self, name) % self.log_every:
+                raise ConfigurationError(
+                    f"{name} must be a multiple of log_every, got {name}="
+                    f"{getattr(self, name)}, log_every={self.log_every}"
+                )
+        if self.average_checkpoints and self.optimizer.ema:
+            raise ConfigurationError(
+                "the weights at the end are the mean of the last checkpoints or a "
+                f"running mean, got average_checkpoints={self.average_checkpoints} and "
+                f"ema={self.optimizer.ema}: leave one of them out"
+            )
+        if self.initialize_heads and self.objective == "seq2seq":
+            raise ConfigurationError(
+                "an encoder-decoder has no heads that a source could lack: leave "
+                "initialize_heads out"
+            )
+        if self.packed and self.objective not in ("mlm", "lm"):
+            raise ConfigurationError(
+                f"packed is for mlm and lm, got objective={self.objective!r}"
+            )
+        is_built = self.vocabulary is None and self.source is None
+        if self.subwords and (not is_built or self.max_vocabulary is None):
+            raise ConfigurationError(
+                "subwords are for a vocabulary that is built, of max_vocabulary "
+                f"tokens, got vocabulary={self.vocabulary!r}, source={self.source!r}, "
+                f"max_vocabulary={self.max_vocabulary!r}"
+            )
+        if (self.teacher is not None) != (self.objective == "distillation"):
+            raise ConfigurationError(
+                "distillation needs a teacher, and nothing else does: got "
+                f"objective={self.objective!r}, teacher={self.teacher!r}"
+            )
+        if self.name in ("", "..") or Path(self.name).name != self.name:
+            raise ConfigurationError(f"name must be a plain name, got {self.name!r}")
+        least = min(stage.rows for stage in self.stages)
+        if self.objective in _COMPARING and least < 4:
+            raise ConfigurationError(
+                f"{self.objective} compares pairs of texts, two rows each, so "
+                "batch_size must be at least 4 times accumulation; a stage has "
+                f"{least} rows"
+            )
+        sizes = [name for name in _SIZES if name in self.model]
+        if self.source is not None and sizes:
+            raise ConfigurationError(
+                "a model has the size of its source, got "
+                f"{', '.join(sizes)} and source={self.source!r}",
+                hint=f"leave out {', '.join(f'{name}=' for name in sizes)} or source=",
+            )
+
+
+def load_settings(path: str | os.PathLike) -> PretrainingSettings:
+    """Reads a TOML file; its relative paths are taken from its own folder.
+
+    Raises:
+        SourceError: the file cannot be read.
+        ConfigurationError: it is not TOML, or a setting breaks its rule.
+    """
+    return PretrainingSettings.from_toml(path)
+
+
+def settings_of_command(
+    task: str, files: Sequence[str], config: str | None, **flags
+) -> PretrainingSettings:
+    """Settings of a file, and of the flags of the command line, which go before them.
+
+    Args:
+        task: `"mlm"`, `"lm"`, `"sim"` or `"seq2seq"`.
+        files: of the corpus; if there are any, those of the file are not read.
+        config: path of the TOML file, or None.
+        flags: by name; None where one is not given. `steps` stretches a schedule of
+            the file to its own length.
+
+    Raises:
+        SourceError, ConfigurationError: as of `load_settings`.
+    """
+    content = read_settings(config) if config is not None else {}
+    given = {name: value for name, value in flags.items() if value is not None}
+    content.setdefault("objective", OBJECTIVES_OF[task][0])
+    objective = given.get("objective", content["objective"])
+    if objective not in OBJECTIVES_OF[task]:
+        raise ConfigurationError(
+            f"the objective of {task} must be {' or '.join(OBJECTIVES_OF[task])}, got "
+            f"{objective!r}"
+        )
+    data = {
+        name: given.pop(name)
+        for name in ("fields", "group", "holdout")
+        if name in given
+    }
+    if files:
+        if task == "seq2seq":
+            # The first two columns, where nothing else is said.
+            data.setdefault("fields", ("1", "2"))
+        content["data"] = [{"files": files, **data}]
+    elif data:
+        raise ConfigurationError(
+            f"{', '.join(data)} say something of files: name files too, or say it in "
+            "the configuration file"
+        )
+    if "data" not in content:
+        raise ConfigurationError(
+            "name the files of the corpus, or a configuration file with --config"
+        )
+    stages = content.setdefault("stages", [{"steps": _STEPS, "length": _LENGTHS[task]}])
+    model = {
+        field: given.pop(name)
+        for name, field in (
+            ("layers", "num_layers"),
+            ("hidden", "hidden_dim"),
+            ("heads", "num_heads"),
+        )
+        if name in given
+    }
+    if model:
+        content["model"] = {**content.get("model", {}), **model}
+    if "whole_word" in given:
+        whole_word = {"whole_word": given.pop("whole_word")}
+        content["options"] = {**content.get("options", {}), **whole_word}
+    shape = {
+        name: given.pop(name)
+        for name in ("steps", "length", "batch_size", "learning_rate")
+        if name in given
+    }
+    if shape:
+        content["stages"] = [_reshaped(stage, shape) for stage in stages]
+    return PretrainingSettings.from_dict({**content, **given})
+
+
+def _reshaped(stage, shape):
+    """A stage with some fields changed, and its schedule as long as it is now."""
+    changed = {**stage, **shape}
+    if "steps" in shape and "steps" in stage and "schedule" in stage:
+        before = from_fields(TrainingStage, stage, "stages")
+        share = shape["steps"] / before.steps
+        # Of points that fall together the last one counts.
+        points = {round(step * share): factor for step, factor in before.schedule}
+        changed["schedule"] = list(points.items())
+    return changed
+
+
+def read_settings(path: str | os.PathLike) -> dict:
+    """What a TOML file says, not checked yet; as `load_settings` it finds other files.
+
+    Raises:
+        SourceError, ConfigurationError: as of `load_settings`.
+    """
+    return read_fields(PretrainingSettings, path)

@@ -1,0 +1,202 @@
+"""What a fine-tuning leaves to be used: the model, and how good it is."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from roformer_keras.data.files import read_table, text_names
+from roformer_keras.data.texts import as_texts
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.io.atomic import replacing
+from roformer_keras.tasks.task import TextTask
+from roformer_keras.training.finetuning_data import Examples, read_examples
+from roformer_keras.training.finetuning_plots import draw_confusion
+from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.training.folder import PRESET, SETTINGS
+from roformer_keras.training.kinds import Kind, kind_of_task
+from roformer_keras.training.report import text_of
+
+__all__ = [
+    "CONFUSION",
+    "REPORTS",
+    "FinetunedTask",
+    "answers_of",
+    "evaluation_of",
+    "load_finetuned",
+    "page_of",
+    "read_rows",
+    "report_on",
+    "write_reports",
+]
+
+CONFUSION = "confusion.png"
+REPORTS = ("report.txt", "report.json", CONFUSION)
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetunedTask:
+    """A model that was fine-tuned.
+
+    Attributes:
+        task: `TextTask`.
+        kind: `Kind` of it.
+        preset: Path of its preset folder.
+        text_count: int. Texts of a row, where a file does not say it.
+        fields: as of `FinetuningSettings`.
+    """
+
+    task: TextTask
+    kind: Kind
+    preset: Path
+    text_count: int
+    fields: tuple[str, ...] = ()
+
+    def check_rows(self, rows: list[tuple[str, ...]]) -> None:
+        """Raises ConfigurationError unless the model can answer them."""
+        as_texts(rows, self.kind.text_counts(self.task))
+
+
+def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
+    """Loads what `finetune` left.
+
+    Args:
+        folder: of the fine-tuning, or a preset folder of a task.
+        options: as of `TextTask.from_preset`.
+
+    Raises:
+        SourceError: it is no folder, or the fine-tuning is not finished.
+        ConfigurationError: the preset is of no task.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise SourceError(f"{folder} must be a folder of a fine-tuning, or a preset")
+    path = folder / SETTINGS
+    if not path.is_file():
+        task = TextTask.from_preset(folder, **options)
+        return FinetunedTask(task, kind_of_task(task), folder, min(task.text_counts))
+    if not (folder / PRESET).is_dir():
+        raise SourceError(
+            f"{folder} has no {PRESET} yet: run `roformer-keras finetune` again to its "
+            "end"
+        )
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        settings, labels = (
+            FinetuningSettings.from_dict(facts["settings"]),
+            facts["labels"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"{path} must be of a fine-tuning, and is not: {error}"
+        ) from error
+    task = TextTask.from_preset(folder / PRESET, **options)
+    return FinetunedTask(
+        task,
+        kind_of_task(task, labels),
+        folder / PRESET,
+        settings.text_count,
+        settings.fields,
+    )
+
+
+def read_rows(
+    tuned: FinetunedTask, path: str, fields: Sequence[str] = ()
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Texts to answer of a file, and where each comes from.
+
+    Args:
+        tuned: what answers.
+        path: of a file as `read_table` takes it, or "-" for standard input.
+        fields: columns or keys of the texts; those of the training if none are given,
+            or the first columns on standard input and of a `.txt` that lacks those.
+
+    Raises:
+        SourceError, ConfigurationError: as of `read_table`.
+    """
+    count = len(fields) or tuned.text_count
+    or_first = not fields
+    if not fields and path != "-":
+        fields = tuned.fields
+    table = read_table(path, count, fields, labelled=False, or_first=or_first)
+    name = "standard input" if path == "-" else path
+    return [
+        (f"line {line} of {name}", row)
+        for line, row in zip(table.lines, table.texts, strict=True)
+    ]
+
+
+def answers_of(tuned: FinetunedTask, rows: list[tuple[str, ...]]) -> list[dict]:
+    """Texts with their answers, as plain JSON types."""
+    names = text_names(len(rows[0]))
+    return [
+        {**dict(zip(names, row, strict=True)), **line}
+        for row, line in zip(rows, tuned.kind.lines(tuned.task, rows), strict=True)
+    ]
+
+
+def evaluation_of(
+    tuned: FinetunedTask,
+    path: str,
+    fields: Sequence[str] = (),
+    *,
+    progress: bool = False,
+) -> dict:
+    """How good a model is on a file; see `report_on`.
+
+    Args:
+        tuned: the model.
+        path: of a file as `read_table` takes it.
+        fields: columns or keys of texts and label; those of the training if none are
+            given.
+        progress: bool. Whether a bar is shown on standard error.
+    """
+    count = len(fields) - 1 if fields else tuned.text_count
+    examples = read_examples(path, tuned.kind, count, fields or tuned.fields)
+    return report_on(tuned.task, tuned.kind, examples, progress=progress)
+
+
+def report_on(
+    task: TextTask, kind: Kind, examples: Examples, *, progress: bool = False
+) -> dict:
+    """How good a task is on a file: its name, and the figures of `Kind.report`."""
+    with examples.named():
+        # Labels that the task does not know are found before it works.
+        task.labelled(examples.texts, kind.for_task(examples.labels))
+        report = kind.report(task, examples.texts, examples.labels, int(progress))
+    return {"file": examples.path, **report}
+
+
+def write_reports(folder: Path, facts: dict, reports: dict[str, dict]) -> str:
+    """Writes figures as text, as JSON and, for classes, as a picture.
+
+    Args:
+        folder: where to.
+        facts: what is said before.
+        reports: of `report_on`, by what each is of; the last one is drawn.
+
+    Returns:
+        The text.
+
+    Raises:
+        OutputError: one cannot be written.
+    """
+    text, drawn = page_of(facts, reports), list(reports.values())[-1]
+    if "confusion" in drawn:
+        names = list(drawn["classes"])
+        if not draw_confusion(drawn["confusion"], names, folder / CONFUSION):
+            legend = (f"{number:>5}  {name}" for number, name in enumerate(names, 1))
+            text += "\n".join(["", f"numbers in {CONFUSION}", *legend]) + "\n"
+    content = json.dumps({**facts, **reports}, indent=2, ensure_ascii=False)
+    for name, written in (("report.txt", text), ("report.json", f"{content}\n")):
+        with replacing(folder / name, overwrite=True) as partial:
+            partial.write_text(written, encoding="utf-8")
+    return text
+
+
+def page_of(facts: dict, reports: dict[str, dict]) -> str:
+    """Figures as text."""
+    parts = ["".join(f"{name:<22} {value}\n" for name, value in facts.items())]
+    parts += [f"{name}\n{text_of(report)}" for name, report in reports.items()]
+    return "\n".join(filter(None, parts))

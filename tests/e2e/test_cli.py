@@ -1,0 +1,709 @@
+"""The command line: what it prints where, with which exit code, and how soon."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from common import (
+    CHARACTER,
+    GPT,
+    NSP,
+    ROOT,
+    SAVED,
+    SIM,
+    SMALL,
+    V2,
+    V2_EMBEDDING_SIZE,
+    WORD,
+    interruptible,
+    zipped_json,
+)
+from common import give_stdin as stdin
+from common import run_main as run
+from sources import assert_same, listing, tensors_of, unpacked
+
+from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTokenizer
+from roformer_keras.hub.catalog import CATALOG, SHIPPED
+from roformer_keras.models.embedding import embed
+from roformer_keras.models.fill_mask import fill_mask
+
+# Keras's own saving, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+VERBS = ("list", "download", "inspect", "convert", "export", "verify", "fill-mask")
+VERBS = (*VERBS, "embed", "generate", "paraphrase", "similarity", "tokenize")
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "roformer_keras", *map(str, arguments)]
+
+
+def process(*arguments, **options):
+    """A run in a process of its own, with bytes in and out."""
+    environment = {**os.environ, **options.pop("env", {})}
+    return subprocess.run(
+        command(*arguments),
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        timeout=120,
+        **options,
+    )
+
+
+# === Help ===
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_is_there_for_every_verb(verb, capsys):
+    code, out, err = run(*([verb] if verb else []), "--help", capsys=capsys)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: roformer-keras {verb}".rstrip())
+    if not verb:
+        for name in VERBS:
+            assert re.search(rf"^    {name}\s", out, re.MULTILINE)
+
+
+def test_help_takes_less_than_half_a_second():
+    def seconds():
+        start = time.perf_counter()
+        finished = process("--help")
+        assert finished.returncode == 0
+        assert finished.stderr == b""
+        return time.perf_counter() - start
+
+    # The best of a few: the machine may be busy with something else.
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed():
+    code = """
+import sys
+from roformer_keras.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+heavy = ("keras", "tensorflow", "jax", "torch", "h5py", "safetensors", "jieba")
+print("HEAVY", *[name for name in heavy if name in sys.modules])
+"""
+
+    def heavy(*arguments):
+        finished = subprocess.run(
+            [sys.executable, "-c", code, *map(str, arguments)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return finished.stdout.splitlines()[-1].split()[1:]
+
+    assert heavy("--help") == []
+    assert heavy("convert", "--help") == []
+    assert heavy("list") == []
+    assert heavy("inspect", SMALL) == []
+    assert heavy("tokenize", SMALL, "今天") == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["inspect", "x", "y"],
+        ["convert"],
+        ["convert", "x", "y", "--dtype", "int8"],
+        ["convert", "x", "y", "--format", "onnx"],
+        ["fill-mask", "x", "y", "--top-k", "many"],
+        ["embed"],
+        ["list", "x"],
+        ["inspect", "x", "--colour"],
+    ],
+)
+def test_wrong_usage_is_exit_code_two(arguments, capsys):
+    code, out, err = run(*arguments, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: roformer-keras")
+
+
+# === Errors ===
+
+
+def bad_zip(folder):
+    path = folder / "bad.zip"
+    data = bytearray(SIM.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["inspect", "nowhere.zip"], 2, "no file or folder nowhere.zip here"),
+        (["inspect", ROOT / "pyproject.toml"], 2, "is not a checkpoint"),
+        (["inspect", SAVED / "lm.h5"], 2, "comes without a bert_config.json"),
+        (["inspect", SMALL, "--config", "nowhere"], 2, "there is no file nowhere"),
+        (["inspect", SMALL, "--vocabulary", "nowhere"], 2, "there is no file nowhere"),
+        (["inspect", "chinese_roformer_L-6_H-384_A-6"], 2, "is not downloaded: run `r"),
+        (["download", "chinese_robert"], 2, "is not in the catalogue"),
+        (["convert", SIM, "x.h5"], 2, "no format goes with '.h5'"),
+        (["convert", SIM, "x.keras", "--model", "GPT"], 2, "model must be one of"),
+        (["convert", SAVED / "lm.h5", "x.zip"], 2, "comes without a bert_config.json"),
+        (["convert", "bad", "x.keras"], 3, "does not match its checksum"),
+        (["convert", SIM, "nowhere/x.keras"], 4, "nowhere is not a folder: make it"),
+        (["convert", GPT, "bad"], 4, "bad is a file: give the name of a folder"),
+        (["fill-mask", GPT, "今天"], 2, "a text to fill must hold [MASK], got '今天'"),
+        (["fill-mask", GPT, "[MASK]", "--top-k", "0"], 2, "top_k must be an integer"),
+        (["fill-mask", V2_EMBEDDING_SIZE, "[MASK]"], 3, "no mlm head"),
+        (["fill-mask", SAVED / "lm.h5", "[MASK]"], 2, "comes without a vocabulary"),
+        (["embed", SIM, "nowhere.txt"], 2, "cannot read nowhere.txt: No such file"),
+        (["embed", SIM, "."], 2, "cannot read .: Is a directory"),
+        (["embed", SIM, "gbk"], 2, "must be UTF-8 text"),
+        (["embed", SIM, "empty"], 2, "holds no text"),
+        (["embed", SIM, "texts", "-o", "x.csv"], 2, "must end in .npy or .jsonl"),
+        (["embed", SIM, "texts", "-o", "no/x.npy"], 4, "no is not a folder: make it"),
+        (["embed", SIM, "texts", "-o", "old.npy"], 4, "exists: choose another name"),
+        (["embed", SIM, "texts", "--max-length", "0"], 2, "max_length must be"),
+        (["embed", SAVED / "lm", "texts"], 2, "comes without a vocabulary"),
+        (["tokenize", SIM, "1 二", "--decode"], 2, "must be integers between spaces"),
+        (["tokenize", SIM, "9999", "--decode"], 2, "are 0 to 668, got 9999"),
+        (["tokenize", SAVED / "lm.h5", "今"], 2, "comes without a vocabulary"),
+        (
+            ["tokenize", SIM, "今", "--vocabulary", "texts"],
+            2,
+            "[PAD] must be the first",
+        ),
+        (["verify", SMALL, "--bert4keras", "."], 6, "there is no bert4keras package"),
+        (["verify", SMALL, "--reference", "no"], 2, "there is no reference file no"),
+        (["verify", SMALL, "--published"], 2, "nothing is published of"),
+        (["verify", SMALL, "--lengths", "0"], 2, "lengths must be 1 or more"),
+    ],
+    ids=lambda value: (
+        "-".join(getattr(v, "name", v) for v in value)
+        if isinstance(value, list)
+        else ""
+    ),
+)
+def test_an_error_is_one_line_with_a_code_and_leaves_nothing(
+    arguments, code, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    bad_zip(tmp_path).rename(tmp_path / "bad")
+    (tmp_path / "texts").write_text("今天\n", encoding="utf-8")
+    (tmp_path / "gbk").write_bytes("今天\n".encode("gbk"))
+    (tmp_path / "empty").touch()
+    np.save(tmp_path / "old.npy", np.zeros(1))
+    before = listing(tmp_path)
+    found, out, err = run(*arguments, capsys=capsys)
+    assert found == code
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[0].startswith("roformer-keras: error: ")
+    assert message in lines[0]
+    assert "Traceback" not in err
+    # Advice may follow an empty line; nothing else may follow.
+    assert len(lines) == 1 or lines[1] == ""
+    assert listing(tmp_path) == before
+
+
+def test_an_error_of_many_tensors_is_one_line_too(capsys):
+    code, out, err = run(
+        "fill-mask",
+        SAVED / "encoder-dense.h5",
+        "[MASK]",
+        "--config",
+        "nowhere",
+        "--vocabulary",
+        "nowhere",
+        capsys=capsys,
+    )
+    assert code == 2
+    assert err.count("\n") == 1
+    code, out, err = run(
+        "convert", V2_EMBEDDING_SIZE, "x", "--model", "RoFormerMaskedLM", capsys=capsys
+    )
+    assert (code, out) == (3, "")
+    assert err.count("\n") == 1
+    assert "missing cls/predictions/output_mapping/kernel (24, 16)" in err
+
+
+def test_no_traceback_and_no_noise_in_a_process_of_its_own(tmp_path):
+    for arguments, code in (
+        (["inspect", tmp_path / "nowhere"], 2),
+        (["convert", bad_zip(tmp_path), tmp_path / "x.keras"], 3),
+        (["embed", SIM, "/dev/null"], 2),
+        (["fill-mask", CHARACTER, "今天"], 2),
+    ):
+        finished = process(*arguments)
+        assert finished.returncode == code
+        assert finished.stdout == b""
+        lines = finished.stderr.decode().splitlines()
+        assert len(lines) == 1
+        assert lines[0].startswith("roformer-keras: error: ")
+
+
+# === list, inspect, convert ===
+
+
+def test_list_names_the_twelve_and_which_are_here(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ROFORMER_KERAS_CHECKPOINTS", str(tmp_path))
+    name = "chinese_roformer-v2-char_L-6_H-384_A-6"
+    (tmp_path / f"{name}.zip").write_bytes(V2.read_bytes())
+    code, out, _ = run("list", capsys=capsys)
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    assert [row[0] for row in rows[1:13]] == [entry.name for entry in CATALOG]
+    assert [row[0] for row in rows if row and row[-1] == "yes"] == [name]
+    shipped = [[entry.name, entry.model_class, entry.alias] for entry in SHIPPED]
+    assert [row for row in rows[13:] if row and row[0].startswith("chin")] == shipped
+    code, out, _ = run("list", "--json", capsys=capsys)
+    content = json.loads(out)
+    names = [entry.name for entry in CATALOG + SHIPPED]
+    assert [entry["name"] for entry in content] == names
+    here = {name, *(entry.name for entry in SHIPPED)}
+    assert {entry["name"] for entry in content if entry["downloaded"]} == here
+    # The name is as good as the path.
+    code, out, _ = run("inspect", name, "--json", capsys=capsys)
+    assert json.loads(out)["model"] == "RoFormerMaskedLM"
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "heads", "level"),
+    [
+        (SIM, "RoFormerSim", ["pooler", "mlm"], "character"),
+        (GPT, "RoFormerCausalLM", ["mlm"], "character"),
+        (WORD, "RoFormerMaskedLM", ["mlm"], "word"),
+        (V2, "RoFormerMaskedLM", [], "character"),
+        (NSP, "RoFormerMaskedLM", ["pooler", "nsp", "mlm"], "character"),
+    ],
+    ids=lambda value: getattr(value, "stem", None),
+)
+def test_inspect_says_what_a_source_holds(source, model, heads, level, capsys):
+    code, out, err = run("inspect", source, "--json", capsys=capsys)
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert facts["model"] == model
+    assert facts["heads"] == heads
+    assert facts["level"] == level
+    assert facts["vocabulary_size"] == zipped_json(source)["vocab_size"]
+    assert facts["config"]["num_layers"] == 2
+    assert facts["unexpected"] == facts["training_state"] == []
+    truth = tensors_of(source)
+    assert facts["tensors"] == {
+        name: {"shape": list(value.shape), "dtype": "float32"}
+        for name, value in truth.items()
+    }
+    code, out, err = run("inspect", source, capsys=capsys)
+    assert (code, err) == (0, "")
+    count = sum(value.size for value in truth.values())
+    assert f"tensors      {len(truth)}, {count:,} numbers" in out
+    assert f"model        {model}" in out
+    for name in truth:
+        assert re.search(rf"^  {re.escape(name)} +float32 ", out, re.MULTILINE)
+
+
+def test_inspect_marks_what_does_not_belong(tmp_path, capsys):
+    folder = unpacked(SMALL, tmp_path)
+    code, out, _ = run(
+        "inspect",
+        SAVED / "encoder-dense",
+        "--config",
+        folder / "bert_config.json",
+        capsys=capsys,
+    )
+    assert code == 0
+    assert len(re.findall(r"unexpected$", out, re.MULTILINE)) == 2
+    assert "vocabulary   none" in out
+
+
+def test_progress_is_shown_on_a_terminal(tmp_path, texts, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    target = tmp_path / "x.keras"
+    code, out, err = run("convert", SIM, target, capsys=capsys)
+    assert (code, out) == (0, f"{target}\n")
+    assert "43/43" in err
+    target = tmp_path / "x.npy"
+    code, out, err = run("embed", SIM, texts, "-o", target, capsys=capsys)
+    assert (code, out) == (0, f"{target}\n")
+    assert "6/6" in err
+    for arguments in (
+        ("convert", SIM, tmp_path / "y.keras", "--quiet"),
+        ("embed", SIM, texts, "-o", tmp_path / "y.npy", "--quiet"),
+    ):
+        assert run(*arguments, capsys=capsys)[::2] == (0, "")
+
+
+def test_convert_prints_the_target(tmp_path, capsys):
+    target = tmp_path / "x.keras"
+    code, out, err = run("convert", SIM, target, capsys=capsys)
+    assert (code, out, err) == (0, f"{target}\n", "")
+    assert_same(tensors_of(target), tensors_of(SIM))
+    code, out, err = run("convert", SIM, target, "--quiet", capsys=capsys)
+    assert code == 4
+    code, out, err = run(
+        "convert", SMALL, target, "--quiet", "--overwrite", capsys=capsys
+    )
+    assert (code, err) == (0, "")
+    assert_same(tensors_of(target), tensors_of(SMALL))
+
+
+def test_convert_takes_what_a_source_lacks(tmp_path, capsys):
+    folder = unpacked(SMALL, tmp_path)
+    target = tmp_path / "x.zip"
+    code, _, err = run(
+        *("convert", SAVED / "encoder-dense.h5", target, "--quiet"),
+        *("--config", folder / "bert_config.json"),
+        *("--vocabulary", folder / "vocab.txt"),
+        *("--ignore", "dense/dense/k*", "--ignore", "dense/dense/b*"),
+        capsys=capsys,
+    )
+    assert (code, err) == (0, "")
+    truth = tensors_of(SMALL)
+    expected = {name: truth[name] for name in truth if name.startswith("bert/e")}
+    assert_same(tensors_of(target), expected)
+    half = tmp_path / "half"
+    code, _, _ = run(
+        *("convert", target, half, "--dtype", "float16", "--quiet"),
+        *("--format", "safetensors", "--model", "RoFormerBackbone"),
+        capsys=capsys,
+    )
+    assert code == 0
+    found = tensors_of(half)
+    assert_same(found, {n: v.astype("float16") for n, v in expected.items()})
+
+
+# === fill-mask ===
+
+
+@pytest.mark.parametrize("source", [CHARACTER, WORD, V2], ids=lambda p: p.stem)
+def test_fill_mask_prints_what_the_function_returns(source, capsys):
+    texts = ["今[MASK]天气[MASK]错", "[MASK]"]
+    code, out, err = run(
+        "fill-mask", source, *texts, "--top-k", "3", "--json", capsys=capsys
+    )
+    assert (code, err) == (0, "")
+    model = RoFormerMaskedLM.from_preset(source)
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer["text"] for answer in answers] == texts
+    found = fill_mask(model, tokenizer, texts, 3)
+    for text, answer, expected in zip(texts, answers, found, strict=True):
+        assert len(answer["masks"]) == text.count("[MASK]")
+        assert answer["masks"] == [
+            [vars(candidate) for candidate in candidates] for candidates in expected
+        ]
+    code, out, _ = run("fill-mask", source, texts[0], "--top-k", "2", capsys=capsys)
+    lines = out.splitlines()
+    assert lines[0] == texts[0]
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2"]
+    first = answers[0]["masks"][0][0]
+    assert f"{first['token']} {first['probability']:.4f}" in lines[1]
+
+
+def test_fill_mask_gives_probabilities_whatever_the_model_was_saved_with(
+    tmp_path, capsys
+):
+    model = RoFormerMaskedLM.from_preset(CHARACTER, output_activation="softmax")
+    tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
+    model.save_to_preset(tmp_path / "preset", tokenizer)
+    expected = run("fill-mask", CHARACTER, "今[MASK]", capsys=capsys)
+    found = run("fill-mask", tmp_path / "preset", "今[MASK]", capsys=capsys)
+    assert found == expected
+
+
+def test_fill_mask_reads_lines_of_standard_input(monkeypatch, capsys):
+    stdin(monkeypatch, "今[MASK]\r\n[MASK]天\n")
+    code, out, _ = run("fill-mask", GPT, "-", "--json", capsys=capsys)
+    assert code == 0
+    assert [json.loads(line)["text"] for line in out.splitlines()] == [
+        "今[MASK]",
+        "[MASK]天",
+    ]
+
+
+# === embed ===
+
+TEXTS = ["今天天气不错", "", "我爱北京天安门" * 20, "北京", "今天天气不错", " a "]
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    model = RoFormerBackbone.from_preset(SIM, pooler_activation="linear")
+    tokenizer = RoFormerTokenizer.from_preset(SIM)
+    return embed(model, tokenizer, TEXTS, progress=False)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes("\n".join([*TEXTS, ""]).encode())
+    return path
+
+
+def test_embed_writes_a_row_a_line_in_order(texts, vectors, capsys):
+    npy, jsonl = texts.with_name("x.npy"), texts.with_name("x.jsonl")
+    code, out, err = run("embed", SIM, texts, "-o", npy, capsys=capsys)
+    assert (code, out, err) == (0, f"{npy}\n", "")
+    found = np.load(npy)
+    assert found.dtype == "float32"
+    np.testing.assert_allclose(found, vectors, atol=1e-6)
+    code, out, err = run(
+        "embed", SIM, texts, "--output", jsonl, "--quiet", capsys=capsys
+    )
+    assert (code, out, err) == (0, f"{jsonl}\n", "")
+    content = jsonl.read_text(encoding="utf-8")
+    assert "今天天气不错" in content
+    lines = [json.loads(line) for line in content.splitlines()]
+    assert [line["text"] for line in lines] == TEXTS
+    np.testing.assert_allclose([line["vector"] for line in lines], vectors, atol=1e-6)
+
+
+def test_embed_reads_and_writes_standard_streams(vectors, monkeypatch, capsys):
+    # A byte order mark, line ends of Windows, and none at the end.
+    stdin(monkeypatch, b"\xef\xbb\xbf" + "\r\n".join(TEXTS).encode())
+    code, out, err = run("embed", SIM, "-", "--quiet", capsys=capsys)
+    assert (code, err) == (0, "")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["text"] for line in lines] == TEXTS
+    np.testing.assert_allclose([line["vector"] for line in lines], vectors, atol=1e-6)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
+def test_a_file_and_standard_input_have_the_same_lines(
+    end, tmp_path, monkeypatch, capsys
+):
+    data = b"a\rb\n\n \xe4\xbb\x8a" + end
+    (tmp_path / "x").write_bytes(data)
+    found = []
+    for source in (tmp_path / "x", "-"):
+        stdin(monkeypatch, data)
+        _, out, _ = run("embed", SIM, source, "--quiet", capsys=capsys)
+        found.append([json.loads(line)["text"] for line in out.splitlines()])
+    assert found == [["a\rb", "", " 今"]] * 2
+
+
+def test_embed_has_the_options_of_the_function(texts, vectors, capsys):
+    out = texts.with_name("x.npy")
+    arguments = ("embed", SIM, texts, "-o", out, "--quiet", "--overwrite")
+    assert run(*arguments, "--no-normalize", capsys=capsys)[0] == 0
+    raw = np.load(out)
+    lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+    assert np.abs(lengths - 1).max() > 0.1
+    np.testing.assert_allclose(raw / lengths, vectors, atol=1e-6)
+    assert run(*arguments, "--dtype", "bfloat16", capsys=capsys)[0] == 0
+    off = np.abs(np.load(out) - vectors).max()
+    assert 1e-5 < off < 0.02
+    assert run(*arguments, "--max-length", "5", capsys=capsys)[0] == 0
+    short = np.load(out)
+    assert np.abs(short[2] - vectors[2]).max() > 1e-3
+    np.testing.assert_allclose(short[3], vectors[3], atol=1e-6)
+
+
+def test_embed_keeps_a_pooler_as_it_was_saved(texts, tmp_path, vectors, capsys):
+    out = tmp_path / "x.npy"
+    for target, options in (("sim", ()), ("x.safetensors", ())):
+        source = tmp_path / target
+        assert run("convert", SIM, source, *options, capsys=capsys)[0] == 0
+        arguments = ("embed", source, texts, "-o", out, "--overwrite")
+        assert run(*arguments, capsys=capsys)[0] == 0
+        np.testing.assert_allclose(np.load(out), vectors, atol=1e-6)
+    tanh = RoFormerBackbone.from_preset(SIM, pooler_activation="tanh")
+    tokenizer = RoFormerTokenizer.from_preset(SIM)
+    tanh.save_to_preset(tmp_path / "tanh", tokenizer)
+    arguments = ("embed", tmp_path / "tanh", texts, "-o", out, "--overwrite")
+    assert run(*arguments, capsys=capsys)[0] == 0
+    expected = embed(tanh, tokenizer, TEXTS, progress=False)
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+    assert np.abs(expected - vectors).max() > 1e-3
+    # Without a pooler it is the first position.
+    arguments = ("embed", CHARACTER, texts, "-o", out, "--overwrite")
+    assert run(*arguments, capsys=capsys)[0] == 0
+    bare = RoFormerBackbone.from_preset(CHARACTER)
+    expected = embed(bare, tokenizer, TEXTS, progress=False)
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+
+
+def test_embed_refuses_a_model_that_wants_more_than_texts(texts, tmp_path, capsys):
+    folder = unpacked(SMALL, tmp_path)
+    code, out, err = run(
+        *("embed", SAVED / "condition.h5", texts),
+        *("--config", folder / "bert_config.json"),
+        *("--vocabulary", folder / "vocab.txt"),
+        capsys=capsys,
+    )
+    assert (code, out) == (2, "")
+    assert "texts give no layer_norm_cond, which this model takes" in err
+
+
+# === tokenize ===
+
+
+@pytest.mark.parametrize("source", [CHARACTER, WORD], ids=lambda p: p.stem)
+def test_tokenize_there_and_back(source, capsys):
+    texts = ["今天天气不错", "北京"]
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    code, out, err = run("tokenize", source, *texts, capsys=capsys)
+    assert (code, err) == (0, "")
+    ids = [list(map(int, line.split())) for line in out.splitlines()]
+    assert ids == [tokenizer.encode(text)[0] for text in texts]
+    code, back, _ = run(
+        "tokenize", source, "--decode", *out.splitlines(), capsys=capsys
+    )
+    assert (code, back.splitlines()) == (0, texts)
+    code, out, _ = run("tokenize", source, texts[0], "--json", capsys=capsys)
+    facts = json.loads(out)
+    assert facts["token_ids"] == ids[0]
+    assert facts["tokens"] == tokenizer.tokenize(texts[0])
+    for token, (start, end) in zip(facts["tokens"], facts["offsets"], strict=True):
+        assert token in ("[CLS]", "[SEP]") or texts[0][start:end] == token
+    code, out, _ = run("tokenize", source, texts[0], "--max-length", "4", capsys=capsys)
+    assert len(out.split()) == 4
+
+
+def test_tokenize_reads_lines_and_another_vocabulary(tmp_path, monkeypatch, capsys):
+    folder = unpacked(WORD, tmp_path)
+    stdin(monkeypatch, "今天\n天气\n")
+    code, out, _ = run(
+        *("tokenize", SAVED / "lm", "-"),
+        *("--vocabulary", folder / "vocab.txt"),
+        capsys=capsys,
+    )
+    assert code == 0
+    tokenizer = RoFormerTokenizer.from_preset(WORD)
+    assert [list(map(int, line.split())) for line in out.splitlines()] == [
+        tokenizer.encode(text)[0] for text in ("今天", "天气")
+    ]
+
+
+# === Processes, pipes, locales ===
+
+
+def test_the_whole_way_in_a_process_of_its_own(tmp_path):
+    finished = process("convert", SIM, tmp_path / "sim", "--quiet")
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    assert finished.stdout.decode() == f"{tmp_path / 'sim'}\n"
+    finished = process(
+        "embed", tmp_path / "sim", "-", "--quiet", input="今天\n北京\n".encode()
+    )
+    assert finished.returncode == 0
+    # Standard error stays empty too, whatever the backend would like to say.
+    assert finished.stderr == b""
+    lines = [json.loads(line) for line in finished.stdout.decode().splitlines()]
+    assert [line["text"] for line in lines] == ["今天", "北京"]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "gbk"},
+    ],
+    ids=lambda environment: "-".join(environment.values()),
+)
+def test_output_is_utf8_in_every_locale(environment):
+    for way, options in ((["今天"], {}), (["-"], {"input": "今天".encode()})):
+        if "PYTHONUTF8" in environment and not options:
+            continue  # then Python takes arguments for ASCII, whoever they are for
+        finished = process("tokenize", SIM, *way, "--json", env=environment, **options)
+        assert finished.returncode == 0
+        assert json.loads(finished.stdout.decode("utf-8"))["text"] == "今天"
+        finished = process(
+            "tokenize", SIM, *way, "--decode", env=environment, **options
+        )
+        assert finished.returncode == 2
+        assert "got '今天'" in finished.stderr.decode("utf-8")
+
+
+def test_an_argument_that_is_no_text_is_still_shown():
+    finished = subprocess.run(
+        [*command("tokenize", SIM), b"\xff\xe4", "--json"],
+        cwd=ROOT,
+        capture_output=True,
+    )
+    assert finished.returncode == 0
+    assert json.loads(finished.stdout.decode("utf-8"))["text"] == "\udcff\udce4"
+
+
+def test_a_reader_that_has_had_enough_is_no_error():
+    for arguments in (
+        ["list", "--json"],
+        ["inspect", WORD],
+        ["tokenize", SIM, *["今天天气不错" * 50] * 200],
+    ):
+        writer = subprocess.Popen(
+            command(*arguments),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        writer.stdout.read(1)
+        writer.stdout.close()
+        assert writer.stderr.read() == b""
+        writer.stderr.close()
+        assert writer.wait() in (0, 141)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["tokenize", SIM, *["今天天气不错" * 50] * 200],
+        ["similarity", SIM, "--pair", "今天", "天气"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_standard_output_on_a_full_disk_is_exit_code_four(arguments):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    with open("/dev/full", "w") as full:
+        finished = subprocess.run(
+            command(*arguments), cwd=ROOT, stdout=full, stderr=subprocess.PIPE
+        )
+    assert (finished.returncode, finished.stderr.decode()) == (
+        4,
+        "roformer-keras: error: no space left to write the output (No space left on "
+        "device)\n",
+    )
+
+
+def test_interrupted_it_says_so_and_leaves_nothing(tmp_path):
+    # It waits for standard input, with everything imported.
+    waiting = subprocess.Popen(
+        command("embed", SIM, "-", "--output", tmp_path / "x.npy"),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=interruptible,
+    )
+    wait_until_it_reads(waiting)
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=30)
+    assert waiting.returncode == 130
+    assert (out, err) == (b"", b"roformer-keras: interrupted\n")
+    assert listing(tmp_path) == []
+
+
+def wait_until_it_reads(process):
+    """Until a process sleeps in a read of its standard input, where that shows."""
+    deadline = time.monotonic() + 60
+    path = f"/proc/{process.pid}/syscall"
+    if not os.path.exists(path):
+        pytest.skip("needs /proc")
+    while time.monotonic() < deadline:
+        assert process.poll() is None
+        with open(path) as file:
+            call = file.read().split()
+        if call[:2] == ["0", "0x0"]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("it does not read")

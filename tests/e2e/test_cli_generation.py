@@ -1,0 +1,790 @@
+"""generate, paraphrase and similarity: results, interruptions, and bad input."""
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from common import (
+    CHARACTER,
+    GPT,
+    ROOT,
+    SIM,
+    WORD,
+    interruptible,
+    zipped,
+)
+from common import give_stdin as stdin
+from common import run_main as run
+from sources import listing, unpacked
+
+from roformer_keras import RoFormerCausalLM, RoFormerSim
+from roformer_keras.cli import commands, jobs, main
+from roformer_keras.errors import ConfigurationError, RoFormerError
+
+PROMPTS = ["今天天气不错", "北京", "我爱北京天安门", "你好", "天气", "我", "今天", "门"]
+TEXTS = ["今天天气不错", "我爱北京", "你好"]
+PAIRS = [("今天", "天气"), ("北京", "北京"), ("我爱北京", "你好")]
+# Few shapes, so that little is compiled.
+SHORT = ("--max-length", "16", "--batch-size", "4")
+# Rows that end together stay in one batch, and so have the same last digits.
+EVEN = (*SHORT, "--min-length", "16")
+PARAPHRASE = (*SHORT, "--n", "4", "--k", "2")
+LOAD = commands._generative_model
+
+
+def lines_file(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once():
+    """Models with what was compiled of them serve every test."""
+    patch = pytest.MonkeyPatch()
+    load = functools.cache(LOAD)
+    patch.setattr(
+        commands, "_generative_model", lambda *options: load(*options[:-1], quiet=True)
+    )
+    patch.setattr(commands, "_sim", functools.cache(commands._sim))
+    yield
+    patch.undo()
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    return lines_file(tmp_path / "prompts.txt", PROMPTS)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    return lines_file(tmp_path / "texts.txt", TEXTS)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    return lines_file(tmp_path / "pairs.tsv", map("\t".join, PAIRS))
+
+
+# === Results ===
+
+
+def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
+    arguments = ("generate", GPT, prompts, *EVEN, "--num-return-sequences", "2")
+    out = tmp_path / "out.jsonl"
+    code, shown, err = run(*arguments, "--seed", "3", "-o", out, capsys=capsys)
+    assert (code, shown) == (0, f"{out}\n")
+    assert "roformer-keras: compiling steps, 4 x 48 tokens\n" in err
+    assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
+    found = json_lines(out.read_text(encoding="utf-8"))
+    model = commands._generative_model(str(GPT), None, False, None, None, True)
+    # All at once, in other batches.
+    expected = model.generate(
+        PROMPTS,
+        max_length=16,
+        min_length=16,
+        num_return_sequences=2,
+        batch_size=4,
+        seed=3,
+        return_scores=True,
+        progress=False,
+    )
+    assert [line["text"] for line in found] == PROMPTS
+    for line, outputs in zip(found, expected, strict=True):
+        assert [one["text"] for one in line["outputs"]] == [o.output for o in outputs]
+        np.testing.assert_allclose(
+            [one["score"] for one in line["outputs"]],
+            [one.score for one in outputs],
+            atol=1e-4,
+        )
+    # Standard output has the same lines, and a table the same rows.
+    code, shown, _ = run(*arguments, "--seed", "3", "--quiet", capsys=capsys)
+    assert (code, shown) == (0, out.read_text(encoding="utf-8"))
+    table = tmp_path / "out.tsv"
+    code, _, err = run(*arguments, "--seed", "3", "-o", table, "--quiet", capsys=capsys)
+    assert (code, err) == (0, "")
+    rows = [line.split("\t") for line in table.read_text().splitlines()]
+    assert rows == [
+        [line["text"], one["text"], str(one["score"])]
+        for line in found
+        for one in line["outputs"]
+    ]
+
+
+def test_generate_has_the_options_of_the_method(tmp_path, capsys):
+    path = lines_file(tmp_path / "x", PROMPTS[:4])
+    model = commands._generative_model(str(GPT), None, False, None, None, True)
+    arguments = ("generate", GPT, path, *SHORT, "--quiet")
+    for flags, options in (
+        (["--method", "greedy"], {"method": "greedy"}),
+        (
+            ["--temperature", "0.5", "--top-k", "7", "--top-p", "0.8", "--seed", "1"],
+            {"temperature": 0.5, "top_k": 7, "top_p": 0.8, "seed": 1},
+        ),
+        (
+            ["--stop", "天", "--stop", "日", "--min-length", "12", "--seed", "2"],
+            {"stop_tokens": ["天", "日"], "min_length": 12, "seed": 2},
+        ),
+        (
+            ["--method", "beam", "--num-beams", "2", "--length-penalty", "1.5"],
+            {"method": "beam", "num_beams": 2, "length_penalty": 1.5},
+        ),
+    ):
+        code, out, err = run(*arguments, *flags, capsys=capsys)
+        assert (code, err) == (0, "")
+        expected = model.generate(PROMPTS[:4], max_length=16, batch_size=4, **options)
+        found = [one["text"] for line in json_lines(out) for one in line["outputs"]]
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "model", "attention", "remark"),
+    [
+        (GPT, {}, "RoFormerCausalLM", "causal", False),
+        (SIM, {}, "RoFormerSim", "unilm", False),
+        (SIM, {"unilm": True}, "RoFormerSim", "unilm", False),
+        (SIM, {"name": "RoFormerCausalLM"}, "RoFormerCausalLM", "causal", False),
+        (GPT, {"unilm": True}, "RoFormerCausalLM", "unilm", False),
+        (CHARACTER, {}, "RoFormerCausalLM", "causal", True),
+        (CHARACTER, {"unilm": True}, "RoFormerCausalLM", "unilm", False),
+    ],
+)
+def test_the_source_tells_the_class(source, flags, model, attention, remark, capsys):
+    options = {"name": None, "unilm": False, "quiet": False, **flags}
+    found = LOAD(str(source), config=None, vocabulary=None, **options)
+    assert (type(found).__name__, found.config.attention) == (model, attention)
+    assert ("nothing tells that" in capsys.readouterr().err) == remark
+
+
+def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
+    vocabulary = tmp_path / "vocab.txt"
+    lines = zipped(SIM, "vocab.txt").decode().splitlines()
+    at, other = lines.index("今"), lines.index("北")
+    lines[at], lines[other] = lines[other], lines[at]
+    lines_file(vocabulary, lines)
+    stdin(monkeypatch, "今\t北\n")
+    code, out, _ = run(
+        *("similarity", SIM, "-", "--vocabulary", vocabulary), capsys=capsys
+    )
+    assert code == 0
+    expected = RoFormerSim.from_preset(SIM).similarity("北", "今")
+    assert json.loads(out)["similarity"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_text_on_the_command_line_is_streamed_to_a_terminal(monkeypatch, capsys):
+    arguments = ("generate", GPT, "--text", "今天天气", *SHORT, "--seed", "5")
+    code, out, _ = run(*arguments, capsys=capsys)
+    expected = json.loads(out)["outputs"][0]["text"]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    code, out, _ = run(*arguments, capsys=capsys)
+    assert (code, out) == (0, f"{expected}\n")
+    # Lines of JSON are for programs, a table is for who looks at it.
+    code, out, _ = run(
+        *("paraphrase", SIM, "--text", "你好", *PARAPHRASE), capsys=capsys
+    )
+    lines = out.splitlines()
+    assert (code, lines[0]) == (0, "你好")
+    assert 1 <= len(lines) - 1 <= 2
+    float(lines[1].split()[0])
+
+
+def test_what_is_compiled_for_a_stream_is_said_before_its_line(monkeypatch, capsys):
+    model = RoFormerCausalLM.from_preset(GPT)
+    monkeypatch.setattr(commands, "_generative_model", lambda *arguments: model)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    # As on a screen.
+    monkeypatch.setattr(sys, "stderr", sys.stdout)
+    # With this seed the first token is a piece already, before steps are compiled.
+    arguments = ("generate", GPT, "--text", "今天天气", *SHORT, "--seed", "2")
+    code, out, _ = run(*arguments, capsys=capsys)
+    text = model.generate("今天天气", max_length=16, seed=2)
+    assert (code, out) == (
+        0,
+        "roformer-keras: compiling prompts, 1 x 16 tokens\n"
+        "roformer-keras: compiling first tokens, 1 x 1 tokens\n"
+        f"roformer-keras: compiling steps, 1 x 48 tokens\n{text}\n",
+    )
+
+
+def test_a_stream_of_words_comes_word_by_word():
+    model = RoFormerCausalLM.from_preset(WORD)
+    words = 0
+    for seed in range(3):
+        options = {"max_length": 40, "seed": seed, "stop_tokens": ()}
+        pieces = list(model.stream("今天", **options))
+        assert "".join(pieces) == model.generate("今天", **options)
+        ids, _ = model.tokenizer.encode("今天")
+        written = model.generate(ids[:-1], **options)
+        tokens = [model.tokenizer.id_to_token(i) for i in written]
+        chinese = [token for token in tokens if re.fullmatch("[一-鿿]+", token)]
+        words += sum(len(token) > 1 for token in chinese)
+        assert len(chinese) <= len(pieces) <= len(chinese) + 1
+    assert words > 10
+
+
+def test_a_short_job_shows_no_bar_whatever_it_compiles(monkeypatch, capsys):
+    model = RoFormerCausalLM.from_preset(GPT)
+    monkeypatch.setattr("roformer_keras.models.generative._SECONDS_BEFORE_BAR", 1000)
+    model.generate("今天天气", max_length=16)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
+    model = RoFormerCausalLM.from_preset(GPT)
+    monkeypatch.setattr("roformer_keras.models.generative._SECONDS_BEFORE_BAR", 0.01)
+    decoder = model._decoder()
+    start = decoder.start
+
+    def late(*arguments):
+        time.sleep(0.02)
+        start(*arguments)
+        # Before a text is finished.
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(decoder, "start", late)
+    with pytest.raises(KeyboardInterrupt):
+        model.generate("今天天气", max_length=16)
+    shown = capsys.readouterr().err
+    assert "compiling prompts, 1 x 16 tokens" in shown
+    assert shown.endswith("\n")
+
+
+def test_paraphrase_writes_what_the_method_returns(texts, tmp_path, capsys):
+    model = commands._sim(str(SIM), None, None)
+    for flags, options in (
+        ((), {}),
+        (
+            ("--mask-positions", "1,2", "--top-p", "0.5", "--top-k", "9"),
+            {"masked_positions": (1, 2), "top_p": 0.5, "top_k": 9},
+        ),
+    ):
+        arguments = ("paraphrase", SIM, texts, *PARAPHRASE, "--seed", "4", *flags)
+        code, out, err = run(*arguments, "--quiet", capsys=capsys)
+        assert (code, err) == (0, "")
+        found = json_lines(out)
+        assert [line["text"] for line in found] == TEXTS
+        expected = model.paraphrase(
+            TEXTS, 4, 2, max_length=16, seed=4, batch_size=4, **options
+        )
+        for line, outputs in zip(found, expected, strict=True):
+            assert [o["text"] for o in line["outputs"]] == [o.output for o in outputs]
+            np.testing.assert_allclose(
+                [one["score"] for one in line["outputs"]],
+                [one.score for one in outputs],
+                atol=1e-5,
+            )
+
+
+def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, capsys):
+    expected = commands._sim(str(SIM), None, None).similarity(
+        *zip(*PAIRS, strict=True), progress=False
+    )
+    lists = lines_file(tmp_path / "x.jsonl", [json.dumps(pair) for pair in PAIRS])
+    objects = lines_file(
+        tmp_path / "y.jsonl",
+        [json.dumps({"second": b, "label": 1, "first": a}) for a, b in PAIRS],
+    )
+    renamed = lines_file(
+        tmp_path / "z.jsonl", [json.dumps({"a": a, "b": b}) for a, b in PAIRS]
+    )
+    typed = [part for pair in PAIRS for part in ("--pair", *pair)]
+    stdin(monkeypatch, pairs.read_text(encoding="utf-8"))
+    outputs = []
+    for way in (
+        *([pairs], [lists], [objects], [renamed, "--fields", "a,b"]),
+        *(typed, ["-"]),
+    ):
+        code, out, err = run("similarity", SIM, *way, "--quiet", capsys=capsys)
+        assert (code, err) == (0, "")
+        outputs.append(out)
+    assert len(set(outputs)) == 1
+    found = json_lines(outputs[0])
+    assert [(line["first"], line["second"]) for line in found] == PAIRS
+    np.testing.assert_allclose(
+        [line["similarity"] for line in found], expected, atol=1e-5
+    )
+
+
+def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
+    pairs = [["今\t天\\n", "北\n京\r"], ["我", "\\"]]
+    source = lines_file(tmp_path / "x.jsonl", map(json.dumps, pairs))
+    out = tmp_path / "out.tsv"
+    assert run("similarity", SIM, source, "-o", out, capsys=capsys)[0] == 0
+    data = out.read_bytes().decode()
+    rows = [line.split("\t") for line in data.removesuffix("\n").split("\n")]
+    assert [len(row) for row in rows] == [3, 3]
+    assert rows[0][:2] == ["今\\t天\\\\n", "北\\n京\\r"]
+    assert rows[1][:2] == ["我", "\\\\"]
+
+
+def test_a_text_without_outputs_has_a_row(monkeypatch, texts, tmp_path, capsys):
+    model = commands._sim(str(SIM), None, None)
+    monkeypatch.setattr(model, "_candidates", lambda text, written: [])
+    out = tmp_path / "out.tsv"
+    code, _, _ = run("paraphrase", SIM, texts, *PARAPHRASE, "-o", out, capsys=capsys)
+    assert code == 0
+    assert out.read_text() == "".join(f"{text}\t\t\n" for text in TEXTS)
+
+
+# === Interrupted, and taken up again ===
+
+
+def interrupted_after(windows, monkeypatch, error=KeyboardInterrupt):
+    """Lets so many windows be written, then comes Ctrl-C."""
+    write, calls = jobs.FileJob.write, itertools.count()
+
+    def counted(self, lines, inputs):
+        if next(calls) == windows:
+            raise error
+        write(self, lines, inputs)
+
+    monkeypatch.setattr(jobs.FileJob, "write", counted)
+
+
+@pytest.mark.parametrize(
+    ("verb", "suffix"),
+    [
+        (("generate", GPT, "prompts.txt", *EVEN), "jsonl"),
+        (
+            ("generate", GPT, "prompts.txt", *EVEN, "--num-return-sequences", "2"),
+            "tsv",
+        ),
+        (("paraphrase", SIM, "texts.txt", *PARAPHRASE), "tsv"),
+        (("similarity", SIM, "pairs.tsv"), "jsonl"),
+    ],
+    ids=["generate", "two", "paraphrase", "similarity"],
+)
+def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
+    verb, suffix, prompts, texts, pairs, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
+    whole, out, partial = f"whole.{suffix}", f"out.{suffix}", f"out.{suffix}.partial"
+    state = f"{out}.job.json"
+    seeded = verb[0] != "similarity"
+    inputs = listing(tmp_path)
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        code, shown, err = run(*verb, "-o", out, capsys=capsys)
+    assert (code, shown) == (130, "")
+    count = len((tmp_path / verb[2]).read_text().splitlines())
+    done = json.loads((tmp_path / state).read_bytes())["done"]
+    assert 0 < done < count
+    assert err.splitlines()[-2:] == [
+        f"roformer-keras: {done} of {count} are kept in {tmp_path / partial}; run the "
+        "same command again to resume",
+        "roformer-keras: interrupted",
+    ]
+    assert listing(tmp_path) == sorted([*inputs, partial, state])
+    # What is behind what was counted is of no use: a torn line, or a whole one.
+    kept = (tmp_path / partial).read_bytes()
+    (tmp_path / partial).write_bytes(kept + kept + '{"text": "今'.encode()[:-1])
+    seed = json.loads((tmp_path / state).read_bytes())["seed"]
+    code, shown, err = run(*verb, "-o", out, capsys=capsys)
+    assert (code, shown) == (0, f"{out}\n")
+    assert f"roformer-keras: resuming after {done} of {count}\n" in err
+    assert listing(tmp_path) == sorted([*inputs, out])
+    flags = ["--seed", seed] if seeded else []
+    assert run(*verb, "-o", whole, *flags, capsys=capsys)[0] == 0
+    assert (tmp_path / out).read_bytes() == (tmp_path / whole).read_bytes()
+    assert (tmp_path / out).read_bytes().startswith(kept)
+
+
+def test_a_process_that_is_interrupted_loses_little(tmp_path, capsys):
+    prompts = [f"{first}{second}" for first in PROMPTS for second in PROMPTS] * 12
+    path, out = lines_file(tmp_path / "prompts", prompts), tmp_path / "out.jsonl"
+    arguments = ("generate", GPT, path, *EVEN, "-o")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "roformer_keras", *map(str, (*arguments, out))],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=interruptible,
+    )
+    state = tmp_path / "out.jsonl.job.json"
+    deadline = time.monotonic() + 100
+    while not state.exists() or json.loads(state.read_bytes())["done"] < 20:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    shown, err = process.communicate(timeout=30)
+    assert shown == b""
+    facts = json.loads(state.read_bytes())
+    assert 20 <= facts["done"] < len(prompts)
+    assert process.returncode == 130, err.decode()
+    lines = err.decode().splitlines()
+    assert lines[-1] == "roformer-keras: interrupted"
+    # Between counting on the disk and in the process it may be one batch less.
+    assert re.fullmatch(
+        rf"roformer-keras: \d+ of {len(prompts)} are kept in {out}.partial; run "
+        "the same command again to resume",
+        lines[-2],
+    )
+    assert not out.exists()
+    kept = (tmp_path / "out.jsonl.partial").read_bytes()[: facts["bytes"]]
+    assert kept.count(b"\n") == facts["done"]
+    # Taken up here, it has the seed that the process drew.
+    code, _, err = run(*arguments, out, capsys=capsys)
+    assert code == 0
+    assert f"resuming after {facts['done']} of {len(prompts)}\n" in err
+    whole = tmp_path / "whole.jsonl"
+    code, _, _ = run(*arguments, whole, "--seed", facts["seed"], capsys=capsys)
+    assert code == 0
+    assert out.read_bytes() == whole.read_bytes()
+    assert out.read_bytes().startswith(kept)
+    assert listing(tmp_path) == ["out.jsonl", "prompts", "whole.jsonl"]
+
+
+@pytest.fixture
+def handler():
+    """Python's own for Ctrl-C, also where a shell had the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def swallow():
+    with contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
+
+
+def ignore():
+    class Owner:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    Owner()
+
+
+def turn():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise TypeError("a shape must be known") from None
+
+
+@pytest.mark.parametrize(
+    ("lose", "at", "kept"),
+    [(swallow, 0, 1), (swallow, 2, 3), (ignore, 1, 2), (turn, 1, 1)],
+)
+def test_an_interruption_that_a_library_loses_ends_the_job(
+    lose, at, kept, handler, pairs, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
+    model = commands._sim(str(SIM), None, None)
+    calls, similarity = itertools.count(), model.similarity
+
+    def losing(*arguments, **options):
+        if next(calls) == at:
+            lose()
+        return similarity(*arguments, **options)
+
+    arguments = ("similarity", SIM, pairs, "-o", tmp_path / "out.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "similarity", losing)
+        code, out, err = run(*arguments, capsys=capsys)
+    partial = tmp_path / "out.jsonl.partial"
+    assert (code, out, err) == (
+        130,
+        "",
+        f"roformer-keras: {kept} of 3 are kept in {partial}; run the same command "
+        "again to resume\nroformer-keras: interrupted\n",
+    )
+    assert len(json_lines(partial.read_text(encoding="utf-8"))) == kept
+    # The next command knows nothing of it.
+    assert run(*arguments, capsys=capsys)[0] == 0
+
+
+def test_who_handles_an_interruption_goes_on_to(handler, pairs, monkeypatch, capsys):
+    seen = []
+    model = commands._sim(str(SIM), None, None)
+    similarity = model.similarity
+
+    def interrupted(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        return similarity(*arguments, **options)
+
+    monkeypatch.setattr(model, "similarity", interrupted)
+    signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    code, _, err = run("similarity", SIM, pairs, capsys=capsys)
+    signal.signal(signal.SIGINT, handler)
+    assert (code, err, seen) == (0, "", [signal.SIGINT])
+
+
+def test_a_command_runs_in_any_thread(pairs, capsys):
+    with ThreadPoolExecutor() as pool:
+        code = pool.submit(main, ["similarity", str(SIM), str(pairs)]).result()
+    assert (code, len(json_lines(capsys.readouterr().out))) == (0, 3)
+
+
+@pytest.fixture
+def interrupted(prompts, tmp_path, monkeypatch, capsys):
+    """The command of a job of which four of eight prompts are done."""
+    command = ("generate", GPT, prompts, *SHORT, "-o", tmp_path / "out.jsonl")
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        assert run(*command, "--seed", "1", capsys=capsys)[0] == 130
+    return command
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--seed", "1", "--temperature", "0.5"], "temperature was 1.0, now 0.5;"),
+        (["--seed", "2"], "seed was 1, now 2;"),
+        ([], "seed was 1, now None;"),
+        (["--seed", "1", "--stop", "。"], "stop_tokens was None, now ['。'];"),
+    ],
+)
+def test_the_partial_of_another_job_is_not_touched(
+    interrupted, flags, message, tmp_path, capsys
+):
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    code, out, err = run(*interrupted, *flags, capsys=capsys)
+    assert (code, out) == (4, "")
+    assert f"out.jsonl.partial holds another run: {message}" in err
+    assert "or pass --overwrite to discard it" in err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    # Nor is it thrown away for a job that does not get so far as to write.
+    code, out, err = run(
+        *interrupted, *flags, "--overwrite", "--top-p", "2", capsys=capsys
+    )
+    assert code == 2
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run(*interrupted, *flags, "--overwrite", capsys=capsys)[0] == 0
+    assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
+    lines = json_lines((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
+    assert [line["text"] for line in lines] == PROMPTS
+
+
+def test_other_inputs_and_other_weights_are_another_job(
+    interrupted, prompts, tmp_path, capsys
+):
+    seeded = (*interrupted, "--seed", "1")
+    lines_file(prompts, [*PROMPTS[:-1], "今"])
+    code, _, err = run(*seeded, capsys=capsys)
+    assert (code, "another run: input 'texts' has changed;" in err) == (4, True)
+    lines_file(prompts, PROMPTS)
+    copy = tmp_path / GPT.name
+    copy.write_bytes(GPT.read_bytes())
+    moved = [copy if part == GPT else part for part in seeded]
+    code, _, err = run(*moved, capsys=capsys)
+    assert code == 4
+    assert "another run: source was" in err
+    assert "input 'source' has changed" in err
+    # Lines of another size of batch are of the same job.
+    smaller = [*seeded, "--batch-size", "1"]
+    assert run(*smaller, capsys=capsys)[0] == 0
+
+
+def test_an_output_may_lie_in_a_folder_of_the_model(
+    pairs, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
+    folder = unpacked(SIM, tmp_path)
+    (folder / "results").mkdir()
+    for source, place in ((folder, folder), (tmp_path, tmp_path / folder.name)):
+        arguments = (
+            *("similarity", source, pairs),
+            *("-o", place / "results" / f"{source.name}.jsonl"),
+        )
+        with monkeypatch.context() as patch:
+            interrupted_after(1, patch)
+            assert run(*arguments, capsys=capsys)[0] == 130
+        code, _, err = run(*arguments, capsys=capsys)
+        assert (code, err) == (0, "roformer-keras: resuming after 1 of 3\n")
+    # Weights that lie one folder deeper are known by their times too.
+    arguments = ("similarity", tmp_path, pairs, "-o", tmp_path / "out.jsonl")
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        assert run(*arguments, capsys=capsys)[0] == 130
+    os.utime(folder / "vocab.txt", ns=(0, 0))
+    code, _, err = run(*arguments, capsys=capsys)
+    assert (code, "another run: input 'source' has changed;" in err) == (4, True)
+
+
+def test_an_error_in_mid_job_keeps_what_was_made(pairs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
+    model = commands._sim(str(SIM), None, None)
+    calls, similarity = itertools.count(), model.similarity
+
+    def once(*arguments, **options):
+        if next(calls):
+            raise RoFormerError("enough")
+        return similarity(*arguments, **options)
+
+    monkeypatch.setattr(model, "similarity", once)
+    out = tmp_path / "out.jsonl"
+    code, _, err = run("similarity", SIM, pairs, "-o", out, capsys=capsys)
+    assert code == 2
+    assert err.splitlines()[0].startswith("roformer-keras: 1 of 3 are kept in ")
+    assert err.splitlines()[1] == "roformer-keras: error: enough"
+    assert len(json_lines((tmp_path / "out.jsonl.partial").read_text())) == 1
+
+
+def test_a_bar_begins_where_the_job_is_taken_up(interrupted, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    code, _, err = run(*interrupted, "--seed", "1", capsys=capsys)
+    assert code == 0
+    bar = err.split("resuming after 4 of 8\n")[1]
+    assert "| 4/8 [" in bar
+    assert "| 8/8 [" in bar
+    assert " 0/8" not in bar
+
+
+# === Bad input ===
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["generate", GPT], 2, "give a text file, or - for standard input, or --text"),
+        (["generate", GPT, "good", "--text", "今"], 2, "give a text file, or - for"),
+        (["generate", GPT, "今天"], 2, "No such file or directory; to give a text it"),
+        (["generate", "nowhere.zip", "good"], 2, "no file or folder nowhere.zip here"),
+        (["generate", "no/where.zip", "good"], 2, "no/where.zip"),
+        (["generate", GPT, "blank"], 2, "line 2 of blank: a prompt must hold text"),
+        (["generate", GPT, "strange"], 2, "line 3 of strange: a prompt must have tok"),
+        (["generate", GPT, "long"], 2, "line 2 of long: a prompt must be shorter tha"),
+        (["generate", GPT, "--text", ""], 2, "text 1: a prompt must hold text, got"),
+        (["generate", GPT, "empty"], 2, "empty holds no text"),
+        (["generate", GPT, "gbk"], 2, "gbk must be UTF-8 text"),
+        (["generate", GPT, "good", "--top-p", "0"], 2, "top_p must be a number in (0"),
+        (["generate", GPT, "good", "--top-p", "nan"], 2, "top_p must be a number in"),
+        (["generate", GPT, "good", "--temperature", "0"], 2, "temperature must be a"),
+        (["generate", GPT, "good", "--stop", "今天"], 2, "a stop token must be in the"),
+        (
+            ["generate", GPT, "good", "--seed", "-1"],
+            2,
+            "seed must be an integer from 0",
+        ),
+        (
+            ["generate", GPT, "good", "--min-length", "999"],
+            2,
+            "error: min_length must be an",
+        ),
+        (
+            ["generate", GPT, "good", "--min-length", "-1"],
+            2,
+            "error: min_length must be an",
+        ),
+        (["generate", GPT, "good", "-o", "x.txt"], 2, "must end in .jsonl or .tsv"),
+        (["generate", GPT, "good", "-o", "no/x.tsv"], 4, "no is not a folder: make"),
+        (["generate", GPT, "good", "-o", "old.tsv"], 4, "exists: choose another name"),
+        (["generate", GPT, "good", "-o", "d.tsv"], 4, "d.tsv is a folder: give the"),
+        (["paraphrase", GPT, "good"], 3, "no pooler head"),
+        (["paraphrase", SIM, "blank"], 2, "line 2 of blank: a prompt must hold text"),
+        (["paraphrase", SIM, "long"], 2, "line 2 of long: a prompt must be no longer"),
+        (
+            ["paraphrase", SIM, "good", "--mask-positions", "2"],
+            2,
+            "line 2 of good: masked_positions must be integers from 1 to 1",
+        ),
+        (["similarity", SIM], 2, "give a file of pairs, or - for standard input"),
+        (["similarity", SIM, "good"], 2, "line 1 of good: a pair must be two texts w"),
+        (["similarity", SIM, "three"], 2, "with a tab between, got 3 columns: 今"),
+        (["similarity", SIM, "half"], 2, "line 1 of half: a text to compare must"),
+        (["similarity", SIM, "--pair", "今", ""], 2, "pair 1: a text to compare must "),
+        (["similarity", SIM, "bad.jsonl"], 2, "line 2 of bad.jsonl: a line must be J"),
+        (["similarity", SIM, "one.jsonl"], 2, "line 1 of one.jsonl: a pair must be a"),
+        (["similarity", SIM, "nowhere.tsv"], 2, "cannot read nowhere.tsv: No such"),
+    ],
+    ids=lambda value: (
+        "-".join(getattr(v, "name", v) for v in value)
+        if isinstance(value, list)
+        else ""
+    ),
+)
+def test_bad_input_is_told_before_the_work(
+    arguments, code, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    lines_file(tmp_path / "good", ["今天", "我"])
+    lines_file(tmp_path / "blank", ["今天", "", "我"])
+    lines_file(tmp_path / "strange", ["今天", "我", "\U0001f44d\U0001f44d"])
+    lines_file(tmp_path / "long", ["今天", "我" * 300])
+    lines_file(tmp_path / "three", ["今\t天\t我"])
+    lines_file(tmp_path / "half", ["今\t"])
+    lines_file(tmp_path / "bad.jsonl", ['["今", "天"]', "今"])
+    lines_file(tmp_path / "one.jsonl", ['{"first": "今", "third": "天"}'])
+    lines_file(tmp_path / "old.tsv", ["old"])
+    (tmp_path / "d.tsv").mkdir()
+    (tmp_path / "empty").touch()
+    (tmp_path / "gbk").write_bytes("今天\n".encode("gbk"))
+    if "-o" not in arguments:
+        arguments = [*arguments, "-o", "out.tsv"]
+    before = listing(tmp_path)
+    found, out, err = run(*arguments, "--quiet", capsys=capsys)
+    assert found == code
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("roformer-keras: error: ")
+    assert message in line
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["generate", "x", "y", "--num-return-sequences", "0"],
+        ["generate", "x", "y", "--method", "best"],
+        ["generate", "x", "y", "--batch-size", "0"],
+        ["generate", "x", "y", "--model", "RoFormerMaskedLM"],
+        ["paraphrase", "x", "y", "--n", "0"],
+        ["paraphrase", "x", "y", "--k", "many"],
+        ["paraphrase", "x", "y", "--mask-positions", "1,,2"],
+        ["similarity", "x", "y", "--fields", "a"],
+        ["similarity", "x", "--pair", "今"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_two(arguments, capsys):
+    code, out, err = run(*arguments, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"usage: roformer-keras {arguments[0]}")
+
+
+def test_weights_that_are_no_numbers_are_exit_code_three(
+    prompts, tmp_path, monkeypatch, capsys
+):
+    model = RoFormerCausalLM.from_preset(GPT)
+    model.backbone.token_embedding.embeddings.assign(
+        np.full(model.backbone.token_embedding.embeddings.shape, np.nan)
+    )
+    monkeypatch.setattr(commands, "_generative_model", lambda *arguments: model)
+    out = tmp_path / "out.jsonl"
+    code, shown, err = run("generate", GPT, prompts, *SHORT, "-o", out, capsys=capsys)
+    assert (code, shown) == (3, "")
+    assert "must be finite numbers, got NaN" in err
+    assert listing(tmp_path) == ["prompts.txt"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options", "message"),
+    [
+        ("今", {"stop_tokens": 5.0}, "token ids must be integers .* got 5.0"),
+        ("今", {"stop_tokens": [[1]]}, r"token ids must be integers .* got \[1\]"),
+        ("今", {"stop_tokens": True}, "token ids must be integers .* got True"),
+        ("今", {"min_length": True}, "min_length must be an integer .* got True"),
+        ({"今": 1}, {}, "prompts must be texts or ids, got {'今': 1}"),
+    ],
+)
+def test_what_generate_refuses(prompts, options, message):
+    model = commands._generative_model(str(GPT), None, False, None, None, True)
+    with pytest.raises(ConfigurationError, match=message):
+        model.generate(prompts, **options)

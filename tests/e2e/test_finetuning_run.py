@@ -1,0 +1,777 @@
+"""Fine-tuning from files to a model that serves, and going on after an interruption."""
+
+import csv
+import dataclasses
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import keras
+import numpy as np
+import pytest
+from common import CHARACTER, V2
+from finetuning_cases import (
+    BAD,
+    COUPLES,
+    GOOD,
+    NER,
+    NESTED,
+    PAIRS,
+    QUESTIONS,
+    REVIEWS,
+    TRIPLETS,
+    lines,
+    train_eagerly,
+    written,
+)
+from interruptions import InterruptAfter, Interrupted
+
+from roformer_keras import RoFormerBackbone, RoFormerTextClassifier, convert
+from roformer_keras.errors import ConfigurationError, OutputError, SourceError
+from roformer_keras.tasks.task import TextTask
+from roformer_keras.training import finetuning_plots as pictures
+from roformer_keras.training import results
+from roformer_keras.training.finetune import _Run, finetune
+from roformer_keras.training.finetuning_data import read_data
+from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.training.results import (
+    FinetunedTask,
+    answers_of,
+    evaluation_of,
+    load_finetuned,
+    read_rows,
+)
+from roformer_keras.training.state import load_metadata
+
+# TensorFlow variables do not know NumPy 2's `copy`.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+# Of each: the file, settings, the figures, and what is told of a row.
+CASES = {
+    "classes": (
+        "text-classification",
+        ("a.tsv", REVIEWS),
+        {},
+        {"accuracy", "macro_f1", "classes", "confusion"},
+        {"text", "label", "probabilities"},
+    ),
+    "classes-of-pairs": (
+        "text-classification",
+        ("a.tsv", lines(*((a, b, n % 2) for n, (a, b) in enumerate(COUPLES)))),
+        {"pairs": True, "options": {"pooling": "mean"}},
+        {"accuracy", "macro_f1", "classes", "confusion"},
+        {"first", "second", "label", "probabilities"},
+    ),
+    "several-classes": (
+        "text-classification",
+        ("a.tsv", lines(*((t, ",".join("天学" if "天" in t else "")) for t in GOOD))),
+        {"options": {"multi_label": True}},
+        {"accuracy", "macro_f1", "classes"},
+        {"text", "labels", "probabilities"},
+    ),
+    "numbers": (
+        "text-regression",
+        ("a.tsv", PAIRS),
+        {"pairs": True},
+        {"spearman", "pearson", "mean_absolute_error"},
+        {"first", "second", "score"},
+    ),
+    "cosines": (
+        "sentence-embedding",
+        ("a.tsv", PAIRS),
+        {},
+        {"spearman", "pearson"},
+        {"first", "second", "similarity"},
+    ),
+    "sameness": (
+        "sentence-embedding",
+        ("a.tsv", lines(*((a, b, "同异"[len(a) % 2]) for a, b in COUPLES))),
+        {"options": {"objective": "classification"}},
+        {"accuracy", "macro_f1", "classes", "confusion"},
+        {"first", "second", "similarity"},
+    ),
+    "contrast": (
+        "sentence-embedding",
+        ("a.tsv", REVIEWS),
+        {"options": {"objective": "contrastive"}},
+        {"accuracy"},
+        {"text", "vector"},
+    ),
+    "triplets": (
+        "triplet-ranking",
+        ("a.tsv", TRIPLETS),
+        {"max_length": 16},
+        {"accuracy", "macro_f1", "classes", "confusion"},
+        {"first", "second", "third", "label", "probabilities"},
+    ),
+    "tags": (
+        "token-classification",
+        ("a.bio", NER),
+        {"options": {"crf": True}},
+        {"precision", "recall", "f1", "macro_f1", "classes"},
+        {"text", "spans"},
+    ),
+    "spans": (
+        "span-extraction",
+        ("a.jsonl", NESTED),
+        {"options": {"head_dim": 8}},
+        {"precision", "recall", "f1", "macro_f1", "classes"},
+        {"text", "spans"},
+    ),
+    "answers": (
+        "question-answering",
+        ("a.jsonl", QUESTIONS),
+        {"fields": ["question", "context", "answer"]},
+        {"exact_match", "f1"},
+        {"first", "second", "answer"},
+    ),
+}
+
+
+class CopyAfter(keras.callbacks.Callback):
+    """Copies a folder as it is in the second epoch, which is as a kill leaves it."""
+
+    def __init__(self, folder, copy):
+        super().__init__()
+        self.folder, self.copy = folder, copy
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 0 and (self.folder / "state.safetensors").exists():
+            with suppress(FileExistsError):
+                shutil.copytree(self.folder, self.copy)
+
+
+def settings_of(train, task="text-classification", **changes):
+    content = {
+        "task": task,
+        "train": str(train),
+        "preset": str(CHARACTER),
+        "epochs": 2,
+        "batch_size": 4,
+        "learning_rate": 1e-3,
+        "model": {"dropout": 0.1},
+    }
+    return FinetuningSettings.from_dict({**content, **changes})
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("data"), "reviews.tsv", REVIEWS)
+
+
+@pytest.fixture
+def eagerly(monkeypatch):
+    train_eagerly(monkeypatch)
+
+
+def train(settings, folder, **options):
+    return finetune(settings, folder, progress=False, **options)
+
+
+def rows_of(folder):
+    with open(folder / "log.csv", encoding="utf-8", newline="") as file:
+        return [
+            {name: value for name, value in row.items() if name != "seconds"}
+            for row in csv.DictReader(file)
+        ]
+
+
+def weights_of(model):
+    return {
+        variable.path: np.array(variable)
+        for variable in model.weights
+        if "seed_generator" not in variable.path
+    }
+
+
+def assert_same_weights(first, second):
+    first, second = weights_of(first), weights_of(second)
+    assert first.keys() == second.keys()
+    for path, value in first.items():
+        np.testing.assert_array_equal(value, second[path], path)
+
+
+# === A whole fine-tuning ===
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("case", CASES)
+def test_a_file_becomes_a_model_that_serves(case, tmp_path, capsys):
+    task, file, changes, figures, answer = CASES[case]
+    path, run = written(tmp_path, *file), tmp_path / "run"
+    changes = {"valid": path, "epochs": 1, "batch_size": 8, **changes}
+    model = train(settings_of(path, task, **changes), run)
+    (row,) = rows_of(run)
+    assert float(row["loss"]) >= 0 <= float(row["val_loss"])
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    assert report["task"] == task
+    assert report["valid"].keys() - {"file", "rows"} == figures
+    text = (run / "report.txt").read_text(encoding="utf-8")
+    assert all(
+        name.replace("_", " ") in text for name in figures - {"classes", "confusion"}
+    )
+    drawn = {"curves.png"} | ({"confusion.png"} if "confusion" in figures else set())
+    assert {path.name for path in run.glob("*.png")} == drawn
+    assert all((run / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
+
+    # From the folder alone.
+    tuned = load_finetuned(run)
+    assert type(tuned.task) is type(model)
+    assert_same_weights(tuned.task, model)
+    fields = changes.get("fields", ())[:-1]
+    found = [row for _, row in read_rows(tuned, path, fields)]
+    answers = answers_of(tuned, found)
+    assert len(answers) == report["valid"]["rows"] == len(found)
+    assert {*answers[0]} == answer
+    json.dumps(answers)
+    capsys.readouterr()
+    assert evaluation_of(tuned, path) == report["valid"]
+    assert "100%" not in capsys.readouterr().err
+    # And from the preset alone, which has no fields.
+    alone = load_finetuned(run / "preset")
+    alone = dataclasses.replace(alone, text_count=tuned.text_count)
+    fields = changes.get("fields", ())
+    assert evaluation_of(alone, path, fields, progress=True) == report["valid"]
+    assert "100%" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_presets_and_zips_serve_without_the_folder(reviews, tmp_path):
+    run = tmp_path / "run"
+    model = train(settings_of(reviews, test=reviews, epochs=1), run)
+    # Without data to choose by the last weights stay.
+    assert "val_loss" not in rows_of(run)[0]
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    assert "valid" not in report and report["test"]["rows"] == 8
+    for source in (run, run / "preset"):
+        for kind in (TextTask, RoFormerTextClassifier):
+            again = kind.from_preset(source)
+            assert type(again) is RoFormerTextClassifier
+            assert again.classes == ["坏", "好"]
+            assert_same_weights(again, model)
+    alone = load_finetuned(run / "preset")
+    assert evaluation_of(alone, reviews) == report["test"]
+    convert(run, tmp_path / "back.zip")
+    assert_same_weights(
+        RoFormerBackbone.from_preset(tmp_path / "back.zip"), model.backbone
+    )
+    with pytest.raises(ConfigurationError, match="must be a preset folder that a task"):
+        TextTask.from_preset(CHARACTER)
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_classes_may_have_numbers_for_names(multi_label, tmp_path):
+    """As those of a model that was trained from Python."""
+    model = RoFormerTextClassifier.from_preset(
+        CHARACTER, num_classes=2, multi_label=multi_label
+    )
+    model.save_to_preset(tmp_path / "preset")
+    tuned = load_finetuned(tmp_path / "preset")
+    path = written(tmp_path, "a.tsv", lines(*((t, n % 2) for n, t in enumerate(GOOD))))
+    report = evaluation_of(tuned, path)
+    assert [own["count"] for own in report["classes"].values()] == [2, 2]
+    (answer,) = answers_of(tuned, [("今天",)])
+    assert {*answer["probabilities"]} == {"0", "1"}
+    path = written(tmp_path, "b.tsv", "今天\t好\n")
+    with pytest.raises(
+        SourceError, match=r"line 1 of .*b\.tsv: a label must be an int"
+    ):
+        evaluation_of(tuned, path)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_aids_go_together(reviews, tmp_path):
+    """Nothing that may be combined stands in another's way."""
+    model = train(
+        settings_of(
+            reviews,
+            preset=str(V2),
+            holdout=0.25,
+            batch_size=4,
+            accumulation=2,
+            optimizer={"ema": 0.5, "weight_decay": 0.1, "clip_norm": 0.5},
+            layer_decay=0.5,
+            freeze_layers=1,
+            adversarial_epsilon=0.5,
+            r_drop=1.0,
+            class_weights="balanced",
+            dtype="mixed_bfloat16",
+            gradient_checkpointing=True,
+            schedule="constant",
+            monitor="loss",
+        ),
+        tmp_path / "run",
+    )
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    before = weights_of(RoFormerBackbone.from_preset(V2))
+    after = weights_of(model.backbone)
+    changed = {path for path in before if not np.array_equal(before[path], after[path])}
+    assert any("token_embedding" in path for path in changed)
+    assert any("transformer_layer_1/" in path for path in changed)
+    assert not any("transformer_layer_0/" in path for path in changed)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["valid"]["rows"] == 2
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_the_rate_rises_and_falls_over_all_epochs(reviews, tmp_path):
+    train(
+        settings_of(reviews, epochs=4, warmup=0.5, learning_rate=0.01), tmp_path / "run"
+    )
+    # Two updates an epoch.
+    rates = [float(row["learning_rate"]) for row in rows_of(tmp_path / "run")]
+    assert rates == pytest.approx([0.005, 0.01, 0.005, 0])
+
+
+def test_rare_classes_weigh_more(tmp_path):
+    content = lines(
+        *((text, "好") for text in GOOD + BAD[:2]), *((t, "坏") for t in BAD[2:])
+    )
+    path = written(tmp_path, "a.tsv", content)
+    settings = settings_of(path, class_weights="balanced")
+    run = _Run(settings, read_data(settings), tmp_path)
+    weights = dict(
+        zip(run.data.train.labels, run.train_rows.weights.tolist(), strict=True)
+    )
+    assert weights == pytest.approx({"好": 4 / 6, "坏": 2})
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_additions_are_merged(reviews, tmp_path):
+    settings = settings_of(
+        reviews, valid=reviews, lora_rank=2, lora_alpha=8.0, learning_rate=0.01
+    )
+    model = train(settings, tmp_path / "run")
+    before = weights_of(RoFormerBackbone.from_preset(CHARACTER))
+    after = weights_of(RoFormerBackbone.from_preset(tmp_path / "run"))
+    changed = {path for path in before if not np.array_equal(before[path], after[path])}
+    assert changed == {
+        f"transformer_layer_{n}/attention/{name}/kernel"
+        for n in range(2)
+        for name in ("query", "value")
+    }
+    assert_same_weights(load_finetuned(tmp_path / "run").task, model)
+    # What is not trained is not saved after each epoch.
+    paths = load_metadata(tmp_path / "run" / "state.safetensors")["paths"]["model"]
+    assert not any("embedding" in path for path in paths)
+
+
+# === Interruptions ===
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": {"ema": 0.9}},
+        pytest.param({"accumulation": 2, "batch_size": 6}, marks=pytest.mark.e2e),
+        pytest.param(
+            {"lora_rank": 2, "r_drop": 1.0, "patience": 2}, marks=pytest.mark.e2e
+        ),
+        pytest.param(
+            {"adversarial_epsilon": 1.0, "keep_best": False}, marks=pytest.mark.e2e
+        ),
+    ],
+    ids=["ema", "accumulation", "lora-r-drop", "fgm"],
+)
+def test_an_interrupted_training_ends_where_it_would_have(changes, reviews, tmp_path):
+    settings = settings_of(reviews, valid=reviews, epochs=3, **changes)
+    after = CopyAfter(tmp_path / "whole", tmp_path / "run")
+    whole = train(settings, tmp_path / "whole", callbacks=[after])
+    assert load_metadata(tmp_path / "run" / "state.safetensors")["done"] == 1
+    # What was written after the state is no part of it.
+    with open(tmp_path / "run" / "log.csv", "a") as log:
+        log.write("2,0.1,")
+    parts = train(settings, tmp_path / "run")
+    assert_same_weights(parts, whole)
+    assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
+    for name in ("report.json", "report.txt"):
+        one, other = ((tmp_path / run / name).read_bytes() for run in ("run", "whole"))
+        assert one == other
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_the_best_epoch_is_kept_and_ends_the_training(reviews, tmp_path, monkeypatch):
+    figures = iter([0.5, None, 0.7, 0.6, 0.7, 0.9])
+    evaluated, weights = [], []
+
+    def evaluate(run):
+        evaluated.append(next(figures))
+        weights.append(weights_of(run.task))
+        return {"loss": 1.0, "accuracy": evaluated[-1], "macro_f1": 0.0}
+
+    monkeypatch.setattr(_Run, "evaluate", evaluate)
+    settings = settings_of(reviews, valid=reviews, epochs=9, patience=2)
+    # After the best epoch, which the state has then.
+    with pytest.raises(Interrupted):
+        train(settings, tmp_path / "run", callbacks=[InterruptAfter(2 * 4 + 1)])
+    model = train(settings, tmp_path / "run")
+    assert evaluated == [0.5, None, 0.7, 0.6, 0.7]
+    kept = weights_of(model)
+    assert all(np.array_equal(kept[path], weights[2][path]) for path in kept)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert (report["epochs"], report["kept epoch"]) == (5, 3)
+    # A training that has ended is not gone on with, but its results are written again.
+    (tmp_path / "run" / "report.txt").unlink()
+    again = train(settings, tmp_path / "run", callbacks=[InterruptAfter(0)])
+    assert_same_weights(again, model)
+    assert (tmp_path / "run" / "report.txt").is_file()
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_lower_loss_is_better(reviews, tmp_path, monkeypatch):
+    losses = iter([0.5, 0.3, 0.4])
+
+    def evaluate(run):
+        return {"loss": next(losses), "accuracy": 0.0, "macro_f1": 0.0}
+
+    monkeypatch.setattr(_Run, "evaluate", evaluate)
+    train(
+        settings_of(reviews, valid=reviews, epochs=3, monitor="loss"), tmp_path / "run"
+    )
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["kept epoch"] == 2
+
+
+@pytest.mark.e2e
+def test_a_killed_process_is_gone_on_with(reviews, tmp_path):
+    command = [
+        *(sys.executable, "-m", "roformer_keras", "finetune", "text-classification"),
+        *("--train", reviews, "--valid", reviews, "--preset", str(CHARACTER)),
+        *("--epochs", "60", "--batch-size", "2", "--learning-rate", "1e-4"),
+        *("--dropout", "0.1", "--quiet", "--out"),
+    ]
+    subprocess.run([*command, tmp_path / "whole"], check=True, capture_output=True)
+    run = tmp_path / "run"
+    state = run / "state.safetensors"
+    for kills in range(2):
+        process = subprocess.Popen(
+            [*command, run], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        before = state.stat().st_mtime_ns if kills else 0
+        deadline = time.monotonic() + 120
+        while not state.exists() or state.stat().st_mtime_ns == before:
+            assert process.poll() is None, "it ended before it was killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert not (run / "preset").exists()
+    subprocess.run([*command, run], check=True, capture_output=True)
+    assert_same_weights(
+        load_finetuned(run).task, load_finetuned(tmp_path / "whole").task
+    )
+    assert rows_of(run) == rows_of(tmp_path / "whole")
+
+
+# === What goes wrong ===
+
+
+@pytest.mark.parametrize(
+    ("task", "valid", "changes", "message"),
+    [
+        (
+            "text-classification",
+            ("v.tsv", "你好\t好\n天气\t中\n"),
+            {},
+            r"line 2 of .*v\.tsv: a label must be .* of \['坏', '好'\], got '中'",
+        ),
+        (
+            "text-classification",
+            ("v.tsv", "你好\t好\n天气\t\n"),
+            {},
+            r"line 2 of .*v\.tsv: a label must be a name, or an integer, got ''",
+        ),
+        (
+            "text-classification",
+            ("v.tsv", "你好\t好\n\t坏\n"),
+            {},
+            r"line 2 of .*v\.tsv: a text must be a str that is not empty",
+        ),
+        ("text-classification", ("v.tsv", "你好\n"), {}, "line 1 .* have 2 columns"),
+        (
+            "text-regression",
+            ("v.tsv", "你好\t1\n天气\t很多\n"),
+            {},
+            r"line 2 of .*v\.tsv: a label must be a finite number, got '很多'",
+        ),
+        (
+            "token-classification",
+            ("v.bio", "她 O\n\n去 O\n北京 B-国\n"),
+            {},
+            r"line 3 of .*v\.bio: a label must be one of \['人', '地'\], got '国'",
+        ),
+        (
+            "token-classification",
+            ("v.bio", "她 X-地\n"),
+            {},
+            r"line 1 of .*v\.bio: a tag must be O, B-label or I-label, got 'X-地'",
+        ),
+        (
+            "token-classification",
+            ("v.jsonl", '{"text": "在北京", "label": [[1, 3, "地"], [2, 3, "人"]]}\n'),
+            {},
+            r"line 1 of .*v\.jsonl: spans must not share a token",
+        ),
+        (
+            "question-answering",
+            ("v.tsv", "谁\t今天\t我\n"),
+            {},
+            r"line 1 of .*v\.tsv: an answer must stand in its text, got '我'",
+        ),
+        (
+            "triplet-ranking",
+            ("v.tsv", "甲\t乙\t丙\tD\n"),
+            {},
+            r"line 1 of .*v\.tsv: a label must be 0 or B .* got 'D'",
+        ),
+        (
+            "sentence-embedding",
+            ("v.tsv", "甲\t乙\t同\n丙\t丁\t似\n"),
+            {"options": {"objective": "classification"}},
+            r"line 2 of .*v\.tsv: a label must be one of \['同', '异'\], got '似'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_data_is_named_with_its_line(
+    task, valid, changes, message, tmp_path
+):
+    trains = {
+        "text-classification": ("a.tsv", REVIEWS),
+        "text-regression": ("a.tsv", "你好\t1\n天气\t2\n"),
+        "token-classification": ("a.bio", NER),
+        "question-answering": ("a.tsv", "谁\t今天\t今\n"),
+        "triplet-ranking": ("a.tsv", TRIPLETS),
+        "sentence-embedding": ("a.tsv", "甲\t乙\t同\n丙\t丁\t异\n"),
+    }
+    path = written(tmp_path, *trains[task])
+    settings = settings_of(path, task, valid=written(tmp_path, *valid), **changes)
+    with pytest.raises(SourceError, match=message):
+        train(settings, tmp_path / "run")
+    assert not (tmp_path / "run" / "settings.json").exists()
+
+
+def test_labels_that_are_too_few(tmp_path):
+    path = written(tmp_path, "a.tsv", "你好\t好\n天气\t好\n")
+    with pytest.raises(SourceError, match=r"at least 2 names, got \['好'\]"):
+        read_data(settings_of(path))
+    path = written(tmp_path, "a.bio", "她 O\n")
+    with pytest.raises(SourceError, match=r"at least 1 names, got \[\]"):
+        read_data(settings_of(path, "token-classification"))
+    with pytest.raises(ConfigurationError, match="leave rows on both sides"):
+        path = written(tmp_path, "b.tsv", "你好\t好\n天气\t坏\n")
+        read_data(settings_of(path, holdout=0.1))
+
+
+def test_texts_that_are_taken_for_classes(tmp_path):
+    texts = [f"第{number}个人" for number in range(21)]
+    swapped = lines(*((n % 2, text) for n, text in enumerate(texts)))
+    path = written(tmp_path, "a.tsv", swapped)
+    with pytest.raises(SourceError, match=r"a\.tsv must .* 21 of 21 rows .* fields="):
+        read_data(settings_of(path))
+    assert read_data(settings_of(path, fields=["2", "1"])).kind.labels == ["0", "1"]
+    named = {"classes": texts}
+    assert read_data(settings_of(path, options=named)).kind.labels == texts
+    # Of a few rows each may have its own.
+    path = written(tmp_path, "a.tsv", lines(*enumerate(texts[:20])))
+    assert len(read_data(settings_of(path)).kind.labels) == 20
+
+
+def test_blanks_beside_a_class_are_none_of_its_name(tmp_path):
+    path = written(tmp_path, "a.tsv", "你好\t1\n天气\t 1 \n今天\t0\n")
+    data = read_data(settings_of(path))
+    assert data.kind.labels == ["0", "1"]
+    assert data.train.labels == ["1", "1", "0"]
+    path = written(tmp_path, "a.tsv", "你好\t1\n天气\t \n")
+    with pytest.raises(SourceError, match=r"line 2 .* a label must be a name"):
+        read_data(settings_of(path))
+
+
+def test_texts_to_answer_need_no_names_of_columns(tmp_path):
+    tuned = FinetunedTask(None, None, tmp_path, 1, ("review", "label"))
+    for name, content in (
+        ("a.txt", "今天\n天气\n"),
+        ("a.csv", "label,review\n好,今天\n坏,天气\n"),
+        ("b.txt", "label\treview\n好\t今天\n坏\t天气\n"),
+    ):
+        rows = read_rows(tuned, written(tmp_path, name, content))
+        assert [row for _, row in rows] == [("今天",), ("天气",)], name
+    path = written(tmp_path, "a.tsv", "今天\n天气\n")
+    with pytest.raises(SourceError, match="'review', got '今天': fields=1 takes"):
+        read_rows(tuned, path)
+    assert len(read_rows(tuned, path, ("1",))) == 2
+    # What is asked for must be there.
+    with pytest.raises(SourceError, match="must name the columns 'title'"):
+        read_rows(tuned, str(tmp_path / "a.txt"), ("title",))
+
+
+def test_what_is_held_out_is_not_trained_on(reviews):
+    both = [read_data(settings_of(reviews, holdout=0.25, seed=n)) for n in (1, 1, 2)]
+    assert both[0].valid == both[1].valid != both[2].valid
+    for data in both:
+        assert sorted(data.train.texts + data.valid.texts) == sorted(
+            (text,) for text in GOOD + BAD
+        )
+        assert len(data.valid.texts) == 2
+        assert data.kind.labels == ["坏", "好"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"options": {"crf": True}}, ConfigurationError, "classification has no crf"),
+        ({"monitor": "f1", "holdout": 0.5}, ConfigurationError, "one of loss, accur"),
+        ({"freeze_layers": 3}, ConfigurationError, "layers must be an integer from 0"),
+        ({"lora_rank": 1, "lora_targets": ["x"]}, ConfigurationError, "got 'x'"),
+        ({"batch_size": 64, "accumulation": 8}, ConfigurationError, "8 parts of 8 row"),
+        ({"preset": "nothing"}, SourceError, "no file or folder nothing"),
+        ({"train": "nothing.tsv"}, SourceError, "cannot read nothing.tsv"),
+        ({"class_weights": {"中": 2.0}}, ConfigurationError, "of class_weight"),
+        ({"model": {"hidden_dim": 15}}, ConfigurationError, "multiple of num_heads"),
+    ],
+)
+def test_settings_that_cannot_be(changes, error, message, reviews, tmp_path):
+    with pytest.raises(error, match=message):
+        train(settings_of(**{"train": reviews, **changes}), tmp_path / "run")
+    assert not (tmp_path / "run" / "settings.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "translation"}, "task must be one of 'text-classification'"),
+        ({"epochs": 0}, "epochs must be an integer of at least 1"),
+        ({"epochs": "3"}, "epochs must be an integer of at least 1, got '3'"),
+        ({"holdout": 1.0}, r"holdout must be a number in \[0, 1\)"),
+        ({"warmup": -0.1}, "warmup must be a number"),
+        ({"layer_decay": 0.0}, r"layer_decay must be a number in \(0, 1\]"),
+        ({"schedule": "cosine"}, "schedule must be one of 'linear', 'constant'"),
+        ({"dtype": "float8"}, "dtype must be one of"),
+        ({"seed": 2**32}, r"seed must be an integer from 0"),
+        ({"batch_size": 5, "accumulation": 2}, "must be a multiple of accumulation"),
+        ({"holdout": 0.1, "valid": "v.tsv"}, "holdout stands for valid, got both"),
+        ({"monitor": "loss"}, "monitor needs data that are not trained on"),
+        ({"patience": 3}, "patience needs data that are not trained on"),
+        ({"adversarial_epsilon": 1.0, "lora_rank": 4}, "which lora_rank freezes"),
+        (
+            {"adversarial_epsilon": 1.0, "freeze_embeddings": True},
+            "which freeze_embeddings freezes",
+        ),
+        (
+            {"layer_decay": 0.9, "optimizer": {"name": "lamb"}},
+            "layer_decay is of adamw, got the optimizer 'lamb'",
+        ),
+        ({"task": "triplet-ranking", "r_drop": 1.0}, "r_drop is for texts that get"),
+        ({"task": "triplet-ranking", "pairs": True}, "pairs are for tasks of one"),
+        ({"task": "text-regression", "class_weights": "balanced"}, "class_weights are"),
+        (
+            {"options": {"multi_label": True}, "class_weights": "balanced"},
+            "class_weights are for text-classification with one class a row",
+        ),
+        ({"class_weights": {"好": "x"}}, "class_weights of 好 must be a finite number"),
+        ({"lora_alpha": 8.0}, "which lora_rank turns on; got lora_rank=0"),
+        ({"lora_targets": ["key"]}, "which lora_rank turns on; got lora_rank=0"),
+        ({"class_weights": "even"}, "class_weights must be 'balanced' or a table"),
+        ({"task": "sentence-embedding", "batch_size": 1}, "at least 2 times accumu"),
+        ({"optimizer": 3}, r"optimizer must be an OptimizerSettings, got 3"),
+        ({"colour": 1}, "FinetuningSettings has no field colour; it has task"),
+    ],
+)
+def test_settings_that_break_a_rule(changes, message):
+    with pytest.raises(ConfigurationError, match=message):
+        settings_of("a.tsv", **changes)
+
+
+def test_settings_come_back_from_json():
+    settings = settings_of(
+        *("a.tsv", "text-regression"),
+        fields=[1, 2, 3],
+        optimizer={"ema": 0.9},
+        lora_rank=2,
+        lora_targets=["key"],
+    )
+    assert settings.fields == ("1", "2", "3")
+    assert settings.text_count == 2
+    again = FinetuningSettings.from_dict(json.loads(json.dumps(settings.to_dict())))
+    assert again == settings
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_folder_of_another_training_is_refused(reviews, tmp_path):
+    run = tmp_path / "run"
+    path = written(tmp_path, "a.tsv", REVIEWS)
+    train(settings_of(path, valid=reviews, epochs=1), run)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    other = settings_of(path, epochs=1, seed=3)
+    with pytest.raises(OutputError, match="seed was 0, now 3"):
+        train(other, run)
+    with pytest.raises(ConfigurationError, match="no crf"):
+        train(settings_of(path, options={"crf": True}), run, overwrite=True)
+    assert {path: path.read_bytes() for path in before} == before
+    train(other, run, overwrite=True)
+    # What the other one left does not stay beside this one's.
+    assert not (run / "report.json").exists() and not (run / "confusion.png").exists()
+    written(tmp_path, "a.tsv", f"{REVIEWS}你好\t好\n")
+    with pytest.raises(OutputError, match="input 'train' has changed"):
+        train(other, run)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_loss_that_is_no_number_ends_a_training_unsaved(reviews, tmp_path):
+    with pytest.raises(ConfigurationError, match="loss must be finite, in epoch 1"):
+        train(
+            settings_of(reviews, learning_rate=1e38, optimizer={"clip_norm": 0.0}),
+            tmp_path / "run",
+        )
+    assert not (tmp_path / "run" / "state.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "error", "message"),
+    [
+        (lambda run: None, SourceError, "must be a folder of a fine-tuning"),
+        (lambda run: run.mkdir(), ConfigurationError, "folder that a task was saved"),
+        (
+            lambda run: (run.mkdir(), written(run, "settings.json", "{}")),
+            SourceError,
+            "has no preset yet",
+        ),
+        (
+            lambda run: (
+                *(run.mkdir(), (run / "preset").mkdir()),
+                written(run, "settings.json", '{"settings": {"objective": "mlm"}}'),
+            ),
+            ConfigurationError,
+            "must be of a fine-tuning, and is not",
+        ),
+    ],
+)
+def test_folders_that_answer_nothing(prepare, error, message, tmp_path):
+    prepare(tmp_path / "run")
+    with pytest.raises(error, match=message):
+        load_finetuned(tmp_path / "run")
+
+
+# === Pictures ===
+
+
+def test_classes_without_a_font_are_numbered(tmp_path, monkeypatch):
+    from matplotlib import font_manager
+
+    assert pictures.draw_confusion(
+        [[3, 1], [0, 2]], ["bad", "good"], tmp_path / "a.png"
+    )
+    latin = [e for e in font_manager.fontManager.ttflist if e.name == "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", latin)
+    report = {"classes": {"坏": {}, "好": {}}, "confusion": [[3, 1], [0, 2]]}
+    report["classes"] = {
+        name: {"precision": 1.0, "recall": 1.0, "f1": 1.0, "count": 2}
+        for name in ("坏", "好")
+    }
+    text = results.write_reports(tmp_path, {}, {"valid": report})
+    assert "numbers in confusion.png\n    1  坏\n    2  好\n" in text
+    assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "report.txt").read_text(encoding="utf-8") == text

@@ -1,0 +1,701 @@
+"""From every format to every other, bit for bit, whole or not at all."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+from common import (
+    CHARACTER,
+    GPT,
+    NSP,
+    ROOT,
+    SAVED,
+    SHARED,
+    SIM,
+    SMALL,
+    V2,
+    V2_EMBEDDING_SIZE,
+    WORD,
+    reference_folder,
+    zipped,
+    zipped_json,
+)
+from safetensors.numpy import load_file
+from sources import (
+    INPUTS,
+    assert_same,
+    listing,
+    packed,
+    tensorflow_tensors,
+    tensors_of,
+    unpacked,
+    write_checkpoint,
+)
+
+from roformer_keras import RoFormerBackbone, convert
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.weights import weight_table
+from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+
+TARGETS = {
+    "preset": "preset",
+    "weights.h5": "x.weights.h5",
+    "keras": "x.keras",
+    "safetensors": "x.safetensors",
+    "bert4keras": "x.zip",
+}
+SOURCES = {
+    "sim": SIM,
+    "v2": V2,
+    "nsp": NSP,
+    "embedding-size": V2_EMBEDDING_SIZE,
+    "gpt": GPT,
+}
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path_factory, monkeypatch):
+    """A temporary folder of its own: what is left in it after a test is a leak."""
+    folder = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert os.listdir(folder) == []
+
+
+def quietly(source, target, **options):
+    return convert(source, target, verbose=0, **options)
+
+
+# === Round trips ===
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_format_to_every_other_bit_for_bit(name, tmp_path):
+    source = SOURCES[name]
+    files = unpacked(source, tmp_path / "unpacked")
+    truth = tensorflow_tensors(files / "bert_model.ckpt")
+    with open_checkpoint(source) as checkpoint:
+        found = checkpoint.config
+    for first, name_of_first in TARGETS.items():
+        middle = quietly(source, tmp_path / name_of_first)
+        # What Keras itself saves has no place for a vocabulary, and weights alone
+        # none for their configuration.
+        given = {}
+        if first in ("weights.h5", "keras"):
+            given["vocabulary"] = files / "vocab.txt"
+        if first == "weights.h5":
+            given["config"] = files / "bert_config.json"
+        assert_same(tensors_of(middle, **given), truth)
+        for second, name_of_second in TARGETS.items():
+            end = quietly(middle, tmp_path / f"{first}-{name_of_second}", **given)
+            if second == "weights.h5":
+                assert_same(tensors_of(end, config=found), truth)
+                continue
+            with open_checkpoint(end) as checkpoint:
+                assert_same(
+                    {n: np.array(t.read()) for n, t in checkpoint.tensors.items()},
+                    truth,
+                )
+                assert checkpoint.unexpected == ()
+                if second != "keras":
+                    tokens = "".join(f"{token}\n" for token in checkpoint.vocabulary)
+                    assert tokens.encode() == zipped(source, "vocab.txt")
+                assert checkpoint.config.replace(
+                    attention=found.attention,
+                    pooler_activation=None,
+                    with_nsp=False,
+                ) == found.replace(
+                    initializer_range=checkpoint.config.initializer_range
+                )
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_tensorflow_reads_what_is_written_for_bert4keras(name, tmp_path):
+    source = SOURCES[name]
+    truth = tensorflow_tensors(unpacked(source, tmp_path) / "bert_model.ckpt")
+    middle = quietly(source, tmp_path / "x.safetensors")
+    target = quietly(middle, tmp_path / "named.zip")
+    with zipfile.ZipFile(target) as archive:
+        assert archive.testzip() is None
+        assert {name.split("/")[0] for name in archive.namelist()} == {"named"}
+        assert {name.split("/")[1] for name in archive.namelist()} == {
+            *("bert_config.json", "vocab.txt", "checkpoint", "bert_model.ckpt.index"),
+            "bert_model.ckpt.data-00000-of-00001",
+        }
+    files = unpacked(target, tmp_path)
+    assert_same(tensorflow_tensors(files / "bert_model.ckpt"), truth)
+    # The folder alone is enough for TensorFlow: the state file names its neighbour.
+    assert_same(tensorflow_tensors(files), truth)
+
+
+def test_the_configuration_of_bert4keras_is_kept_with_what_nobody_reads(tmp_path):
+    files = unpacked(SMALL, tmp_path)
+    original = {
+        **zipped_json(SMALL),
+        "directionality": "bidi",
+        "max_position_embeddings": 512,
+        "pooler_type": "first_token_transform",
+        "名": [1, {"b": None}],
+    }
+    (files / "bert_config.json").write_text(json.dumps(original), encoding="utf-8")
+    written = zipped_json(quietly(files, tmp_path / "x.zip"))
+    assert written == {**written, **original}
+    # Only what bert4keras would have taken as a default is added.
+    config = RoFormerConfig.from_bert_config(original)
+    assert RoFormerConfig.from_bert_config(written) == config
+    changed = zipped_json(quietly(files, tmp_path / "y.zip", dropout=0.5))
+    assert changed == {**written, "hidden_dropout_prob": 0.5}
+
+
+def test_the_same_weights_give_the_same_bytes(tmp_path):
+    for name in ("x.zip", "x.keras", "x.weights.h5"):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / "b").mkdir(exist_ok=True)
+        first = quietly(SIM, tmp_path / "a" / name)
+        second = quietly(SIM, tmp_path / "b" / name)
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_kernel_of_nsp_is_transposed_where_keras_reads_it(tmp_path):
+    name = "cls/seq_relationship/output_weights"
+    kernel = tensors_of(NSP)[name]
+    assert kernel.shape == (2, 24)
+    keras_file = quietly(NSP, tmp_path / "x.weights.h5")
+    with h5py.File(keras_file) as file:
+        stored = file["layers/ro_former_backbone/layers/dense/vars/0"][()]
+    np.testing.assert_array_equal(stored, kernel.T)
+    tensors = load_file(quietly(NSP, tmp_path / "x.safetensors"))
+    np.testing.assert_array_equal(tensors[name], kernel)
+
+
+def test_what_users_saved_becomes_a_zip_for_bert4keras(tmp_path):
+    files = unpacked(SMALL, tmp_path)
+    truth = tensorflow_tensors(files / "bert_model.ckpt")
+    given = {
+        "config": files / "bert_config.json",
+        "vocabulary": files / "vocab.txt",
+    }
+    for name in ("unilm-pool.h5", "unilm-pool-model.h5", "unilm-pool"):
+        target = quietly(SAVED / name, tmp_path / f"{name}.zip", **given)
+        assert_same(tensors_of(target), truth)
+    encoder = {n: v for n, v in truth.items() if n.startswith("bert/e")}
+    for name in ("encoder-dense.h5", "encoder-nested-model.h5", "encoder-dense"):
+        target = quietly(
+            SAVED / name,
+            tmp_path / f"{name}.zip",
+            ignore=["dense/*", "layer_with_weights-11/*"],
+            **given,
+        )
+        assert_same(tensors_of(target), encoder)
+
+
+# === Heads and classes ===
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "config"),
+    [
+        (SIM, "RoFormerSim", {"attention": "unilm", "pooler_activation": "linear"}),
+        (GPT, "RoFormerCausalLM", {"attention": "causal"}),
+        (CHARACTER, "RoFormerMaskedLM", {"attention": "bidirectional"}),
+        (WORD, "RoFormerMaskedLM", {"attention": "bidirectional"}),
+        (V2, "RoFormerMaskedLM", {"model_type": "roformer_v2"}),
+        (V2_EMBEDDING_SIZE, "RoFormerBackbone", {"embedding_dim": 16}),
+        (NSP, "RoFormerMaskedLM", {"with_nsp": True, "pooler_activation": "tanh"}),
+    ],
+    ids=lambda value: getattr(value, "stem", None),
+)
+def test_the_class_and_its_heads_are_kept(source, model, config, tmp_path):
+    for name in ("preset", "x.keras", "x.safetensors"):
+        with open_checkpoint(quietly(source, tmp_path / name)) as checkpoint:
+            assert checkpoint.model == model
+            stored = checkpoint.config.to_dict()
+            assert {field: stored[field] for field in config} == config
+            assert set(checkpoint.tensors) == set(tensors_of(source))
+
+
+def test_a_pooler_keeps_its_activation_under_another_class(tmp_path):
+    sim = quietly(SIM, tmp_path / "sim")
+    for source, activation in ((sim, "linear"), (SIM, "tanh")):
+        for model in ("RoFormerMaskedLM", "RoFormerCausalLM"):
+            target = quietly(source, tmp_path / "x.keras", model=model, overwrite=True)
+            with open_checkpoint(target) as checkpoint:
+                assert checkpoint.model == model
+                assert checkpoint.heads == ("pooler", "mlm")
+                assert checkpoint.config.pooler_activation == activation
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (
+            GPT,
+            {"model": "RoFormerBackbone"},
+            r"has a head \(mlm\) for which RoFormerBa",
+        ),
+        (NSP, {"model": "RoFormerSim", "with_nsp": False}, r"has a head \(nsp\)"),
+        (SIM, {"pooler_activation": None, "model": "RoFormerMaskedLM"}, "pooler"),
+        (SIM, {"num_layers": 1}, "unexpected bert/encoder/layer_1/"),
+        (
+            SAVED / "v2-embedding-size-mlm.h5",
+            {"config": zipped_json(V2_EMBEDDING_SIZE)},
+            "maps the output to another width",
+        ),
+        (SMALL, {"shared_segment_embeddings": True}, "token_type_embeddings among"),
+        (
+            SIM,
+            {"model": "GPT"},
+            "model must be one of 'RoFormerBackbone', .* got 'GPT'",
+        ),
+        (SIM, {"dtype": "int8"}, "dtype must be 'float32' or 'float16', got 'int8'"),
+        (SIM, {"format": "onnx"}, "format must be one of preset, .* got 'onnx'"),
+        (SIM, {"colour": 1}, "has no field colour"),
+        (
+            SAVED / "lm.h5",
+            {"config": zipped_json(SMALL)},
+            "has no vocabulary, and a be",
+        ),
+        (
+            SAVED / "condition.h5",
+            {"config": zipped_json(SMALL)},
+            "has conditional norms, which bert4keras keeps in no checkpoint",
+        ),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_nothing_is_left_out_in_silence(source, options, message, tmp_path):
+    files = unpacked(SMALL, tmp_path)
+    if source.parent == SAVED and source.name != "lm.h5":
+        options = {**options, "vocabulary": files / "vocab.txt"}
+    before = listing(tmp_path)
+    with pytest.raises((ConfigurationError, CheckpointError), match=message):
+        quietly(source, tmp_path / "x.zip", **options)
+    assert listing(tmp_path) == before
+
+
+def test_conditional_norms_go_where_they_can_be_kept(tmp_path):
+    config = zipped_json(SMALL)
+    for name in ("condition.h5", "condition-hidden.h5"):
+        truth = tensors_of(SAVED / name, config=config)
+        for target in ("x.keras", "x.safetensors", "preset"):
+            made = quietly(SAVED / name, tmp_path / f"{name}-{target}", config=config)
+            assert_same(tensors_of(made), truth)
+
+
+# === float16 ===
+
+
+@pytest.mark.parametrize("format", TARGETS)
+def test_float16_halves_the_size(format, tmp_path):
+    full = quietly(SIM, tmp_path / f"full-{TARGETS[format]}")
+    half = quietly(SIM, tmp_path / f"half-{TARGETS[format]}", dtype="float16")
+
+    def size(path):
+        files = path.rglob("*.h5") if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files)
+
+    numbers = sum(value.size for value in tensors_of(SIM).values())
+    assert size(full) - size(half) == pytest.approx(2 * numbers, rel=0.02)
+
+
+@pytest.mark.parametrize("format", TARGETS)
+@pytest.mark.parametrize("value", [65_520.0, -1e30])
+def test_float16_that_would_overflow_names_the_tensor(format, value, tmp_path):
+    tensors = tensors_of(SMALL)
+    name = "bert/encoder/layer_1/attention/self/key/bias"
+    tensors[name][3] = value
+    source = write_checkpoint(
+        tmp_path / "source",
+        tensors,
+        zipped_json(SMALL),
+        zipped(SMALL, "vocab.txt").decode().split(),
+    )
+    before = listing(tmp_path)
+    with pytest.raises(
+        CheckpointError, match=rf"{name} has values up to .*float16's 65"
+    ):
+        quietly(source, tmp_path / TARGETS[format], dtype="float16")
+    assert listing(tmp_path) == before
+    # What is not finite to begin with is no overflow.
+    tensors[name][3] = np.inf
+    write_checkpoint(tmp_path / "source", tensors, zipped_json(SMALL))
+    quietly(source, tmp_path / TARGETS[format], dtype="float16")
+
+
+def test_float64_becomes_float32_unless_it_would_overflow(tmp_path):
+    tensors = {n: v.astype("float64") for n, v in tensors_of(SMALL).items()}
+    config = zipped_json(SMALL)
+    source = write_checkpoint(tmp_path / "source", tensors, config)
+    assert_same(tensors_of(quietly(source, tmp_path / "x.keras")), tensors_of(SMALL))
+    tensors["bert/pooler/dense/bias"][0] = 1e300
+    write_checkpoint(tmp_path / "source", tensors, config)
+    with pytest.raises(CheckpointError, match=r"up to 1e\+300, beyond float32's"):
+        quietly(source, tmp_path / "y.keras")
+
+
+# === Targets ===
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("x.zip", "bert4keras"),
+        ("x.keras", "keras"),
+        ("x.weights.h5", "weights.h5"),
+        ("x.safetensors", "safetensors"),
+        ("L-2_H-32_A-4", "preset"),
+        ("v1.5", "preset"),
+    ],
+)
+def test_the_format_goes_by_the_name(name, format, tmp_path):
+    target = quietly(SIM, tmp_path / name)
+    given = {"config": zipped_json(SIM)} if format == "weights.h5" else {}
+    with open_checkpoint(target, **given) as checkpoint:
+        stored = {"weights.h5": "keras_weights"}.get(format, format)
+        assert checkpoint.format == stored
+    # A name of another kind, on request.
+    if format not in ("preset", "weights.h5"):
+        other = quietly(SIM, tmp_path / "other.x", format=format)
+        with open_checkpoint(other) as checkpoint:
+            assert checkpoint.format == format
+
+
+@pytest.mark.parametrize("suffix", ["h5", "hdf5", "ckpt", "npz", "bin", "pt"])
+def test_a_name_that_promises_something_else(suffix, tmp_path):
+    with pytest.raises(ConfigurationError, match=rf"no format goes with '\.{suffix}'"):
+        quietly(SIM, tmp_path / f"x.{suffix}")
+    assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", TARGETS)
+def test_a_target_is_not_replaced_unless_asked(format, tmp_path):
+    target = quietly(SIM, tmp_path / TARGETS[format])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(OutputError, match="exists: choose another name, or pass overw"):
+        quietly(SMALL, target)
+    assert before == {
+        path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    }
+    quietly(SMALL, target, overwrite=True)
+    given = {"config": zipped_json(SMALL)} if format == "weights.h5" else {}
+    assert_same(tensors_of(target, **given), tensors_of(SMALL))
+
+
+def test_a_source_may_be_replaced_by_its_own_conversion(tmp_path):
+    truth = tensors_of(SIM)
+    for name in ("x.keras", "x.zip", "preset", "x.safetensors"):
+        target = quietly(SIM, tmp_path / name)
+        quietly(target, target, overwrite=True, dropout=0.3)
+        assert_same(tensors_of(target), truth)
+        with open_checkpoint(target) as checkpoint:
+            assert checkpoint.config.dropout == 0.3
+        # A failure leaves the source as it was.
+        with pytest.raises(CheckpointError):
+            quietly(target, target, overwrite=True, num_layers=1)
+        assert_same(tensors_of(target), truth)
+
+
+def test_targets_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.keras").mkdir()
+    before = listing(tmp_path)
+    for name, message in (
+        ("nowhere/x.keras", "nowhere is not a folder: make it first"),
+        ("file/x.keras", "file is not a folder"),
+        ("folder.keras", "is a folder: give the name of a file"),
+        ("file", "file is a file: give the name of a folder"),
+    ):
+        with pytest.raises(OutputError, match=message):
+            quietly(SIM, tmp_path / name, overwrite=True)
+        assert listing(tmp_path) == before
+
+
+def test_progress_is_shown_on_request_and_only_there(tmp_path, capsys):
+    quietly(SIM, tmp_path / "x.keras")
+    assert capsys.readouterr() == ("", "")
+    # By default there is a bar on a terminal only.
+    convert(SIM, tmp_path / "w.keras")
+    assert capsys.readouterr() == ("", "")
+    convert(SIM, tmp_path / "y.keras", verbose=1)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "y.keras: 100%" in shown.err
+    assert "43/43" in shown.err
+
+
+# === Killed, and out of space ===
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    """A checkpoint that takes long enough to write to be interrupted: 103 MB."""
+    folder = tmp_path_factory.mktemp("big")
+    config = {**zipped_json(SMALL), "vocab_size": 400_000, "hidden_size": 64}
+    config["intermediate_size"] = 128
+    parsed = RoFormerConfig.from_bert_config(config)
+    tensors = {
+        row.name: np.full(row.checkpoint_shape, 0.5, "float32")
+        for row in weight_table(parsed, ())
+    }
+    tokens = [f"t{i}" for i in range(400_000)]
+    write_checkpoint(folder / "x", tensors, config, tokens)
+    packed(folder / "x", folder / "x.zip")
+    shutil.rmtree(folder / "x")
+    return folder / "x.zip"
+
+
+def python(code, *arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        cwd=ROOT,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("format", TARGETS)
+def test_killed_in_the_middle_nothing_has_the_final_name(format, big, tmp_path):
+    target = tmp_path / TARGETS[format]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    code = """
+        import sys
+        from roformer_keras import convert
+        convert(sys.argv[1], sys.argv[2], progress=False)
+        print("done")
+    """
+    process = python(
+        code,
+        big,
+        target,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    deadline = time.monotonic() + 60
+    while not (left := list(tmp_path.glob(".partial-*"))):
+        assert process.poll() is None, "the conversion ended before it was seen"
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGKILL)
+    output, _ = process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert output == b""
+    assert not target.exists()
+    # What is left says what it is, and the next run takes it away.
+    pattern = rf"\.partial-{process.pid}-[0-9a-f]+\.{re.escape(target.name)}"
+    assert [bool(re.fullmatch(pattern, path.name)) for path in left] == [True]
+    quietly(big, target)
+    assert not list(tmp_path.glob(".partial-*"))
+    given = {"config": zipped_json(big)} if format == "weights.h5" else {}
+    with open_checkpoint(target, **given) as checkpoint:
+        assert len(checkpoint.tensors) == 36
+        for tensor in checkpoint.tensors.values():
+            assert (tensor.read() == 0.5).all()
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
+    # A limit on the size of a file fails a write as a full disk does.
+    code = """
+        import json, os, resource, sys
+        from roformer_keras import convert
+        from roformer_keras.errors import OutputError
+        source, folder, targets = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+        import h5py, safetensors.numpy
+        for limit in (1, 5_000, 50_000):
+            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+            found = {}
+            for target in targets:
+                try:
+                    convert(source, os.path.join(folder, target), progress=False)
+                    found[target] = "no error"
+                except OutputError as error:
+                    found[target] = str(error)
+                except BaseException as error:
+                    found[target] = repr(error)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+            left = [os.path.join(*item) for item in os.walk(folder) for item in
+                    [(item[0], name) for name in item[1] + item[2]]]
+            print(json.dumps([found, left]))
+    """
+    folder, scratch = tmp_path / "folder", tmp_path / "scratch"
+    folder.mkdir()
+    scratch.mkdir()
+    process = python(
+        code,
+        SIM,
+        folder,
+        json.dumps(list(TARGETS.values())),
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    lines = output.decode().splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        found, left = json.loads(line)
+        assert left == []
+        for target, message in found.items():
+            assert re.match(
+                rf"no space left to write .*{target} \(.*\): nothing was", message
+            )
+    assert listing(scratch) == []
+
+
+# === bert4keras ===
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("version", ["0.11.5", "0.10.6"])
+def test_the_real_bert4keras_computes_the_same_from_what_is_written(version, tmp_path):
+    folder = reference_folder(version)
+    if folder is None:
+        message = f"needs bert4keras {version} in .reference"
+        (pytest.fail if SHARED.is_dir() else pytest.skip)(message)
+    sources = {
+        "sim": (SIM, {"application": "unilm", "with_pool": "linear"}),
+        "nsp": (NSP, {"with_nsp": True, "with_mlm": "linear"}),
+        "v2": (V2, {"model": "roformer_v2", "with_mlm": "linear"}),
+    }
+    if version == "0.10.6":
+        del sources["v2"]
+    np.savez(tmp_path / "inputs.npz", **INPUTS)
+    jobs = []
+    for name, (source, kwargs) in sources.items():
+        middle = quietly(source, tmp_path / f"{name}.safetensors")
+        places = {
+            "original": unpacked(source, tmp_path / f"{name}-original"),
+            "float32": unpacked(
+                quietly(middle, tmp_path / f"{name}.zip"), tmp_path / f"{name}-new"
+            ),
+            "float16": unpacked(
+                quietly(middle, tmp_path / f"{name}-half.zip", dtype="float16"),
+                tmp_path / f"{name}-half",
+            ),
+        }
+        for kind, place in places.items():
+            outputs = str(tmp_path / f"{name}-{kind}.npz")
+            batch = {"inputs": str(tmp_path / "inputs.npz"), "outputs": outputs}
+            jobs.append(
+                {
+                    "op": "predict",
+                    "bert_config": str(place / "bert_config.json"),
+                    "checkpoint": str(place / "bert_model.ckpt"),
+                    "kwargs": {"model": "roformer", **kwargs},
+                    "batches": [batch],
+                }
+            )
+    (tmp_path / "request.json").write_text(json.dumps({"jobs": jobs}))
+    script = ROOT / "roformer_keras" / "verification" / "reference_process.py"
+    finished = subprocess.run(
+        [sys.executable, script, tmp_path / "request.json"],
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    answers = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert [answer.get("error") for answer in answers] == [None] * len(jobs)
+    for name in sources:
+        original = dict(np.load(tmp_path / f"{name}-original.npz"))
+        assert_same(dict(np.load(tmp_path / f"{name}-float32.npz")), original)
+        half = dict(np.load(tmp_path / f"{name}-float16.npz"))
+        for role, value in original.items():
+            np.testing.assert_allclose(half[role], value, atol=0.05)
+            assert not np.array_equal(half[role], value)
+
+
+# === Memory ===
+
+
+def peak(code, *arguments):
+    """Largest resident size of a process of its own, in bytes."""
+    # Not ru_maxrss: it begins with that of the process that started this one.
+    code = textwrap.dedent(code) + (
+        '\nstatus = open("/proc/self/status").read()'
+        '\nprint(int(status.split("VmHWM:")[1].split()[0]) * 1024)'
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return int(finished.stdout.split()[-1])
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_memory_stays_within_tensorflow_and_one_and_a_half_times_the_weights(tmp_path):
+    config = {
+        **zipped_json(SMALL),
+        "vocab_size": 12_000,
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+    }
+    random = np.random.default_rng(0)
+    tensors = {
+        row.name: random.standard_normal(row.checkpoint_shape, "float32") * 0.02
+        for row in weight_table(
+            RoFormerConfig.from_bert_config(config), ("pooler", "mlm")
+        )
+    }
+    weights = sum(value.nbytes for value in tensors.values())
+    tokens = [f"t{i}" for i in range(12_000)]
+    write_checkpoint(tmp_path / "base", tensors, config, tokens)
+    source = packed(
+        tmp_path / "base", tmp_path / "base.zip", "base/", zipfile.ZIP_DEFLATED
+    )
+    shutil.rmtree(tmp_path / "base")
+    tensorflow = peak("import tensorflow")
+    bar = tensorflow + 1.5 * weights
+    peaks = {}
+    for name in TARGETS.values():
+        code = """
+            import sys
+            from roformer_keras import convert
+            convert(sys.argv[1], sys.argv[2], progress=False)
+        """
+        peaks[f"zip to {name}"] = peak(code, source, tmp_path / name)
+    code = """
+        import sys
+        from roformer_keras import RoFormerSim
+        RoFormerSim.from_preset(sys.argv[1], config=sys.argv[2] or None)
+    """
+    config_file = tmp_path / "bert_config.json"
+    config_file.write_text(json.dumps(config))
+    for name in ("base.zip", *TARGETS.values()):
+        given = config_file if name.endswith(".h5") else ""
+        peaks[f"from_preset of {name}"] = peak(code, tmp_path / name, given)
+    shown = {name: f"{value / 1e6:.0f} MB" for name, value in peaks.items()}
+    print(
+        f"weights {weights / 1e6:.0f} MB, TensorFlow {tensorflow / 1e6:.0f} MB", shown
+    )
+    assert {name: value for name, value in peaks.items() if value > bar} == {}
+
+
+def test_a_model_is_not_needed_to_convert():
+    code = """
+        import sys
+        from roformer_keras import convert
+        convert(sys.argv[1], sys.argv[2], progress=False)
+        print([name for name in ("keras", "tensorflow") if name in sys.modules])
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        process = python(
+            code, SMALL, f"{folder}/preset", stdout=subprocess.PIPE, text=True
+        )
+        assert process.communicate(timeout=60)[0] == "[]\n"
+        RoFormerBackbone.from_preset(f"{folder}/preset")

@@ -1,0 +1,416 @@
+"""The conditional random field: bert4keras's numbers, and those of every path counted.
+
+The golden numbers are of the real bert4keras; tools/reference/layers.py
+has them
+written. Nothing here is of one backend: KERAS_BACKEND says which it is.
+"""
+
+import itertools
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers import ConditionalRandomField, TagAccuracy
+
+# Keras's own variables under NumPy 2, whenever it saves them.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+GOLDEN = Path(__file__).parents[1] / "data" / "layers" / "golden.npz"
+with np.load(GOLDEN) as file:
+    MULTIPLIER = json.loads(str(file["metadata"]))["multiplier"]
+    CRF = {
+        key.removeprefix("crf/"): file[key] for key in file if key.startswith("crf/")
+    }
+SCORES, TAGS, TRANSITIONS = CRF["scores"], CRF["tags"], CRF["transitions"]
+RNG = np.random.default_rng(0)
+
+# Every mask of four positions, and for each a row of scores of three tags.
+ALL_MASKS = np.array(list(itertools.product([False, True], repeat=4)))
+FEW_SCORES = RNG.normal(size=(16, 4, 3)).astype("float32")
+FEW_TRANSITIONS = RNG.normal(size=(3, 3)).astype("float32")
+
+
+def close(ours, expected, tolerance=1e-5):
+    np.testing.assert_allclose(np.asarray(ours), expected, rtol=0, atol=tolerance)
+
+
+def relatively_close(ours, expected, tolerance=1e-6):
+    np.testing.assert_allclose(np.asarray(ours), expected, rtol=tolerance)
+
+
+def field(transitions=TRANSITIONS, **options):
+    layer = ConditionalRandomField(**options)
+    layer.build((None, None, len(transitions)))
+    layer.set_weights([transitions / layer.learning_rate_multiplier])
+    return layer
+
+
+def path_score(path, scores, transitions):
+    path = list(path)
+    own = sum(float(row[tag]) for row, tag in zip(scores, path, strict=True))
+    return own + sum(float(transitions[pair]) for pair in itertools.pairwise(path))
+
+
+def all_paths(scores, transitions):
+    """Each with its score."""
+    length, num_tags = scores.shape
+    paths = itertools.product(range(num_tags), repeat=length)
+    return {path: path_score(path, scores, transitions) for path in paths}
+
+
+# === As bert4keras ===
+
+
+@pytest.mark.parametrize("name", ["none", "padded"])
+def test_loss_equals_bert4keras(name):
+    mask = CRF[f"{name}/mask"]
+    found = field().loss(TAGS, SCORES, None if name == "none" else mask)
+    relatively_close(found, CRF[f"{name}/loss"])
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+
+
+@pytest.mark.parametrize("multiplier", [1.0, MULTIPLIER])
+@pytest.mark.parametrize("name", ["none", "padded"])
+def test_gradients_equal_bert4keras(name, multiplier):
+    """One step of SGD, whose rate is 1, on scores that are weights."""
+    count, num_tags = TAGS.size, SCORES.shape[-1]
+    ids = keras.Input((None,), dtype="int32")
+    mask = keras.Input((None,), dtype="bool")
+    scores = keras.layers.Embedding(count, num_tags)
+    layer = ConditionalRandomField(multiplier)
+    model = keras.Model([ids, mask], layer(scores(ids), mask=mask))
+    scores.set_weights([SCORES.reshape(count, num_tags)])
+    layer.set_weights([TRANSITIONS / multiplier])
+    model.compile(keras.optimizers.SGD(1.0), layer.loss, run_eagerly=True)
+    inputs = [np.arange(count).reshape(TAGS.shape), CRF[f"{name}/mask"]]
+    loss = model.train_on_batch(inputs, TAGS)
+    relatively_close(loss, CRF[f"{name}/loss"].mean())
+    gradient = SCORES - scores.get_weights()[0].reshape(SCORES.shape)
+    close(gradient, CRF[f"{name}/scores_gradient"], 2e-6)
+    gradient = TRANSITIONS / multiplier - layer.get_weights()[0]
+    kind = "transitions" if multiplier == 1 else "scaled"
+    relatively_close(gradient, CRF[f"{name}/{kind}_gradient"], 1e-4)
+
+
+@pytest.mark.parametrize("name", ["none", "padded"])
+def test_path_equals_bert4keras(name):
+    mask = CRF[f"{name}/mask"]
+    for scores in (SCORES, ops.convert_to_tensor(SCORES)):
+        found = field().decode(scores, mask)
+        assert isinstance(found, np.ndarray) == isinstance(scores, np.ndarray)
+        np.testing.assert_array_equal(found, CRF[f"{name}/path"])
+
+
+@pytest.mark.parametrize("name", ["none", "padded", "holes"])
+def test_accuracy_equals_bert4keras(name):
+    metric = TagAccuracy()
+    metric.update_state(TAGS, field()(SCORES, mask=CRF[f"{name}/mask"]))
+    relatively_close(metric.result(), CRF[f"{name}/accuracy"])
+
+
+def test_holes_are_where_bert4keras_is_odd():
+    mask = CRF["holes/mask"]
+    ours = np.asarray(field().loss(TAGS, SCORES, mask))
+    theirs = CRF["holes/loss"]
+    for row, visible in enumerate(mask):
+        if not visible.any():
+            continue
+        rest = field().loss(
+            TAGS[row : row + 1, visible], SCORES[row : row + 1, visible]
+        )
+        relatively_close(ours[row], rest[0])
+    # Positions 2 and 3 are left out: their target has no transition from 1 to 4.
+    relatively_close(ours[0], theirs[0] - TRANSITIONS[TAGS[0, 1], TAGS[0, 4]])
+    # They begin with some tag at a position that is left out.
+    assert (np.abs(ours - theirs)[1:3] > 0.1).all()
+    # Of nothing at all they have the loss of one tag among all.
+    relatively_close(theirs[3], np.log(SCORES.shape[-1]))
+    assert ours[3] == 0
+
+
+# === As counted ===
+
+
+def test_probabilities_of_all_paths():
+    """Each is what its score says, and they sum to one, whatever is left out."""
+    layer = field(FEW_TRANSITIONS)
+    for scores, mask in zip(FEW_SCORES, ALL_MASKS, strict=True):
+        expected = all_paths(scores[mask], FEW_TRANSITIONS)
+        total = np.logaddexp.reduce(list(expected.values()))
+        tags = np.zeros((len(expected), 4), int)
+        tags[:, mask] = list(expected)
+        rows = (
+            np.broadcast_to(array, (len(tags), *array.shape))
+            for array in (scores, mask)
+        )
+        found = np.asarray(layer.loss(tags, *rows))
+        close(found, total - np.array(list(expected.values())))
+        close(np.exp(-found).sum(), 1)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, ops.convert_to_tensor])
+def test_best_of_all_paths(convert):
+    found = field(FEW_TRANSITIONS).decode(convert(FEW_SCORES), ALL_MASKS)
+    assert keras.backend.standardize_dtype(found.dtype) == "int32"
+    for row, scores, mask in zip(np.asarray(found), FEW_SCORES, ALL_MASKS, strict=True):
+        paths = all_paths(scores[mask], FEW_TRANSITIONS)
+        assert tuple(row[mask]) == max(paths, key=paths.get)
+        assert (row[~mask] == -1).all()
+
+
+def test_transitions_are_from_row_to_column():
+    transitions = np.full((3, 3), -10, "float32")
+    transitions[0, 1] = transitions[1, 2] = transitions[2, 0] = 10
+    scores = np.zeros((1, 5, 3), "float32")
+    scores[0, 1, 2] = 1
+    assert field(transitions).decode(scores).tolist() == [[1, 2, 0, 1, 2]]
+
+
+def test_the_three_ways_to_leave_out_are_one():
+    layer, tags = field(FEW_TRANSITIONS), RNG.integers(3, size=(16, 4))
+    expected = layer.loss(tags, FEW_SCORES, ALL_MASKS)
+    close(layer.loss(tags, layer(FEW_SCORES, mask=ALL_MASKS)), expected, 0)
+    close(layer.loss(np.where(ALL_MASKS, tags, -1), FEW_SCORES), expected, 0)
+    # What stands there makes no difference.
+    noise = np.where(ALL_MASKS[..., None], FEW_SCORES, 1e4 * FEW_SCORES)
+    close(layer.loss(np.where(ALL_MASKS, tags, 2), noise, ALL_MASKS), expected, 0)
+    marked = np.asarray(layer(FEW_SCORES, mask=ALL_MASKS))
+    np.testing.assert_array_equal(
+        layer.decode(marked), layer.decode(FEW_SCORES, ALL_MASKS)
+    )
+
+
+def test_one_forbidden_tag_leaves_nothing_out():
+    """bert4keras takes a position for padding where a single score is -inf."""
+    scores = FEW_SCORES.copy()
+    scores[:, 2, 1] = -np.inf
+    layer = field(FEW_TRANSITIONS)
+    for row, path in zip(scores, layer.decode(scores), strict=True):
+        paths = all_paths(row, FEW_TRANSITIONS)
+        assert tuple(path) == max(paths, key=paths.get)
+    tags = np.zeros((16, 4), int)
+    paths = all_paths(scores[0], FEW_TRANSITIONS)
+    total = np.logaddexp.reduce(list(paths.values()))
+    close(layer.loss(tags, scores)[0], total - paths[0, 0, 0, 0])
+
+
+def test_nan_is_not_left_out():
+    scores = np.full((1, 3, 3), np.nan, "float32")
+    assert np.isnan(field(FEW_TRANSITIONS).loss(np.zeros((1, 3), int), scores)).all()
+
+
+@pytest.mark.parametrize("length", [1, 2, 50])
+def test_lengths(length):
+    """Scores in the thousands neither overflow nor lose what tells paths apart."""
+    scores = RNG.normal(size=(2, length, 3), scale=1000).astype("float32")
+    layer = field(FEW_TRANSITIONS)
+    path = layer.decode(scores)
+    np.testing.assert_array_equal(layer.decode(ops.convert_to_tensor(scores)), path)
+    loss = np.asarray(layer.loss(path, scores))
+    assert np.isfinite(loss).all()
+    best = [
+        path_score(*each, FEW_TRANSITIONS) for each in zip(path, scores, strict=True)
+    ]
+    assert (loss < 1e-5 * np.abs(best) + 1).all()
+    if length == 1:
+        close(loss, np.logaddexp.reduce(scores[:, 0], axis=-1) - best, 1e-3)
+
+
+# === As a layer ===
+
+
+def tagger(layer, **options):
+    """Tags of tokens by their embedding."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(8, 4, **options)(ids)
+    # As a Dense layer does not, a layer of the package may take what stands for a mask.
+    mask = keras.ops.not_equal(ids, 0) if not options else None
+    scores = keras.layers.Dense(3, name="scores")(x)
+    return keras.Model(ids, layer(scores, mask=mask))
+
+
+IDS = np.array([[3, 4, 5, 6, 0, 0], [7, 1, 0, 0, 0, 0], [1, 2, 3, 4, 5, 6]])
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_layer_is_float32(policy):
+    layer = ConditionalRandomField(dtype=policy)
+    assert keras.backend.standardize_dtype(layer(FEW_SCORES).dtype) == "float32"
+    # To the last bit.
+    close(layer(FEW_SCORES), FEW_SCORES, 0)
+    layer.set_weights([FEW_TRANSITIONS])
+    close(layer.transitions, FEW_TRANSITIONS, 0)
+    tags = np.zeros((16, 4), int)
+    exact = field(FEW_TRANSITIONS)
+    close(layer.loss(tags, FEW_SCORES), exact.loss(tags, FEW_SCORES), 0)
+    coarse = ops.cast(FEW_SCORES, "bfloat16")
+    expected = exact.loss(tags, ops.cast(coarse, "float32"))
+    close(layer.loss(tags, coarse), expected, 0)
+
+
+def test_mask_marks_scores():
+    marked = np.asarray(field(FEW_TRANSITIONS)(FEW_SCORES, mask=ALL_MASKS))
+    assert (marked[~ALL_MASKS] == -np.inf).all()
+    close(marked[ALL_MASKS], FEW_SCORES[ALL_MASKS], 0)
+
+
+def test_fit_in_mixed_bfloat16():
+    """Transitions that scores cannot tell are learnt, with rows of nothing at all."""
+    keras.utils.set_random_seed(0)
+    ids = np.tile([[3, 3, 3, 3, 0, 0], [3, 3, 3, 3, 3, 3], [0] * 6], (8, 1))
+    tags = np.tile(np.tile([0, 1, 2], 2), (24, 1))
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        layer = ConditionalRandomField()
+        model = tagger(layer)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    # TensorFlow compiles no gradients of loops.
+    model.compile(
+        keras.optimizers.Adam(0.1),
+        layer.loss,
+        metrics=[TagAccuracy()],
+        jit_compile=True,
+    )
+    history = model.fit(ids, tags, batch_size=6, epochs=15, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    # Of two rows in three, the first tag alone is not known.
+    assert history["loss"][-1] < 1 < history["loss"][0]
+    found = layer.decode(ops.convert_to_numpy(model(ids[:3])))
+    assert (np.diff(found[1]) % 3 == 1).all()
+    assert found[0, 4:].tolist() == [-1, -1] and (found[2] == -1).all()
+
+
+def test_multiplier_is_of_the_rate():
+    """Adam's first step is its rate, for each weight whose gradient is not zero."""
+    steps = []
+    for multiplier in (1.0, 50.0):
+        layer = ConditionalRandomField(multiplier)
+        model = keras.Sequential([keras.Input((None, 3)), layer])
+        layer.set_weights([FEW_TRANSITIONS / multiplier])
+        model.compile(keras.optimizers.Adam(1e-3), layer.loss, run_eagerly=True)
+        model.train_on_batch(FEW_SCORES, RNG.integers(3, size=(16, 4)))
+        steps.append(np.abs(ops.convert_to_numpy(layer.transitions) - FEW_TRANSITIONS))
+    close(steps[0], np.full((3, 3), 1e-3), 1e-5)
+    close(steps[1], np.full((3, 3), 5e-2), 1e-4)
+
+
+def test_multiplier_does_not_change_what_is_at_first():
+    first = []
+    for multiplier in (1.0, 50.0):
+        initial = keras.initializers.RandomNormal(seed=1)
+        layer = ConditionalRandomField(multiplier, initial)
+        layer.build((None, None, 4))
+        first.append(ops.convert_to_numpy(layer.transitions))
+    close(first[1], first[0], 1e-7)
+    assert first[0].std() > 0
+
+
+def test_keras_masks_are_taken():
+    """Of an embedding that masks zeros, and they go no further."""
+    layer = ConditionalRandomField()
+    model = tagger(layer, mask_zero=True)
+    assert (
+        np.isneginf(model.predict(IDS, verbose=0)).all(-1).tolist()
+        == (IDS == 0).tolist()
+    )
+    model.compile("sgd", layer.loss, run_eagerly=True)
+    # It would be an error: losses of rows with a mask of tokens.
+    assert np.isfinite(model.train_on_batch(IDS, np.zeros_like(IDS)))
+
+
+def test_saved_and_loaded(tmp_path):
+    layer = ConditionalRandomField(20.0, keras.initializers.RandomNormal(stddev=0.3))
+    config = json.loads(json.dumps(keras.layers.serialize(layer)))
+    restored = keras.layers.deserialize(config)
+    assert restored.get_config() == layer.get_config()
+    assert restored.learning_rate_multiplier == 20
+    assert restored.kernel_initializer.stddev == 0.3
+
+    model = tagger(layer)
+    model.compile("adam", layer.loss, metrics=[TagAccuracy()], run_eagerly=True)
+    model.train_on_batch(IDS, np.zeros_like(IDS))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    scores = loaded.predict(IDS, verbose=0)
+    np.testing.assert_array_equal(scores, model.predict(IDS, verbose=0))
+    (again,) = (x for x in loaded.layers if isinstance(x, ConditionalRandomField))
+    close(again.transitions, ops.convert_to_numpy(layer.transitions), 0)
+    assert [weight.path.split("/")[-1] for weight in again.weights] == ["kernel"]
+
+
+@pytest.mark.parametrize("multiplier", [0, -1.0])
+def test_multiplier_out_of_range(multiplier):
+    with pytest.raises(ConfigurationError, match=rf"above 0, got {multiplier}"):
+        ConditionalRandomField(multiplier)
+
+
+def test_wrong_arguments():
+    layer = ConditionalRandomField()
+    with pytest.raises(ValueError, match="no transitions yet: call it on scores"):
+        layer.loss(TAGS, SCORES)
+    with pytest.raises(ValueError, match=r"num_tags\), got \(4, 9\)"):
+        layer(TAGS.astype("float32"))
+    layer = field()
+    with pytest.raises(ValueError, match=r"num_tags\), got \(4, 9\)"):
+        layer.decode(TAGS)
+    with pytest.raises(ValueError, match=r"\(4, 9\) as the scores are, got \(4, 8\)"):
+        layer.loss(TAGS[:, 1:], SCORES)
+    with pytest.raises(
+        ValueError, match=r"\(4, 9\) as the scores are, got \(4, 9, 5\)"
+    ):
+        layer.loss(SCORES, SCORES)
+    for call in (layer, layer.decode, lambda *x, mask: layer.loss(TAGS, *x, mask)):
+        with pytest.raises(ValueError, match=r"\(4, 9, 5\), got \(4, 1, 1, 9\)"):
+            call(SCORES, mask=np.ones((4, 1, 1, 9), bool))
+        with pytest.raises(ValueError, match=r"\(4, 9, 5\), got \(4, 8\)"):
+            call(SCORES, mask=np.ones((4, 8), bool))
+
+
+# === Accuracy ===
+
+
+def test_accuracy_over_batches():
+    metric = TagAccuracy()
+    # Of tags, as they are decoded: three of four, one is left out.
+    metric.update_state([[1, 2, -1], [0, 0, -1]], [[1, 2, 0], [0, 1, -1]])
+    close(metric.result(), 3 / 4)
+    # Of scores: one of one, the other is left out by them.
+    scores = np.array([[[0, 0, 1], [-np.inf] * 3]], "float32")
+    metric.update_state([[2, 0]], scores)
+    close(metric.result(), 4 / 5)
+    metric.reset_state()
+    assert metric.result() == 0
+    weights = np.array([2.0, 1.0])
+    metric.update_state([[1, 2], [0, 0]], [[1, 2], [1, 1]], weights)
+    close(metric.result(), 2 / 3)
+    restored = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert type(restored) is TagAccuracy and restored.name == "tag_accuracy"
+
+
+def test_a_length_that_is_not_known_beforehand():
+    import tensorflow as tf
+
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("only TensorFlow has such lengths")
+    field = ConditionalRandomField()
+    scores = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
+    tags = np.array([[0, 1, 2, -1, -1], [2, 2, 1, 0, 1]], "int32")
+    field(scores)
+    loss = tf.function(
+        field.loss,
+        input_signature=[
+            tf.TensorSpec((None, None), tf.int32),
+            tf.TensorSpec((None, None, 3), tf.float32),
+        ],
+    )
+    np.testing.assert_allclose(loss(tags, scores), field.loss(tags, scores), atol=1e-5)
+    decode = tf.function(
+        field.decode, input_signature=[tf.TensorSpec((None, None, 3), tf.float32)]
+    )
+    np.testing.assert_array_equal(decode(scores), field.decode(scores))

@@ -1,0 +1,160 @@
+"""Operations of one pass: the same numbers, and one operation each in the graph."""
+
+import collections
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from common import tool_module
+from tensorflow.python.eager import context
+
+from roformer_keras import RoFormerBackbone, RoFormerConfig
+from roformer_keras.layers import LayerNorm, RoPEAttention
+from roformer_keras.layers.fused import fused, fused_operations
+from roformer_keras.models.forward import run_model
+
+# Keras's own conversion, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+LAYERS = 2
+CONFIG = {
+    "vocabulary_size": 50,
+    "hidden_dim": 32,
+    "num_layers": LAYERS,
+    "num_heads": 2,
+    "intermediate_dim": 64,
+}
+
+with fused():
+    HAS_OPERATIONS = fused_operations() is not None
+
+needs_operations = pytest.mark.skipif(
+    not HAS_OPERATIONS, reason="TensorFlow runs without oneDNN, or on a GPU"
+)
+
+
+def ids(rows=3, length=9):
+    token_ids = np.random.default_rng(0).integers(1, 50, (rows, length), "int32")
+    token_ids[0, length // 2 :] = 0
+    return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+
+
+def operations_of(model):
+    """Operation -> how many, in the graph as TensorFlow runs it to answer."""
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, None), "int32")] * 2, autograph=False
+    )
+    def answer(token_ids, segment_ids):
+        inputs = {"token_ids": token_ids, "segment_ids": segment_ids}
+        with fused():
+            return model(inputs, training=False)
+
+    context.context().enable_graph_collection()
+    try:
+        answer(**ids())
+        graphs = context.context().export_run_metadata().function_graphs
+    finally:
+        context.context().disable_graph_collection()
+    (graph,) = graphs[-1].partition_graphs
+    found = collections.Counter()
+    for node in graph.node:
+        with_what = [name.decode() for name in node.attr["fused_ops"].list.s]
+        found[" ".join([node.op, *with_what])] += 1
+    return found
+
+
+@needs_operations
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_layer_is_few_operations(dtype):
+    found = operations_of(RoFormerBackbone(RoFormerConfig(**CONFIG), dtype=dtype))
+    assert found["_MklNativeFusedMatMul BiasAdd GeluExact"] == LAYERS
+    assert found["_MklNativeFusedMatMul BiasAdd Add"] == LAYERS
+    assert found["_MklNativeFusedMatMul BiasAdd"] == 4 * LAYERS
+    assert found["_MklFusedBatchMatMulV2 Mul Add"] == LAYERS
+    assert found["_MklLayerNorm"] == 1 + 2 * LAYERS
+    if dtype == "float32":
+        # The angles are computed once.
+        assert found["Sin"] == found["Cos"] == found["Complex"] == 1
+    for name in ("BiasAdd", "Erf", "Mean", "Rsqrt"):
+        assert name not in found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.05)]
+)
+def test_answers_are_those_of_the_model(dtype, tolerance):
+    model = RoFormerBackbone(RoFormerConfig(**CONFIG), dtype=dtype)
+    for length in (1, 9, 40):
+        inputs = ids(length=length)
+        expected = np.asarray(model(inputs, training=False)).astype("float32")
+        found = run_model(model, inputs)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.astype("float32"), expected, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"custom_position_ids": True},
+        {"layer_norm_cond_size": 4},
+        {"attention": "unilm"},
+        {"residual_attention_scores": True},
+        {"model_type": "roformer_v2"},
+        {"attention_key_size": 6},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_every_kind_of_model_answers_alike(options):
+    model = RoFormerBackbone(RoFormerConfig(**{**CONFIG, **options}))
+    inputs, random = ids(), np.random.default_rng(1)
+    if "custom_position_ids" in options:
+        inputs["position_ids"] = random.uniform(0, 9, (3, 9)).astype("float32")
+    if "layer_norm_cond_size" in options:
+        inputs["layer_norm_cond"] = random.normal(size=(3, 4)).astype("float32")
+    if "attention" in options:
+        inputs["segment_ids"][:, 5:] = 1
+    expected = np.asarray(model(inputs, training=False))
+    np.testing.assert_allclose(run_model(model, inputs), expected, atol=2e-6)
+
+
+def test_vectors_that_are_all_one_number_have_a_norm():
+    norm = LayerNorm()
+    norm.build((None, 8))
+    norm.beta.assign(np.arange(8.0))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 8))], autograph=False)
+    def fused_norm(x):
+        with fused():
+            return norm(x)
+
+    x = np.repeat([[0.0], [3.0], [-1e6]], 8, axis=1).astype("float32")
+    np.testing.assert_allclose(fused_norm(x), [np.arange(8.0)] * 3, atol=1e-5)
+
+
+def test_half_split_features_are_turned_as_ever():
+    layer = RoPEAttention(2, 8, layout="half_split")
+    layer.build((None, None, 16))
+    x = np.random.default_rng(0).normal(size=(2, 5, 16)).astype("float32")
+
+    @tf.function(autograph=False)
+    def attention(x):
+        with fused():
+            return layer(x)
+
+    np.testing.assert_allclose(attention(x), layer(x), atol=1e-6)
+
+
+def test_each_saving_can_be_left_out(tmp_path, capsys):
+    target = tmp_path / "figures.json"
+    with tool_module("measure_operations") as tool:
+        sizes = ["--layers", "1", "--hidden", "64", "--shape", "2x8", "--rounds", "1"]
+        tool.main([*sizes, "--json", str(target)])
+    out = capsys.readouterr().out
+    figures = json.loads(target.read_text())
+    assert list(figures) == ["float32", "bfloat16"]
+    for dtype, found in figures.items():
+        assert list(found) == list(tool.VARIANTS)
+        assert found["everything"]["more"] == 0
+        assert f"{dtype}, 2x8" in out

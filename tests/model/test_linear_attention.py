@@ -1,0 +1,701 @@
+"""Attention of linear cost, against all pairs of tokens in float64.
+
+The references compute every weight and every sum from the formulas. TensorFlow here;
+the other backends have backend_checks.py.
+"""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from common import CHARACTER, GPT
+from keras import ops
+
+import roformer_keras
+from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerConfig
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers import LinearRoPEAttention, RoFormerBlock, RoPEAttention
+from roformer_keras.layers.linear_attention import (
+    causal_sums,
+    elu_plus_one,
+    orthogonal_directions,
+    positive_features,
+)
+
+# Keras's own variables under NumPy 2, whenever it saves them.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+KINDS = ("linear", "cosine", "performer", "rotary_performer")
+# Longer than a chunk of the causal sums, and no multiple of one.
+LENGTH = 300
+
+
+def random(*shape, seed=0, scale=1.0):
+    return np.random.default_rng(seed).normal(size=shape, scale=scale).astype("float32")
+
+
+def array(tensor):
+    return ops.convert_to_numpy(ops.cast(tensor, "float32")).astype("float64")
+
+
+def randomize(model, scale=0.4):
+    """Weights that show every term."""
+    for i, weight in enumerate(model.weights):
+        weight.assign(random(*weight.shape, seed=i, scale=scale))
+
+
+def fixed(layer, x, scale=0.3):
+    """The layer, built, with such weights."""
+    layer(x)
+    randomize(layer, scale)
+    return layer
+
+
+# === The formulas, in float64 ===
+
+
+def rotated(x, positions, base=10000.0):
+    """`(batch, heads, length, dim)`, neighbours turned by complex numbers."""
+    dim = x.shape[-1]
+    angles = np.asarray(positions, "float64")[:, None, :, None] * base ** (
+        -np.arange(0, dim, 2) / dim
+    )
+    turned = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * angles)
+    return np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
+
+
+def features(layer, x):
+    if layer.kind == "linear":
+        return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
+    x = x * layer.key_dim**-0.25
+    directions = layer.directions.astype("float64")
+    return np.exp(x @ directions.T - np.square(x).sum(-1, keepdims=True) / 2)
+
+
+def attention(layer, x, visible=None, positions=None):
+    """The output, and numerator and denominator weights `(batch, heads, m, n)`."""
+    batch, length, _ = x.shape
+    weights = {"/".join(w.path.split("/")[-2:]): array(w) for w in layer.weights}
+
+    def dense(name, x):
+        return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+
+    query, key, value = (
+        dense(name, x.astype("float64"))
+        .reshape(batch, length, layer.num_heads, -1)
+        .transpose(0, 2, 1, 3)
+        for name in ("query", "key", "value")
+    )
+    if positions is None:
+        positions = np.arange(length)[None]
+    turn = (lambda x: rotated(x, positions)) if layer.rotary else (lambda x: x)
+    if layer.kind == "cosine":
+        units = [
+            part / np.linalg.norm(part, axis=-1, keepdims=True) for part in (query, key)
+        ]
+        above = 1 + np.einsum("bhmd,bhnd->bhmn", *map(turn, units))
+        below = above
+    elif layer.kind == "rotary_performer":
+        mapped = [features(layer, turn(part)) for part in (query, key)]
+        above = np.einsum("bhmd,bhnd->bhmn", *mapped)
+        below = above
+    else:
+        mapped = [features(layer, part) for part in (query, key)]
+        above = np.einsum("bhmd,bhnd->bhmn", *map(turn, mapped))
+        below = np.einsum("bhmd,bhnd->bhmn", *mapped)
+    seen = np.ones((batch, 1, length, length), bool)
+    if visible is not None:
+        seen = seen & visible
+    if layer.causal:
+        seen = seen & np.tril(np.ones((length, length), bool))
+    above, below = above * seen, below * seen
+    mixed = (above @ value) / below.sum(-1, keepdims=True)
+    mixed = mixed.transpose(0, 2, 1, 3).reshape(batch, length, -1)
+    return dense("output_dense", mixed), above, below
+
+
+OPTIONS = list(itertools.product(KINDS, (True, False), (False, True)))
+
+
+@pytest.mark.parametrize(("kind", "rotary", "causal"), OPTIONS)
+@pytest.mark.parametrize("length", [1, 5, 128, LENGTH])
+def test_it_equals_all_pairs(length, kind, rotary, causal):
+    x = random(2, length, 12)
+    layer = fixed(
+        LinearRoPEAttention(3, 4, key_dim=6, kind=kind, rotary=rotary, causal=causal), x
+    )
+    expected, _, _ = attention(layer, x)
+    np.testing.assert_allclose(array(layer(x)), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "rotary", "causal"), OPTIONS)
+def test_masks_and_positions(kind, rotary, causal):
+    """Hidden keys count for nothing, wherever they are; positions may be any."""
+    x = random(2, LENGTH, 12)
+    generator = np.random.default_rng(1)
+    visible = generator.random((2, 1, 1, LENGTH)) < 0.5
+    visible[..., 0] = True
+    visible[1, ..., 200:] = False
+    positions = generator.uniform(0, 50, (2, LENGTH))
+    layer = fixed(LinearRoPEAttention(3, 4, kind=kind, rotary=rotary, causal=causal), x)
+    expected, _, _ = attention(layer, x, visible, positions)
+    found = array(
+        layer(x, attention_mask=visible, position_ids=positions.astype("float32"))
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    # A padded text is the text.
+    alone = array(
+        layer(
+            x[1:, :200],
+            attention_mask=visible[1:, ..., :200],
+            position_ids=positions[1:, :200].astype("float32"),
+        )
+    )
+    np.testing.assert_allclose(found[1:, :200], alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "rotary", "causal"), OPTIONS)
+def test_mixed_bfloat16_rounds_projections_alone(kind, rotary, causal):
+    """Far positions too: sums, normalisers and angles are not rounded."""
+    x = random(1, LENGTH, 16)
+    layers = [
+        fixed(
+            LinearRoPEAttention(
+                2, 8, kind=kind, rotary=rotary, causal=causal, dtype=policy
+            ),
+            x,
+        )
+        for policy in ("float32", "mixed_bfloat16")
+    ]
+    positions = 60_000 + np.arange(LENGTH, dtype="float32")[None]
+    exact, rounded = (layer(x, position_ids=positions) for layer in layers)
+    assert keras.backend.standardize_dtype(rounded.dtype) == "bfloat16"
+    error = np.abs(array(rounded) - array(exact)).mean()
+    assert error < 0.02 * np.abs(array(exact)).mean()
+
+
+def test_nothing_visible_is_zero_and_has_gradients():
+    x = random(1, 4, 8)
+    layer = fixed(LinearRoPEAttention(2, 4), x)
+    with tf.GradientTape() as tape:
+        output = layer(x, attention_mask=np.zeros((1, 1, 1, 4), bool))
+        loss = ops.sum(output)
+    np.testing.assert_allclose(
+        array(output),
+        np.broadcast_to(array(layer.output_dense.bias), (1, 4, 8)),
+        atol=1e-7,
+    )
+    for gradient in tape.gradient(loss, layer.trainable_variables):
+        assert np.isfinite(array(gradient)).all()
+
+
+# === Numbers that float32 could lose ===
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 3])
+def test_keys_opposite_to_queries(length, causal):
+    """Where `1 + cos` is rounding, values are not divided by it."""
+    x = random(2, length, 16)
+    layer = fixed(LinearRoPEAttention(2, 8, kind="cosine", causal=causal), x)
+    layer.key.kernel.assign(-layer.query.kernel)
+    layer.key.bias.assign(-layer.query.bias)
+    most = np.abs(array(layer.value(x))).max() * np.abs(
+        array(layer.output_dense.kernel)
+    )
+    bound = most.sum(axis=0) + np.abs(array(layer.output_dense.bias))
+    assert (np.abs(array(layer(x))) <= 2 * bound).all()
+
+
+@pytest.mark.parametrize("kind", ["performer", "rotary_performer"])
+@pytest.mark.parametrize("key_dim", [192, 256])
+def test_wide_heads(key_dim, kind):
+    """No feature of theirs comes near the largest that there could be."""
+    x = random(1, 64, 32)
+    layer = LinearRoPEAttention(2, 8, key_dim=key_dim, kind=kind)
+    layer = fixed(layer, x, scale=0.1)
+    expected, _, _ = attention(layer, x)
+    np.testing.assert_allclose(array(layer(x)), expected, rtol=0, atol=1e-5)
+
+
+def test_elu_plus_one_stays_above_zero():
+    x = np.array([-80.0, -20.0, -8.0, -1e-3, 0.0, 3.0], "float32")
+    expected = np.where(x > 0, x.astype("float64") + 1, np.exp(x.astype("float64")))
+    variable = keras.Variable(x)
+    with tf.GradientTape() as tape:
+        found = elu_plus_one(variable.value)
+        loss = ops.sum(found)
+    np.testing.assert_allclose(array(found), expected, rtol=1e-6)
+    slopes = tape.gradient(loss, variable.value)
+    np.testing.assert_allclose(array(slopes), np.minimum(expected, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [-8, -12, -20])
+def test_features_of_strongly_negative_vectors(bias):
+    x = random(1, 64, 16)
+    layer = fixed(LinearRoPEAttention(2, 8), x, scale=0.1)
+    for projection in (layer.query, layer.key):
+        projection.bias.assign(ops.full_like(projection.bias, bias))
+    expected, _, _ = attention(layer, x)
+    with tf.GradientTape() as tape:
+        output = layer(x)
+        loss = ops.sum(ops.square(output))
+    np.testing.assert_allclose(array(output), expected, rtol=0, atol=1e-5)
+    for gradient in tape.gradient(loss, layer.trainable_variables):
+        assert np.isfinite(array(gradient)).all()
+
+
+# === What the formulas say ===
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["linear", "cosine", "performer"])
+def test_only_distances_count(kind, causal):
+    x = random(2, 20, 12)
+    layer = fixed(LinearRoPEAttention(3, 4, kind=kind, causal=causal), x)
+    positions = np.arange(20, dtype="float32")[None]
+    here = array(layer(x, position_ids=positions))
+    np.testing.assert_allclose(
+        array(layer(x, position_ids=positions + 37)), here, rtol=0, atol=1e-5
+    )
+    # Other distances are another text.
+    assert np.abs(array(layer(x, position_ids=2 * positions)) - here).max() > 1e-2
+    still = fixed(LinearRoPEAttention(3, 4, kind=kind, causal=causal, rotary=False), x)
+    np.testing.assert_array_equal(
+        array(still(x, position_ids=2 * positions)), array(still(x))
+    )
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+def test_which_weights_are_probabilities(rotary):
+    """Of the cosine and the rotary Performer; if the numerator alone turns, no more."""
+    x = random(1, 40, 12)
+    for kind in KINDS:
+        layer = fixed(LinearRoPEAttention(3, 4, kind=kind, rotary=rotary), x)
+        _, above, below = attention(layer, x)
+        weights = above / below.sum(-1, keepdims=True)
+        assert (below > 0).all()
+        if kind in ("cosine", "rotary_performer") or not rotary:
+            assert (weights >= 0).all()
+            np.testing.assert_allclose(weights.sum(-1), 1)
+        else:
+            assert (weights < 0).any()
+            assert np.abs(weights.sum(-1) - 1).max() > 0.05
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_causal_is_bidirectional_on_every_prefix(kind, rotary):
+    x = random(1, 140, 12)
+    options = {"kind": kind, "rotary": rotary, "seed": 1}
+    causal = fixed(LinearRoPEAttention(3, 4, causal=True, **options), x)
+    both_ways = fixed(LinearRoPEAttention(3, 4, **options), x)
+    found = array(causal(x))
+    for length in (1, 2, 127, 128, 129, 140):
+        expected = array(both_ways(x[:, :length]))[:, -1]
+        np.testing.assert_allclose(found[:, length - 1], expected, rtol=0, atol=1e-5)
+
+
+# === The state ===
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_equal_all_at_once(kind, rotary, mode):
+    """A prompt at once, more of it, then token by token, some of them hidden."""
+    x = random(2, 160, 12)
+    visible = np.random.default_rng(2).random((2, 1, 1, 160)) < 0.7
+    visible[..., 0] = True
+    layer = fixed(LinearRoPEAttention(3, 4, kind=kind, rotary=rotary, causal=True), x)
+    expected = array(layer(x, attention_mask=visible))
+
+    def step(x, index, cache, mask):
+        return layer(x, attention_mask=mask, cache=cache, cache_index=index)
+
+    step = tf.function(step) if mode == "graph" else step
+    cache, parts = layer.create_cache(2), []
+    shapes = [part.shape for part in cache]
+    for start, stop in itertools.pairwise((0, 140, 150, *range(151, 161))):
+        part, cache = step(
+            x[:, start:stop], tf.constant(start), cache, visible[..., start:stop]
+        )
+        parts.append(array(part))
+        assert [part.shape for part in cache] == shapes
+        assert {keras.backend.standardize_dtype(p.dtype) for p in cache} == {"float32"}
+    np.testing.assert_allclose(
+        np.concatenate(parts, axis=1), expected, rtol=0, atol=1e-5
+    )
+
+
+def test_sums_of_any_shape_in_one_graph():
+    traces = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 2, 4])] * 3)
+    def sums(query, key, value):
+        traces.append(1)
+        return causal_sums(query, key, value)
+
+    for batch, length in ((1, 1), (3, 128), (2, 200)):
+        query, key, value = (random(batch, length, 2, 4, seed=i) for i in range(3))
+        weights = np.einsum("bmhf,bnhf->bhmn", query, key) * np.tril(
+            np.ones((length, length))
+        )
+        found, state = sums(query, key, value)
+        np.testing.assert_allclose(
+            array(found), np.einsum("bhmn,bnhd->bmhd", weights, value), atol=1e-3
+        )
+        np.testing.assert_allclose(
+            array(state), np.einsum("bnhf,bnhd->bhfd", key, value), atol=1e-4
+        )
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["softmax", *KINDS])
+def test_no_tensor_grows_with_the_square_of_the_length(kind, causal):
+    """The largest output of an operation, twice as many tokens being twice as large."""
+    config = RoFormerConfig(
+        **SIZES,
+        attention="causal" if causal else "bidirectional",
+        attention_type=kind,
+    )
+    model, largest = RoFormerBackbone(config), []
+    for length in (2048, 4096):
+        shape = tf.TensorSpec([1, length], "int32")
+        function = tf.function(model).get_concrete_function(
+            {"token_ids": shape, "segment_ids": shape}
+        )
+        sizes = [
+            output.shape.num_elements()
+            for operation in function.graph.get_operations()
+            for output in operation.outputs
+            if output.shape.is_fully_defined()
+        ]
+        largest.append(max(sizes))
+    assert largest[1] / largest[0] == (4 if kind == "softmax" else 2)
+
+
+# === Random features ===
+
+
+def test_directions_are_orthogonal_and_as_long_as_normal_vectors():
+    directions = orthogonal_directions(200, 16, seed=5)
+    assert directions.shape == (200, 16)
+    lengths = np.linalg.norm(directions, axis=1)
+    assert np.square(lengths).mean() == pytest.approx(16, rel=0.1)
+    assert lengths.std() > 0.4
+    for block in np.split(directions[:192] / lengths[:192, None], 12):
+        np.testing.assert_allclose(block @ block.T, np.eye(16), atol=1e-6)
+    np.testing.assert_array_equal(directions, orthogonal_directions(200, 16, seed=5))
+    assert np.abs(directions - orthogonal_directions(200, 16, seed=6)).max() > 1
+    # Every direction is as likely as its opposite.
+    firsts = [orthogonal_directions(4, 4, seed)[0] for seed in range(200)]
+    assert np.abs(np.mean(firsts, axis=0)).max() < 0.3
+
+
+def test_the_mean_of_the_products_is_that_of_softmax():
+    """Over many draws, without any factor that would be taken out again."""
+    query, key = random(1, 8), random(1, 8, seed=1)
+    exact = np.exp(query @ key.T / 8**0.5)[0, 0]
+    found = []
+    for seed in range(1000):
+        directions = orthogonal_directions(64, 8, seed)
+        mapped = array(positive_features(key, directions, is_query=False))
+        small = query.astype("float64") * 8**-0.25
+        exponents = small @ directions.T - np.square(small).sum() / 2
+        found.append((np.exp(exponents) * mapped).sum() / 64)
+    assert np.mean(found) == pytest.approx(exact, rel=0.05)
+
+
+def test_features_of_any_vectors_are_finite():
+    directions = orthogonal_directions(256, 128, seed=0)
+    longest = directions[np.square(directions).sum(-1).argmax()]
+    # Where a feature is as large as it can be, and where all are as small.
+    keys = np.stack([longest * 128**0.25, 100 * longest, 0 * longest])
+    mapped = array(positive_features(keys, directions, is_query=False))
+    assert np.isfinite(mapped * 1e6).all()
+    queries = array(positive_features(keys, directions, is_query=True))
+    np.testing.assert_allclose(queries.max(-1), 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rotary"), [("performer", False), ("rotary_performer", True)]
+)
+def test_performers_come_to_softmax_as_features_grow(kind, rotary):
+    x = random(1, 64, 32)
+    exact = fixed(RoPEAttention(2, 16, rotary=rotary), x, scale=0.07)
+    expected, errors = array(exact(x)), []
+    for count in (16, 128, 1024):
+        found = []
+        for seed in range(8):
+            layer = LinearRoPEAttention(
+                2, 16, kind=kind, num_features=count, rotary=rotary, seed=seed
+            )
+            layer(x)
+            layer.set_weights(exact.get_weights())
+            found.append(np.square(array(layer(x)) - expected).mean())
+        errors.append(np.mean(found) ** 0.5)
+    # As one over the root of their number: eight times as many, a third of the error.
+    assert errors[1] < 0.55 * errors[0] and errors[2] < 0.55 * errors[1]
+
+
+# === In models ===
+
+SIZES = {
+    "vocabulary_size": 260,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+}
+
+
+def inputs_of(model, length=9, seed=0):
+    ids = np.random.default_rng(seed).integers(1, 260, (2, length)).astype("int32")
+    ids[1, length // 2 :] = 0
+    inputs = {"token_ids": ids, "segment_ids": np.zeros_like(ids)}
+    if "position_ids" in model.input:
+        inputs["position_ids"] = np.tile(0.5 * np.arange(length), (2, 1))
+    return inputs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_backbone_takes_weights_of_softmax_attention(kind):
+    model = RoFormerBackbone.from_preset(CHARACTER, attention_type=kind)
+    plain = RoFormerBackbone.from_preset(CHARACTER)
+    assert {w.path for w in model.weights} == {w.path for w in plain.weights}
+    for ours, theirs in zip(model.weights, plain.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    inputs = inputs_of(model)
+    found = array(model(inputs))
+    assert np.isfinite(found).all()
+    assert np.abs(found - array(plain(inputs))).max() > 1e-2
+    # What is behind the end of a text changes nothing in it.
+    shorter = {name: value[1:, :4] for name, value in inputs.items()}
+    np.testing.assert_allclose(found[1:, :4], array(model(shorter)), atol=1e-5)
+
+
+def test_fractional_positions_reach_every_kind():
+    # The rotary Performer's are those of distances in the mean alone.
+    for kind in ("softmax", "linear", "cosine", "performer"):
+        model = RoFormerBackbone(
+            RoFormerConfig(**SIZES, attention_type=kind, custom_position_ids=True)
+        )
+        randomize(model)
+        inputs = inputs_of(model)
+        found = array(model(inputs))
+        shifted = {**inputs, "position_ids": inputs["position_ids"] + 3.25}
+        np.testing.assert_allclose(array(model(shifted)), found, atol=1e-4)
+        wider = {**inputs, "position_ids": inputs["position_ids"] * 3}
+        assert np.abs(array(model(wider)) - found).max() > 1e-3
+
+
+def test_without_rotation_a_bag_of_tokens_is_left():
+    for kind in ("softmax", *KINDS):
+        for rotary in (True, False):
+            model = RoFormerBackbone(
+                RoFormerConfig(**SIZES, attention_type=kind, rotary=rotary)
+            )
+            randomize(model)
+            ids = np.arange(1, 8, dtype="int32")[None]
+            first, second = (
+                array(model({"token_ids": row, "segment_ids": 0 * row}))[:, 0]
+                for row in (ids, np.concatenate([ids[:, :1], ids[:, :0:-1]], axis=1))
+            )
+            assert (np.abs(first - second).max() < 1e-4) == (not rotary)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_keeps_it(kind, tmp_path):
+    config = RoFormerConfig(
+        **SIZES,
+        attention="causal",
+        attention_type=kind,
+        rotary=kind != "cosine",
+        performer_features=12 if "performer" in kind else None,
+        performer_seed=7,
+    )
+    model = RoFormerCausalLM.from_roformer_config(config)
+    randomize(model)
+    inputs = inputs_of(model)
+    expected = array(model(inputs))
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    roformer_keras.convert(tmp_path / "preset", tmp_path / "x.safetensors")
+    model.save_weights(tmp_path / "x.weights.h5")
+    for loaded in (
+        RoFormerCausalLM.from_preset(tmp_path / "preset"),
+        RoFormerCausalLM.from_preset(tmp_path / "model.keras"),
+        keras.saving.load_model(tmp_path / "model.keras"),
+        RoFormerCausalLM.from_preset(tmp_path / "x.safetensors"),
+        RoFormerCausalLM.from_preset(tmp_path / "x.weights.h5", config=config),
+    ):
+        assert loaded.config == config
+        np.testing.assert_array_equal(array(loaded(inputs)), expected)
+
+
+@pytest.mark.parametrize("kind", ["performer", "rotary_performer"])
+def test_features_are_redrawn_on_request(kind, tmp_path):
+    config = RoFormerConfig(**SIZES, attention_type=kind, performer_features=8)
+    model = RoFormerBackbone(config)
+    randomize(model)
+    inputs, weights = inputs_of(model), model.get_weights()
+    before = array(model(inputs))
+    # No two layers have the same.
+    first, second = (b.attention.directions for b in model.transformer_layers)
+    assert np.abs(first - second).max() > 0.1
+    model.redraw_features(4)
+    after = array(model(inputs))
+    assert np.abs(after - before).max() > 1e-3
+    for weight, value in zip(model.weights, weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), value)
+    model.save_to_preset(tmp_path / "preset")
+    loaded = RoFormerBackbone.from_preset(tmp_path / "preset")
+    assert loaded.config == config.replace(performer_seed=4)
+    np.testing.assert_array_equal(array(loaded(inputs)), after)
+    again = RoFormerBackbone.from_config(model.get_config())
+    again.set_weights(weights)
+    np.testing.assert_array_equal(array(again(inputs)), after)
+    model.redraw_features(0)
+    np.testing.assert_array_equal(array(model(inputs)), before)
+
+
+def test_what_was_compiled_before_is_compiled_anew():
+    config = RoFormerConfig(**SIZES, attention="causal", attention_type="performer")
+    model = RoFormerCausalLM.from_roformer_config(config)
+    from roformer_keras.models.forward import run_model
+
+    inputs = inputs_of(model)
+    before = run_model(model, inputs)
+    decoder = model._decoder()
+    model.backbone.redraw_features(1)
+    assert model.config.performer_seed == 1
+    assert model._decoder() is not decoder
+    found = run_model(model, inputs)
+    assert np.abs(found - before).max() > 1e-5
+    np.testing.assert_allclose(found, array(model(inputs)), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_learns_and_is_checkpointed(kind):
+    """Loss falls; gradients do not depend on whether blocks are computed again."""
+    config = RoFormerConfig(
+        **SIZES, attention="causal", attention_type=kind, dropout=0.0
+    )
+    model = RoFormerCausalLM.from_roformer_config(config)
+    inputs = inputs_of(model)
+    targets = np.roll(inputs["token_ids"], -1, axis=1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    gradients = []
+    for checkpointing in (False, True):
+        model.backbone.gradient_checkpointing = checkpointing
+        with tf.GradientTape() as tape:
+            value = loss(targets, model(inputs, training=True))
+        gradients.append(tape.gradient(value, model.trainable_variables))
+    for one, other in zip(*gradients, strict=True):
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(tf.convert_to_tensor(one)),
+            ops.convert_to_numpy(tf.convert_to_tensor(other)),
+            atol=1e-6,
+        )
+    model.compile(keras.optimizers.Adam(1e-2), loss)
+    history = model.fit(inputs, targets, epochs=8, verbose=0).history["loss"]
+    assert history[-1] < 0.7 * history[0]
+
+
+# === bert4keras, which has none of it ===
+
+
+def test_no_zip_is_written_for_bert4keras(tmp_path):
+    for changes in ({"attention_type": "linear"}, {"rotary": False}):
+        with pytest.raises(ConfigurationError, match="bert4keras") as caught:
+            roformer_keras.convert(GPT, tmp_path / "x.zip", **changes)
+        (value,) = changes.values()
+        assert repr(value) in str(caught.value)
+        assert not (tmp_path / "x.zip").exists()
+
+
+def test_verify_says_what_it_cannot_compare(tmp_path):
+    roformer_keras.convert(GPT, tmp_path / "preset", attention_type="cosine")
+    with pytest.raises(ConfigurationError, match=r"bert4keras.*'cosine'"):
+        roformer_keras.verify(tmp_path / "preset", bert4keras=tmp_path, verbose=0)
+
+
+# === Wrong input ===
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: LinearRoPEAttention(2, 4, kind="nystrom"), ["kind", "'nystrom'"]),
+        (lambda: LinearRoPEAttention(0, 4), ["num_heads", "0"]),
+        (lambda: LinearRoPEAttention(2, 5), ["key_dim", "even", "5"]),
+        (
+            lambda: LinearRoPEAttention(2, 4, kind="performer", num_features=7),
+            ["num_features", "even", "7"],
+        ),
+        (
+            lambda: LinearRoPEAttention(2, 4, kind="performer", num_features="8"),
+            ["num_features", "'8'"],
+        ),
+        (lambda: LinearRoPEAttention(2, 4, seed=-1), ["seed", "-1"]),
+        (lambda: LinearRoPEAttention(2, 4, feature_map="x"), ["feature_map", "'x'"]),
+        (
+            lambda: LinearRoPEAttention(2, 4)(
+                random(1, 3, 8), attention_mask=np.ones((1, 1, 3, 3), bool)
+            ),
+            ["(1, 1, 3, 3)", "causal=True"],
+        ),
+        (
+            lambda: LinearRoPEAttention(2, 4)(random(1, 3, 8), cache=()),
+            ["cache", "causal=True"],
+        ),
+        (
+            lambda: RoFormerBlock(2, 4, 16, attention_type="linear")(
+                random(1, 3, 8), return_scores=True
+            ),
+            ["return_scores", "softmax"],
+        ),
+        (
+            lambda: RoFormerBackbone(RoFormerConfig(**SIZES)).redraw_features(1),
+            ["'performer'", "'rotary_performer'", "'softmax'"],
+        ),
+    ],
+)
+def test_wrong_arguments(make, named):
+    with pytest.raises(ConfigurationError) as caught:
+        make()
+    assert all(word in str(caught.value) for word in named), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"attention_type": "sparse"}, ["attention_type", "'sparse'"]),
+        ({"attention_type": "linear", "attention": "unilm"}, ["unilm", "softmax"]),
+        (
+            {"attention_type": "cosine", "residual_attention_scores": True},
+            ["residual_attention_scores", "softmax"],
+        ),
+        ({"performer_features": 8}, ["performer_features", "'softmax'"]),
+        (
+            {"attention_type": "performer", "performer_features": 9},
+            ["performer_features", "even", "9"],
+        ),
+        (
+            {"attention_type": "performer", "performer_features": 0},
+            ["performer_features", "0"],
+        ),
+        ({"rotary": "false"}, ["rotary", "True or False", "'false'"]),
+        ({"performer_seed": -1}, ["performer_seed", "-1"]),
+        ({"performer_seed": True}, ["performer_seed", "True"]),
+        ({"rotary": False, "custom_position_ids": True}, ["custom_position_ids"]),
+    ],
+)
+def test_wrong_configurations(fields, named):
+    with pytest.raises(ConfigurationError) as caught:
+        RoFormerConfig(**SIZES, **fields)
+    assert all(word in str(caught.value) for word in named), str(caught.value)

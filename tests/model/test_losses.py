@@ -1,0 +1,182 @@
+"""Losses against the same in plain NumPy, and how they behave where it matters."""
+
+import keras
+import numpy as np
+import plain_losses as plain
+import pytest
+from keras import ops
+
+from roformer_keras import losses
+
+RNG = np.random.default_rng(0)
+VECTORS = RNG.normal(size=(8, 5)).astype("float32")
+NEIGHBOURS = np.array([1, 0, 3, 2, 5, 4, 7, 6])
+SETS = ((0, 1), (2, 3, 4))
+LOGITS = RNG.normal(size=(6, 5)).astype("float32")
+LABELS = np.array([0, 3, 4, 1, 2, 2])
+DEGREES = np.array([0.0, 3.0, 1.0, 1.0, 5.0, 0.0], "float32")
+SIMILARITIES = RNG.uniform(-1, 1, size=6).astype("float32")
+
+
+def close(ours, expected, tolerance=1e-5):
+    np.testing.assert_allclose(np.asarray(ours), expected, rtol=0, atol=tolerance)
+
+
+# === SimBERT ===
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+@pytest.mark.parametrize("neighbours", [NEIGHBOURS, NEIGHBOURS[::-1]])
+def test_contrastive(scale, neighbours):
+    found = losses.contrastive(neighbours, VECTORS, scale)
+    assert found.dtype == "float32"
+    close(found, plain.contrastive(VECTORS, neighbours, scale))
+
+
+def test_a_row_does_not_compete_with_itself():
+    """Vectors that cannot be told apart: one of seven others is the neighbour."""
+    same = np.ones((8, 3), "float32")
+    close(losses.contrastive(NEIGHBOURS, same), np.full(8, np.log(7)))
+
+
+def test_contrastive_ignores_the_length_of_vectors():
+    lengths = np.array([[1e-3], [1], [5], [1e3], [2], [3], [4], [1e-2]], "float32")
+    expected = losses.contrastive(NEIGHBOURS, VECTORS)
+    close(losses.contrastive(NEIGHBOURS, VECTORS * lengths), expected)
+
+
+def test_a_vector_of_zeros_is_no_error():
+    vectors = VECTORS.copy()
+    vectors[2] = 0
+    assert np.isfinite(losses.contrastive(NEIGHBOURS, vectors)).all()
+    assert np.isfinite(losses.pair_cosines(vectors, VECTORS)).all()
+
+
+def test_neighbour_is_nearest():
+    # By pairs: side by side, and opposite.
+    vectors = np.array([[1, 0.1], [1, 0.0], [0, 1.0], [0, -1.0]], "float32")
+    found = losses.neighbour_is_nearest(np.array([1, 0, 3, 2]), vectors)
+    assert np.asarray(found).tolist() == [1, 1, 0, 0]
+
+
+def test_similarity_regression():
+    teacher = RNG.normal(size=(8, 3))
+    found = losses.similarity_regression(plain.cosines(teacher), plain.cosines(VECTORS))
+    assert found.shape == (8,)
+    close(np.mean(found), plain.similarity_regression(teacher, VECTORS), 1e-4)
+
+
+def test_cosines():
+    close(losses.cosines(VECTORS), plain.cosines(VECTORS), 1e-6)
+    expected = np.diag(plain.unit(VECTORS) @ plain.unit(VECTORS[::-1]).T)
+    close(losses.pair_cosines(VECTORS, VECTORS[::-1]), expected, 1e-6)
+
+
+# === Labelled pairs ===
+
+
+def test_masked_label_crossentropy():
+    found = losses.masked_label_crossentropy(LABELS, LOGITS, SETS)
+    close(found, plain.masked_label_crossentropy(LABELS, LOGITS, SETS))
+
+
+def test_labels_of_other_sets_make_no_difference():
+    expected = losses.masked_label_crossentropy(LABELS, LOGITS, SETS)
+    changed, first = LOGITS.copy(), LABELS < 2
+    changed[np.ix_(first, [2, 3, 4])] += 100
+    changed[np.ix_(~first, [0, 1])] += 100
+    assert (changed != LOGITS).any()
+    close(losses.masked_label_crossentropy(LABELS, changed, SETS), expected, 0)
+    in_one_set = losses.masked_label_crossentropy(LABELS, LOGITS, (range(5),))
+    assert (np.asarray(in_one_set) > np.asarray(expected)).all()
+
+
+def test_label_is_best():
+    logits = np.array([[1, 2, 9, 9, 9], [9, 9, 3, 1, 2], [0, 0, 0, 0, 1]], "float32")
+    found = losses.label_is_best(np.array([1, 3, 4]), logits, SETS)
+    assert np.asarray(found).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_cosent(scale):
+    found = losses.cosent(DEGREES, SIMILARITIES, scale)
+    close(found, plain.cosent(DEGREES, SIMILARITIES, scale))
+
+
+def test_cosent_compares_labels_only():
+    expected = losses.cosent(DEGREES, SIMILARITIES)
+    close(losses.cosent(DEGREES * 7 - 3, SIMILARITIES), expected, 0)
+    assert losses.cosent(np.ones(6), SIMILARITIES) == 0
+    in_order = np.sort(SIMILARITIES)[np.argsort(np.argsort(DEGREES, kind="stable"))]
+    assert losses.cosent(DEGREES, in_order) < expected
+
+
+# === For compile ===
+
+CASES = {
+    "contrastive": (
+        losses.Contrastive(scale=10.0),
+        NEIGHBOURS,
+        VECTORS,
+        lambda: plain.contrastive(VECTORS, NEIGHBOURS, 10.0),
+    ),
+    "similarity_regression": (
+        losses.SimilarityRegression(factor=3.0),
+        np.zeros((8, 8), "float32"),
+        plain.cosines(VECTORS).astype("float32"),
+        lambda: 3 * np.mean(plain.cosines(VECTORS) ** 2, axis=1),
+    ),
+    "masked_label_crossentropy": (
+        losses.MaskedLabelCrossentropy(SETS),
+        LABELS,
+        LOGITS,
+        lambda: plain.masked_label_crossentropy(LABELS, LOGITS, SETS),
+    ),
+    "supervised_contrastive": (
+        losses.SupervisedContrastive(scale=10.0),
+        # The last is alone in its class.
+        np.array([0, 1, 0, 2, 1, 0, 2, 3]),
+        VECTORS,
+        lambda: plain.supervised_contrastive([0, 1, 0, 2, 1, 0, 2, 3], VECTORS, 10.0),
+    ),
+    "cosent": (
+        losses.CoSENT(scale=10.0),
+        DEGREES,
+        SIMILARITIES,
+        lambda: np.full(6, plain.cosent(DEGREES, SIMILARITIES, 10.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_loss_is_the_weighted_mean(name):
+    loss, targets, outputs, expected = CASES[name]
+    expected = expected()
+    assert loss.name == name
+    close(loss(targets, outputs), expected.mean())
+    weights = np.arange(len(expected), dtype="float32")
+    close(loss(targets, outputs, weights), (weights * expected).sum() / weights.sum())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_loss_is_computed_in_float32(name):
+    """Of the bfloat16 numbers that a model gives, to the last bit."""
+    loss, targets, outputs, _ = CASES[name]
+    coarse = ops.cast(outputs, "bfloat16")
+    found = loss(targets, coarse)
+    assert found.dtype == "float32"
+    assert found == loss(targets, ops.cast(coarse, "float32"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_loss_can_be_saved(name):
+    loss, targets, outputs, _ = CASES[name]
+    restored = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert type(restored) is type(loss)
+    assert restored(targets, outputs) == loss(targets, outputs)
+
+
+def test_functions_compute_in_float32_too():
+    coarse = ops.cast(VECTORS, "bfloat16")
+    expected = losses.contrastive(NEIGHBOURS, ops.cast(coarse, "float32"))
+    close(losses.contrastive(NEIGHBOURS, coarse), expected, 0)

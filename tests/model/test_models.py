@@ -1,0 +1,724 @@
+"""The functional models: names, options, saving, training, fresh weights.
+
+That their numbers are bert4keras's is the matter of test_parity.py.
+"""
+
+import itertools
+import re
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+from common import CHARACTER, CHECKPOINTS, GPT, NSP, SIM, SMALL, V2
+from keras import ops
+
+import roformer_keras
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.conversion.weights import model_heads, weight_table
+from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.models import (
+    RoFormerBackbone,
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerSim,
+)
+
+# Keras's own variables under NumPy 2, whenever it saves them.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+BASE = {
+    "vocabulary_size": 30,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 12,
+}
+V2_BASE = {**BASE, "model_type": "roformer_v2", "activation": "relu"}
+
+# Which configuration a class can take, in each version.
+MODELS = {
+    "backbone": (RoFormerBackbone, BASE),
+    "backbone-v2": (RoFormerBackbone, V2_BASE),
+    "masked-lm": (RoFormerMaskedLM, BASE),
+    "masked-lm-v2": (RoFormerMaskedLM, V2_BASE),
+    "masked-lm-nsp": (
+        RoFormerMaskedLM,
+        {**BASE, "pooler_activation": "tanh", "with_nsp": True},
+    ),
+    "causal-lm": (RoFormerCausalLM, {**BASE, "attention": "causal"}),
+    "causal-lm-v2": (RoFormerCausalLM, {**V2_BASE, "attention": "causal"}),
+    "causal-lm-unilm": (RoFormerCausalLM, {**BASE, "attention": "unilm"}),
+    "sim": (RoFormerSim, {**BASE, "attention": "unilm", "pooler_activation": "linear"}),
+}
+
+TOKENS = np.array([[3, 4, 5, 6, 7], [8, 9, 0, 10, 0], [0, 0, 0, 0, 0]], "int32")
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]], "int32")
+
+
+def build(name, dtype=None, **changes):
+    cls, fields = MODELS[name]
+    return cls.from_roformer_config(RoFormerConfig(**{**fields, **changes}), dtype)
+
+
+def inputs_for(model, tokens=TOKENS, segments=SEGMENTS):
+    generator = np.random.default_rng(0)
+    inputs = {"token_ids": tokens, "segment_ids": segments}
+    if "position_ids" in model.input:
+        positions = np.sort(generator.uniform(0, 40, tokens.shape))
+        inputs["position_ids"] = positions.astype("float32")
+    if "layer_norm_cond" in model.input:
+        width = model.config.layer_norm_cond_size
+        inputs["layer_norm_cond"] = generator.normal(size=(len(tokens), width))
+    return inputs
+
+
+def run_model(model, inputs=None):
+    """By name, as NumPy: the logits or the sequence of a model that returns one."""
+    outputs = model(inputs_for(model) if inputs is None else inputs)
+    if not isinstance(outputs, dict):
+        outputs = {"output": outputs}
+    return {
+        name: ops.convert_to_numpy(ops.cast(value, "float32"))
+        for name, value in outputs.items()
+    }
+
+
+def assert_equal(ours, expected):
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+def randomize(model):
+    generator = np.random.default_rng(5)
+    for weight in model.weights:
+        value = generator.normal(size=weight.shape, scale=0.5)
+        weight.assign(value + 1 if weight.name == "gamma" else value)
+
+
+# === Outputs ===
+
+
+@pytest.mark.parametrize(
+    "cls", [RoFormerBackbone, RoFormerMaskedLM, RoFormerCausalLM, RoFormerSim]
+)
+def test_docstring_examples(cls, monkeypatch):
+    """They run, on the small checkpoints in place of the released ones."""
+    (example,) = re.findall(r"```python\n(.*?)```", cls.__doc__, re.DOTALL)
+    source = re.compile(r"(chinese_roformer[a-z-]*)_L-12_H-768_A-12\.zip")
+    assert source.search(example)
+    monkeypatch.chdir(CHECKPOINTS)
+    names = {name: getattr(roformer_keras, name) for name in roformer_keras.__all__}
+    exec(textwrap.dedent(source.sub(r"\1_L-2_H-32_A-4.zip", example)), names)
+
+
+SHAPES = {
+    "output": {"backbone": (3, 5, 8), "lm": (3, 5, 30)},
+    "sequence_output": (3, 5, 8),
+    "pooled_output": (3, 8),
+    "nsp_probabilities": (3, 2),
+    "logits": (3, 5, 30),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs(name):
+    model = build(name)
+    assert list(model.input) == ["token_ids", "segment_ids"]
+    outputs = run_model(model)
+    assert set(outputs) == {
+        "masked-lm-nsp": {"pooled_output", "nsp_probabilities", "logits"},
+        "sim": {"pooled_output", "logits"},
+    }.get(name, {"output"})
+    for key, value in outputs.items():
+        shape = SHAPES[key]
+        if key == "output":
+            shape = shape["backbone" if name.startswith("backbone") else "lm"]
+        assert value.shape == shape
+        assert np.isfinite(value).all()
+    if "nsp_probabilities" in outputs:
+        sums = outputs["nsp_probabilities"].sum(-1)
+        np.testing.assert_allclose(sums, 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["masked-lm", "causal-lm", "causal-lm-unilm", "sim"])
+def test_attention_pattern(name):
+    """Which outputs a change of one token reaches."""
+    model = build(name)
+    randomize(model)
+    tokens = np.array([[3, 4, 5, 6, 7]])
+    segments = np.array([[0, 0, 1, 1, 1]])
+
+    def reached(at):
+        changed = tokens.copy()
+        changed[0, at] = 11
+        logits = [
+            run_model(model, {"token_ids": ids, "segment_ids": segments})
+            for ids in (tokens, changed)
+        ]
+        key = "logits" if "logits" in logits[0] else "output"
+        difference = np.abs(logits[0][key] - logits[1][key])[0].max(-1)
+        return (difference > 1e-6).nonzero()[0].tolist()
+
+    everywhere = [0, 1, 2, 3, 4]
+    if name == "masked-lm":
+        assert reached(3) == reached(0) == everywhere
+    elif name == "causal-lm":
+        assert (reached(3), reached(1)) == ([3, 4], [1, 2, 3, 4])
+    else:
+        assert (reached(3), reached(1)) == ([3, 4], everywhere)
+
+
+def test_padding_is_not_seen():
+    model = build("masked-lm")
+    randomize(model)
+
+    def run(tokens):
+        tokens = np.array(tokens)
+        return run_model(
+            model, {"token_ids": tokens, "segment_ids": np.zeros_like(tokens)}
+        )
+
+    alone = run([[3, 4]])
+    padded = run([[3, 4, 0, 0], [3, 4, 5, 6]])
+    np.testing.assert_allclose(
+        padded["output"][0, :2], alone["output"][0], rtol=0, atol=1e-5
+    )
+    assert np.abs(padded["output"][1, :2] - alone["output"][0]).max() > 1e-2
+
+
+@pytest.mark.parametrize("length", [1, 2, 600, 1600])
+@pytest.mark.parametrize("name", ["backbone", "sim", "causal-lm-v2"])
+def test_any_length(name, length):
+    model = build(name, num_layers=1)
+    tokens = np.random.default_rng(0).integers(1, 30, (1, length))
+    tokens[0, length // 2 + 1 :] = 0
+    outputs = run_model(
+        model, {"token_ids": tokens, "segment_ids": np.zeros_like(tokens)}
+    )
+    for value in outputs.values():
+        assert np.isfinite(value).all()
+    longest = max(outputs.values(), key=np.ndim)
+    assert longest.shape[:2] == (1, length)
+
+
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_activation_of_the_logits(activation):
+    model = RoFormerMaskedLM(
+        RoFormerBackbone(RoFormerConfig(**BASE)), output_activation=activation
+    )
+    sums = run_model(model)["output"].sum(-1)
+    if activation:
+        np.testing.assert_allclose(sums, 1, rtol=1e-5)
+    else:
+        assert np.abs(sums - 1).max() > 1e-3
+
+
+# === Names and shapes of weights ===
+
+V1_OPTIONS = {
+    "plain": {},
+    "embedding_dim": {"embedding_dim": 6},
+    "key_size": {"attention_key_size": 6},
+    "segments": {"num_segments": 3},
+    "shared": {"shared_segment_embeddings": True},
+    "positions": {"custom_position_ids": True},
+    "residual": {"residual_attention_scores": True},
+    "performer": {"attention_type": "performer", "performer_features": 8},
+    "unrotated": {"attention_type": "linear", "rotary": False},
+    "pooler": {"pooler_activation": "relu"},
+    "nsp": {"pooler_activation": "tanh", "with_nsp": True},
+    "cond": {"layer_norm_cond_size": 5},
+    "cond-hidden": {
+        "layer_norm_cond_size": 5,
+        "layer_norm_cond_hidden_size": 3,
+        "layer_norm_cond_hidden_activation": "tanh",
+    },
+    "all": {
+        "embedding_dim": 6,
+        "attention_key_size": 6,
+        "rotary_base": 500.0,
+        "custom_position_ids": True,
+        "residual_attention_scores": True,
+        "pooler_activation": "tanh",
+        "with_nsp": True,
+        "layer_norm_cond_size": 5,
+        "layer_norm_cond_hidden_size": 3,
+    },
+}
+V2_OPTIONS = {
+    name: V1_OPTIONS[name]
+    for name in ("plain", "embedding_dim", "key_size", "shared", "residual")
+}
+OPTIONS = [
+    *itertools.product(("backbone", "masked-lm"), V1_OPTIONS),
+    *itertools.product(("backbone-v2", "masked-lm-v2"), V2_OPTIONS),
+    *itertools.product(("sim",), ("plain", "embedding_dim", "cond-hidden")),
+    *itertools.product(("causal-lm", "causal-lm-v2"), ("plain", "embedding_dim")),
+]
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_weights_are_those_of_the_table(name, option):
+    model = build(name, **V1_OPTIONS[option])
+    rows = weight_table(model.config, model_heads(type(model).__name__, model.config))
+    assert sorted((weight.path, tuple(weight.shape)) for weight in model.weights) == (
+        sorted((row.path, row.shape) for row in rows)
+    )
+    assert all(np.isfinite(v).all() for v in run_model(model).values())
+
+
+# === Saving ===
+
+SAVED = [
+    *((name, "plain") for name in MODELS),
+    ("backbone", "all"),
+    ("masked-lm", "all"),
+    ("masked-lm", "cond-hidden"),
+    ("masked-lm-v2", "embedding_dim"),
+    ("masked-lm", "shared"),
+    ("masked-lm", "performer"),
+]
+
+
+@pytest.mark.parametrize(("name", "option"), SAVED)
+def test_config_keras_file_and_weights_file(name, option, tmp_path):
+    model = build(name, **V1_OPTIONS[option])
+    randomize(model)
+    expected = run_model(model)
+
+    again = type(model).from_config(model.get_config())
+    assert again.config == model.config
+    assert again.get_config() == model.get_config()
+    again.set_weights(model.get_weights())
+    assert_equal(run_model(again), expected)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is type(model)
+    assert loaded.config == model.config
+    assert_equal(run_model(loaded), expected)
+
+    model.save_weights(tmp_path / "model.weights.h5")
+    fresh = build(name, **V1_OPTIONS[option])
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    assert_equal(run_model(fresh), expected)
+
+
+def test_activation_and_names_are_saved(tmp_path):
+    backbone = RoFormerBackbone(RoFormerConfig(**BASE), name="encoder")
+    model = RoFormerMaskedLM(backbone, output_activation="softmax", name="mlm")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert (loaded.name, loaded.backbone.name) == ("mlm", "encoder")
+    assert loaded.output_activation == "softmax"
+    assert_equal(run_model(loaded), run_model(model))
+
+
+@pytest.mark.parametrize("part", ["backbone", "model"])
+def test_what_is_frozen_stays_frozen(part, tmp_path):
+    model = build("masked-lm")
+    (model.backbone if part == "backbone" else model).trainable = False
+    # The tied embedding is the backbone's; transform, norm and bias are the head's.
+    count = 5 if part == "backbone" else 0
+    assert len(model.trainable_weights) == count
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert not loaded.backbone.trainable
+    assert len(loaded.trainable_weights) == count
+
+
+# === Dtype policies ===
+
+POLICIES = {"mixed_bfloat16": 0.15, "mixed_float16": 0.02, "bfloat16": 0.15}
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "given"),
+    [
+        *itertools.product(("masked-lm-nsp", "masked-lm-v2"), POLICIES, ("argument",)),
+        ("sim", "mixed_bfloat16", "argument"),
+        ("masked-lm-nsp", "mixed_bfloat16", "global"),
+        ("backbone", "mixed_float16", "global"),
+    ],
+)
+def test_dtype_policy(name, policy, given, tmp_path):
+    exact = build(name)
+    randomize(exact)
+    expected = run_model(exact)
+    if given == "argument":
+        model = build(name, dtype=policy)
+    else:
+        keras.config.set_dtype_policy(policy)
+        try:
+            model = build(name)
+        finally:
+            keras.config.set_dtype_policy("float32")
+    model.set_weights(exact.get_weights())
+    backbone = getattr(model, "backbone", model)
+    assert model.dtype_policy.name == backbone.dtype_policy.name == policy
+    for layer in (*backbone.layers, *model.layers):
+        if layer.weights:
+            assert layer.dtype_policy.name == policy, layer.name
+    tied = backbone.token_embedding(np.ones((1, 8)), reverse=True)
+    assert keras.backend.standardize_dtype(tied.dtype) == model.compute_dtype
+    raw = model(inputs_for(model))
+    raw = raw if isinstance(raw, dict) else {"output": raw}
+    for key, value in run_model(model).items():
+        assert keras.backend.standardize_dtype(raw[key].dtype) == model.compute_dtype
+        assert np.isfinite(value).all()
+        np.testing.assert_allclose(
+            value, expected[key], rtol=0, atol=POLICIES[policy] * np.ptp(expected[key])
+        )
+    # Loaded where the global policy is float32, it is still what it was.
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.dtype_policy.name == policy
+    assert [weight.dtype for weight in loaded.weights] == (
+        [weight.dtype for weight in model.weights]
+    )
+    assert_equal(run_model(loaded), run_model(model))
+
+
+def test_probabilities_are_float32_under_a_mixed_policy():
+    backbone = RoFormerBackbone(RoFormerConfig(**BASE), dtype="mixed_bfloat16")
+    model = RoFormerMaskedLM(backbone, output_activation="softmax")
+    probabilities = model(inputs_for(model))
+    assert probabilities.dtype == "float32"
+    np.testing.assert_allclose(np.sum(probabilities, -1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("by_predict", [False, True], ids=["call", "predict"])
+def test_position_ids_are_not_rounded(policy, by_predict):
+    """A float input of the model, past where bfloat16 tells positions apart."""
+    exact = build("masked-lm", custom_position_ids=True)
+    randomize(exact)
+    mixed = build("masked-lm", dtype=policy, custom_position_ids=True)
+    mixed.set_weights(exact.get_weights())
+    far = [[0, position, 1, 2] for position in (1000, 1001, 1000.25)]
+    inputs = {
+        "token_ids": np.array([[5, 6, 7, 5]] * 3),
+        "segment_ids": np.zeros((3, 4), "int32"),
+        "position_ids": np.array(far, "float32"),
+    }
+    expected = run_model(exact, inputs)["output"]
+    if by_predict:
+        output = mixed.predict(inputs, verbose=0).astype("float32")
+    else:
+        output = run_model(mixed, inputs)["output"]
+    np.testing.assert_allclose(output, expected, rtol=0, atol=0.15)
+    for other in (1, 2):
+        assert np.abs(expected[0] - expected[other]).max() > 0.5
+        assert np.abs(output[0] - output[other]).max() > 0.5
+
+
+@pytest.mark.parametrize(("base", "may_swap"), [(1.0, True), (10000.0, False)])
+def test_rotary_base(base, may_swap):
+    """With a base of 1 all pairs of a head turn alike, and may change places."""
+    model = build("backbone", rotary_base=base)
+    randomize(model)
+    before = run_model(model)["output"]
+    # Two heads of two pairs.
+    swapped = [2, 3, 0, 1, 6, 7, 4, 5]
+    for block in model.transformer_layers:
+        for layer in (block.attention.query, block.attention.key):
+            layer.set_weights([w[..., swapped] for w in layer.get_weights()])
+    after = run_model(model)["output"]
+    if may_swap:
+        np.testing.assert_allclose(after, before, atol=1e-5)
+    else:
+        assert np.abs(after - before).max() > 0.05
+
+
+# === Training ===
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "dtype"),
+    [
+        ("masked-lm", "plain", None),
+        ("masked-lm", "cond-hidden", None),
+        ("masked-lm-v2", "embedding_dim", None),
+        ("causal-lm", "plain", "mixed_bfloat16"),
+        ("sim", "plain", "mixed_float16"),
+    ],
+)
+def test_fit_moves_every_weight(name, option, dtype):
+    model = build(name, dtype=dtype, **V1_OPTIONS[option])
+    randomize(model)
+    before = model.get_weights()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    targets = TOKENS
+    if name == "sim":
+        loss = {"logits": loss, "pooled_output": "mse"}
+        targets = {"logits": TOKENS, "pooled_output": np.zeros((3, 8), "float32")}
+    model.compile(keras.optimizers.SGD(0.5), loss)
+    scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert scaled == (dtype == "mixed_float16")
+    # The scale of a float16 loss begins too high, and is halved until it fits.
+    epochs = 10 if scaled else 1
+    history = model.fit(inputs_for(model), targets, epochs=epochs, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    for weight, old, new in zip(
+        model.weights, before, model.get_weights(), strict=True
+    ):
+        assert weight.dtype == "float32"
+        assert np.isfinite(new).all(), weight.path
+        assert (old != new).any(), weight.path
+
+
+@pytest.mark.parametrize("name", ["backbone", "backbone-v2"])
+def test_dropout_of_embeddings(name):
+    """After the norm in v1, before it in v2."""
+    keras.utils.set_random_seed(0)
+    backbone = build(name, dropout=0.5)
+    normed, dropped = (
+        keras.Model(backbone.input, backbone.get_layer(layer).output)(
+            inputs_for(backbone), training=True
+        ).numpy()
+        for layer in ("embedding_norm", "embedding_dropout")
+    )
+    kept = dropped != 0
+    assert 0.3 < kept.mean() < 0.7
+    if name == "backbone":
+        np.testing.assert_allclose(dropped[kept], 2 * normed[kept], rtol=1e-6)
+    else:
+        assert 0.3 < (normed != 0).mean() < 0.7
+        np.testing.assert_allclose(np.square(normed).mean(-1), 1, rtol=1e-5)
+
+
+# === Fresh weights ===
+
+WIDE = {
+    "vocabulary_size": 2000,
+    "num_layers": 4,
+    "num_heads": 2,
+    "hidden_dim": 64,
+    "intermediate_dim": 256,
+}
+# A normal distribution cut at two deviations keeps this much of its deviation.
+KEPT = 0.8796
+
+
+def matrices(model):
+    return {w.path: w.numpy() for w in model.weights if len(w.shape) == 2}
+
+
+def test_fresh_v1_weights():
+    """Normal, cut at two deviations of `initializer_range`, as in bert4keras."""
+    keras.utils.set_random_seed(0)
+    config = RoFormerConfig(
+        **WIDE,
+        initializer_range=0.05,
+        attention="unilm",
+        pooler_activation="linear",
+    )
+    model = RoFormerSim.from_roformer_config(config)
+    for path, value in matrices(model).items():
+        assert np.abs(value).max() <= 0.1, path
+        assert np.abs(value).max() > 0.09 or value.size < 200, path
+        if value.size > 1000:
+            assert value.std() == pytest.approx(0.05 * KEPT, rel=0.05), path
+            assert abs(value.mean()) < 0.005, path
+    for weight in model.weights:
+        if len(weight.shape) == 1:
+            start = 1.0 if weight.name == "gamma" else 0.0
+            assert (weight.numpy() == start).all(), weight.path
+
+
+def test_fresh_v2_weights():
+    """Deviations of 1 / sqrt(fan-in * layers); a table's fan-in is its width."""
+    keras.utils.set_random_seed(0)
+    config = RoFormerConfig(**WIDE, model_type="roformer_v2", embedding_dim=32)
+    model = RoFormerMaskedLM.from_roformer_config(config)
+    found = matrices(model)
+    assert len(found) == len(model.weights)
+    for path, value in found.items():
+        table = path.endswith("/embeddings")
+        fan_in = value.shape[1] if table else value.shape[0]
+        if value.size > 1000:
+            expected = (fan_in * 4) ** -0.5
+            assert value.std() == pytest.approx(expected, rel=0.05), path
+            assert np.abs(value).max() <= 2 * expected / KEPT + 1e-6, path
+
+
+@pytest.mark.parametrize("fields", [BASE, V2_BASE], ids=["v1", "v2"])
+def test_fresh_weights_differ_between_layers_and_heads(fields):
+    keras.utils.set_random_seed(0)
+    config = RoFormerConfig(**{**fields, "num_layers": 3, "intermediate_dim": 8})
+    found = matrices(RoFormerMaskedLM.from_roformer_config(config))
+    pieces = []
+    for path, value in found.items():
+        if path.endswith(("query/kernel", "key/kernel", "value/kernel")):
+            pieces += [value[:, :4], value[:, 4:]]  # one a head
+        elif value.shape == (8, 8):
+            pieces.append(value)
+    assert len(pieces) >= 3 * 9
+    for i, piece in enumerate(pieces):
+        for other in pieces[:i]:
+            if piece.shape == other.shape:
+                assert not np.allclose(piece, other)
+
+
+def test_fresh_weights_follow_the_seed():
+    def weights(seed):
+        keras.utils.set_random_seed(seed)
+        return build("masked-lm").get_weights()
+
+    for same, again in zip(weights(3), weights(3), strict=True):
+        np.testing.assert_array_equal(same, again)
+    assert (weights(3)[0] != weights(4)[0]).any()
+
+
+# === Loading ===
+
+
+@pytest.mark.parametrize(
+    ("cls", "source", "options"),
+    [
+        (RoFormerBackbone, CHARACTER, {}),
+        (RoFormerMaskedLM, CHARACTER, {}),
+        (RoFormerCausalLM, GPT, {}),
+        (RoFormerSim, SIM, {}),
+        (RoFormerMaskedLM, V2, {}),
+        (RoFormerMaskedLM, NSP, {"pooler_activation": "tanh", "with_nsp": True}),
+    ],
+)
+def test_every_weight_is_loaded(cls, source, options):
+    """Models are built with zeros where weights follow: none of them stays."""
+    model = cls.from_preset(source, **options)
+    for weight in model.weights:
+        value = weight.numpy()
+        assert np.isfinite(value).all(), weight.path
+        assert (value != 0).mean() > 0.9, weight.path
+        if weight.name == "gamma":
+            assert (value != 1).any(), weight.path
+
+
+def test_loading_leaves_later_models_random():
+    RoFormerBackbone.from_preset(SMALL)
+    assert all((value != 0).all() for value in matrices(build("backbone")).values())
+
+
+def test_changes_and_dtype_of_from_preset():
+    model = RoFormerMaskedLM.from_preset(
+        CHARACTER,
+        layer_norm_epsilon=1e-7,
+        dropout=0.25,
+        output_activation="softmax",
+        dtype="mixed_bfloat16",
+    )
+    assert model.config.layer_norm_epsilon == 1e-7
+    assert model.config.dropout == 0.25
+    assert model.output_activation == "softmax"
+    assert model.dtype_policy.name == "mixed_bfloat16"
+    assert model.get_layer("mlm_head").dtype_policy.name == "mixed_bfloat16"
+
+
+def test_head_that_is_missing_is_an_error_unless_it_begins_afresh():
+    with pytest.raises(CheckpointError, match="pooler"):
+        RoFormerMaskedLM.from_preset(CHARACTER, pooler_activation="tanh")
+    keras.utils.set_random_seed(0)
+    model = RoFormerMaskedLM.from_preset(
+        CHARACTER, pooler_activation="tanh", with_nsp=True, initialize_heads=True
+    )
+    loaded = RoFormerMaskedLM.from_preset(CHARACTER)
+    ours = {weight.path: weight.numpy() for weight in model.weights}
+    for weight in loaded.weights:
+        np.testing.assert_array_equal(ours.pop(weight.path), weight.numpy())
+    assert sorted(ours) == [
+        "nsp/bias",
+        "nsp/kernel",
+        "pooler/dense/bias",
+        "pooler/dense/kernel",
+    ]
+    assert (ours["pooler/dense/kernel"] != 0).all()
+    assert ours["pooler/dense/kernel"].std() == pytest.approx(0.02 * KEPT, rel=0.1)
+    assert (ours["nsp/kernel"] != 0).all()
+    assert (ours["pooler/dense/bias"] == 0).all()
+
+
+def test_kept_and_compound_tokens():
+    full = RoFormerMaskedLM.from_preset(CHARACTER)
+    model = RoFormerMaskedLM.from_preset(
+        CHARACTER,
+        keep_tokens=[0, 101, 250, 102],
+        compound_tokens=[[1, 2], ([2, 3], [1, 3])],
+    )
+    assert model.config.vocabulary_size == 6
+    for path in ("token_embedding/embeddings", "mlm_head/bias"):
+        (table,) = (w.numpy().astype("d") for w in full.weights if w.path == path)
+        (ours,) = (w.numpy() for w in model.weights if w.path == path)
+        expected = [
+            *table[[0, 101, 250, 102]],
+            (table[101] + table[250]) / 2,
+            (table[250] + 3 * table[102]) / 4,
+        ]
+        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-8)
+
+
+# The vocabulary has 669 tokens.
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"keep_tokens": [0, 669]}, ["keep_tokens", "668", "669"]),
+        ({"keep_tokens": [0, -1]}, ["keep_tokens", "-1"]),
+        ({"keep_tokens": []}, ["keep_tokens", "at least one"]),
+        ({"compound_tokens": [[1, 669]]}, ["compound_tokens", "668", "669"]),
+        (
+            {"keep_tokens": [0, 1, 2], "compound_tokens": [[1, 3]]},
+            ["compound_tokens", "2", "3"],
+        ),
+        ({"compound_tokens": [[]]}, ["compound", "[]"]),
+        ({"compound_tokens": [([1, 2], [1])]}, ["as many weights", "([1, 2], [1])"]),
+        ({"compound_tokens": [([1, 2], [1, -1])]}, ["sum to zero", "[1, -1]"]),
+        ({"hidden_dims": 4}, ["hidden_dims", "hidden_dim"]),
+        ({"num_heads": 3}, ["num_heads", "3"]),
+    ],
+)
+def test_wrong_options_of_from_preset(options, parts):
+    with pytest.raises(ConfigurationError) as caught:
+        RoFormerMaskedLM.from_preset(CHARACTER, **options)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+# === The backbone must fit the class ===
+
+
+@pytest.mark.parametrize(
+    ("cls", "changes", "parts"),
+    [
+        (RoFormerMaskedLM, {"attention": "causal"}, ["'bidirectional'", "'causal'"]),
+        (RoFormerMaskedLM, {"attention": "unilm"}, ["'bidirectional'", "'unilm'"]),
+        (RoFormerCausalLM, {}, ["'causal' or 'unilm'", "'bidirectional'"]),
+        (RoFormerSim, {"pooler_activation": "linear"}, ["'unilm'", "'bidirectional'"]),
+        (
+            RoFormerSim,
+            {"attention": "causal", "pooler_activation": "linear"},
+            ["'unilm'", "'causal'"],
+        ),
+        (RoFormerSim, {"attention": "unilm"}, ["pooler", "None", "'linear'"]),
+    ],
+)
+def test_wrong_backbone(cls, changes, parts):
+    backbone = RoFormerBackbone(RoFormerConfig(**{**BASE, **changes}))
+    with pytest.raises(ConfigurationError) as caught:
+        cls(backbone)
+    for part in (cls.__name__, *parts):
+        assert part in str(caught.value)
+
+
+def test_tokenizer_of_another_size_is_not_saved(tmp_path):
+    class Tokenizer:
+        vocabulary = ("[PAD]", "[UNK]")
+
+        def to_dict(self):
+            return {}
+
+    model = build("backbone")
+    with pytest.raises(ConfigurationError, match="2 tokens but the model 30"):
+        model.save_to_preset(tmp_path / "preset", tokenizer=Tokenizer())
+    assert not (tmp_path / "preset").exists()

@@ -1,0 +1,73 @@
+"""How the learning rate of the optimizers of training goes."""
+
+import keras
+import numpy as np
+import pytest
+
+from roformer_keras.optimizers import finetuning_rate, make_optimizer
+
+# TensorFlow variables do not know NumPy 2's `copy`.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+
+@pytest.mark.parametrize("schedule", [[(4, 1.0), (8, 0.0)], [(0, 0.5), (8, 1.0)], []])
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_a_schedule_goes_by_updates_however_they_are_cut(name, schedule):
+    found = []
+    for parts in (1, 4):
+        optimizer = make_optimizer(
+            0.01, schedule, name=name, accumulation=parts, clip_norm=0
+        )
+        # By its config, as a saved model brings it back.
+        optimizer = type(optimizer).from_config(optimizer.get_config())
+        variable = keras.Variable(np.ones(3, "float32"), name="kernel")
+        optimizer.build([variable])
+        logged, weights = [], []
+        for _ in range(8):
+            for _ in range(parts):
+                optimizer.apply([keras.ops.ones(3)])
+            logged.append(float(optimizer.learning_rate))
+            weights.append(np.array(variable))
+        found.append((logged, weights))
+    (rates, weights), (cut_rates, cut_weights) = found
+    assert cut_rates == rates
+    # What an update does goes by the rate it was made with.
+    np.testing.assert_allclose(cut_weights, weights, rtol=1e-6)
+    if schedule and schedule[0][0]:
+        assert rates[1::2] == pytest.approx([0.005, 0.01, 0.005, 0.0])
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_weights_need_not_decay(name):
+    optimizer = make_optimizer(0.1, name=name, weight_decay=0)
+    optimizer = type(optimizer).from_config(optimizer.get_config())
+    variable = keras.Variable(np.ones(3, "float32"), name="kernel")
+    optimizer.build([variable])
+    optimizer.apply([keras.ops.zeros(3)])
+    np.testing.assert_array_equal(np.array(variable), np.ones(3))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_updates_are_those_of_the_formula(jit_compile):
+    """Also where TensorFlow compiles them by XLA, as it does on a GPU."""
+    import tensorflow as tf
+
+    start = np.array([1.0, -2.0, 0.5])
+    gradients = np.array([[1.0, -0.5, 2.0], [0.25, 1.0, 0.0], [-1.0, 0.5, 1.0]])
+    optimizer = make_optimizer(0.125, weight_decay=0.1, clip_norm=0)
+    variable = keras.Variable(start, dtype="float32", name="kernel")
+    optimizer.build([variable])
+    apply = tf.function(optimizer.apply, jit_compile=jit_compile, autograph=False)
+    first = second = 0
+    for step, gradient in enumerate(gradients, start=1):
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        move = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-6)
+        start = start - 0.125 * (move + 0.1 * start)
+        apply([tf.constant(gradient, "float32")])
+        np.testing.assert_allclose(np.array(variable), start, atol=1e-6)
+
+
+@pytest.mark.parametrize("width, rate", [(768, 2e-5), (384, 8e-5), (32, 5e-4)])
+def test_rate_of_a_finetuning_that_names_none(width, rate):
+    assert finetuning_rate(width) == pytest.approx(rate)

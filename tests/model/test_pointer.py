@@ -1,0 +1,410 @@
+"""Pointers to spans, their loss and their F1: bert4keras's numbers, and plain ones.
+
+The golden numbers are of the real bert4keras; tools/reference/layers.py
+has them
+written. Nothing here is of one backend: KERAS_BACKEND says which it is.
+"""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers import (
+    EfficientGlobalPointer,
+    GlobalPointer,
+    SpanCrossentropy,
+    SpanF1,
+    find_spans,
+    multilabel_categorical_crossentropy,
+    sparse_multilabel_categorical_crossentropy,
+)
+
+# Keras's own variables under NumPy 2, whenever it saves them.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+GOLDEN = Path(__file__).parents[1] / "data" / "layers" / "golden.npz"
+with np.load(GOLDEN) as file:
+    POINTERS = json.loads(str(file["metadata"]))["pointers"]
+    DATA = {key: file[key] for key in file if key != "metadata"}
+X, MASK = DATA["pointer/x"], DATA["pointer/mask"]
+LABELS = {
+    key.removeprefix("labels/"): value
+    for key, value in DATA.items()
+    if key.startswith("labels/")
+}
+# bert4keras's name of an argument, and ours.
+ARGUMENTS = {
+    "heads": "num_heads",
+    "head_size": "head_dim",
+    "RoPE": "use_rotary",
+    "use_bias": "use_bias",
+    "tril_mask": "upper_triangular",
+}
+KINDS = [GlobalPointer, EfficientGlobalPointer]
+RNG = np.random.default_rng(0)
+
+
+def close(ours, expected, tolerance=1e-5):
+    np.testing.assert_allclose(np.asarray(ours), expected, rtol=0, atol=tolerance)
+
+
+def array(tensor):
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+def golden_pointer(name, **options):
+    """A pointer with the weights of a case."""
+    arguments = {ARGUMENTS[key]: value for key, value in POINTERS[name].items()}
+    kind = GlobalPointer if name.startswith("global") else EfficientGlobalPointer
+    layer = kind(**arguments, **options)
+    layer.build(X.shape)
+    count = len(layer.weights)
+    layer.set_weights([DATA[f"pointer/{name}/{at}"] for at in range(count)])
+    assert f"pointer/{name}/{count}" not in DATA
+    return layer
+
+
+def plain_loss(targets, scores):
+    """Of one row in float64, by loops: of classes as they are, target or not."""
+    totals = {True: 1.0, False: 1.0}
+    for target, score in zip(targets, np.float64(scores), strict=True):
+        if np.isfinite(score):
+            totals[bool(target)] += np.exp(-score if target else score)
+    return np.log(totals[True]) + np.log(totals[False])
+
+
+# === As bert4keras ===
+
+
+@pytest.mark.parametrize("name", POINTERS)
+def test_scores_equal_bert4keras(name):
+    layer = golden_pointer(name)
+    for mask, expected in ((None, "all"), (MASK, "masked")):
+        expected = DATA[f"pointer/{name}/{expected}"]
+        found = array(layer(X, mask=mask))
+        assert found.shape == expected.shape
+        np.testing.assert_array_equal(np.isneginf(found), np.isneginf(expected))
+        # Some ten in size.
+        close(found, expected, 1e-5)
+        # By another way through Keras, for an unknown length.
+        inputs = keras.Input((None, X.shape[-1])), keras.Input((None,), dtype="bool")
+    model = keras.Model(inputs, layer(inputs[0], mask=inputs[1]))
+    assert model.output.shape == (None, layer.num_heads, None, None)
+    close(model.predict([X, MASK], verbose=0), expected, 1e-5)
+
+
+def test_golden_cases_are_told_apart():
+    """Each argument shows in the scores, so that none could be ignored."""
+    x = X[:, :4]
+    for name in ("global", "efficient"):
+        layer = golden_pointer(name)
+        scores = array(layer(x))
+        for option in ("use_rotary", "upper_triangular"):
+            other = type(layer)(**{**layer.get_config(), option: False})
+            other.build(X.shape)
+            other.set_weights(layer.get_weights())
+            assert (array(other(x)) != scores).any()
+
+
+def test_crossentropy_equals_bert4keras():
+    scores, targets = LABELS["scores"], LABELS["targets"]
+    dense = np.zeros(scores.shape, bool)
+    for row in np.ndindex(targets.shape[:2]):
+        dense[row][targets[row][targets[row] > 0]] = True
+    assert np.isneginf(scores).any()
+    for form in (dense, dense.astype("float32"), dense.astype("int32")):
+        found = multilabel_categorical_crossentropy(form, scores)
+        close(found, LABELS["dense"])
+    found = multilabel_categorical_crossentropy(LABELS["soft"], scores)
+    close(found, LABELS["soft_loss"])
+
+
+def test_sparse_crossentropy_equals_bert4keras():
+    scores, targets = LABELS["scores"], LABELS["targets"]
+    found = sparse_multilabel_categorical_crossentropy(LABELS["exact"], scores)
+    close(found, LABELS["sparse_exact"])
+    # Its padding, class 0, takes part in nothing.
+    scores = scores.copy()
+    scores[..., 0] = -np.inf
+    padded = np.where(targets > 0, targets, -1)
+    found = sparse_multilabel_categorical_crossentropy(padded, scores)
+    close(found, LABELS["sparse"])
+
+
+def test_sparse_crossentropy_does_not_cancel_out():
+    scores = np.array([20, -20], "float32")
+    found = sparse_multilabel_categorical_crossentropy(np.array([0]), scores)
+    close(found, 2 * np.log1p(np.exp(-20.0)), 1e-8)
+    assert LABELS["sparse_confident"] > 3.8
+
+
+# === Cross-entropy ===
+
+
+def test_crossentropy_of_hard_cases():
+    """Scores far out, classes that are left out, nothing at all: finite, and exact."""
+    scores = RNG.normal(size=(6, 12), scale=100).astype("float32")
+    scores[1, ::2] = -np.inf
+    scores[2] = -np.inf
+    targets = RNG.random(scores.shape) < 0.4
+    targets[3] = False
+    targets[4] = True
+    found = multilabel_categorical_crossentropy(targets, scores)
+    expected = [plain_loss(*row) for row in zip(targets, scores, strict=True)]
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-6)
+    assert expected[2] == found[2] == 0
+
+
+def test_classes_given_twice_or_not_at_all():
+    scores = RNG.normal(size=(3, 7)).astype("float32")
+    targets = np.array([[2, 5, 2], [-1, 7, 9], [-1, 0, -1]])
+    found = sparse_multilabel_categorical_crossentropy(targets, scores)
+    chosen = [[2, 5], [], [0]]
+    dense = [np.isin(np.arange(7), row) for row in chosen]
+    close(found, [plain_loss(*row) for row in zip(dense, scores, strict=True)])
+    none = sparse_multilabel_categorical_crossentropy(targets[:, :0], scores)
+    close(none, [plain_loss(np.zeros(7), row) for row in scores])
+
+
+# === Spans ===
+
+SPANS = [[(0, 1, 2), (1, 1, 2), (0, 0, 0)], [(2, 3, 3)], [], [(1, 0, 3), (1, 1, 2)]]
+
+
+def padded(spans, extra=0):
+    rows = np.full((len(spans), max(map(len, spans)) + extra, 3), -1, "int32")
+    for row, own in zip(rows, spans, strict=True):
+        row[: len(own)] = np.reshape(own, (-1, 3))
+    return rows
+
+
+def dense(spans, heads=3, length=4):
+    found = np.zeros((len(spans), heads, length, length), bool)
+    for row, own in zip(found, spans, strict=True):
+        for span in own:
+            row[span] = True
+    return found
+
+
+def span_scores(mask=True):
+    scores = RNG.normal(size=(4, 3, 4, 4), scale=2).astype("float32")
+    if mask:
+        scores[..., ~np.triu(np.ones((4, 4), bool))] = -np.inf
+        scores[1, :, :, 2:] = -np.inf
+        scores[2] = -np.inf
+    return scores
+
+
+@pytest.mark.parametrize("form", [dense, padded])
+def test_span_loss(form):
+    scores, loss = span_scores(), SpanCrossentropy()
+    pairs = zip(dense(SPANS).reshape(12, 16), scores.reshape(12, 16), strict=True)
+    expected = np.reshape([plain_loss(*pair) for pair in pairs], (4, 3)).mean(axis=1)
+    close(loss(form(SPANS), scores), expected.mean())
+    weights = np.array([1.0, 0.0, 2.0, 0.5])
+    weighted = (weights * expected).sum() / weights.sum()
+    close(loss(form(SPANS), scores, weights), weighted)
+    # In float32, to the last bit.
+    coarse = ops.cast(scores, "bfloat16")
+    found = loss(form(SPANS), coarse)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    close(found, loss(form(SPANS), ops.cast(coarse, "float32")), 0)
+    restored = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert type(restored) is SpanCrossentropy and restored.name == "span_crossentropy"
+    assert restored.reduction == loss.reduction
+
+
+def test_padding_of_spans_makes_no_difference():
+    scores, loss = span_scores(), SpanCrossentropy()
+    expected = loss(dense(SPANS), scores)
+    for spans in (padded(SPANS), padded(SPANS, 3), padded(SPANS)[:, ::-1]):
+        close(loss(spans, scores), expected, 0)
+    close(loss(padded([[]] * 4), scores), loss(dense([[]] * 4), scores), 0)
+
+
+@pytest.mark.parametrize(
+    "row", [(-1, 1, 2), (0, -1, 2), (0, 1, -1), (3, 1, 2), (0, 4, 4), (0, 1, 4)]
+)
+def test_rows_that_are_no_span(row):
+    """None, and not another one: in a row of numbers (0, 1, 4) stands for (0, 2, 0)."""
+    spans = padded(SPANS, 1)
+    spans[:, -1] = row
+    scores, loss = span_scores(mask=False), SpanCrossentropy()
+    close(loss(spans, scores), loss(dense(SPANS), scores), 0)
+
+
+def test_found_spans():
+    scores = np.where(dense(SPANS), 0.5, -1.0).astype("float32")
+    found = find_spans(scores)
+    assert [list(map(tuple, row)) for row in found] == [sorted(row) for row in SPANS]
+    assert [len(row) for row in find_spans(scores, 0.5)] == [0, 0, 0, 0]
+    # As targets again.
+    assert float(SpanCrossentropy()(padded(found), 1e3 * scores)) < 1e-6
+    marked = find_spans(ops.convert_to_tensor(span_scores()))
+    assert all((row[:, 1] <= row[:, 2]).all() for row in marked)
+    assert len(marked[2]) == 0
+
+
+@pytest.mark.parametrize("form", [dense, padded])
+def test_f1_over_batches(form):
+    metric = SpanF1()
+    assert metric.result() == 0
+    # Two of three, with one that is too long; none; one where there is none; all.
+    found = [[(0, 1, 2), (1, 1, 3), (0, 0, 0)], [], [(0, 0, 1)], SPANS[3]]
+    scores = np.where(dense(found), 3.0, -3.0).astype("float32")
+    right, predicted, actual = 4, 6, 6
+    for rows in (slice(3), slice(3, 4)):
+        metric.update_state(form(SPANS[rows]), scores[rows])
+    close(metric.result(), 2 * right / (predicted + actual))
+    metric.update_state(form(SPANS), ops.convert_to_tensor(scores))
+    close(metric.result(), 2 * right / (predicted + actual))
+    metric.reset_state()
+    # Scores that are -inf are found by no threshold.
+    metric.update_state(form(SPANS[:1]), np.full((1, 3, 4, 4), -np.inf, "float32"))
+    assert metric.result() == 0
+    weighted = SpanF1(threshold=2.0, name="f1")
+    weighted.update_state(form(SPANS), scores, sample_weight=np.array([1.0, 0, 2, 0]))
+    close(weighted.result(), 2 * 2 / (5 + 3))
+    restored = keras.metrics.deserialize(keras.metrics.serialize(weighted))
+    assert restored.threshold == 2 and restored.name == "f1"
+
+
+def test_wrong_targets():
+    scores = span_scores()
+    for call in (SpanCrossentropy(), SpanF1().update_state):
+        with pytest.raises(ValueError, match=r"\(head, start, end\).*got \(4, 3\)"):
+            call(padded(SPANS)[..., 0], scores)
+        with pytest.raises(
+            ValueError, match=r"heads, length, length\), got \(4, 3, 4\)"
+        ):
+            call(padded(SPANS), scores[..., 0])
+
+
+# === As layers ===
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", ["global", "efficient"])
+def test_mixed_precision(name, policy):
+    layer = golden_pointer(name, dtype=policy)
+    scores = layer(X, mask=MASK)
+    assert keras.backend.standardize_dtype(scores.dtype) == policy.split("_")[1]
+    expected = DATA[f"pointer/{name}/masked"]
+    visible = np.isfinite(expected)
+    np.testing.assert_array_equal(np.isfinite(array(scores)), visible)
+    error = np.abs(array(scores) - np.where(visible, expected, 0))[visible]
+    assert error.max() < 0.05 * np.abs(expected[visible]).max()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("length", [1, 2])
+def test_short_texts(kind, length):
+    layer = kind(2, 4)
+    found = array(layer(X[:, :length]))
+    assert found.shape == (4, 2, length, length)
+    np.testing.assert_array_equal(
+        np.isfinite(found[0, 0]), np.triu(np.ones((length, length), bool))
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_do_not_depend_on_padding(kind):
+    layer = kind(2, 4)
+    expected = array(layer(X[:1, :5]))
+    mask = np.arange(9)[None] < 5
+    found = array(layer(X[:1], mask=mask))
+    close(found[..., :5, :5], expected)
+    assert np.isneginf(found[..., 5:]).all() and np.isneginf(found[..., 5:, :]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fit(kind):
+    """A row of padding alone among them, and one without a span."""
+    keras.utils.set_random_seed(0)
+    x = keras.Input((None, 16), name="x")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    policy = "float32" if kind is GlobalPointer else "mixed_bfloat16"
+    layer = kind(3, 8, dtype=policy)
+    model = keras.Model({"x": x, "mask": mask}, layer(x, mask=mask))
+    model.compile(
+        keras.optimizers.Adam(0.05),
+        SpanCrossentropy(),
+        metrics=[SpanF1()],
+        # The other in a graph of unknown lengths.
+        run_eagerly=kind is GlobalPointer,
+    )
+    visible = np.ones((4, 4), bool)
+    visible[2] = False
+    inputs = {"x": X[:, :4], "mask": visible}
+    spans = padded([SPANS[0], SPANS[1], [], []])
+    before = [array(weight) for weight in layer.weights]
+    history = model.fit(inputs, spans, batch_size=4, epochs=15, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    assert history["loss"][-1] < history["loss"][0] / 2
+    assert history["span_f1"][-1] == 1
+    for weight, old in zip(layer.weights, before, strict=True):
+        new = array(weight)
+        assert np.isfinite(new).all() and (new != old).any(), weight.path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keras_masks_are_taken(kind):
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(8, 4, mask_zero=True)(ids)
+    model = keras.Model(ids, kind(2, 4)(x))
+    scores = model.predict(np.array([[3, 4, 0], [5, 0, 0]]), verbose=0)
+    visible = np.isfinite(scores[:, 0])
+    assert visible.sum(axis=(1, 2)).tolist() == [3, 1]
+    # It would be an error: losses of rows with a mask of tokens.
+    model.compile("sgd", SpanCrossentropy(), run_eagerly=True)
+    loss = model.train_on_batch(np.array([[3, 4, 0]]), np.array([[[0, 0, 1]]]))
+    assert np.isfinite(loss)
+
+
+@pytest.mark.parametrize("name", ["global-plain", "efficient-both-ways"])
+def test_saved_and_loaded(name, tmp_path):
+    initial = keras.initializers.RandomNormal(stddev=0.3)
+    layer = golden_pointer(name, kernel_initializer=initial)
+    config = json.loads(json.dumps(keras.layers.serialize(layer)))
+    restored = keras.layers.deserialize(config)
+    assert type(restored) is type(layer)
+    assert restored.get_config() == layer.get_config()
+    assert restored.kernel_initializer.stddev == 0.3
+    for theirs, ours in ARGUMENTS.items():
+        if theirs in POINTERS[name]:
+            assert getattr(restored, ours) == POINTERS[name][theirs]
+
+    x = keras.Input((None, 16), name="x")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    model = keras.Model({"x": x, "mask": mask}, layer(x, mask=mask))
+    model.compile("adam", SpanCrossentropy(), metrics=[SpanF1()], run_eagerly=True)
+    model.train_on_batch({"x": X, "mask": MASK}, np.zeros((4, 1, 3), "int32"))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    found = loaded({"x": X, "mask": MASK})
+    np.testing.assert_array_equal(array(found), array(layer(X, mask=MASK)))
+    paths = ["/".join(weight.path.split("/")[-2:]) for weight in loaded.weights]
+    expected = ["dense/kernel", "dense/bias", "type_dense/kernel", "type_dense/bias"]
+    assert paths == (expected if name.startswith("efficient") else expected[:1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_arguments(kind):
+    with pytest.raises(ConfigurationError, match="num_heads must be at least 1, got 0"):
+        kind(0, 4)
+    with pytest.raises(ConfigurationError, match="head_dim must be at least 1, got -2"):
+        kind(1, -2)
+    with pytest.raises(ConfigurationError, match=r"head_dim must be even.*got 3"):
+        kind(1, 3)
+    layer = kind(1, 3, use_rotary=False)
+    with pytest.raises(ValueError, match=r"hidden_dim\), got \(4, 9\)"):
+        layer(X[..., 0])
+    with pytest.raises(ValueError, match=r"\(4, 9, 16\), got \(4, 1, 1, 9\)"):
+        layer(X, mask=MASK[:, None, None])
+    with pytest.raises(ValueError, match=r"\(4, 9, 16\), got \(4, 8\)"):
+        layer(X, mask=MASK[:, 1:])

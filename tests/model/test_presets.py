@@ -1,0 +1,551 @@
+"""`from_preset` and `save_to_preset`, and the files between Keras and this package."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from common import (
+    CHARACTER,
+    GPT,
+    NSP,
+    SHARED,
+    SIM,
+    SMALL,
+    V2,
+    V2_EMBEDDING_SIZE,
+    WORD,
+    zipped,
+    zipped_json,
+)
+from sources import (
+    INPUTS,
+    assert_same,
+    listing,
+    outputs,
+    packed,
+    tensors_of,
+    unpacked,
+    write_checkpoint,
+)
+
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerSim,
+    RoFormerTokenizer,
+    convert,
+)
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.weights import weight_table
+from roformer_keras.errors import (
+    ConfigurationError,
+    OutputError,
+    VocabularyError,
+)
+
+# Keras's own saving, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+MODELS = [
+    pytest.param(RoFormerMaskedLM, CHARACTER, {}, id="char"),
+    pytest.param(RoFormerMaskedLM, WORD, {}, id="word"),
+    pytest.param(RoFormerCausalLM, GPT, {}, id="gpt"),
+    pytest.param(RoFormerSim, SIM, {}, id="sim"),
+    pytest.param(RoFormerMaskedLM, V2, {}, id="v2"),
+    pytest.param(RoFormerBackbone, V2_EMBEDDING_SIZE, {}, id="v2-embedding-size"),
+    pytest.param(
+        RoFormerMaskedLM,
+        NSP,
+        {"pooler_activation": "tanh", "with_nsp": True},
+        id="nsp",
+    ),
+]
+
+
+def weights(model):
+    return {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
+
+
+# === Between Keras's files and ours ===
+
+
+@pytest.mark.parametrize(("model", "source", "options"), MODELS)
+def test_keras_loads_our_files_and_we_load_its_own(model, source, options, tmp_path):
+    ours = model.from_preset(source, **options)
+    expected = outputs(ours)
+    name = model.__name__
+
+    target = convert(source, tmp_path / "a.keras", model=name, verbose=0, **options)
+    loaded = keras.models.load_model(target)
+    assert type(loaded) is model
+    assert loaded.config == ours.config
+    assert_same(outputs(loaded), expected)
+
+    target = convert(
+        source, tmp_path / "b.weights.h5", model=name, verbose=0, **options
+    )
+    fresh = model.from_roformer_config(ours.config)
+    fresh.load_weights(target)
+    assert_same(outputs(fresh), expected)
+
+    ours.save(tmp_path / "c.keras")
+    again = model.from_preset(tmp_path / "c.keras")
+    assert again.config == ours.config
+    assert_same(outputs(again), expected)
+    assert_same(tensors_of(tmp_path / "c.keras"), tensors_of(tmp_path / "a.keras"))
+
+    ours.save_weights(tmp_path / "d.weights.h5")
+    again = model.from_preset(tmp_path / "d.weights.h5", config=ours.config)
+    assert_same(outputs(again), expected)
+
+
+@pytest.mark.parametrize(("model", "source", "options"), MODELS)
+def test_a_preset_brings_back_model_and_tokenizer(model, source, options, tmp_path):
+    ours = model.from_preset(source, dropout=0.25, layer_norm_epsilon=1e-7, **options)
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    folder = tmp_path / "preset"
+    ours.save_to_preset(folder, tokenizer)
+    has_head = model is not RoFormerBackbone
+    assert listing(folder) == sorted(
+        ["config.json", "metadata.json", "model.weights.h5", "tokenizer.json"]
+        + ["assets", "assets/tokenizer", "assets/tokenizer/vocabulary.txt"]
+        + (["task.json", "task.weights.h5"] if has_head else [])
+    )
+    again = model.from_preset(folder)
+    assert again.config == ours.config
+    assert again.config.dropout == 0.25
+    assert_same(weights(again), weights(ours))
+    assert_same(outputs(again), outputs(ours))
+    other = RoFormerTokenizer.from_preset(folder)
+    assert other.vocabulary == tokenizer.vocabulary
+    assert other.level == tokenizer.level
+    # What the converter writes is the same preset.
+    name = model.__name__
+    converted = convert(
+        source,
+        tmp_path / "converted",
+        model=name,
+        verbose=0,
+        dropout=0.25,
+        layer_norm_epsilon=1e-7,
+        **options,
+    )
+    for part in ("config.json", "task.json", "metadata.json"):
+        if (folder / part).exists():
+            saved = json.loads((folder / part).read_text())
+            if part == "task.json":
+                # The default, of which a checkpoint of bert4keras says nothing.
+                assert saved["config"].pop("output_activation") is None
+            assert json.loads((converted / part).read_text()) == saved
+    assert_same(tensors_of(converted), tensors_of(folder))
+
+
+def test_keras_reads_the_json_of_a_preset(tmp_path):
+    model = RoFormerSim.from_preset(SIM)
+    model.save_to_preset(tmp_path / "preset")
+    for part, kind in (("config.json", RoFormerBackbone), ("task.json", RoFormerSim)):
+        serialized = json.loads((tmp_path / "preset" / part).read_text())
+        built = keras.saving.deserialize_keras_object(serialized)
+        assert type(built) is kind
+        assert built.config == model.config
+    metadata = json.loads((tmp_path / "preset" / "metadata.json").read_text())
+    assert metadata["parameter_count"] == model.count_params()
+    assert metadata["keras_version"] == keras.__version__
+
+
+def test_the_output_activation_is_kept_and_can_be_set(tmp_path):
+    model = RoFormerMaskedLM.from_preset(SMALL, output_activation="softmax")
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
+    assert again.output_activation == "softmax"
+    np.testing.assert_allclose(outputs(again)["output"].sum(-1), 1, rtol=1e-5)
+    logits = RoFormerMaskedLM.from_preset(tmp_path / "preset", output_activation=None)
+    assert_same(outputs(logits), outputs(RoFormerMaskedLM.from_preset(SMALL)))
+    # For another class of model it means nothing.
+    assert RoFormerCausalLM.from_preset(tmp_path / "preset").output_activation is None
+
+
+def test_a_preset_of_one_class_can_be_loaded_by_another(tmp_path):
+    folder = convert(SIM, tmp_path / "sim", verbose=0)
+    for model in (RoFormerBackbone, RoFormerMaskedLM, RoFormerCausalLM):
+        from_preset = model.from_preset(folder)
+        from_zip = model.from_preset(SIM)
+        assert from_preset.config == from_zip.config
+        assert_same(outputs(from_preset), outputs(from_zip))
+
+
+def test_a_preset_folder_is_not_replaced_unless_asked(tmp_path):
+    model = RoFormerBackbone.from_preset(SMALL)
+    folder = tmp_path / "preset"
+    model.save_to_preset(folder, RoFormerTokenizer.from_preset(SMALL))
+    before = listing(tmp_path)
+    with pytest.raises(OutputError, match="preset exists: choose another name"):
+        model.save_to_preset(folder)
+    assert listing(tmp_path) == before
+    model.save_to_preset(folder, overwrite=True)
+    assert "tokenizer.json" in listing(folder)
+
+
+def test_a_preset_is_saved_in_either_order(tmp_path):
+    tokenizer = RoFormerTokenizer.from_preset(SMALL)
+    model = RoFormerBackbone.from_preset(SMALL)
+    model.save_to_preset(tmp_path / "one")
+    tokenizer.save_to_preset(tmp_path / "one")
+    tokenizer.save_to_preset(tmp_path / "other")
+    model.save_to_preset(tmp_path / "other")
+    assert listing(tmp_path / "one") == listing(tmp_path / "other")
+    for folder in ("one", "other"):
+        again = RoFormerTokenizer.from_preset(tmp_path / folder)
+        assert again.vocabulary == tokenizer.vocabulary
+        RoFormerBackbone.from_preset(tmp_path / folder)
+
+
+def test_a_folder_with_other_things_in_it_is_not_replaced(tmp_path):
+    model = RoFormerBackbone.from_preset(SMALL)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputError, match=r"no part of a preset \(thesis\.txt\)"):
+        model.save_to_preset(tmp_path / "mine", overwrite=True)
+    assert listing(tmp_path) == ["mine", "mine/thesis.txt"]
+
+
+def test_lora_is_not_dropped_in_silence(tmp_path):
+    model = RoFormerBackbone.from_preset(SMALL)
+    model.transformer_layers[0].attention.query.enable_lora(2)
+    with pytest.raises(ConfigurationError, match="merge LoRA weights"):
+        model.save_to_preset(tmp_path / "preset")
+    assert listing(tmp_path) == []
+
+
+def test_a_tokenizer_of_another_vocabulary_is_not_saved(tmp_path):
+    model = RoFormerBackbone.from_preset(SMALL)
+    with pytest.raises(ConfigurationError, match="has 669 tokens but the model 260"):
+        model.save_to_preset(
+            tmp_path / "preset", RoFormerTokenizer.from_preset(CHARACTER)
+        )
+    assert listing(tmp_path) == []
+
+
+def test_a_model_with_kept_tokens_is_saved_with_its_smaller_tokenizer(tmp_path):
+    tokenizer, keep = RoFormerTokenizer.from_preset(CHARACTER).simplified()
+    model = RoFormerMaskedLM.from_preset(CHARACTER, keep_tokens=keep)
+    assert model.config.vocabulary_size == len(keep) == tokenizer.vocabulary_size < 669
+    model.save_to_preset(tmp_path / "preset", tokenizer)
+    again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
+    assert_same(outputs(again), outputs(model))
+    text = "今天天气不错"
+    original = RoFormerTokenizer.from_preset(CHARACTER).encode(text)[0]
+    smaller = RoFormerTokenizer.from_preset(tmp_path / "preset").encode(text)[0]
+    assert [keep[i] for i in smaller] == original
+    # The same text, the same vectors: only the ids have changed.
+    full = RoFormerBackbone.from_preset(CHARACTER)
+    few = RoFormerBackbone.from_preset(tmp_path / "preset")
+    segments = np.zeros((1, len(original)), "int32")
+    np.testing.assert_array_equal(
+        full({"token_ids": np.array([original]), "segment_ids": segments}),
+        few({"token_ids": np.array([smaller]), "segment_ids": segments}),
+    )
+
+
+# === The model's own tokenizer ===
+
+
+@pytest.mark.parametrize(("model", "source", "options"), MODELS)
+def test_a_model_has_the_tokenizer_of_its_source(model, source, options, tmp_path):
+    loaded = model.from_preset(source, **options)
+    expected = RoFormerTokenizer.from_preset(source)
+    assert loaded.tokenizer.to_dict() == expected.to_dict()
+    assert loaded.tokenizer.vocabulary == expected.vocabulary
+    assert loaded.text_tokenizer() is loaded.tokenizer
+    # It is saved with the model, and comes back.
+    loaded.save_to_preset(tmp_path / "preset")
+    again = model.from_preset(tmp_path / "preset")
+    assert again.tokenizer.to_dict() == expected.to_dict()
+    assert again.tokenizer.vocabulary == expected.vocabulary
+
+
+def test_kept_tokens_give_the_smaller_tokenizer(tmp_path):
+    full, keep = RoFormerTokenizer.from_preset(WORD).simplified()
+    model = RoFormerMaskedLM.from_preset(WORD, keep_tokens=keep)
+    original = RoFormerTokenizer.from_preset(WORD)
+    assert model.tokenizer.vocabulary == [original.id_to_token(i) for i in keep]
+    assert model.tokenizer.vocabulary == full.vocabulary
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
+    assert again.tokenizer.vocabulary == full.vocabulary
+    assert again.tokenizer.level == model.tokenizer.level
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compound_tokens": [[1, 2]]},
+        {"keep_tokens": [0, 100, 101, 102, 103, 200], "compound_tokens": [[1, 2]]},
+        # Without [UNK] or [SEP] no text can be read.
+        {"keep_tokens": [200, 201, 202]},
+    ],
+)
+def test_a_vocabulary_that_no_text_can_be_read_with_is_none(options):
+    model = RoFormerMaskedLM.from_preset(CHARACTER, **options)
+    assert model.tokenizer is None
+    with pytest.raises(VocabularyError, match=r"set model\.tokenizer to the RoForm"):
+        model.text_tokenizer()
+
+
+def test_why_a_vocabulary_gave_no_tokenizer_is_said(tmp_path):
+    folder = unpacked(CHARACTER, tmp_path)
+    vocabulary = zipped(CHARACTER, "vocab.txt").decode().splitlines()
+    # A single word: neither level.
+    vocabulary[-1] = "天气"
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    model = RoFormerMaskedLM.from_preset(folder)
+    with pytest.raises(VocabularyError, match=r"set model\.tokenizer") as caught:
+        model.fill_mask("[MASK]")
+    reason = "does not show its level, for 1 of its 669 tokens are Chinese words"
+    assert reason in str(caught.value)
+    assert reason in str(caught.value.__cause__)
+    model.tokenizer = RoFormerTokenizer(vocabulary, level="character")
+    assert len(model.fill_mask("[MASK]")[0]) == 5
+
+
+def test_ids_to_keep_are_integers():
+    for options in ({"keep_tokens": [True, 2]}, {"compound_tokens": [[1, False]]}):
+        with pytest.raises(ConfigurationError, match="must be ids from 0 to 668, got"):
+            RoFormerMaskedLM.from_preset(CHARACTER, **options)
+
+
+def test_a_tokenizer_can_be_set(tmp_path):
+    model = RoFormerMaskedLM.from_roformer_config(
+        RoFormerMaskedLM.from_preset(CHARACTER).config
+    )
+    assert model.tokenizer is None
+    with pytest.raises(VocabularyError, match="no vocabulary to read and write texts"):
+        model.text_tokenizer()
+    model.tokenizer = RoFormerTokenizer.from_preset(SMALL)
+    with pytest.raises(ConfigurationError, match="669 tokens, the tokenizer 260"):
+        model.text_tokenizer()
+    with pytest.raises(ConfigurationError, match="has 260 tokens but the model 669"):
+        model.save_to_preset(tmp_path / "preset")
+    assert listing(tmp_path) == []
+    model.tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
+    assert model.text_tokenizer() is model.tokenizer
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
+    assert again.tokenizer.vocabulary == model.tokenizer.vocabulary
+    # A tokenizer of one model is not that of the others.
+    assert RoFormerMaskedLM.tokenizer is None
+
+
+# === Arguments ===
+
+
+def test_configuration_fields_are_set_by_keyword():
+    sim = RoFormerSim.from_preset(SIM)
+    tanh = RoFormerSim.from_preset(SIM, pooler_activation="tanh", dropout=0.2)
+    assert tanh.config.dropout == 0.2
+    np.testing.assert_allclose(
+        outputs(tanh)["pooled_output"],
+        np.tanh(outputs(sim)["pooled_output"]),
+        atol=1e-6,
+    )
+    loose = RoFormerSim.from_preset(SIM, layer_norm_epsilon=1e-3)
+    assert not np.allclose(outputs(loose)["logits"], outputs(sim)["logits"])
+    # Of a backbone this is the feed-forward's, which has no output of its own.
+    relu = RoFormerBackbone.from_preset(SIM, activation="relu")
+    assert relu.config.activation == "relu"
+    gelu = RoFormerBackbone.from_preset(SIM)
+    assert not np.allclose(outputs(relu)["output"], outputs(gelu)["output"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"colour": 1}, "RoFormerConfig has no field colour; it has"),
+        ({"dropout": 2}, r"dropout must be a number in \[0, 1\), got 2"),
+        ({"attention": "left"}, "attention must be one of"),
+        ({"with_nsp": True}, "with_nsp needs a pooler"),
+        ({"activation": "gelo"}, "must be the name of a Keras activation, got 'gelo'"),
+        (
+            {"layer_norm_epsilon": 0},
+            "layer_norm_epsilon must be a finite number above 0, got 0",
+        ),
+        ({"keep_tokens": [0, 260]}, "keep_tokens must be ids from 0 to 259, got 260"),
+        ({"keep_tokens": [-1]}, "keep_tokens must be ids from 0 to 259, got -1"),
+        ({"keep_tokens": [1.5]}, r"keep_tokens must be ids from 0 to 259, got 1\.5"),
+        ({"keep_tokens": []}, "keep_tokens must name at least one token"),
+        ({"compound_tokens": [5]}, "a compound token must be a list of ids, .* got 5"),
+        ({"compound_tokens": [[]]}, r"a compound token must be .* got \[\]"),
+        ({"compound_tokens": [([1], [0])]}, "weights that do not sum to zero"),
+        ({"compound_tokens": [([1, 2], [1])]}, "as many weights"),
+        (
+            {"keep_tokens": [0, 1], "compound_tokens": [[2]]},
+            "compound_tokens must be ids from 0 to 1, got 2",
+        ),
+        ({"config": 5}, "must hold one JSON object, got int"),
+        ({"config": "nowhere.json"}, r"config: there is no file nowhere\.json"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_arguments_that_break_a_rule(changes, message):
+    with pytest.raises(ConfigurationError, match=message):
+        RoFormerBackbone.from_preset(SMALL, **changes)
+
+
+def test_kept_and_compound_tokens_take_rows_of_the_table():
+    keep = [0, 7, 5, 9]
+    compounds = [[1, 2], ([1, 3], [1, 3])]
+    model = RoFormerMaskedLM.from_preset(
+        SMALL, keep_tokens=keep, compound_tokens=compounds
+    )
+    assert model.config.vocabulary_size == 6
+    stored = tensors_of(SMALL)
+    for name, path in (
+        ("bert/embeddings/word_embeddings", "token_embedding/embeddings"),
+        ("cls/predictions/output_bias", "mlm_head/bias"),
+    ):
+        table = stored[name]
+        found = weights(model)[path]
+        np.testing.assert_array_equal(found[:4], table[keep])
+        np.testing.assert_allclose(found[4], table[[7, 5]].mean(0), rtol=1e-6)
+        np.testing.assert_allclose(
+            found[5], (table[7] + 3 * table[9]) / 4, rtol=1e-5, atol=1e-7
+        )
+
+
+def test_a_head_begins_afresh_on_request():
+    model = RoFormerSim.from_preset(CHARACTER, initialize_heads=True)
+    stored = tensors_of(CHARACTER)
+    paths = {row.path: row.name for row in weight_table(model.config)}
+    for path, value in weights(model).items():
+        name = paths[path]
+        if name in stored:
+            np.testing.assert_array_equal(value, stored[name])
+        else:
+            assert name in ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+    kernel = weights(model)["pooler/dense/kernel"]
+    assert 0.01 < kernel.std() < 0.03
+
+
+def test_a_model_in_half_precision():
+    model = RoFormerSim.from_preset(SIM, dtype="bfloat16")
+    assert {str(v.dtype) for v in model.weights} == {"bfloat16"}
+    mixed = RoFormerSim.from_preset(SIM, dtype="mixed_bfloat16")
+    assert_same(weights(mixed), weights(RoFormerSim.from_preset(SIM)))
+
+
+def test_a_catalogue_name_means_the_download(tmp_path, monkeypatch):
+    name = "chinese_roformer-sim-char_L-6_H-384_A-6"
+    shutil.copy(SIM, tmp_path / f"{name}.zip")
+    monkeypatch.setenv("ROFORMER_KERAS_CHECKPOINTS", str(tmp_path))
+    assert_same(outputs(RoFormerSim.from_preset(name)), outputs_of_sim())
+    assert RoFormerTokenizer.from_preset(name).vocabulary_size == 669
+
+
+def outputs_of_sim():
+    return outputs(RoFormerSim.from_preset(SIM))
+
+
+# === The official layouts, with generated weights ===
+
+CONFIGS = {
+    "chinese_roformer-sim-char-ft_L-6_H-384_A-6": RoFormerSim,
+    "chinese_roformer-sim-char-ft_L-12_H-768_A-12": RoFormerSim,
+    "chinese_roformer-v2-char_L-6_H-384_A-6": RoFormerMaskedLM,
+    "chinese_roformer-v2-char_L-12_H-768_A-12": RoFormerMaskedLM,
+}
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
+
+
+def generated(config, heads):
+    """Tensors of a checkpoint with this configuration."""
+    random = np.random.default_rng(0)
+    return {
+        row.name: random.standard_normal(row.checkpoint_shape, "float32") * 0.02
+        for row in weight_table(config, heads)
+    }
+
+
+def official(name, folder, num_layers=None, vocabulary="char_12000.txt", **changes):
+    """A zip laid out as the released one, with its own configuration file."""
+    path = SHARED / "data" / "configs" / f"{name}.json"
+    bert_config = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    if num_layers is not None:
+        bert_config["num_hidden_layers"] = num_layers
+    model_type = "roformer_v2" if "-v2-" in name else "roformer"
+    config = RoFormerConfig.from_bert_config(bert_config, model_type)
+    heads = ("pooler", "mlm") if "-sim-" in name else ()
+    tensors = generated(config, heads)
+    tokens = (SHARED / "data" / "vocab" / vocabulary).read_text(encoding="utf-8")
+    files = write_checkpoint(folder / name, tensors, bert_config, tokens.split("\n"))
+    shutil.copy(SHARED / "data" / "vocab" / vocabulary, files / "vocab.txt")
+    archive = packed(files, folder / f"{name}.zip", prefix=f"{name}/")
+    shutil.rmtree(files)
+    return archive, tensors
+
+
+def check_official(name, folder, num_layers):
+    archive, tensors = official(name, folder, num_layers)
+    with open_checkpoint(archive) as checkpoint:
+        assert checkpoint.unexpected == checkpoint.training_state == ()
+        assert len(checkpoint.vocabulary) == 12_000
+    model = CONFIGS[name].from_preset(archive)
+    rows = {row.path: row for row in weight_table(model.config)}
+    assert {rows[path].name for path in weights(model)} == set(tensors)
+    for path, value in weights(model).items():
+        stored = tensors[rows[path].name]
+        np.testing.assert_array_equal(value, stored)
+    tokenizer = RoFormerTokenizer.from_preset(archive)
+    assert tokenizer.level == "character"
+    batch = tokenizer(["今天天气不错", "北京"])
+    for value in outputs(model, batch).values():
+        assert np.isfinite(value).all()
+
+
+@needs_shared
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_official_configurations_load(name, tmp_path):
+    check_official(name, tmp_path, num_layers=1)
+
+
+@needs_shared
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_official_configurations_load_whole(name, tmp_path):
+    check_official(name, tmp_path, num_layers=None)
+
+
+@needs_shared
+def test_the_vocabularies_of_words_and_characters_are_told_apart(tmp_path):
+    name = "chinese_roformer-sim-char-ft_L-6_H-384_A-6"
+    words, _ = official(
+        name, tmp_path, 1, "word_50000.txt", vocab_size=50_000, hidden_size=24
+    )
+    tokenizer = RoFormerTokenizer.from_preset(words)
+    assert (tokenizer.level, tokenizer.vocabulary_size) == ("word", 50_000)
+    model = RoFormerSim.from_preset(words)
+    assert outputs(model, tokenizer(["今天天气不错"]))["logits"].shape[-1] == 50_000
+    for vocabulary, size, given in (
+        ("word_50000.txt", 12_000, 50_000),
+        ("char_12000.txt", 50_000, 12_000),
+    ):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        mixed, _ = official(
+            name, folder, 1, vocabulary, vocab_size=size, hidden_size=24
+        )
+        message = f"the vocabulary has {given} tokens but the embedding {size} rows"
+        with pytest.raises(VocabularyError, match=message):
+            RoFormerSim.from_preset(mixed)
+    for archive, level in ((words, "character"), (SIM, "word")):
+        with pytest.raises(VocabularyError, match=level):
+            RoFormerTokenizer.from_preset(archive, level=level)
+
+
+def test_inputs_of_the_tests_hold_padding_and_a_second_segment():
+    assert (INPUTS["token_ids"] == 0).any()
+    assert INPUTS["segment_ids"].any()
+    assert zipped_json(SMALL)["vocab_size"] > INPUTS["token_ids"].max()

@@ -1,0 +1,160 @@
+"""What a training is made of, without one: its log, its state, its folder."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+from tqdm import tqdm
+
+from roformer_keras.data.loader import Loader
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.training import pretrain as run
+from roformer_keras.training.log import LogFile
+from roformer_keras.training.pretraining_settings import PretrainingSettings
+from roformer_keras.training.recorder import Recorder
+
+# TensorFlow variables do not know NumPy 2's `copy`.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+
+# === The log ===
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+def make_recorder(tmp_path, saved):
+    def state_after(number):
+        return {"examples": {}, "tokens": 100 * (number + 1)}
+
+    recorder = Recorder(
+        stage=0,
+        before=0,
+        done=0,
+        steps=4,
+        save_every=2,
+        parts=1,
+        loader=SimpleNamespace(first_tokens=0, waited=0.0, state_after=state_after),
+        log=LogFile(tmp_path / "log.csv"),
+        events=SimpleNamespace(add_scalar=lambda *_: None, flush=lambda: None),
+        evaluates=True,
+        bar=tqdm(disable=True),
+        save=lambda **facts: saved.append(facts),
+    )
+    recorder.set_model(
+        SimpleNamespace(optimizer=SimpleNamespace(learning_rate=0.1), trainable=True)
+    )
+    return recorder
+
+
+def test_evaluating_is_not_counted_as_training(tmp_path, clock):
+    saved = []
+    recorder = make_recorder(tmp_path, saved)
+    for epoch, seconds in enumerate((1000, 0)):
+        recorder.on_epoch_begin(epoch)
+        for batch in range(2):
+            clock.now += 5
+            recorder._loader.waited += 1
+            recorder.on_train_batch_end(batch, {})
+        if seconds:
+            recorder.on_test_begin()
+            clock.now += seconds
+            recorder._loader.waited += seconds
+        recorder.on_epoch_end(epoch, {"loss": 1.0})
+    header, *rows = (tmp_path / "log.csv").read_text().splitlines()
+    for row in rows:
+        figures = dict(zip(header.split(","), row.split(","), strict=True))
+        assert figures["tokens_per_second"] == "20"
+        assert figures["waiting"] == "0.2"
+    assert [facts["done"] for facts in saved] == [2]
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_ends_a_training_unsaved(loss, tmp_path):
+    saved = []
+    recorder = make_recorder(tmp_path, saved)
+    recorder.on_epoch_begin(0)
+    recorder.on_train_batch_end(0, {})
+    recorder.on_train_batch_end(1, {})
+    with pytest.raises(ConfigurationError, match="before update 2 it became"):
+        recorder.on_epoch_end(0, {"loss": loss})
+    assert not saved
+
+
+# === The data ===
+
+
+def test_a_loader_keeps_what_ended_it():
+    broken = SourceError("line 7")
+
+    class Examples:
+        def __next__(self):
+            raise broken
+
+        def close(self):
+            pass
+
+    loader = Loader(Examples(), SimpleNamespace(rows_per_item=1), 4, [0])
+    assert loader.error is None
+    with pytest.raises(SourceError):
+        next(iter(loader))
+    loader.close()
+    assert loader.error is broken
+
+
+# === What it reads ===
+
+
+def make_settings(folder, **changes):
+    content = {
+        "objective": "distillation",
+        "data": [{"files": [str(folder / "corpus.tsv")], "fields": ["1", "2"]}],
+        "stages": [{"steps": 4}],
+        "source": str(folder / "source" / "model.ckpt"),
+        "teacher": str(folder / "teacher"),
+        "vocabulary": str(folder / "vocab.txt"),
+    }
+    return PretrainingSettings.from_dict({**content, **changes})
+
+
+FILES = {
+    "corpus": "corpus.tsv",
+    "source": "source/model.ckpt.data-00000-of-00001",
+    "teacher": "teacher/assets/tokenizer/vocabulary.txt",
+    "vocabulary": "vocab.txt",
+}
+OTHER_FILES = (
+    "source/model.ckpt.index",
+    "teacher/config.json",
+    "teacher/model.weights.h5",
+)
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name in (*FILES.values(), *OTHER_FILES):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_changes_is_noticed(name, files):
+    before = run._facts_of(make_settings(files))
+    assert run._facts_of(make_settings(files)) == before
+    (files / FILES[name]).write_text("ab", encoding="utf-8")
+    inputs = run._facts_of(make_settings(files))["inputs"]
+    assert [key for key in inputs if inputs[key] != before["inputs"][key]] == [name]
+
+
+def test_settings_that_change_no_result_are_free(files):
+    before, after = (
+        run._facts_of(make_settings(files, **changes))["settings"]
+        for changes in ({}, {"workers": 3, "save_every": 50})
+    )
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == set(run._FREE)

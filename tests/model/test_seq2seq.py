@@ -1,0 +1,550 @@
+"""RoFormerSeq2Seq: its numbers, what it writes, and where it is kept."""
+
+import json
+
+import keras
+import numpy as np
+import plain_decoding as plain
+import pytest
+from keras import ops
+from sources import FOREIGN_DATA, replace_a_dataset
+
+from roformer_keras import RoFormerBackbone, RoFormerSeq2Seq, RoFormerTokenizer
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    OutputError,
+    VocabularyError,
+)
+from roformer_keras.generation.encoder_decoder import EncoderDecoder
+from roformer_keras.models import Seq2SeqConfig
+
+# Keras's own variables under NumPy 2, whenever it saves them.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+CHARACTERS = "天地玄黄宇宙洪荒日月"
+TOKENIZER = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CHARACTERS])
+SMALL = {
+    "vocabulary_size": TOKENIZER.vocabulary_size,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+}
+KINDS = [
+    pytest.param({"position_embedding": position, "norm_first": norm_first}, id=name)
+    for name, position, norm_first in (
+        ("rotary-post", "rotary", False),
+        ("rotary-pre", "rotary", True),
+        ("sinusoidal-post", "sinusoidal", False),
+        ("sinusoidal-pre", "sinusoidal", True),
+    )
+]
+SOURCE = np.array([[2, 5, 6, 7, 8, 3], [2, 9, 3, 0, 0, 0], [2, 4, 5, 3, 0, 0]], "int32")
+TARGET = np.array([[2, 10, 11, 12, 4], [2, 13, 4, 0, 0], [2, 7, 7, 7, 0]], "int32")
+
+
+def make_model(tokenizer=TOKENIZER, scale=0.6, **changes):
+    """With weights that show every term: no zeros in biases, no ones in gammas."""
+    model = RoFormerSeq2Seq(Seq2SeqConfig.from_dict({**SMALL, **changes}))
+    generator = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        drawn = scale * generator.normal(size=weight.shape)
+        if len(weight.shape) == 1:
+            # Larger ones would decide alone what is written.
+            drawn = drawn / 8 + ("gamma" in weight.path)
+        weight.assign(drawn)
+    model.tokenizer = tokenizer
+    return model
+
+
+def logits_of(model, source, target):
+    outputs = model(
+        {"encoder_token_ids": source, "decoder_token_ids": target}, training=False
+    )
+    return ops.convert_to_numpy(outputs).astype("float64")
+
+
+# === Numbers: float64 NumPy, from the formulas ===
+
+
+class Reference:
+    """The whole of it for one row of ids each, without padding."""
+
+    def __init__(self, model):
+        self.config = model.config
+        self.weights = {
+            weight.path: ops.convert_to_numpy(weight).astype("float64")
+            for weight in model.trainable_weights
+        }
+
+    def logits(self, source, target):
+        memory = self.side("encoder", source, None)
+        hidden = self.side("decoder", target, memory)
+        return hidden @ self.weights["token_embedding/embeddings"].T
+
+    def side(self, name, ids, memory):
+        table, config = self.weights["token_embedding/embeddings"], self.config
+        x = table[ids] * np.sqrt(config.hidden_dim)
+        if config.position_embedding == "sinusoidal":
+            x = x + self.sinusoids(len(ids))
+        for number in range(config.num_layers):
+            path = f"{name}_layer_{number}"
+            parts = {"attention": lambda y, p: self.attend(p, y, y, name == "decoder")}
+            if memory is not None:
+                parts["cross_attention"] = lambda y, p: self.attend(p, y, memory)
+            parts["feed_forward"] = self.feed_forward
+            for part, function in parts.items():
+                part = f"{path}/{part}"
+                norm = f"{part}_norm"
+                if config.norm_first:
+                    x = x + function(self.norm(norm, x), part)
+                else:
+                    x = self.norm(norm, x + function(x, part))
+        return self.norm(f"{name}_norm", x) if config.norm_first else x
+
+    def sinusoids(self, length):
+        table = np.zeros((length, self.config.hidden_dim))
+        for position in range(length):
+            for pair in range(self.config.hidden_dim // 2):
+                angle = position / 10000 ** (2 * pair / self.config.hidden_dim)
+                table[position, 2 * pair] = np.sin(angle)
+                table[position, 2 * pair + 1] = np.cos(angle)
+        return table
+
+    def attend(self, path, x, other, is_causal=False):
+        config = self.config
+        query, key, value = (
+            self.dense(f"{path}/{name}", y).reshape(len(y), config.num_heads, -1)
+            for name, y in (("query", x), ("key", other), ("value", other))
+        )
+        if config.position_embedding == "rotary" and "cross" not in path:
+            query, key = self.turned(query), self.turned(key)
+        scores = np.einsum("qhd,khd->hqk", query, key) / np.sqrt(config.head_dim)
+        if is_causal:
+            hidden = np.triu(np.ones(scores.shape[1:], bool), 1)
+            scores = np.where(hidden, -np.inf, scores)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        mixed = np.einsum("hqk,khd->qhd", weights, value)
+        return self.dense(f"{path}/output_dense", mixed.reshape(len(x), -1))
+
+    def turned(self, x):
+        pairs = x[..., 0::2] + 1j * x[..., 1::2]
+        frequencies = 10000 ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+        angles = np.arange(len(x))[:, None] * frequencies
+        pairs = pairs * np.exp(1j * angles)[:, None]
+        return np.stack([pairs.real, pairs.imag], -1).reshape(x.shape)
+
+    def feed_forward(self, x, path):
+        inner = np.maximum(self.dense(f"{path}/intermediate_dense", x), 0)
+        return self.dense(f"{path}/output_dense", inner)
+
+    def dense(self, path, x):
+        return x @ self.weights[f"{path}/kernel"] + self.weights[f"{path}/bias"]
+
+    def norm(self, path, x):
+        centred = x - x.mean(-1, keepdims=True)
+        deviation = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+        gamma, beta = (self.weights[f"{path}/{name}"] for name in ("gamma", "beta"))
+        return centred / deviation * gamma + beta
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_the_formulas(kind):
+    # Of moderate weights, so that float32 is as good as it says.
+    model = make_model(scale=0.3, **kind)
+    reference = Reference(model)
+    found = logits_of(model, SOURCE, TARGET)
+    for row, (source, target) in enumerate(zip(SOURCE, TARGET, strict=True)):
+        source, target = source[source > 0], target[target > 0]
+        expected = reference.logits(source, target)
+        assert np.abs(expected).max() > 0.5
+        np.testing.assert_allclose(
+            found[row, : len(target)], expected, rtol=0, atol=2e-5
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_changes_nothing(kind):
+    model = make_model(**kind)
+    found = logits_of(model, SOURCE, TARGET)
+    wider = [np.pad(ids, ((0, 0), (0, 3))) for ids in (SOURCE, TARGET)]
+    again = logits_of(model, *wider)[:, : TARGET.shape[1]]
+    for row, target in enumerate(TARGET):
+        length = np.count_nonzero(target)
+        np.testing.assert_allclose(
+            again[row, :length], found[row, :length], rtol=0, atol=1e-5
+        )
+
+
+def test_positions_make_a_difference():
+    """Else a model without any would pass for either."""
+    rotary, sinusoidal = (
+        make_model(position_embedding=name) for name in ("rotary", "sinusoidal")
+    )
+    found = [logits_of(model, SOURCE, TARGET) for model in (rotary, sinusoidal)]
+    assert np.abs(found[0] - found[1]).max() > 0.01
+    swapped = SOURCE.copy()
+    swapped[0, [1, 2]] = swapped[0, [2, 1]]
+    for model, before in zip((rotary, sinusoidal), found, strict=True):
+        after = logits_of(model, swapped, TARGET)
+        assert np.abs(after[0] - before[0]).max() > 0.01
+        np.testing.assert_array_equal(after[1:], before[1:])
+
+
+def test_one_table_is_shared():
+    model = make_model()
+    tables = [w for w in model.weights if SMALL["vocabulary_size"] in tuple(w.shape)]
+    assert [table.path for table in tables] == ["token_embedding/embeddings"]
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision(policy):
+    model = make_model(scale=0.3)
+    half = RoFormerSeq2Seq(model.config, dtype=policy)
+    half.set_weights(model.get_weights())
+    found = logits_of(half, SOURCE, TARGET)
+    expected = logits_of(model, SOURCE, TARGET)
+    counts = TARGET > 0
+    assert np.abs(found - expected)[counts].max() < 0.15 * np.abs(expected).max()
+    assert {weight.dtype for weight in half.trainable_weights} == {"float32"}
+
+
+# === Writing ===
+
+
+SOURCES = ["天地玄黄", "宇", "洪荒日月天", "月日", "地玄"]
+STOPS = {"stops": (TOKENIZER.sep_id,), "late": (TOKENIZER.sep_id,)}
+
+
+def ids_of(text):
+    return TOKENIZER.encode(text)[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_with_a_cache_is_as_without(kind):
+    model = make_model(**kind)
+    prompts = [ids_of(text) for text in SOURCES]
+    found = model.generate(prompts, method="greedy", max_length=40, progress=False)
+    expected = [
+        plain.greedy(plain.EncoderDecoder(model, ids), ids, 40, draft=text, **STOPS)
+        for ids, text in zip(prompts, found, strict=True)
+    ]
+    assert found == expected
+    assert len({tuple(text) for text in found}) > 1
+
+
+@pytest.mark.parametrize("kind", KINDS[::3])
+def test_beams_with_a_cache_are_as_without(kind):
+    model = make_model(**kind)
+    prompts = [ids_of(text) for text in SOURCES]
+    found = model.generate(
+        prompts,
+        method="beam",
+        num_beams=3,
+        num_return_sequences=2,
+        length_penalty=0.6,
+        max_length=12,
+        return_scores=True,
+        progress=False,
+    )
+    for ids, outputs in zip(prompts, found, strict=True):
+        expected = plain.beam(
+            plain.EncoderDecoder(model, ids),
+            ids,
+            most=12,
+            beams=3,
+            penalty=0.6,
+            **STOPS,
+        )
+        assert [list(one.output) for one in outputs] == [
+            text for _, text in expected[:2]
+        ]
+        assert [one.score for one in outputs] == pytest.approx(
+            [score for score, _ in expected[:2]], abs=1e-4
+        )
+
+
+def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
+    """Rows end at different times, and what was read is shared no more."""
+    model = make_model(norm_first=True)
+    prompts = [ids_of(text) for text in SOURCES] + [ids_of("荒" * n) for n in (1, 2, 3)]
+    stops = (TOKENIZER.sep_id, 6, 7, 8)
+    rows_of_texts, select = [], EncoderDecoder.select
+
+    def noted(self, state, rows):
+        select(self, state, rows)
+        rows_of_texts.append((state.prefix[0][0].shape[0], state.all_rows))
+
+    monkeypatch.setattr(EncoderDecoder, "select", noted)
+    found = model.generate(
+        prompts,
+        num_return_sequences=4,
+        max_length=24,
+        top_p=1.0,
+        stop_tokens=stops,
+        seed=5,
+        progress=False,
+    )
+    assert any(texts == rows for texts, rows in rows_of_texts)
+    for number in (0, 3, 7):
+        ids = prompts[number]
+        for copy, text in enumerate(found[number]):
+            expected = plain.sample(
+                *(plain.EncoderDecoder(model, ids), ids, 24, 5, 4 * number + copy),
+                {"top_p": 1.0},
+                draft=text,
+                stops=stops,
+                late=(TOKENIZER.sep_id,),
+            )
+            assert text == expected
+
+
+def test_what_is_written_may_be_longer_than_what_was_read():
+    model = make_model()
+    # Nothing ends it.
+    (found,) = model.generate(
+        [ids_of("宇")], method="greedy", stop_tokens=(), progress=False
+    )
+    assert len(found) == 3 + 50
+    pieces = list(model.stream("天地玄黄", method="greedy", max_length=8))
+    assert "".join(pieces) == model.generate(
+        "天地玄黄", method="greedy", max_length=8, progress=False
+    )
+
+
+# === Learning ===
+
+
+@pytest.mark.parametrize(
+    ("position", "epochs"),
+    [
+        ("rotary", 8),
+        # It takes longer to learn what comes from where.
+        pytest.param("sinusoidal", 24, marks=pytest.mark.e2e),
+    ],
+)
+def test_it_learns_to_reverse(position, epochs):
+    keras.utils.set_random_seed(3)
+    generator = np.random.default_rng(0)
+    texts = [
+        "".join(generator.choice(list(CHARACTERS[:6]), generator.integers(2, 6)))
+        for _ in range(1500)
+    ]
+    model = RoFormerSeq2Seq(
+        Seq2SeqConfig.from_dict(
+            {**SMALL, "hidden_dim": 64, "num_heads": 4, "intermediate_dim": 128}
+            | {"dropout": 0.0, "position_embedding": position}
+        )
+    )
+    model.tokenizer = TOKENIZER
+    model.compile(keras.optimizers.Adam(3e-3))
+    reversed_texts = [text[::-1] for text in texts]
+    history = model.fit(texts, reversed_texts, 64, epochs=epochs, verbose=0)
+    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
+    new = ["天地玄", "黄宇", "宙天黄地玄", "宙宙玄"]
+    written = model.generate(new, method="greedy", progress=False)
+    assert written == [text[::-1] for text in new]
+
+
+def test_fit_takes_pairs_of_texts():
+    model = make_model(dropout=0.0)
+    model.compile()
+    pairs = (["天地", "玄黄宇", "日" * 30], ["地天", "宇黄玄", "月"])
+    # The third pair is too long, and left out.
+    left_out = "1 of 3 pairs are left out: a text has more than max_length=8 tokens"
+    with pytest.warns(UserWarning, match=left_out):
+        found = model.evaluate(*pairs, max_length=8, verbose=0)
+    short = [texts[:2] for texts in pairs]
+    assert found == pytest.approx(model.evaluate(*short, verbose=0), rel=1e-6)
+    with pytest.warns(UserWarning, match=left_out):
+        history = model.fit(
+            *pairs, epochs=2, max_length=8, validation_data=short, verbose=0
+        )
+    assert history.history["val_loss"][0] > 0
+    # Its own optimizer, with the rate of the second update next.
+    step = model.optimizer.learning_rate
+    assert float(step) == pytest.approx((16 * 4000) ** -0.5 * 3 / 4000, rel=1e-5)
+
+
+# === Files ===
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_preset_gives_the_model_back(kind, tmp_path):
+    model = make_model(**kind)
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerSeq2Seq.from_preset(tmp_path / "preset")
+    assert again.config == model.config
+    assert again.tokenizer.vocabulary == TOKENIZER.vocabulary
+    np.testing.assert_array_equal(
+        logits_of(again, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
+    changed = RoFormerSeq2Seq.from_preset(tmp_path / "preset", dropout=0.3)
+    assert changed.config.dropout == 0.3
+    with pytest.raises(OutputError, match="exists"):
+        model.save_to_preset(tmp_path / "preset")
+
+
+def test_a_cased_tokenizer_comes_back_cased(tmp_path):
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "Büsche", "Haus", "##es", "haus", "."]
+    tokenizer = RoFormerTokenizer(tokens, lower_case=False)
+    model = make_model(tokenizer=tokenizer, vocabulary_size=len(tokens))
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerSeq2Seq.from_preset(tmp_path / "preset").tokenizer
+    assert again.tokenize("Hauses Büsche.")[1:-1] == ["Haus", "##es", "Büsche", "."]
+    assert again.offsets("Hauses Büsche.")[1:-1] == [(0, 4), (4, 6), (7, 13), (13, 14)]
+    assert again.decode(again.encode("Hauses Büsche.")[0]) == "Hauses Büsche."
+
+
+def test_a_keras_file_gives_the_model_back(tmp_path):
+    model = make_model(norm_first=True)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.config == model.config
+    np.testing.assert_array_equal(
+        logits_of(again, SOURCE, TARGET), logits_of(model, SOURCE, TARGET)
+    )
+
+
+def test_a_training_is_gone_on_with_from_a_keras_file(tmp_path):
+    model = make_model(dropout=0.0)
+    pairs = (["天地", "玄黄宇"], ["地天", "宇黄玄"])
+    model.fit(*pairs, epochs=2, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    again.tokenizer = TOKENIZER
+    for one in (model, again):
+        one.fit(*pairs, epochs=2, verbose=0)
+    np.testing.assert_allclose(
+        logits_of(again, SOURCE, TARGET), logits_of(model, SOURCE, TARGET), atol=1e-5
+    )
+
+
+def test_files_that_are_not_what_they_should_be(tmp_path):
+    folder = tmp_path / "preset"
+    make_model().save_to_preset(folder)
+    with pytest.raises(ConfigurationError, match=r"loaded by\s+RoFormerSeq2Seq"):
+        RoFormerBackbone.from_preset(folder)
+    with pytest.raises(
+        ConfigurationError, match="a preset folder of a RoFormerSeq2Seq"
+    ):
+        RoFormerSeq2Seq.from_preset("roformer-char")
+    with pytest.raises(CheckpointError, match="is missing, and"):
+        RoFormerSeq2Seq.from_preset(folder, num_layers=3)
+    with pytest.raises(CheckpointError, match="has shape"):
+        RoFormerSeq2Seq.from_preset(folder, intermediate_dim=32)
+    weights = folder / "model.weights.h5"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="not a whole HDF5 file"):
+        RoFormerSeq2Seq.from_preset(folder)
+    (folder / "config.json").write_text(json.dumps([1]), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="holds no model"):
+        RoFormerSeq2Seq.from_preset(folder)
+
+
+@pytest.mark.parametrize(("how", "message"), FOREIGN_DATA)
+def test_weights_are_read_from_their_own_file_alone(tmp_path, how, message):
+    make_model().save_to_preset(tmp_path / "preset")
+    replace_a_dataset(tmp_path / "preset" / "model.weights.h5", how, tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        RoFormerSeq2Seq.from_preset(tmp_path / "preset")
+
+
+# === Wrong input ===
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_layers": 0}, "num_layers must be an integer"),
+        ({"hidden_dim": 18, "num_heads": 4}, "hidden_dim must be a multiple of num_h"),
+        ({"hidden_dim": 6, "num_heads": 2}, "even number of features a head"),
+        ({"position_embedding": "learned"}, "position_embedding must be one of"),
+        ({"dropout": 1.0}, "dropout must be a number"),
+        ({"norm_first": 1}, "norm_first must be True or False"),
+        (
+            {"layer_norm_epsilon": 0.0},
+            "layer_norm_epsilon must be a finite number above 0",
+        ),
+        ({"attention": "causal"}, "has no field attention"),
+    ],
+)
+def test_configurations_that_break_a_rule(changes, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Seq2SeqConfig.from_dict({**SMALL, **changes})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((["天"], None), {}, "need targets"),
+        (("天", ["地"]), {}, "must be a list of str"),
+        ((["天", "地"], ["地"]), {}, "got 2 sources and 1 targets"),
+        (([], []), {}, "at least one"),
+        ((["天"], [" "]), {}, "not empty, got ' ' in pair 0"),
+        ((["天"], [3]), {}, "got 3 in pair 0"),
+        ((["天地"], ["天"]), {"max_length": 3}, "none of 1 has"),
+        ((["天地"], ["天"]), {"max_length": 2}, "max_length must be an integer"),
+        ((["天"], ["地"]), {"batch_size": 0}, "batch_size must be an integer"),
+        ((["天"], ["地"]), {"batch_size": 2.5}, "batch_size must be an integer"),
+        ((["天"], ["地"]), {"validation_data": [["天"]]}, "two lists.*got 1"),
+        ((["天"], ["地"]), {"validation_data": ([], [], [])}, "two lists.*got 3"),
+    ],
+)
+def test_pairs_that_cannot_be_learned_from(arguments, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make_model().fit(*arguments, verbose=0, **options)
+
+
+def test_what_cannot_be_written_from():
+    model = make_model()
+    with pytest.raises(ConfigurationError, match="must hold text"):
+        model.generate("", progress=False)
+    with pytest.raises(ConfigurationError, match="token ids must be integers from 0"):
+        model.generate([[2, 99, 3]], progress=False)
+    with pytest.raises(ConfigurationError, match="max_length must be"):
+        model.generate("天", max_length=0, progress=False)
+    with pytest.raises(ConfigurationError, match="from 0 to max_length=5, got 6"):
+        model.generate("天", max_length=5, min_length=6, progress=False)
+    model.tokenizer = None
+    with pytest.raises(VocabularyError, match="no vocabulary"):
+        model.generate("天", progress=False)
+
+
+def test_a_text_may_be_longer_than_the_default():
+    model = make_model()
+    assert model.check_lengths(None, 300) == 300
+    (written,) = model.generate([[2, 5, 3]], min_length=300, seed=0, progress=False)
+    assert len(written) == 300
+
+
+def test_another_vocabulary_begins_with_its_own_token():
+    model = make_model()
+    prompt = [[2, 5, 6, 3]]
+    model.generate(prompt, method="greedy", max_length=4, progress=False)
+    other = ["[PAD]", "[UNK]", "[SEP]", "[CLS]", *CHARACTERS]
+    model.tokenizer = RoFormerTokenizer(other)
+    assert model._decoder()._start_id == 3
+
+
+def test_presets_that_could_not_be_loaded_are_not_written(tmp_path):
+    model = make_model()
+    for tokens in (CHARACTERS[:1], CHARACTERS + "盈"):
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *tokens]
+        with pytest.raises(ConfigurationError, match="must be of one vocabulary"):
+            model.save_to_preset(tmp_path / "preset", RoFormerTokenizer(tokens))
+    (block, *_) = model.encoder_layers
+    block.attention.query.enable_lora(2)
+    with pytest.raises(ConfigurationError, match=r"lora_kernel.*merge"):
+        model.save_to_preset(tmp_path / "preset")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preset_without_its_weights(tmp_path):
+    make_model().save_to_preset(tmp_path / "preset")
+    (weights,) = (tmp_path / "preset").glob("*.weights.h5")
+    weights.unlink()
+    with pytest.raises(CheckpointError, match=f"{weights.name} is missing"):
+        RoFormerSeq2Seq.from_preset(tmp_path / "preset")

@@ -1,0 +1,533 @@
+"""What an encoder-decoder is trained with: loss, rate, means, pairs, vocabulary."""
+
+import csv
+import itertools
+import json
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from common import run_main
+from interruptions import InterruptAfter, Interrupted
+from keras import ops
+
+from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer
+from roformer_keras.data.corpus import Corpus, CorpusSource
+from roformer_keras.data.encoders import (
+    Examples,
+    SortedExamples,
+    WholePairEncoder,
+)
+from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+from roformer_keras.losses import LabelSmoothing, smoothed_crossentropy
+from roformer_keras.optimizers import InverseSquareRoot, make_optimizer
+from roformer_keras.text.train_vocabulary import build_subword_vocabulary
+from roformer_keras.training.averaging import LastCheckpoints
+from roformer_keras.training.objectives import Seq2Seq
+from roformer_keras.training.pretrain import pretrain
+from roformer_keras.training.pretraining_settings import PretrainingSettings
+
+# TensorFlow variables do not know NumPy 2's `copy`.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+CHARACTERS = "天地玄黄宇宙洪荒日月盈昃"
+TOKENIZER = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CHARACTERS])
+
+
+# === Loss ===
+
+
+def test_label_smoothing_is_a_cross_entropy():
+    generator = np.random.default_rng(0)
+    logits, labels = (
+        generator.normal(size=(3, 4, 7)),
+        generator.integers(7, size=(3, 4)),
+    )
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    for smoothing in (0.0, 0.1, 0.5):
+        wanted = np.full((3, 4, 7), smoothing / 7)
+        np.put_along_axis(wanted, labels[..., None], 1 - smoothing * 6 / 7, axis=-1)
+        expected = -(wanted * np.log(shares)).sum(-1)
+        found = smoothed_crossentropy(labels, logits.astype("float32"), smoothing)
+        np.testing.assert_allclose(ops.convert_to_numpy(found), expected, atol=1e-5)
+    # Rows of padding do not count.
+    weights = (generator.random((3, 4)) > 0.5).astype("float32")
+    loss = LabelSmoothing(0.5)(labels, logits.astype("float32"), weights)
+    expected = (expected * weights).sum() / weights.sum()
+    assert float(loss) == pytest.approx(expected, abs=1e-5)
+    assert LabelSmoothing.from_config(LabelSmoothing(0.2).get_config()).options == {
+        "smoothing": 0.2
+    }
+
+
+# === Rate ===
+
+
+def test_the_rate_is_that_of_the_paper():
+    dim, warmup = 512, 4000
+    rate = InverseSquareRoot((dim * warmup) ** -0.5, warmup)
+    for update in (1, 2, 100, 3999, 4000, 4001, 100_000):
+        expected = dim**-0.5 * min(update**-0.5, update * warmup**-1.5)
+        # An optimizer counts those before.
+        assert float(rate(update - 1)) == pytest.approx(expected, rel=1e-5)
+    again = InverseSquareRoot.from_config(rate.get_config())
+    assert float(again(7)) == float(rate(7))
+
+
+@pytest.mark.parametrize(("warmup", "parts"), [(0, 1), (2.5, 1), (4, 0)])
+def test_a_rate_that_never_rises(warmup, parts):
+    with pytest.raises(ConfigurationError, match="must be an integer of at least 1"):
+        InverseSquareRoot(0.1, warmup, parts)
+
+
+def test_parts_of_an_update_have_its_rate():
+    optimizer = make_optimizer(0.1, warmup=2, accumulation=2)
+    rate = optimizer._learning_rate
+    found = [float(rate(part)) for part in range(8)]
+    expected = [0.05, 0.1, 0.1 * (2 / 3) ** 0.5, 0.1 * 0.5**0.5]
+    assert found == pytest.approx(np.repeat(expected, 2), rel=1e-5)
+
+
+def test_betas_and_epsilon_are_those_of_adam():
+    variable = keras.Variable(np.array([1.0, -2.0], "float32"), name="kernel")
+    options = {"beta_1": 0.9, "beta_2": 0.98, "epsilon": 1e-9}
+    optimizer = make_optimizer(
+        *(0.1, ()), warmup=2, weight_decay=0.0, clip_norm=0.0, **options
+    )
+    expected, mean, square = np.array([1.0, -2.0]), 0.0, 0.0
+    for step, gradient in enumerate(([0.5, 1e-9], [0.1, -3e-9], [-0.2, 1e-9]), start=1):
+        optimizer.apply([ops.convert_to_tensor(gradient, "float32")], [variable])
+        gradient = np.array(gradient)
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.98 * square + 0.02 * gradient**2
+        rate = 0.1 * min(step / 2, (2 / step) ** 0.5)
+        root = np.sqrt(square / (1 - 0.98**step))
+        expected = expected - rate * mean / (1 - 0.9**step) / (root + 1e-9)
+    np.testing.assert_allclose(ops.convert_to_numpy(variable), expected, rtol=1e-4)
+
+
+# === Means ===
+
+
+def test_the_mean_is_of_the_last_checkpoints(tmp_path):
+    variables = [
+        keras.Variable(np.zeros(shape, "float32"), name=f"v{number}")
+        for number, shape in enumerate([(2, 3), (4,)])
+    ]
+    checkpoints = LastCheckpoints(tmp_path / "checkpoints", 3)
+    generator, kept = np.random.default_rng(0), []
+    for update in (9, 10, 100, 200, 1000):
+        values = [generator.normal(size=v.shape).astype("float32") for v in variables]
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        checkpoints.add(update, variables)
+        kept.append(values)
+    # By number, not by name.
+    assert checkpoints.updates() == [100, 200, 1000]
+    # What is written again counts once.
+    checkpoints.add(1000, variables)
+    checkpoints.assign_mean(variables)
+    for number, variable in enumerate(variables):
+        expected = np.mean([values[number] for values in kept[2:]], axis=0)
+        np.testing.assert_allclose(ops.convert_to_numpy(variable), expected, atol=1e-7)
+    with pytest.raises(CheckpointError, match="of the same model"):
+        checkpoints.assign_mean(variables[:1])
+
+
+# === Pairs ===
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A table of texts and their reverse."""
+    path = tmp_path_factory.mktemp("corpus") / "pairs.tsv"
+    generator = np.random.default_rng(0)
+    texts = [
+        "".join(generator.choice(list(CHARACTERS), generator.integers(2, 11)))
+        for _ in range(400)
+    ]
+    path.write_text("\n".join(f"{t}\t{t[::-1]}" for t in texts), encoding="utf-8")
+    return path
+
+
+def test_pairs_are_taken_whole_or_not_at_all():
+    encode = WholePairEncoder(TOKENIZER, 6)
+    ((first, second),) = encode(("天地玄黄", "天"))
+    assert TOKENIZER.decode(first) == "天地玄黄" and TOKENIZER.decode(second) == "天"
+    assert encode(("天地玄黄宇", "天")) == encode(("天", "天地玄黄宇")) == []
+    assert encode(("天", "")) == []
+    with pytest.raises(SourceError, match="two texts"):
+        encode(("天",))
+
+
+def examples_of(corpus):
+    source = CorpusSource(files=(str(corpus),), fields=("1", "2"))
+    return Examples(
+        Corpus(source, seed=1, buffer_size=50), WholePairEncoder(TOKENIZER, 16)
+    )
+
+
+def sorted_examples(corpus):
+    return SortedExamples(examples_of(corpus), 4, [7])
+
+
+def texts_of(items):
+    return [tuple(map(TOKENIZER.decode, pair)) for pair in items]
+
+
+def test_sorted_examples_are_all_of_them_in_batches_of_similar_length(corpus):
+    items = sorted_examples(corpus)
+    found = [next(items) for _ in range(256)]
+    plain = examples_of(corpus)
+    expected = [next(plain) for _ in range(256)]
+    assert texts_of(found) != texts_of(expected)
+    assert sorted(texts_of(found)) == sorted(texts_of(expected))
+    lengths = np.array([len(first) for first, _ in found[:256]]).reshape(64, 4)
+    assert np.ptp(lengths, axis=1).max() <= 1
+    # Batches come in no order of length.
+    order = lengths.mean(1)
+    assert (np.diff(order) < 0).sum() > 16
+
+
+def test_sorted_examples_go_on_from_a_state(corpus):
+    items = sorted_examples(corpus)
+    for _ in range(300):
+        next(items)
+    state = json.loads(json.dumps(items.state()))
+    expected = [next(items) for _ in range(300)]
+    again = sorted_examples(corpus)
+    again.restore(state)
+    assert texts_of(next(again) for _ in range(300)) == texts_of(expected)
+
+
+def test_a_batch_tells_each_token_from_those_before():
+    objective = Seq2Seq(TOKENIZER, 12)
+    items = [
+        tuple(np.array(TOKENIZER.encode(text)[0][1:-1]) for text in pair)
+        for pair in (("天地玄", "黄宇"), ("洪", "荒日月盈"))
+    ]
+    for number in range(4):
+        inputs, targets, weights = objective.batch(items, None, number)
+        cls, sep = TOKENIZER.cls_id, TOKENIZER.sep_id
+        encoder, decoder = inputs.values()
+        # No two batches that follow each other are as wide, on either side.
+        assert encoder.shape[1] == 5 + (number + 1) % 2
+        assert decoder.shape[1] == 5 + number % 2
+        for row, (source, target) in enumerate(items):
+            count = len(target) + 1
+            assert encoder[row, : len(source) + 2].tolist() == [cls, *source, sep]
+            assert not encoder[row, len(source) + 2 :].any()
+            assert decoder[row, :count].tolist() == [cls, *target]
+            assert targets[row, :count].tolist() == [*target, sep]
+            assert weights[row].tolist() == [1] * count + [0] * (
+                len(weights[row]) - count
+            )
+    with pytest.raises(ConfigurationError, match="label_smoothing must be in"):
+        Seq2Seq(TOKENIZER, 12, label_smoothing=1)
+
+
+# === Vocabulary ===
+
+
+def test_a_vocabulary_of_parts_of_words():
+    texts = [("lower lower lowest",), ("newer newer wider Über",), ("new Q.",)]
+    tokens, facts = build_subword_vocabulary(
+        texts, max_size=140, min_count=1, lower_case=False
+    )
+    assert len(tokens) == len(set(tokens)) <= 140
+    assert facts["coverage"] == 1
+    # "e" and "r" come together six times, and then "w" before them four times: nothing
+    # does more often.
+    start = tokens.index("##er")
+    assert tokens[start + 1] == "##wer"
+    assert {"lower", "newer"} <= set(tokens[start:])
+    tokenizer = RoFormerTokenizer(tokens, lower_case=False)
+    assert tokenizer.tokenize("lower wider")[1] == "lower"
+    text = "newest Über Qow."
+    assert tokenizer.unk_id not in tokenizer.encode(text)[0]
+    assert tokenizer.decode(tokenizer.encode(text)[0]) == text
+    # The order of the texts makes no difference.
+    again, _ = build_subword_vocabulary(
+        texts[::-1], max_size=140, min_count=1, lower_case=False
+    )
+    assert again == tokens
+    lower, _ = build_subword_vocabulary(texts, max_size=140)
+    assert "Ü" not in lower and "u" in lower
+    # What is too rare is left out, and the words that have it.
+    rare, _ = build_subword_vocabulary(texts, max_size=140, min_count=2)
+    assert "q" not in rare
+
+
+def test_merges_are_those_of_a_plain_count():
+    """Against counting all pairs anew for each merge."""
+    generator = np.random.default_rng(0)
+    words = {
+        "".join(generator.choice(list("abc"), generator.integers(1, 7))): int(count)
+        for count in generator.integers(1, 20, 60)
+    }
+    text = " ".join(word for word, count in words.items() for _ in range(count))
+    tokens, _ = build_subword_vocabulary([(text,)], max_size=150)
+    spelt = {w: [w[0], *(f"##{c}" for c in w[1:])] for w in words}
+    expected = []
+    while len(expected) < 150 - 106 - 6:
+        counts = {}
+        for word, parts in spelt.items():
+            for pair in itertools.pairwise(parts):
+                counts[pair] = counts.get(pair, 0) + words[word]
+        best = min(counts, key=lambda pair: (-counts[pair], pair), default=None)
+        if best is None or counts[best] < 2:
+            break
+        merged = best[0] + best[1][2:]
+        for word, parts in spelt.items():
+            joined = []
+            for part in parts:
+                joined.append(part)
+                is_free = len(joined) > 1 and tuple(joined[-2:]) == best
+                if is_free:
+                    joined[-2:] = [merged]
+            spelt[word] = joined
+        if merged not in expected:
+            expected.append(merged)
+    assert tokens[106 + 6 :] == expected
+
+
+# === A whole training ===
+
+MODEL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16}
+
+
+def settings_of(corpus, **changes):
+    content = {
+        "objective": "seq2seq",
+        "name": "tiny",
+        "data": [{"files": [str(corpus)], "fields": ["1", "2"], "holdout": 0.1}],
+        "stages": [
+            {"steps": 14, "length": 16, "batch_size": 8, "learning_rate": 0.01}
+            | {"warmup": 4}
+        ],
+        "model": MODEL,
+        "optimizer": {"beta_2": 0.98, "epsilon": 1e-9, "weight_decay": 0.0},
+        "min_count": 1,
+        "buffer_size": 50,
+        "log_every": 2,
+        "save_every": 4,
+        "average_checkpoints": 3,
+        "evaluation_batches": 3,
+    }
+    return PretrainingSettings.from_dict({**content, **changes})
+
+
+def assert_same_weights(first, second):
+    for one, other in zip(
+        first.trainable_weights, second.trainable_weights, strict=True
+    ):
+        np.testing.assert_array_equal(np.array(one), np.array(other), one.path)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return folder, pretrain(settings_of(corpus), folder, progress=False)
+
+
+def test_a_training_ends_in_a_preset_of_means(whole):
+    folder, model = whole
+    assert type(model) is RoFormerSeq2Seq
+    again = RoFormerSeq2Seq.from_preset(folder / "preset")
+    assert_same_weights(again, model)
+    assert again.tokenizer.vocabulary == model.tokenizer.vocabulary
+    # There is nothing that bert4keras could compute.
+    assert not list(folder.glob("*.zip"))
+    checkpoints = LastCheckpoints(folder / "checkpoints", 3)
+    assert checkpoints.updates() == [8, 12, 14]
+    last = RoFormerSeq2Seq.from_preset(folder / "preset")
+    checkpoints.assign_mean(last.trainable_variables)
+    assert_same_weights(last, model)
+    with open(folder / "log.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[-1]["val_loss"]) > 0
+    assert [float(row["learning_rate"]) for row in rows[:2]] == pytest.approx(
+        # Of the update that comes next.
+        [0.01 * 3 / 4, 0.01 * (4 / 5) ** 0.5],
+        rel=1e-4,
+    )
+    # Tokens of both sides.
+    assert int(rows[0]["tokens"]) > 2 * 8 * 2 * 3
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_no_mean_is_taken_of_fewer_checkpoints(kept, corpus, whole, tmp_path):
+    folder, model = whole
+    run = shutil.copytree(folder, tmp_path / "run")
+    for path in sorted((run / "checkpoints").iterdir())[kept:]:
+        path.unlink()
+    with pytest.raises(CheckpointError, match=f"the 3 files of weights.*got {kept}"):
+        pretrain(settings_of(corpus), run, progress=False)
+    assert_same_weights(RoFormerSeq2Seq.from_preset(run / "preset"), model)
+
+
+@pytest.mark.parametrize("batches", [5, 13])
+def test_an_interrupted_training_ends_with_the_same_weights(
+    batches, corpus, whole, tmp_path
+):
+    _, model = whole
+    with pytest.raises(Interrupted):
+        pretrain(
+            settings_of(corpus),
+            tmp_path / "run",
+            callbacks=[InterruptAfter(batches)],
+            progress=False,
+        )
+    again = pretrain(settings_of(corpus), tmp_path / "run", progress=False)
+    assert_same_weights(again, model)
+
+
+def test_when_it_saves_is_no_free_setting_where_means_are_taken(corpus, whole):
+    folder, _ = whole
+    with pytest.raises(Exception, match="save_every was 4, now 2"):
+        pretrain(settings_of(corpus, save_every=2), folder, progress=False)
+
+
+def test_going_on_from_a_preset(corpus, whole, tmp_path):
+    folder, model = whole
+    stage = {"steps": 2, "length": 16, "batch_size": 4, "learning_rate": 0.0}
+    settings = settings_of(
+        corpus, source=str(folder / "preset"), model={"dropout": 0.3}, stages=[stage]
+    )
+    again = pretrain(settings, tmp_path / "run", progress=False)
+    assert_same_weights(again, model)
+    assert again.config.dropout == 0.3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"subwords": True}, "subwords are for a vocabulary that is built"),
+        (
+            {"subwords": True, "max_vocabulary": 200, "vocabulary": "vocab.txt"},
+            "subwords are for",
+        ),
+        (
+            {"stages": [{"steps": 2, "warmup": 2, "schedule": [[1, 1.0]]}]},
+            "by schedule or by warmup",
+        ),
+        ({"average_checkpoints": -1}, "average_checkpoints must be an integer"),
+        ({"optimizer": {"beta_2": 1.0}}, "beta_2 must be a number"),
+        ({"optimizer": {"ema": 0.9}}, "average_checkpoints=3 and ema=0.9"),
+        ({"initialize_heads": True}, "no heads that a source could lack"),
+        ({"packed": True}, "packed is for mlm and lm"),
+    ],
+)
+def test_settings_that_break_a_rule(changes, message, corpus):
+    with pytest.raises(ConfigurationError, match=message):
+        settings_of(corpus, **changes)
+
+
+def test_a_model_of_another_kind_is_refused(corpus, tmp_path):
+    with pytest.raises(ConfigurationError, match="encoder-decoder has no num_segments"):
+        pretrain(
+            settings_of(corpus, model={**MODEL, "num_segments": 2}),
+            tmp_path / "run",
+            progress=False,
+        )
+    with pytest.raises(
+        ConfigurationError, match="a preset folder of a RoFormerSeq2Seq"
+    ):
+        pretrain(
+            settings_of(corpus, source="roformer-char", model={}),
+            tmp_path / "other",
+            progress=False,
+        )
+
+
+def test_options_of_others_are_refused(corpus, tmp_path):
+    message = r"seq2seq must be its own \(label_smoothing\), got rate, whole_word"
+    with pytest.raises(ConfigurationError, match=message):
+        pretrain(
+            settings_of(corpus, options={"whole_word": True, "rate": 0.1}),
+            tmp_path / "run",
+            progress=False,
+        )
+    assert not (tmp_path / "run" / "settings.json").exists()
+
+
+def test_pairs_that_are_too_long_are_told_of(corpus, tmp_path, capsys):
+    stage = {"steps": 2, "length": 6, "batch_size": 4, "learning_rate": 0.01}
+    texts = [line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()]
+    settings = settings_of(corpus, stages=[stage])
+    held_out = Corpus(settings.data, seed=0, buffer_size=1, part="held_out").once()
+    texts = set(texts) - {a for a, _ in held_out}
+    share = sum(len(text) > 4 for text in texts) / len(texts)
+    pretrain(settings, tmp_path / "run")
+    (line,) = (x for x in capsys.readouterr().err.splitlines() if "left out" in x)
+    found = re.match(r"(\S+)% of the first \d+ pairs are left out: .*length=6", line)
+    assert float(found[1]) == pytest.approx(100 * share, abs=1)
+    long = tmp_path / "long.tsv"
+    pairs = itertools.product(CHARACTERS, CHARACTERS)
+    long.write_text("".join(f"{a}天地玄{b}\t宙\n" for a, b in pairs), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="at most length=6 with"):
+        pretrain(settings_of(long, stages=[stage]), tmp_path / "long")
+
+
+# === From the command line ===
+
+
+def test_the_command_line_trains_and_writes(corpus, tmp_path, capsys):
+    size = ["--layers", 1, "--heads", 2, "--hidden", 16, "--length", 16]
+    code, out, err = run_main(
+        *("pretrain", "seq2seq", corpus, "-o", tmp_path / "run", *size),
+        *("--steps", 4, "--batch-size", 8, "--learning-rate", 0.01, "--quiet"),
+        *("--subwords", "--max-vocabulary", 150, "--cased"),
+        capsys=capsys,
+    )
+    assert (code, err) == (0, "")
+    preset = tmp_path / "run" / "preset"
+    assert out == f"{preset}\n"
+    saved = json.loads((tmp_path / "run" / "settings.json").read_text("utf-8"))
+    assert saved["settings"]["subwords"] and not saved["settings"]["lower_case"]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("天地玄\n日月\n", encoding="utf-8")
+    code, out, err = run_main(
+        *("generate", preset, texts, "--method", "beam", "--length-penalty", 0.6),
+        *("--max-length", 8, "--quiet"),
+        capsys=capsys,
+    )
+    assert (code, err) == (0, "")
+    model = RoFormerSeq2Seq.from_preset(preset)
+    written = model.generate(
+        ["天地玄", "日月"],
+        method="beam",
+        length_penalty=0.6,
+        max_length=8,
+        progress=False,
+    )
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["text"] for row in rows] == ["天地玄", "日月"]
+    assert [row["outputs"][0]["text"] for row in rows] == written
+
+
+def test_what_the_command_line_refuses(corpus, whole, capsys):
+    folder, _ = whole
+    preset = folder / "preset"
+    for arguments, message in (
+        (("generate", preset, "--text", "天", "--unilm"), "leave --model and --unilm"),
+        (
+            ("generate", preset, "--text", "天", "--vocabulary", corpus),
+            "leave --config and --vocabulary out",
+        ),
+        (
+            ("pretrain", "seq2seq", corpus, "-o", folder / "new", "--whole-word"),
+            "got whole_word: leave out --whole-word",
+        ),
+        (
+            ("pretrain", "seq2seq", corpus, "-o", folder / "new", "--initialize-heads"),
+            "no heads that a source could lack",
+        ),
+        (("convert", preset, folder / "out.zip"), "only the format 'preset' can store"),
+        (("pretrain", "seq", "-o", folder / "new"), "TASK must be one of mlm, lm, sim"),
+    ):
+        code, out, err = run_main(*arguments, capsys=capsys)
+        assert (code, out) == (2, "")
+        assert message in err

@@ -1,0 +1,271 @@
+"""Texts in, vectors, cosines, paraphrases and filled masks out."""
+
+import numpy as np
+import pytest
+from common import CHARACTER, SIM, SMALL, WORD
+
+from roformer_keras import RoFormerMaskedLM, RoFormerSim, RoFormerTokenizer
+from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.models.fill_mask import fill_mask
+
+TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。", "今天天气不错"]
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return RoFormerSim.from_preset(SIM)
+
+
+def vector(model, text):
+    """Of one text by itself."""
+    token_ids, segment_ids = model.tokenizer.encode(text)
+    outputs = model(
+        {"token_ids": np.array([token_ids]), "segment_ids": np.array([segment_ids])}
+    )
+    pooled = np.asarray(outputs["pooled_output"])[0].astype("float64")
+    return pooled / np.linalg.norm(pooled)
+
+
+# === Vectors and cosines ===
+
+
+def test_encode_gives_the_unit_vector_of_each_text(sim):
+    vectors = sim.encode(TEXTS, progress=False)
+    assert vectors.dtype == "float32"
+    assert vectors.shape == (4, 32)
+    expected = np.stack([vector(sim, text) for text in TEXTS])
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert sim.encode([], progress=False).shape == (0, 32)
+    cut = sim.encode(TEXTS, max_length=6, progress=False)
+    np.testing.assert_allclose(cut[0], vector(sim, "今天天气"), atol=1e-5)
+    np.testing.assert_allclose(sim.encode(TEXTS[0]), vectors[0], atol=1e-6)
+    streamed = sim.encode(iter(TEXTS), progress=False)
+    np.testing.assert_allclose(list(streamed), vectors, atol=1e-6)
+
+
+def test_encode_shows_its_progress(sim, capsys):
+    sim.encode(TEXTS, progress=False)
+    assert capsys.readouterr() == ("", "")
+    sim.encode(TEXTS)
+    assert "4/4" in capsys.readouterr().err
+
+
+def test_similarity_is_the_cosine(sim):
+    first, second = TEXTS[0], TEXTS[2]
+    expected = vector(sim, first) @ vector(sim, second)
+    assert abs(expected) < 0.99
+    found = sim.similarity(first, second)
+    assert type(found) is float
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert sim.similarity(first, first) == pytest.approx(1, abs=1e-5)
+    others = TEXTS[::-1]
+    pairs = sim.similarity(TEXTS, others, progress=False)
+    assert pairs.dtype == "float32"
+    assert pairs.shape == (4,)
+    expected = [
+        vector(sim, a) @ vector(sim, b) for a, b in zip(TEXTS, others, strict=True)
+    ]
+    np.testing.assert_allclose(pairs, expected, atol=1e-5)
+    assert sim.similarity([], [], progress=False).shape == (0,)
+    cut = sim.similarity(first, second, max_length=6)
+    assert cut == pytest.approx(
+        vector(sim, "今天天气") @ vector(sim, "我爱北京"), abs=1e-5
+    )
+
+
+def test_texts_that_come_again_are_computed_once(sim, monkeypatch):
+    asked = []
+    original = type(sim).encode
+
+    def encode(self, texts, **options):
+        asked.extend(texts)
+        return original(self, texts, **options)
+
+    monkeypatch.setattr(type(sim), "encode", encode)
+    sim.similarity(TEXTS, [TEXTS[0]] * 4, progress=False)
+    assert sorted(asked) == sorted(set(TEXTS))
+
+
+def test_texts_that_cannot_be_compared(sim):
+    for first, second in (("今", ["今"]), (["今"], "今")):
+        with pytest.raises(ConfigurationError, match="two texts or two lists"):
+            sim.similarity(first, second)
+    for text, message in (("", "must hold text, got ''"), ("☃", "must have tokens")):
+        for first, second in ((text, "今"), ("今", text), (["今"] * 2, ["今", text])):
+            with pytest.raises(
+                ConfigurationError, match=f"a text to compare {message}"
+            ):
+                sim.similarity(first, second)
+    with pytest.raises(ConfigurationError, match="one length, got 1 and 2"):
+        sim.similarity(["今"], ["今", "天"])
+
+
+# === Paraphrases ===
+
+# The same shapes in every test: 8 rows, up to 24 new tokens.
+OPTIONS = {"max_length": 24, "seed": 1, "progress": False}
+
+
+def test_paraphrases_are_what_was_written_ranked_by_cosine(sim):
+    text = TEXTS[0]
+    found = sim.paraphrase(text, n=8, k=5, **OPTIONS)
+    written = sim.generate(text, num_return_sequences=8, **OPTIONS)
+    cosines = {one: vector(sim, text) @ vector(sim, one) for one in set(written)}
+    best = sorted(cosines, key=cosines.get, reverse=True)[:5]
+    assert [one for one, _ in found] == best
+    for one, cosine in found:
+        assert type(cosine) is float
+        assert cosine == pytest.approx(cosines[one], abs=1e-5)
+    everything = sim.paraphrase(text, n=8, k=100, **OPTIONS)
+    assert everything[:5] == found
+    assert len(everything) == len(set(written) - {text, ""})
+    for batch_size in (8, 100):
+        assert sim.paraphrase(text, n=8, k=5, batch_size=batch_size, **OPTIONS) == found
+
+
+def test_what_was_written_twice_counts_once_and_the_original_not_at_all(
+    sim, monkeypatch
+):
+    ids = [sim.tokenizer.encode(text)[0][1:] for text in ("北京", "今天", "hello 北京")]
+    ids = [*ids, ids[0], [sim.tokenizer.sep_id], ids[2]]
+
+    class Text:
+        def __init__(self, token_ids):
+            self.token_ids = token_ids
+
+    monkeypatch.setattr(
+        type(sim),
+        "_decode",
+        lambda self, prompts, *_, **__: [[Text(i) for i in ids] for _ in prompts],
+    )
+    found = sim.paraphrase("今天", n=6, progress=False)
+    assert {one for one, _ in found} == {"北京", "hello北京"}
+    # The original is the same however it is spaced and written.
+    found = sim.paraphrase("HELLO  北京", n=6, progress=False)
+    assert {one for one, _ in found} == {"北京", "今天"}
+
+
+def test_many_texts_as_each_by_itself(sim):
+    texts = [TEXTS[0], TEXTS[1]]
+    many = sim.paraphrase(texts, n=4, k=3, **OPTIONS)
+    assert len(many) == 2
+    assert many[0] == sim.paraphrase(texts[0], n=4, k=3, **OPTIONS)
+    assert [len(found) for found in many] == [3, 3]
+    for text, found in zip(texts, many, strict=True):
+        for one, cosine in found:
+            assert cosine == pytest.approx(sim.similarity(text, one), abs=1e-5)
+    assert sim.paraphrase([], **OPTIONS) == []
+    (alone,) = sim.paraphrase([texts[0]], n=4, k=3, **OPTIONS)
+    assert alone == many[0]
+
+
+def test_positions_are_masked_in_the_prompt_but_not_in_the_ranking(sim, monkeypatch):
+    asked = []
+    original = type(sim)._decode
+
+    def decode(self, prompts, *arguments, **options):
+        asked.extend(prompts)
+        return original(self, prompts, *arguments, **options)
+
+    monkeypatch.setattr(type(sim), "_decode", decode)
+    text = TEXTS[0]
+    found = sim.paraphrase(text, n=8, k=3, masked_positions=[1, 4], **OPTIONS)
+    expected = list(sim.tokenizer.encode(text)[0])
+    expected[1] = expected[4] = sim.tokenizer.mask_id
+    assert [list(prompt.token_ids) for prompt in asked] == [expected]
+    assert found != sim.paraphrase(text, n=8, k=3, **OPTIONS)
+    for one, cosine in found:
+        assert cosine == pytest.approx(sim.similarity(text, one), abs=1e-5)
+
+
+@pytest.mark.parametrize("position", [0, 7, -1, 100])
+def test_positions_are_those_of_tokens(sim, position):
+    with pytest.raises(ConfigurationError, match=f"from 1 to 6, .* got {position}"):
+        sim.paraphrase(TEXTS[0], masked_positions=[1, position])
+    # It must hold for each of the texts.
+    with pytest.raises(ConfigurationError, match=r"from 1 to 2, .* got 3"):
+        sim.paraphrase(TEXTS[:2], masked_positions=[3])
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        ("", {}, "must hold text"),
+        (["今", ""], {}, "must hold text"),
+        ("☃", {}, "must have tokens of the vocabulary"),
+        ("☃", {"masked_positions": [1]}, "must have tokens of the vocabulary"),
+        ("今天" * 40, {}, "no longer than max_length=64 tokens, got 82"),
+        ([2, 3], {}, "must be str, got ids"),
+        (None, {}, "must be texts or ids, got None"),
+        ("今", {"masked_positions": 1}, "must be a list of integers, got 1"),
+        ("今", {"masked_positions": [True]}, "must be integers from 1 .* got True"),
+        ("今", {"masked_positions": ["a"]}, "must be integers from 1 to 1, .* got 'a'"),
+        ("今", {"n": 0}, "n must be an integer of at least 1, got 0"),
+        ("今", {"k": 0}, "k must be an integer of at least 1, got 0"),
+        ("今", {"n": 1.5}, "n must be an integer of at least 1, got 1.5"),
+        ("今", {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ("今", {"top_p": 0}, r"top_p must be a number in \(0, 1\], got 0"),
+        ("今", {"temperature": 0.0}, r"temperature must be .* got 0\.0"),
+        ("今", {"seed": -1}, "seed must .* got -1"),
+    ],
+)
+def test_what_paraphrase_refuses(sim, texts, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        sim.paraphrase(texts, **options)
+
+
+def test_a_sim_without_a_tokenizer_says_so(sim, monkeypatch):
+    monkeypatch.setattr(sim, "tokenizer", None)
+    for call in (
+        lambda: sim.encode(["今"]),
+        lambda: sim.similarity("今", "天"),
+        lambda: sim.paraphrase("今"),
+    ):
+        with pytest.raises(VocabularyError, match=r"set model\.tokenizer to the"):
+            call()
+    sim.tokenizer = RoFormerTokenizer.from_preset(SMALL)
+    with pytest.raises(ConfigurationError, match="669 tokens, the tokenizer 260"):
+        sim.encode(["今"])
+
+
+# === Filled masks ===
+
+
+@pytest.mark.parametrize("source", [CHARACTER, WORD])
+def test_masks_of_one_text_and_of_many(source):
+    model = RoFormerMaskedLM.from_preset(source)
+    texts = ["今天[MASK]气[MASK]错", "[MASK]京", "我爱北京[MASK]"]
+    found = model.fill_mask(texts, top_k=3)
+    assert [len(masks) for masks in found] == [2, 1, 1]
+    for text, masks in zip(texts, found, strict=True):
+        assert masks == fill_mask(model, model.tokenizer, texts, 3)[texts.index(text)]
+        alone = model.fill_mask(text, top_k=3)
+        assert alone == fill_mask(model, model.tokenizer, text, 3)
+        # Padding and the company of others change last digits at most.
+        for some, others in zip(masks, alone, strict=True):
+            assert [c.token for c in some] == [c.token for c in others]
+            np.testing.assert_allclose(
+                [c.probability for c in some],
+                [c.probability for c in others],
+                rtol=1e-4,
+            )
+        for candidates in masks:
+            assert len(candidates) == 3
+            shares = [candidate.probability for candidate in candidates]
+            assert shares == sorted(shares, reverse=True)
+            assert 0 < shares[-1] < 1
+            for candidate in candidates:
+                assert candidate.token == model.tokenizer.id_to_token(
+                    candidate.token_id
+                )
+    assert len(model.fill_mask("[MASK]")[0]) == 5
+    assert model.fill_mask([]) == []
+    for texts in ("今天", ["[MASK]", "今天"]):
+        with pytest.raises(ConfigurationError, match=r"must hold \[MASK\]"):
+            model.fill_mask(texts)
+    for top_k in (0, model.config.vocabulary_size + 1, 2.0, True, "2"):
+        with pytest.raises(ConfigurationError, match="top_k must be an integer from 1"):
+            model.fill_mask("[MASK]", top_k=top_k)
+    model.tokenizer = None
+    with pytest.raises(VocabularyError, match=r"set model\.tokenizer to the"):
+        model.fill_mask("[MASK]")

@@ -1,0 +1,157 @@
+"""Vectors of sentences, and which of two texts a third is nearer to."""
+
+import keras
+import numpy as np
+import pytest
+from common import CHARACTER, SIM
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
+from roformer_keras.tasks.triplet_ranker import RoFormerTripletRanker
+
+# Keras's own saving, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+FIRST = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
+SECOND = ["天气不", "在北京工作的人", "不是我们", "他们不学习"]
+PAIRS = list(zip(FIRST, SECOND, strict=True))
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+def model_of(kind, source=CHARACTER, **options):
+    keras.utils.set_random_seed(0)
+    return kind.from_preset(source, **NO_DROPOUT, **options)
+
+
+def taught(model, x, y, rate=3e-3, epochs=25):
+    model.compile(keras.optimizers.Adam(rate))
+    model.fit(x, y, epochs=epochs, verbose=0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def cosent():
+    return taught(model_of(RoFormerSentenceEncoder), PAIRS, [3, 0, 2, 1])
+
+
+@pytest.fixture(scope="module")
+def ranker():
+    triplets = [(*PAIRS[0], "人"), ("北京", "上海", "她在北京")] * 2
+    return taught(model_of(RoFormerTripletRanker), triplets, ["B", "C", 0, 1]), triplets
+
+
+def test_cosines_come_in_the_order_of_the_degrees(cosent):
+    found = cosent.predict(PAIRS, verbose=0)
+    assert list(np.argsort(found)) == [1, 3, 2, 0]
+    assert found.dtype == "float32"
+    # Those of the vectors, whatever a text is computed beside.
+    first, second = (cosent.encode(texts, verbose=0) for texts in (FIRST, SECOND))
+    np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose((first * second).sum(axis=1), found, atol=1e-5)
+    alone = cosent.encode(FIRST[:1], verbose=0, batch_tokens=1)
+    np.testing.assert_allclose(alone[0], first[0], atol=1e-5)
+    # And what the model itself puts out of both rows of each pair.
+    rows = [text for pair in PAIRS for text in pair]
+    outputs = keras.ops.convert_to_numpy(cosent(cosent.tokenizer(rows)))
+    np.testing.assert_allclose(outputs, found, atol=1e-5)
+
+
+def test_pairs_are_told_by_class():
+    model = model_of(RoFormerSentenceEncoder, objective="classification", num_classes=3)
+    taught(model, PAIRS, [0, 2, 1, 0])
+    loss, accuracy = model.evaluate(PAIRS, [0, 2, 1, 0], verbose=0)
+    assert accuracy == 1 and loss < 0.3
+
+
+def test_classes_of_pairs_may_have_names(tmp_path):
+    model = model_of(
+        RoFormerSentenceEncoder, objective="classification", classes=["异", "1", "同"]
+    )
+    assert model.num_classes == 3
+    rows = model.make_rows(PAIRS)
+    model.save_to_preset(tmp_path / "preset")
+    again = RoFormerSentenceEncoder.from_preset(tmp_path / "preset")
+    for own in (model, again):
+        assert own.classes == ["异", "1", "同"]
+        np.testing.assert_array_equal(
+            own.make_targets(["同", "异", "1", 2], rows), [2, 0, 1, 2]
+        )
+        with pytest.raises(ConfigurationError, match="got '2' in row 1"):
+            own.make_targets(["同", "2", 0, 0], rows)
+
+
+def test_texts_of_a_class_come_near_each_other():
+    texts, classes = FIRST + SECOND, [0, 1, 0, 1, 1, 0, 1, 0]
+    model = model_of(RoFormerSentenceEncoder, objective="contrastive")
+    taught(model, texts, classes, epochs=40)
+    vectors = model.encode(texts, verbose=0)
+    cosines = vectors @ vectors.T
+    is_same = np.equal.outer(classes, classes)
+    np.fill_diagonal(cosines, np.nan)
+    assert np.nanmin(cosines[is_same]) > np.nanmax(cosines[~is_same])
+
+
+def test_a_sim_checkpoint_will_do():
+    model = model_of(RoFormerSentenceEncoder, SIM, pooling="first")
+    assert model.encode(FIRST, verbose=0).shape == (4, 32)
+
+
+def test_triplets_are_ranked(ranker):
+    model, triplets = ranker
+    assert model.rank(triplets, verbose=0) == ["B", "C", "B", "C"]
+    found = model.predict(triplets, verbose=0)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    # Three are six rows, which JAX fills up to eight.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("roformer_keras.models.forward._rows_of", lambda count: 8)
+        filled = model.predict(triplets[:3], verbose=0)
+    np.testing.assert_allclose(filled, found[:3], atol=1e-6)
+    # The other way round it is the other way round.
+    swapped = model.predict([(a, c, b) for a, b, c in triplets], verbose=0)
+    np.testing.assert_allclose(swapped, found[:, ::-1], atol=1e-5)
+
+
+def test_they_are_saved_whole(cosent, ranker, tmp_path):
+    ranker, triplets = ranker
+    for number, (model, texts) in enumerate(((cosent, PAIRS), (ranker, triplets))):
+        model.save_to_preset(tmp_path / f"{number}")
+        model.save(tmp_path / f"{number}.keras")
+        expected = model.predict(texts, verbose=0)
+        for found in (
+            type(model).from_preset(tmp_path / f"{number}"),
+            keras.models.load_model(tmp_path / f"{number}.keras"),
+        ):
+            np.testing.assert_array_equal(found.predict(texts, verbose=0), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "cosine"}, "objective must be one of 'cosent'"),
+        ({"num_classes": 2}, "is for no other, got 2 with 'cosent'"),
+        ({"objective": "classification"}, "of at least 2 .*, got None"),
+        ({"classes": ["同", "异"]}, "is for no other, got 2 with 'cosent'"),
+        (
+            {"objective": "classification", "classes": ["同", "同"]},
+            "classes must be 2 different names",
+        ),
+        ({"scale": 0}, "scale must be above 0, got 0"),
+    ],
+)
+def test_options_that_break_a_rule(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        model_of(RoFormerSentenceEncoder, **options)
+
+
+def test_labels_that_are_none(cosent, ranker):
+    with pytest.raises(ConfigurationError, match="finite number, got nan in row 1"):
+        cosent.fit(PAIRS, [0, float("nan"), 1, 2])
+    with pytest.raises(ConfigurationError, match="must have 2 texts, got 1"):
+        cosent.fit(FIRST, [0, 1, 2, 3])
+    with pytest.raises(ConfigurationError, match="leave sample_weight out"):
+        cosent.fit(PAIRS, [0, 1, 2, 3], sample_weight=[1, 2, 3, 4])
+    model, triplets = ranker
+    with pytest.raises(ConfigurationError, match=r"got 'A' in row 0"):
+        model.fit(triplets, ["A"] * 4)
+    with pytest.raises(ConfigurationError, match="must have 3 texts, got 2"):
+        model.predict(PAIRS)

@@ -1,0 +1,269 @@
+"""Spans: from a user's labels to tokens and back, and the tasks that find them."""
+
+import keras
+import numpy as np
+import pytest
+from common import CHARACTER, WORD
+
+from roformer_keras import RoFormerTokenizer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.span_extractor import RoFormerSpanExtractor
+from roformer_keras.tasks.spans import (
+    Span,
+    SpanRows,
+    as_spans,
+    spans_of_tags,
+    tags_of_spans,
+)
+from roformer_keras.tasks.token_classifier import RoFormerTokenClassifier
+
+# Keras's own saving, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+TEXTS = ["她在北京大学", "我们不在上海，在北京", "今天天气不错", "北京人"]
+LABELS = [
+    [(2, 4, "LOC"), (2, 6, "ORG")],
+    [(4, 6, "LOC"), (8, 10, "LOC")],
+    [],
+    [(0, 2, "LOC")],
+]
+FLAT = [[(2, 6, "ORG")], *LABELS[1:]]
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+# === Without a model ===
+
+
+def test_labels_in_any_form():
+    text = "她在北京"
+    expected = [(2, 4, "LOC")]
+    assert as_spans(expected, text, 0) == expected
+    assert as_spans([[2, 4, "LOC"]], text, 0) == expected
+    assert as_spans([{"start": 2, "end": 4, "label": "LOC"}], text, 0) == expected
+    assert as_spans([Span(2, 4, "LOC", "北京", 1.0)], text, 0) == expected
+    assert as_spans((np.int64(2), np.int64(4), "LOC") and expected, text, 0) == expected
+    assert as_spans(["O", "O", "B-LOC", "I-LOC"], text, 0) == expected
+    assert as_spans([], text, 0) == []
+
+
+@pytest.mark.parametrize("span", [(3, 5), (2, 5), (3, 6), (1, 8)])
+def test_blanks_at_its_edges_are_none_of_a_span(span):
+    text = "她\u3000 北京 \t\u200b工作"
+    assert as_spans([(*span, "LOC")], text, 0) == [(3, 5, "LOC")]
+    tags = ["O"] * len(text)
+    tags[span[0] : span[1]] = ["B-LOC", *["I-LOC"] * (span[1] - span[0] - 1)]
+    assert as_spans(tags, text, 0) == [(3, 5, "LOC")]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([(2, 4)], r"must be \(start, end, label\).* in row 7"),
+        ([(2.0, 4, "LOC")], "must be"),
+        (
+            [(4, 2, "LOC")],
+            "from 0 to 6, and be at least one character long, got 4 to 2",
+        ),
+        ([(2, 7, "LOC")], "got 2 to 7 in row 7"),
+        ([(2, 2, "LOC")], "got 2 to 2"),
+        ([(-1, 2, "LOC")], "got -1 to 2"),
+        ([{"start": 2, "end": 4}], "must be"),
+        ([(4, 6, "LOC")], r"hold more than blanks, got 4 to 6, ' \\u3000' in row 7"),
+        (["O", "O"], "got 2 tags for 6 characters in row 7"),
+        (
+            ["O", "O", "B", "O", "O", "O"],
+            "must be O, B-label or I-label, got 'B' in row 7",
+        ),
+        (["O", "O", "O-LOC", "O", "O", "O"], "got 'O-LOC'"),
+    ],
+)
+def test_labels_that_are_none(labels, message):
+    with pytest.raises(ConfigurationError, match=message):
+        as_spans(labels, "她在北京 \u3000", 7)
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O O", []),
+        ("B-A I-A O B-A", [(0, 2, "A"), (3, 4, "A")]),
+        ("B-A B-A", [(0, 1, "A"), (1, 2, "A")]),
+        # As `seqeval` takes them.
+        ("O I-A I-A", [(1, 3, "A")]),
+        ("B-A I-B", [(0, 1, "A"), (1, 2, "B")]),
+        ("B-A-B I-A-B", [(0, 2, "A-B")]),
+    ],
+)
+def test_spans_of_tags(tags, expected):
+    assert spans_of_tags(tags.split()) == expected
+
+
+@pytest.mark.parametrize("source", [CHARACTER, WORD], ids=lambda path: path.stem)
+def test_spans_go_to_tokens_and_back(source):
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    text = "ＮＥＷ 今天天气，  她在北京！"
+    rows = SpanRows(tokenizer, [(text,)], 64)
+    offsets = rows.offsets(0)
+    assert len(offsets) == rows.lengths[0] == len(tokenizer.encode(text)[0])
+    assert (offsets[[0, -1]] == -1).all()
+    for token in range(1, len(offsets) - 1):
+        start, end = (int(place) for place in offsets[token])
+        assert rows.tokens_of(0, start, end)[0] <= token
+        found = rows.span(0, token, token, "X", 0.5)
+        assert found == Span(start, end, "X", text[start:end], 0.5)
+    # What a user marks in the middle of a token is of that token.
+    start = text.index("京")
+    first, last = rows.tokens_of(0, start, start + 1)
+    assert first == last and offsets[first, 0] <= start < offsets[first, 1]
+    # Spaces beside it are of none.
+    start, end = text.index("她"), text.index("她") + 1
+    assert rows.tokens_of(0, start - 2, end) == rows.tokens_of(0, start, end)
+    # Nothing is where there are spaces only.
+    assert rows.tokens_of(0, 3, 4) is None
+
+
+def test_what_is_cut_off_has_no_tokens():
+    tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
+    rows = SpanRows(tokenizer, [("今天天气不错",)], 5)
+    assert list(rows.offsets(0)[:, 0]) == [-1, 0, 1, 2, -1]
+    assert rows.tokens_of(0, 0, 3) == (1, 3)
+    assert rows.tokens_of(0, 2, 4) is None
+    assert rows.tokens_of(0, 4, 6) is None
+    # A blank is not what was cut off, even where the row ends before it.
+    rows = SpanRows(tokenizer, [("今天 天气",), ("今天 ",)], 4)
+    for number in (0, 1):
+        assert rows.tokens_of(number, 0, 3) == (1, 2)
+    assert rows.tokens_of(0, 0, 4) is None
+    rows = SpanRows(tokenizer, [("今天天气不错",)], 5)
+    np.testing.assert_array_equal(
+        rows.visible(np.array([0]), 7), [[False, True, True, True, *[False] * 3]]
+    )
+
+
+def test_offsets_behind_a_question_are_of_the_second_text():
+    tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
+    rows = SpanRows(tokenizer, [("天气", "今天不错")], 64)
+    assert list(rows.offsets(0)[:, 0]) == [-1, -1, -1, -1, 0, 1, 2, 3, -1]
+    assert rows.span(0, 4, 5, "", 0).text == "今天"
+
+
+def test_tags_of_tokens():
+    tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
+    tags = {"O": 0, "B-LOC": 1, "I-LOC": 2, "B-ORG": 3, "I-ORG": 4}
+    rows = SpanRows(tokenizer, [("她在北京大学",)], 64)
+    found = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], rows, 0, tags)
+    assert list(found) == [-1, 0, 0, 1, 2, 3, 4, -1]
+    with pytest.raises(ConfigurationError, match="RoFormerSpanExtractor"):
+        tags_of_spans([(2, 6, "ORG"), (2, 4, "LOC")], rows, 0, tags)
+    spaced = SpanRows(tokenizer, [("她在 北京 大学",)], 64)
+    for span in ((2, 5), (3, 6), (2, 6)):
+        found = tags_of_spans([(*span, "LOC")], spaced, 0, tags)
+        assert list(found) == [-1, 0, 0, 1, 2, 0, 0, -1]
+    short = SpanRows(tokenizer, [("她在北京大学",)], 6)
+    found = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], short, 0, tags)
+    assert list(found) == [-1, 0, 0, 1, 2, -1]
+
+
+# === The tasks ===
+
+
+def found_by(model, texts=TEXTS):
+    found = model.predict(texts, verbose=0)
+    for text, spans in zip(texts, found, strict=True):
+        assert all(span.text == text[span.start : span.end] for span in spans)
+    return [[(s.start, s.end, s.label) for s in spans] for spans in found]
+
+
+def taught(kind, labels, epochs, **options):
+    keras.utils.set_random_seed(0)
+    model = kind.from_preset(
+        CHARACTER, labels=["LOC", "ORG"], **{**NO_DROPOUT, **options}
+    )
+    model.compile(keras.optimizers.Adam(1e-2))
+    model.fit(TEXTS, labels, epochs=epochs, verbose=0)
+    return model
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["softmax", "crf"])
+def tagger(request):
+    return taught(RoFormerTokenClassifier, FLAT, 40, crf=request.param)
+
+
+@pytest.fixture(scope="module")
+def extractor():
+    return taught(RoFormerSpanExtractor, LABELS, 60, head_dim=16)
+
+
+def test_a_tagger_finds_spans(tagger):
+    assert found_by(tagger) == FLAT
+    assert found_by(tagger, TEXTS[::-1]) == FLAT[::-1]
+    assert all(
+        0 < span.score <= 1 for row in tagger.predict(TEXTS, verbose=0) for span in row
+    )
+    loss, accuracy = tagger.evaluate(TEXTS, FLAT, verbose=0)
+    # With a field that of the tags without their transitions.
+    assert accuracy > 0.6 and loss < 2
+
+
+def test_padding_has_no_say_in_the_loss(tagger):
+    """Alone or beside a longer one, a text has the same loss."""
+    alone = [
+        tagger.evaluate([text], [labels], verbose=0)[0]
+        for text, labels in zip(TEXTS, FLAT, strict=True)
+    ]
+    together = tagger.evaluate(TEXTS, FLAT, verbose=0)[0]
+    if tagger.crf is not None:
+        expected = np.mean(alone)
+    else:
+        # The mean over tokens.
+        expected = np.average(alone, weights=[len(text) for text in TEXTS])
+    assert together == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_nested_spans_are_found(extractor):
+    assert found_by(extractor) == [
+        sorted(row, key=lambda s: (s[0], -s[1])) for row in LABELS
+    ]
+    loss, f1 = extractor.evaluate(TEXTS, LABELS, verbose=0)
+    assert f1 == 1 and loss < 0.5
+
+
+def test_no_span_holds_what_is_no_text(extractor):
+    inputs = extractor.tokenizer(["她在北京", "好"])
+    scores = keras.ops.convert_to_numpy(extractor(inputs))
+    is_seen = np.isfinite(scores)
+    assert is_seen[0, 0, 1:5, 1:5].sum() == 10
+    assert is_seen[0].sum() == 2 * 10
+    assert is_seen[1].sum() == 2
+
+
+def test_they_are_saved_whole(tagger, extractor, tmp_path):
+    for number, model in enumerate((tagger, extractor)):
+        model.save_to_preset(tmp_path / f"{number}")
+        model.save(tmp_path / f"{number}.keras")
+        for found in (
+            type(model).from_preset(tmp_path / f"{number}"),
+            keras.models.load_model(tmp_path / f"{number}.keras"),
+        ):
+            assert found.predict(TEXTS, verbose=0) == model.predict(TEXTS, verbose=0)
+        # Compiled as it was.
+        found.evaluate(TEXTS, FLAT, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([[(0, 1, "PER")], [], [], []], r"one of \['LOC', 'ORG'\], got 'PER' in row 0"),
+        ([[], [(0, 99, "LOC")], [], []], "in row 1"),
+        ([[]], "got 4 rows and 1 labels"),
+    ],
+)
+def test_wrong_spans(extractor, y, message):
+    with pytest.raises(ConfigurationError, match=message):
+        extractor.fit(TEXTS, y)
+
+
+@pytest.mark.parametrize("labels", [None, "LOC", [], ["LOC", "LOC"]])
+def test_labels_must_be_names(labels):
+    with pytest.raises(ConfigurationError, match="labels must be"):
+        RoFormerTokenClassifier.from_preset(CHARACTER, labels=labels)

@@ -1,0 +1,151 @@
+"""Texts of any container to rows, and rows to batches: without a model."""
+
+import numpy as np
+import pytest
+from common import CHARACTER
+
+from roformer_keras import RoFormerTokenizer
+from roformer_keras.data.batches import TextBatches
+from roformer_keras.data.texts import Rows, as_texts
+from roformer_keras.errors import ConfigurationError
+
+PAIRS = [("甲", "乙"), ("丙", "丁")]
+
+
+class Series:
+    """What pandas' containers offer."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def to_numpy(self):
+        return np.array(self._values, object)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["甲", "乙"], [("甲",), ("乙",)]),
+        (("甲", "乙"), [("甲",), ("乙",)]),
+        (np.array(["甲", "乙"]), [("甲",), ("乙",)]),
+        (Series(["甲", "乙"]), [("甲",), ("乙",)]),
+        (Series([["甲"], ["乙"]]), [("甲",), ("乙",)]),
+        (PAIRS, PAIRS),
+        ([["甲", "乙"], ["丙", "丁"]], PAIRS),
+        (np.array(PAIRS), PAIRS),
+        (Series(PAIRS), PAIRS),
+        ((["甲", "丙"], ["乙", "丁"]), PAIRS),
+        ((np.array(["甲", "丙"]), Series(["乙", "丁"]).to_numpy()), PAIRS),
+        ((text for text in ["甲"]), [("甲",)]),
+    ],
+)
+def test_texts_in_any_container(given, expected):
+    assert as_texts(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("甲", "must be a list of str, got one"),
+        ([], "at least one text, got none"),
+        ({"text": ["甲"]}, "got a dict of 'text'"),
+        (["甲", ""], "must not be empty, got '' in row 1"),
+        (["甲", " \n"], "in row 1: leave such rows out"),
+        (["甲", None], "must be a str, got None in row 1"),
+        (["甲", float("nan")], "must be a str, got nan in row 1"),
+        ([1, 2], "must be a str, got 1 in row 0"),
+        (["甲", ("乙", "丙")], "as many texts as the first, 1; row 1 has 2"),
+        ([("甲", "乙", "丙")], "must have 1 or 2 texts, got 3"),
+        ([("甲", 3)], "must be a str, got 3 in row 0"),
+        ((["甲"], ["乙", "丙"]), "lists of one length, got 1, 2"),
+    ],
+)
+def test_what_is_no_text_is_named(given, message):
+    with pytest.raises(ConfigurationError, match=message):
+        as_texts(given)
+
+
+def test_how_many_texts_a_row_has_is_for_the_task_to_say():
+    assert as_texts([("甲", "乙", "丙")], (3,)) == [("甲", "乙", "丙")]
+    with pytest.raises(ConfigurationError, match="must have 1 text, got 2"):
+        as_texts(PAIRS, (1,))
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_rows_are_what_the_tokenizer_gives(pairs):
+    tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
+    first = ["今天天气不错", "你", "我们在北京学习语言", "她在上海"]
+    second = ["天气真好", "他们", "不", "我也在上海工作"] if pairs else None
+    texts = as_texts((first, second) if pairs else first)
+    rows = Rows(tokenizer, texts, max_length=9)
+    assert len(rows) == 4
+    assert list(rows.lengths) == [
+        len(tokenizer.encode(*row, max_length=9)[0]) for row in texts
+    ]
+    numbers = np.array([2, 0, 2])
+    batch = rows.batch(numbers)
+    expected = tokenizer(
+        [first[n] for n in numbers],
+        [second[n] for n in numbers] if pairs else None,
+        max_length=9,
+    )
+    for name in ("token_ids", "segment_ids"):
+        np.testing.assert_array_equal(batch[name], expected[name])
+        assert batch[name].dtype == "int32"
+    wide = rows.batch(np.array([1]), 2)
+    assert wide["token_ids"].shape == (1, rows.lengths[1] + 2)
+    np.testing.assert_array_equal(rows.ids(1), tokenizer.encode(*texts[1])[0])
+
+
+# === Batches ===
+
+LENGTHS = np.random.default_rng(0).integers(3, 200, 1000)
+
+
+def batches(**options):
+    return TextBatches(LENGTHS, lambda numbers, more: numbers, 16, **options)
+
+
+def test_each_row_comes_once_an_epoch_beside_others_of_its_length():
+    found = batches(shuffle=True, seed=3)
+    assert len(found) == 63
+    rows = [found[number] for number in range(len(found))]
+    assert sorted(np.concatenate(rows)) == list(range(1000))
+    np.testing.assert_array_equal(found.order, np.concatenate(rows))
+    padded = sum(len(row) * LENGTHS[row].max() for row in rows)
+    assert padded < 1.2 * LENGTHS.sum()
+    # Short and long batches are mixed.
+    means = [LENGTHS[row].mean() for row in rows]
+    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
+
+
+def test_epochs_differ_and_follow_from_the_seed():
+    found, again, other = (batches(shuffle=True, seed=seed) for seed in (3, 3, 4))
+    first = found.order
+    np.testing.assert_array_equal(first, again.order)
+    assert not np.array_equal(first, other.order)
+    found.on_epoch_end()
+    assert not np.array_equal(first, found.order)
+    # Taken up at a later epoch the order is that of an uninterrupted run.
+    np.testing.assert_array_equal(
+        found.order, batches(shuffle=True, seed=3, epoch=1).order
+    )
+    # Neighbours of one epoch are not neighbours of the next.
+    together = {frozenset(again[number]) for number in range(len(again))}
+    assert not together & {frozenset(found[number]) for number in range(len(found))}
+
+
+def test_without_shuffling_rows_come_by_length():
+    found = batches()
+    assert list(LENGTHS[found.order]) == sorted(LENGTHS)
+    before = found.order
+    found.on_epoch_end()
+    np.testing.assert_array_equal(before, found.order)
+
+
+def test_the_first_two_batches_differ_in_width():
+    lengths = np.array([5] * 8 + [9] * 4)
+    found = TextBatches(lengths, lambda rows, more: lengths[rows].max() + more, 4)
+    assert [found[number] for number in range(3)] == [6, 5, 9]
+    alone = TextBatches(lengths[:4], lambda rows, more: more, 4)
+    assert alone[0] == 0

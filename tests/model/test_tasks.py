@@ -1,0 +1,586 @@
+"""Tasks on texts: fitting, answering, saving, and what may be wrong with labels."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from common import CHARACTER, SIM, V2, WORD
+from finetuning_cases import assert_mean_of_adversarial_steps
+from sources import FOREIGN_DATA, assert_same, replace_a_dataset, tensors_of
+
+from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert
+from roformer_keras.data import rows as batches
+from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.models.forward import run_model
+from roformer_keras.models.lora import enable_lora, merge_lora
+from roformer_keras.optimizers import AdamW, layerwise_rates, make_optimizer
+from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
+from roformer_keras.tasks.text_regressor import RoFormerTextRegressor
+
+# Keras's own saving, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
+BAD = ["天气不", "在上海工作的人", "不是我们", "他们不学习"]
+TEXTS, LABELS = GOOD + BAD, ["好"] * 4 + ["坏"] * 4
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+def classifier(source=CHARACTER, seed=0, **options):
+    keras.utils.set_random_seed(seed)
+    options = {"classes": ["坏", "好"], **NO_DROPOUT, **options}
+    return RoFormerTextClassifier.from_preset(source, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    model = classifier()
+    model.compile(keras.optimizers.Adam(3e-3))
+    history = model.fit(TEXTS, LABELS, batch_size=4, epochs=12, verbose=0).history
+    return model, history
+
+
+def probabilities(model, texts=TEXTS, **options):
+    return model.predict(texts, verbose=0, **options)
+
+
+# === Fitting and answering ===
+
+
+def test_it_learns_from_texts_and_names(fitted):
+    model, history = fitted
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    assert model.classify(TEXTS, verbose=0) == LABELS
+    loss, accuracy = model.evaluate(TEXTS, LABELS, verbose=0)
+    assert accuracy == 1
+    # What `evaluate` says is what the probabilities say.
+    found = probabilities(model)
+    own = found[np.arange(8), [1] * 4 + [0] * 4]
+    assert loss == pytest.approx(-np.log(own).mean(), rel=1e-4)
+
+
+def test_answers_come_in_the_order_of_the_texts_whatever_the_batches(fitted):
+    model, _ = fitted
+    together = probabilities(model)
+    assert together.dtype == "float32" and together.shape == (8, 2)
+    np.testing.assert_allclose(together.sum(axis=1), 1, atol=1e-6)
+    for options in ({"batch_tokens": 1}, {"batch_tokens": 20}):
+        np.testing.assert_allclose(probabilities(model, **options), together, atol=1e-5)
+    np.testing.assert_allclose(
+        probabilities(model, TEXTS[::-1]), together[::-1], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("source", [WORD, SIM, V2], ids=lambda path: path.stem)
+def test_any_checkpoint_will_do(source):
+    model = classifier(source)
+    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
+    model.fit(TEXTS, LABELS, batch_size=8, verbose=0)
+    assert probabilities(model).shape == (8, 2)
+
+
+def test_the_ways_to_give_data_are_one(fitted):
+    import tensorflow as tf
+
+    numbers = [["坏", "好"].index(label) for label in LABELS]
+    unbatched = tf.data.Dataset.from_tensor_slices((TEXTS, numbers))
+    tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
+    ready = tokenizer(TEXTS)
+    given = [
+        (TEXTS, LABELS),
+        (np.array(TEXTS), np.array(numbers)),
+        (TEXTS, np.array(numbers, "float64")),
+        (unbatched, None),
+        (unbatched.batch(3), None),
+        (ready, np.array(numbers)),
+    ]
+    expected = None
+    for x, y in given:
+        model = classifier()
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+        model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+        found = probabilities(model)
+        expected = found if expected is None else expected
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        loss, _ = model.evaluate(x, y, verbose=0)
+        assert loss == pytest.approx(model.evaluate(TEXTS, LABELS, verbose=0)[0], 1e-4)
+
+
+def test_pairs_are_rows_of_two_segments():
+    model = classifier(num_classes=2, classes=None)
+    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
+    model.fit((GOOD, BAD), [0, 1, 0, 1], verbose=0)
+    found = probabilities(model, list(zip(GOOD, BAD, strict=True)))
+    batch = model.tokenizer(GOOD, BAD)
+    logits = keras.ops.convert_to_numpy(model(batch))
+    np.testing.assert_allclose(found, keras.ops.softmax(logits), atol=1e-6)
+    assert model.classify((GOOD, BAD), verbose=0) == list(logits.argmax(axis=1))
+
+
+def test_several_labels():
+    model = classifier(classes=["天", "学", "人"], multi_label=True)
+    model.compile(keras.optimizers.Adam(3e-3))
+    labels = [[c for c in "天学人" if c in text] for text in TEXTS]
+    assert [] in labels and len(labels[3]) == 1
+    model.fit(TEXTS, labels, batch_size=4, epochs=40, verbose=0)
+    assert model.classify(TEXTS, verbose=0) == labels
+    found = probabilities(model)
+    assert ((found > 0.5).sum(axis=1) == [len(own) for own in labels]).all()
+
+
+def test_several_labels_as_arrays_of_0_and_1():
+    model = classifier(classes=["天", "学", "人"], multi_label=True)
+    rows = model.make_rows([(text,) for text in TEXTS])
+    targets = np.array([[c in text for c in "天学人"] for text in TEXTS])
+    names = [[c for c in "天学人" if c in text] for text in TEXTS]
+    expected = model.make_targets(names, rows)
+    for given in (targets, targets.astype("int64"), list(targets.astype("float32"))):
+        np.testing.assert_array_equal(model.make_targets(given, rows), expected)
+    for given, message in (
+        ([[0, 1, 0]], "must name each once, got .* in row 0: give 0 and 1"),
+        (np.array([[0, 1, 2]]), "must be of 0 and 1, got .* in row 0"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            model.make_targets(given, rows)
+
+
+def test_a_number_that_is_the_name_of_another_class():
+    model = classifier(classes=[1, 0])
+    rows = model.make_rows([("好",), ("坏",)])
+    with pytest.raises(ConfigurationError, match="1 in row 0 is also the name of"):
+        model.make_targets([1, 0], rows)
+    assert model.make_targets(["1", "0"], rows).tolist() == [0, 1]
+    in_order = classifier(classes=["0", "1"])
+    assert in_order.make_targets([1, 0], rows).tolist() == [1, 0]
+
+
+def test_weights_of_classes_and_rows():
+    def gradient_free_loss(**options):
+        model = classifier()
+        model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+        history = model.fit(TEXTS, LABELS, batch_size=8, verbose=0, **options).history
+        return history["loss"][0], probabilities(model)
+
+    loss, found = gradient_free_loss()
+    losses = -np.log(found[np.arange(8), [1] * 4 + [0] * 4])
+    assert loss == pytest.approx(losses.mean(), 1e-4)
+    weights = np.array([2.0] * 4 + [0.5] * 4)
+    for options in (
+        {"class_weight": {"好": 2.0, "坏": 0.5}},
+        {"class_weight": {1: 2.0, 0: 0.5}},
+        {"sample_weight": weights},
+    ):
+        found, _ = gradient_free_loss(**options)
+        # Keras divides by the number of rows.
+        assert found == pytest.approx((losses * weights).mean(), 1e-4)
+
+
+def test_what_is_validated_on_is_not_trained_on():
+    model = classifier()
+    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
+    history = model.fit(TEXTS, LABELS, validation_split=0.25, verbose=0, batch_size=3)
+    assert history.params["steps"] == 2
+    assert "val_accuracy" in history.history
+    given = model.fit(
+        TEXTS[:6], LABELS[:6], validation_data=(TEXTS[6:], LABELS[6:]), verbose=0
+    ).history
+    expected = model.evaluate(TEXTS[6:], LABELS[6:], verbose=0)[0]
+    assert given["val_loss"][0] == pytest.approx(expected, 1e-4)
+
+
+def test_batches_of_any_widths():
+    """Also where the first two are equally wide, and others are not."""
+    texts, labels = ["今北京"] * 8 + ["今北京安门上海"] * 4, [0, 1] * 6
+    model = classifier()
+    model.compile(keras.optimizers.SGD(0.1))
+    for shuffle in (False, True):
+        model.fit(texts, labels, batch_size=4, shuffle=shuffle, epochs=2, verbose=0)
+    model.evaluate(texts, labels, batch_size=4, verbose=0)
+
+
+def test_regression():
+    keras.utils.set_random_seed(0)
+    model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **NO_DROPOUT)
+    model.compile(keras.optimizers.Adam(3e-3))
+    degrees = [1, 0.1, 0.65, 0.2]
+    model.fit((GOOD, BAD), degrees, epochs=60, verbose=0)
+    found = probabilities(model, (GOOD, BAD))
+    assert found.shape == (4,)
+    np.testing.assert_allclose(found, degrees, atol=0.15)
+    with pytest.raises(ConfigurationError, match="finite number, got nan in row 1"):
+        model.fit(GOOD, [1, float("nan"), 2, 3])
+    with pytest.raises(ConfigurationError, match="must be a number"):
+        model.fit(GOOD, ["much", 1, 2, 3])
+
+
+def test_the_mean_is_over_tokens_alone():
+    model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **NO_DROPOUT)
+    inputs = model.tokenizer(["你", "今天天气不错"])
+    hidden = keras.ops.convert_to_numpy(model.backbone(inputs))
+    vector = keras.Model(model.input, model.get_layer("vector").output)
+    found = keras.ops.convert_to_numpy(vector(inputs))
+    np.testing.assert_allclose(found[0], hidden[0, :3].mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(found[1], hidden[1].mean(axis=0), atol=1e-6)
+
+
+# === Saving ===
+
+
+def test_a_task_is_saved_whole(fitted, tmp_path):
+    model, _ = fitted
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    for found in (
+        RoFormerTextClassifier.from_preset(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "model.keras"),
+    ):
+        assert type(found) is RoFormerTextClassifier
+        assert found.classes == ["坏", "好"]
+        np.testing.assert_array_equal(probabilities(found), probabilities(model))
+    # Compiled as it was, and it goes on.
+    found.compile(make_optimizer(1e-3), run_eagerly=True)
+    # Keras saves no optimizer that has not been used.
+    found.fit(TEXTS, LABELS, verbose=0)
+    found.save(tmp_path / "again.keras")
+    again = keras.models.load_model(tmp_path / "again.keras").optimizer
+    bias = found.get_layer("classes").bias
+    assert not found.optimizer._use_weight_decay(bias)
+    assert not again._use_weight_decay(bias)
+    found = keras.models.load_model(tmp_path / "model.keras")
+    assert found.optimizer.iterations == model.optimizer.iterations
+    found.fit(TEXTS, LABELS, verbose=0)
+    with pytest.raises(OSError, match="exists: choose another name"):
+        model.save_to_preset(tmp_path / "preset")
+    model.save_to_preset(tmp_path / "preset", overwrite=True)
+
+
+def test_the_backbone_goes_back_to_bert4keras(fitted, tmp_path):
+    model, _ = fitted
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    for source in ("preset", "model.keras"):
+        target = tmp_path / f"{source}.zip"
+        convert(tmp_path / source, target, verbose=0)
+        found = tensors_of(target)
+        before = tensors_of(CHARACTER)
+        assert found.keys() == {name for name in before if name.startswith("bert/")}
+        name = "bert/encoder/layer_1/output/dense/kernel"
+        assert not np.array_equal(found[name], before[name])
+        backbone = RoFormerBackbone.from_preset(target, **NO_DROPOUT)
+        assert_same(
+            {str(n): v for n, v in enumerate(backbone.get_weights())},
+            {str(n): v for n, v in enumerate(model.backbone.get_weights())},
+        )
+        assert backbone.tokenizer.vocabulary == model.tokenizer.vocabulary
+
+
+def test_a_task_is_the_source_of_another(fitted, tmp_path):
+    model, _ = fitted
+    model.save_to_preset(tmp_path / "preset")
+    found = RoFormerTextRegressor.from_preset(tmp_path / "preset", max_length=20)
+    assert found.max_length == 20
+    assert_same(
+        {str(n): v for n, v in enumerate(found.backbone.get_weights())},
+        {str(n): v for n, v in enumerate(model.backbone.get_weights())},
+    )
+
+
+def test_a_head_of_other_options_is_refused(fitted, tmp_path):
+    model, _ = fitted
+    model.save_to_preset(tmp_path / "preset")
+    with pytest.raises(CheckpointError, match=r"classes/bias has shape \(2,\)"):
+        RoFormerTextClassifier.from_preset(
+            tmp_path / "preset", num_classes=3, classes=None
+        )
+    (tmp_path / "preset" / "task.weights.h5").unlink()
+    with pytest.raises((CheckpointError, OSError)):
+        RoFormerTextClassifier.from_preset(tmp_path / "preset")
+
+
+# === Labels and options that are wrong ===
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["好"] * 7, "a label for each row, got 8 rows and 7 labels"),
+        (["好"] * 7 + ["差"], r"or a name of \['坏', '好'\], got '差' in row 7"),
+        ([0, 1, 2, 0, 0, 0, 0, 0], "from 0 to 1, or a name .*, got 2 in row 2"),
+        ([-1] * 8, "got -1 in row 0"),
+        ([0.5] * 8, "got 0.5 in row 0"),
+        ([True] * 8, "got True in row 0"),
+        ([None] * 8, "got None in row 0"),
+        (None, "need labels"),
+    ],
+)
+def test_labels_that_are_none(fitted, labels, message):
+    with pytest.raises(ConfigurationError, match=message):
+        fitted[0].fit(TEXTS, labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": None}, "num_classes must be an integer of at least 2, got None"),
+        ({"classes": ["好"]}, "at least 2, got 1"),
+        ({"num_classes": 3}, "classes must be 3 different names"),
+        ({"classes": ["好", "好"]}, "must be 2 different names"),
+        ({"pooling": "last"}, "pooling must be one of 'first', 'mean', got 'last'"),
+        ({"max_length": 3}, "max_length must be an integer of at least 4, got 3"),
+        ({"num_layer": 3}, "num_layer"),
+    ],
+)
+def test_options_that_break_a_rule(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        classifier(**options)
+
+
+def test_other_errors_say_what_to_do(fitted):
+    import tensorflow as tf
+
+    model, _ = fitted
+    endless = tf.data.Dataset.from_tensor_slices((TEXTS, [0] * 8)).repeat()
+    with pytest.raises(ConfigurationError, match="leave repeat"):
+        model.fit(endless)
+    with pytest.raises(ConfigurationError, match="pairs of texts and labels"):
+        model.fit(tf.data.Dataset.from_tensor_slices(TEXTS))
+    with pytest.raises(ConfigurationError, match="batch_size must be an integer"):
+        model.fit(TEXTS, LABELS, batch_size=0)
+    with pytest.raises(ConfigurationError, match="texts on both sides"):
+        model.fit(TEXTS, LABELS, validation_split=0.01)
+    with pytest.raises(ConfigurationError, match="must not be empty"):
+        model.predict(["好", ""])
+    with pytest.raises(ConfigurationError, match="r_drop must be at least 0, got -1"):
+        model.compile(r_drop=-1)
+    other = classifier(seed=1)
+    for loss in (
+        "sparse_categorical_crossentropy",
+        keras.losses.SparseCategoricalCrossentropy(),
+    ):
+        with pytest.raises(ConfigurationError, match="are logits, and the loss"):
+            other.compile("adam", loss)
+    other.compile(r_drop=1.0)
+    with pytest.raises(ConfigurationError, match="which takes texts"):
+        other.fit(other.tokenizer(TEXTS), np.array([0] * 8))
+
+
+def test_datasets_of_texts(fitted):
+    """Wherever Keras takes one: to validate on, and to answer."""
+    import tensorflow as tf
+
+    model, _ = fitted
+    expected = probabilities(model)
+    texts = tf.data.Dataset.from_tensor_slices(TEXTS)
+    labels = tf.data.Dataset.from_tensor_slices([1] * 4 + [0] * 4)
+    labelled = tf.data.Dataset.zip((texts, labels))
+    for dataset in (texts, texts.batch(3), labelled, labelled.batch(3)):
+        np.testing.assert_allclose(probabilities(model, dataset), expected, atol=1e-6)
+    other = classifier()
+    other.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    history = other.fit(
+        labelled, validation_data=labelled.batch(4), batch_size=8, verbose=0
+    ).history
+    assert history["val_loss"][0] == pytest.approx(
+        other.evaluate(TEXTS, LABELS, verbose=0)[0], rel=1e-5
+    )
+
+
+def test_batch_size_of_answers(fitted, monkeypatch):
+    model, _ = fitted
+    expected, sizes = probabilities(model), []
+
+    def counted(model, inputs):
+        sizes.append(len(inputs["token_ids"]))
+        return run_model(model, inputs)
+
+    monkeypatch.setattr("roformer_keras.tasks.task.run_model", counted)
+    found = probabilities(model, batch_size=3)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert sizes == [3, 3, 2]
+
+
+def test_answers_to_a_stream_come_one_by_one(fitted, monkeypatch):
+    model, _ = fitted
+    monkeypatch.setattr(
+        "roformer_keras.tasks.task.windows", lambda *a: batches.windows(*a, size=3)
+    )
+    expected, taken = probabilities(model), []
+
+    def stream():
+        for text in TEXTS:
+            taken.append(text)
+            yield text
+
+    found = probabilities(model, stream())
+    np.testing.assert_allclose(next(found), expected[0], atol=1e-6)
+    assert len(taken) == 6
+    np.testing.assert_allclose(list(found), expected[1:], atol=1e-6)
+    assert list(probabilities(model, iter([]))) == []
+    with pytest.raises(ConfigurationError, match=r"row 1 of the stream: .* got ' '"):
+        list(probabilities(model, iter(["好", " "])))
+
+
+def test_answers_follow_weights_and_lora(fitted):
+    model = classifier()
+    before = probabilities(model)
+    model.set_weights(fitted[0].get_weights())
+    np.testing.assert_allclose(probabilities(model), probabilities(fitted[0]), 1e-5)
+    assert np.abs(probabilities(model) - before).max() > 1e-2
+    enable_lora(model, rank=2)
+    for layer in model.backbone.transformer_layers:
+        layer.attention.query.lora_kernel_b.assign(
+            np.ones(layer.attention.query.lora_kernel_b.shape)
+        )
+    changed = probabilities(model)
+    assert np.abs(changed - probabilities(fitted[0])).max() > 1e-3
+    merge_lora(model)
+    np.testing.assert_allclose(probabilities(model), changed, atol=1e-5)
+
+
+def test_a_bar_is_for_long_jobs_before_a_terminal(fitted, capsys):
+    model, _ = fitted
+    model.predict(TEXTS)
+    assert capsys.readouterr().err == ""
+    model.predict(TEXTS, verbose=1)
+    assert "8/8" in capsys.readouterr().err
+
+
+# === Aids ===
+
+
+def trained(epochs=1, optimizer=None, **aids):
+    model = classifier()
+    model.compile(optimizer or keras.optimizers.SGD(0.1), run_eagerly=True, **aids)
+    model.fit(TEXTS, LABELS, batch_size=8, epochs=epochs, shuffle=False, verbose=0)
+    return model
+
+
+def test_adversarial_steps_are_made_at_moved_embeddings():
+    """One step, by hand: gradient, move, step, move back."""
+    import tensorflow as tf
+
+    epsilon = 0.7
+    found = trained(adversarial_epsilon=epsilon)
+    model = classifier()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    inputs, labels = model.tokenizer(TEXTS), np.array([1] * 4 + [0] * 4)
+    variables = model.trainable_variables
+    table = model.backbone.token_embedding.embeddings
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            value = loss(labels, model(inputs, training=True))
+        found = tape.gradient(value, [variable.value for variable in variables])
+        return [tf.convert_to_tensor(gradient) for gradient in found]
+
+    place = next(n for n, variable in enumerate(variables) if variable is table)
+    gradient = gradients()[place]
+    move = epsilon * gradient / tf.norm(gradient)
+    assert float(tf.norm(move)) == pytest.approx(epsilon, 1e-5)
+    table.assign_add(move)
+    for variable, gradient in zip(variables, gradients(), strict=True):
+        variable.assign_sub(0.1 * gradient)
+    table.assign_sub(move)
+    for mine, theirs in zip(variables, found.trainable_variables, strict=True):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=2e-6)
+    # And it is not the plain step.
+    plain = trained()
+    assert not np.allclose(
+        plain.get_layer("classes").kernel, found.get_layer("classes").kernel, atol=1e-5
+    )
+
+
+def test_means_are_of_weights_that_are_not_moved():
+    assert_mean_of_adversarial_steps(classifier())
+
+
+def test_adversarial_training_needs_embeddings_that_move():
+    model = classifier()
+    model.backbone.trainable = False
+    model.compile(keras.optimizers.SGD(0.1), adversarial_epsilon=1.0)
+    with pytest.raises(ConfigurationError, match="which are frozen"):
+        model.fit(TEXTS, LABELS, verbose=0)
+
+
+def test_r_drop_is_a_divergence_of_two_passes():
+    model = classifier()
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=(2, 5, 2)).astype("float32")
+
+    def softmax(x):
+        return np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
+
+    p, q = softmax(first), softmax(second)
+    expected = (p * np.log(p / q)).sum(axis=-1) + (q * np.log(q / p)).sum(axis=-1)
+    found = keras.ops.convert_to_numpy(model.divergence(first, second))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    # Without dropout both passes are one, and the step that of each row twice.
+    for one, other in zip(trained(r_drop=4.0).weights, trained().weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    # With dropout they differ, and the divergence is minimised too.
+    keras.utils.set_random_seed(0)
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, dropout=0.5)
+    model.compile(keras.optimizers.SGD(0.0), r_drop=4.0, run_eagerly=True)
+    numbers = [1] * 4 + [0] * 4
+    more = model.fit(TEXTS, numbers, batch_size=8, verbose=0).history["loss"][0]
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    plain = model.fit(TEXTS, numbers, batch_size=8, verbose=0).history["loss"][0]
+    assert more > plain + 0.01
+
+
+def test_rates_fall_from_the_head_to_the_embeddings():
+    rates = layerwise_rates(2, 0.5)
+    optimizer = AdamW(1e-2, weight_decay=0.1, rates=rates)
+    before = classifier()
+    found = trained(optimizer=optimizer)
+    whole = trained(optimizer=AdamW(1e-2, weight_decay=0.1))
+    factors = {
+        "token_embedding/": 0.125,
+        "segment_embedding/": 0.125,
+        "embedding_norm/": 0.125,
+        "transformer_layer_0/": 0.25,
+        "transformer_layer_1/": 0.5,
+        "classes/": 1,
+    }
+    seen = set()
+    for start, slow, fast in zip(
+        before.trainable_variables,
+        found.trainable_variables,
+        whole.trainable_variables,
+        strict=True,
+    ):
+        (name,) = [part for part in factors if part in start.path]
+        seen.add(name)
+        start, slow, fast = (np.array(one) for one in (start, slow, fast))
+        np.testing.assert_allclose(
+            slow - start, factors[name] * (fast - start), atol=2e-6, err_msg=name
+        )
+    assert seen == set(factors)
+    assert layerwise_rates(2, 1) == {}
+    with pytest.raises(ConfigurationError, match=r"must be in \(0, 1\], got 0"):
+        layerwise_rates(2, 0)
+    again = AdamW.from_config(optimizer.get_config())
+    assert again.rates == rates
+
+
+# === Files of heads that lie ===
+
+
+@pytest.mark.parametrize(("how", "message"), FOREIGN_DATA)
+def test_a_head_is_read_from_its_own_file_alone(tmp_path, how, message):
+    classifier().save_to_preset(tmp_path / "preset")
+    replace_a_dataset(tmp_path / "preset" / "task.weights.h5", how, tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        TextTask.from_preset(tmp_path / "preset")
+
+
+def test_a_head_larger_than_its_file_is_never_built(tmp_path):
+    classifier().save_to_preset(tmp_path / "preset")
+    path = tmp_path / "preset" / "task.json"
+    task = json.loads(path.read_text(encoding="utf-8"))
+    task["config"].update(num_classes=10**9, classes=None)
+    path.write_text(json.dumps(task), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="num_classes=1,000,000,000 does not fit"):
+        TextTask.from_preset(tmp_path / "preset")

@@ -1,0 +1,504 @@
+"""Training less than the whole, and in less memory: LoRA, freezing, checkpointing."""
+
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+from common import CHARACTER, ROOT, V2
+from sources import assert_same
+
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerConfig,
+    RoFormerMaskedLM,
+    RoFormerTextClassifier,
+    convert,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.lora import (
+    LORA_TARGETS,
+    enable_lora,
+    freeze,
+    merge_lora,
+    trainable_count,
+    unfreeze,
+)
+from roformer_keras.optimizers import make_optimizer
+
+# Keras's own saving, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+TEXTS = ["今天天气不错", "她在北京", "天气不", "在上海工作的人"]
+LABELS = [1, 1, 0, 0]
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+HEAD = {"classes/kernel", "classes/bias"}
+BLOCKS = ["transformer_layer_0", "transformer_layer_1"]
+
+
+def classifier(**options):
+    keras.utils.set_random_seed(0)
+    options = {"num_classes": 2, **NO_DROPOUT, **options}
+    return RoFormerTextClassifier.from_preset(CHARACTER, **options)
+
+
+def fit(model, steps=1, optimizer=None):
+    if not model.compiled:
+        model.compile(optimizer or keras.optimizers.Adam(1e-2), run_eagerly=True)
+    model.fit(TEXTS, LABELS, epochs=steps, shuffle=False, verbose=0)
+    return model
+
+
+def with_lora(steps=0, **options):
+    model = classifier()
+    enable_lora(model, **{"rank": 3, "alpha": 6, **options})
+    return fit(model, steps) if steps else model
+
+
+def values(model):
+    return {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
+
+
+def trained(model):
+    return {variable.path for variable in model.trainable_variables}
+
+
+def logits(model):
+    return keras.ops.convert_to_numpy(model(model.tokenizer(TEXTS)))
+
+
+# === LoRA ===
+
+
+def test_lora_trains_its_factors_and_the_head():
+    model = classifier()
+    before, outputs = values(model), logits(model)
+    count = enable_lora(model, 3)
+    factors = {
+        f"{block}/attention/{name}/lora_kernel_{factor}"
+        for block in BLOCKS
+        for name in ("query", "value")
+        for factor in "ab"
+    }
+    assert trained(model) == HEAD | factors
+    assert count == trainable_count(model) == 4 * 2 * 3 * 32 + 2 * 32 + 2
+    np.testing.assert_array_equal(logits(model), outputs)
+    fit(model, 2)
+    after = values(model)
+    assert {n for n in before if not np.array_equal(before[n], after[n])} == HEAD
+    assert all(after[name].any() for name in factors)
+    assert not np.allclose(logits(model), outputs, atol=1e-2)
+
+
+def test_the_additions_are_what_the_paper_says():
+    """With the formula by hand: W + alpha / rank * A B."""
+    model = with_lora(2, targets=LORA_TARGETS)
+    found = values(model)
+    name = "transformer_layer_1/feed_forward/output_dense"
+    assert found[f"{name}/lora_kernel_a"].shape == (128, 3)
+    plain = classifier()
+    for variable in plain.weights:
+        kernel = found[variable.path]
+        path = variable.path.removesuffix("kernel")
+        if path + "lora_kernel_a" in found:
+            factors = (found[f"{path}lora_kernel_{one}"] for one in "ab")
+            kernel = kernel + 6 / 3 * np.matmul(*factors)
+        variable.assign(kernel)
+    np.testing.assert_allclose(logits(model), logits(plain), atol=1e-5)
+
+
+def test_merging_leaves_plain_kernels(tmp_path):
+    model = with_lora(2)
+    outputs = logits(model)
+    paths = {variable.path for variable in classifier().weights}
+    count = merge_lora(model)
+    assert {variable.path for variable in model.weights} == paths
+    assert trained(model) == paths
+    assert count == trainable_count(classifier())
+    np.testing.assert_allclose(logits(model), outputs, atol=1e-5)
+
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    expected = values(model.backbone)
+    for source in ("preset", "model.keras"):
+        target = tmp_path / f"{source}.zip"
+        convert(tmp_path / source, target, verbose=0)
+        assert_same(values(RoFormerBackbone.from_preset(target)), expected)
+    for found in (
+        RoFormerTextClassifier.from_preset(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "model.keras"),
+    ):
+        np.testing.assert_array_equal(logits(found), logits(model))
+    assert enable_lora(found, 2) < count
+
+
+def test_merging_does_not_round_to_the_type_that_is_computed_in():
+    model = classifier(dtype="mixed_bfloat16")
+    enable_lora(model, 2)
+    layer = model.backbone.transformer_layers[0].attention.query
+    layer.lora_kernel_b.assign(np.full((2, 32), 1e-4))
+    before = np.array(layer._kernel)
+    product = np.array(layer.lora_kernel_a) @ np.array(layer.lora_kernel_b)
+    merge_lora(model)
+    np.testing.assert_allclose(layer.kernel, before + product, atol=1e-8)
+
+
+def test_training_goes_on_from_a_file_with_lora(tmp_path):
+    model = with_lora()
+    freeze(model, embeddings=False, layers=1)
+    fit(model, 3)
+    model.save(tmp_path / "model.keras")
+    found = keras.models.load_model(tmp_path / "model.keras")
+    assert trained(found) == trained(model)
+    assert not any(BLOCKS[0] in path for path in trained(found))
+    mine, theirs = values(model), values(found)
+    assert mine.keys() == theirs.keys()
+    for path, value in mine.items():
+        np.testing.assert_allclose(theirs[path], value, atol=1e-7, err_msg=path)
+    assert found.optimizer.iterations == 3
+    # The moments of the optimizer too: the next step is the same.
+    for each in (model, found):
+        fit(each)
+    mine, theirs = values(model), values(found)
+    for path, value in mine.items():
+        np.testing.assert_allclose(theirs[path], value, atol=1e-5, err_msg=path)
+
+
+def test_weights_with_lora_are_for_models_with_and_without(tmp_path):
+    model = with_lora(2)
+    model.save_weights(tmp_path / "with.weights.h5")
+    classifier().save_weights(tmp_path / "without.weights.h5")
+    plain = classifier()
+    plain.load_weights(tmp_path / "with.weights.h5")
+    np.testing.assert_allclose(logits(plain), logits(model), atol=1e-5)
+
+    model = with_lora()
+    model.load_weights(tmp_path / "without.weights.h5")
+    np.testing.assert_allclose(logits(model), logits(classifier()), atol=1e-5)
+    before = values(model)
+    fit(model, 2)
+    after = values(model)
+    stuck = [n for n in trained(model) if np.array_equal(before[n], after[n])]
+    assert stuck == []
+
+
+def test_a_file_with_lora_reads_as_merged(tmp_path):
+    model = with_lora(2)
+    model.save(tmp_path / "model.keras", include_optimizer=False)
+    found = RoFormerBackbone.from_preset(
+        tmp_path / "model.keras", ignore="*/lora_kernel_?", **NO_DROPOUT
+    )
+    merge_lora(model)
+    mine, theirs = values(model.backbone), values(found)
+    assert mine.keys() == theirs.keys()
+    for path, value in mine.items():
+        np.testing.assert_allclose(theirs[path], value, atol=1e-7, err_msg=path)
+
+
+@pytest.mark.parametrize("make", [RoFormerBackbone, RoFormerMaskedLM])
+def test_a_preset_has_no_place_for_lora(make, tmp_path):
+    model = make.from_preset(CHARACTER)
+    enable_lora(model, 2)
+    with pytest.raises(ConfigurationError, match=r"first, by merge_lora\(model\)"):
+        model.save_to_preset(tmp_path / "preset")
+    assert list(tmp_path.iterdir()) == []
+    merge_lora(model)
+    model.save_to_preset(tmp_path / "preset")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 0}, "rank must be an integer of at least 1, got 0"),
+        ({"rank": 2.0}, "rank must be an integer of at least 1, got 2.0"),
+        ({"rank": 2, "alpha": 0}, "alpha must be a finite number above 0, got 0"),
+        ({"rank": 2, "targets": ["query", "qkv"]}, "must be of 'query', .*, got 'qkv'"),
+        ({"rank": 2, "targets": []}, r"must be of 'query', .*, got \(\)"),
+    ],
+)
+def test_options_of_lora_that_break_a_rule(options, message):
+    model = classifier()
+    paths = trained(model)
+    with pytest.raises(ConfigurationError, match=message):
+        enable_lora(model, **options)
+    assert trained(model) == paths
+
+
+def test_lora_out_of_turn():
+    model = classifier()
+    with pytest.raises(ConfigurationError, match=r"enabled by enable_lora\(model"):
+        merge_lora(model)
+    freeze(model, layers=2)
+    with pytest.raises(ConfigurationError, match=r"frozen: call thaw\(model\)"):
+        enable_lora(model, 2)
+    unfreeze(model)
+    enable_lora(model, 2, targets="query")
+    with pytest.raises(ConfigurationError, match=r"call merge_lora\(model\), then"):
+        enable_lora(model, 2)
+    with pytest.raises(ConfigurationError, match="have one as its backbone, got Dense"):
+        enable_lora(keras.layers.Dense(2), 2)
+
+
+# === Freezing ===
+
+
+def test_freezing_is_from_below():
+    model = classifier()
+    whole, before = trainable_count(model), values(model)
+    count = freeze(model, layers=1)
+    kept = {path for path in before if path.startswith(BLOCKS[1])} | HEAD
+    assert trained(model) == kept
+    assert count == sum(before[path].size for path in kept) < whole
+    fit(model)
+    after = values(model)
+    changed = {path for path in before if not np.array_equal(before[path], after[path])}
+    # A key's bias moves all scores of a query alike.
+    assert kept - {f"{BLOCKS[1]}/attention/key/bias"} <= changed <= kept
+    assert len(model.optimizer.variables) == 2 + 2 * len(kept)
+    # Beside what is frozen.
+    assert freeze(model, embeddings=False, layers=2) == 2 * 32 + 2
+    assert unfreeze(model) == whole
+    assert freeze(model, embeddings=False) == whole
+
+
+def test_a_compiled_model_takes_it_up():
+    model = classifier()
+    model.compile(make_optimizer(1e-2, weight_decay=0.1), jit_compile=False)
+    fit(model)
+    assert len(model.optimizer.variables) == 1 + 2 * len(trained(model))
+    for change in (
+        functools.partial(freeze, layers=2),
+        unfreeze,
+        functools.partial(enable_lora, rank=2),
+        merge_lora,
+    ):
+        change(model)
+        before, expected = values(model), trained(model)
+        fit(model)
+        after = values(model)
+        changed = {n for n in before if not np.array_equal(before[n], after[n])}
+        still = {f"{block}/attention/key/bias" for block in BLOCKS}
+        assert expected - still <= changed <= expected
+        optimizer = model.optimizer
+        assert optimizer.iterations == 1
+        assert len(optimizer.variables) == 1 + 2 * len(expected)
+        assert float(optimizer.learning_rate) == pytest.approx(1e-2)
+        assert not optimizer._use_weight_decay(model.get_layer("classes").bias)
+        assert optimizer._use_weight_decay(model.get_layer("classes").kernel)
+
+
+@pytest.mark.parametrize("layers", [-1, 3, 1.5, None])
+def test_layers_that_are_not_there(layers):
+    with pytest.raises(ConfigurationError, match="layers must be an integer from 0 to"):
+        freeze(classifier(), layers=layers)
+
+
+def test_thawing_under_lora_thaws_the_factors():
+    model = with_lora()
+    paths = trained(model)
+    assert freeze(model, layers=2) == 2 * 32 + 2
+    unfreeze(model)
+    assert trained(model) == paths
+
+
+def test_a_file_knows_what_is_frozen(tmp_path):
+    model = classifier()
+    freeze(model, layers=1)
+    fit(model, 2)
+    model.save(tmp_path / "model.keras")
+    found = keras.models.load_model(tmp_path / "model.keras")
+    assert trained(found) == trained(model)
+    # The zip of bert4keras does not.
+    convert(tmp_path / "model.keras", tmp_path / "model.zip", verbose=0)
+    backbone = RoFormerBackbone.from_preset(tmp_path / "model.zip")
+    assert_same(values(backbone), values(model.backbone))
+    assert backbone.get_config()["trainable"] is True
+    for each in (model, found):
+        fit(each)
+    mine, theirs = values(model), values(found)
+    for path, value in mine.items():
+        np.testing.assert_allclose(theirs[path], value, atol=1e-6, err_msg=path)
+
+
+# === Gradient checkpointing ===
+
+DROPOUT = {"dropout": 0.3, "attention_dropout": 0.3}
+CONDITIONAL = RoFormerConfig(
+    vocabulary_size=50,
+    hidden_dim=16,
+    num_layers=2,
+    num_heads=2,
+    intermediate_dim=24,
+    layer_norm_cond_size=5,
+    residual_attention_scores=True,
+    **DROPOUT,
+)
+MODELS = {
+    "v1": lambda: RoFormerBackbone.from_preset(CHARACTER, **DROPOUT),
+    "v2": lambda: RoFormerBackbone.from_preset(V2, **DROPOUT),
+    "conditional": lambda: RoFormerBackbone(CONDITIONAL),
+    "bfloat16": lambda: RoFormerBackbone.from_preset(
+        CHARACTER, dtype="mixed_bfloat16", **DROPOUT
+    ),
+}
+
+
+def inputs_of(model):
+    random = np.random.default_rng(0)
+    ids = random.integers(1, 50, (2, 7)).astype("int32")
+    ids[1, 5:] = 0
+    inputs = {"token_ids": ids, "segment_ids": np.zeros_like(ids)}
+    if "layer_norm_cond" in model.input:
+        inputs["layer_norm_cond"] = random.normal(size=(2, 5)).astype("float32")
+    return inputs
+
+
+def gradients(model, graph=False):
+    """Loss, gradients and the seeds that are left, all from the same seeds."""
+    import tensorflow as tf
+
+    seeds = [v for v in model.variables if "seed_generator" in v.path]
+    for number, seed in enumerate(seeds):
+        seed.assign([number + 1, 0])
+    inputs = inputs_of(model)
+
+    def compute():
+        with tf.GradientTape() as tape:
+            hidden = tf.cast(model(inputs, training=True), "float32")
+            loss = tf.reduce_sum(hidden * tf.cos(hidden))
+        variables = [variable.value for variable in model.trainable_variables]
+        found = tape.gradient(loss, variables, unconnected_gradients="zero")
+        return loss, [tf.convert_to_tensor(one) for one in found]
+
+    loss, found = (tf.function(compute, jit_compile=False) if graph else compute)()
+    return float(loss), [g.numpy() for g in found], [s.numpy().tolist() for s in seeds]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_checkpointing_changes_no_gradient(name):
+    model = MODELS[name]()
+    loss, expected, seeds = gradients(model)
+    assert len(seeds) == 1 + 2 * 3 and all(count == 1 for _, count in seeds)
+    model.gradient_checkpointing = True
+    assert model.gradient_checkpointing
+    for graph in (False, True) if name == "v1" else (False,):
+        again, found, left = gradients(model, graph)
+        # A graph rounds otherwise than single steps do.
+        tolerance = 5e-6 if graph else 1e-6
+        assert again == pytest.approx(loss, tolerance)
+        assert left == seeds
+        for mine, other in zip(found, expected, strict=True):
+            scale = max(1.0, np.abs(other).max())
+            np.testing.assert_allclose(
+                mine / scale, other / scale, rtol=0, atol=tolerance
+            )
+    # Other masks are drawn for the next batch.
+    model.gradient_checkpointing = False
+    assert gradients(model)[0] == pytest.approx(loss, 1e-6)
+    assert float(np.sum(model(inputs_of(model), training=True))) != pytest.approx(
+        float(np.sum(model(inputs_of(model), training=True))), 1e-4
+    )
+
+
+def test_blocks_are_computed_again_in_training_only(monkeypatch):
+    model = classifier(gradient_checkpointing=True)
+    assert model.backbone.gradient_checkpointing
+    blocks = model.backbone.transformer_layers
+    counts = []
+    for number, block in enumerate(blocks):
+        original = block.feed_forward.call
+
+        def counted(x, number=number, original=original):
+            counts.append(number)
+            return original(x)
+
+        monkeypatch.setattr(block.feed_forward, "call", counted)
+    logits(model)
+    assert counts == [0, 1]
+    counts.clear()
+    fit(model)
+    assert counts == [0, 1, 1, 0]
+
+
+def test_checkpointing_goes_with_the_other_aids():
+    results = []
+    for checkpointing in (False, True):
+        model = classifier(gradient_checkpointing=checkpointing)
+        enable_lora(model, 2)
+        freeze(model, layers=1)
+        fit(model, 2, keras.optimizers.SGD(0.1))
+        results.append(values(model))
+    plain, checkpointed = results
+    for path, value in plain.items():
+        np.testing.assert_allclose(checkpointed[path], value, atol=1e-6, err_msg=path)
+
+
+def test_no_file_knows_of_checkpointing(tmp_path):
+    plain, model = classifier(), classifier(gradient_checkpointing=True)
+    assert model.backbone.get_config() == plain.backbone.get_config()
+    model.save(tmp_path / "model.keras")
+    model.save_to_preset(tmp_path / "preset")
+    for found in (
+        keras.models.load_model(tmp_path / "model.keras"),
+        RoFormerTextClassifier.from_preset(tmp_path / "preset"),
+    ):
+        assert not found.backbone.gradient_checkpointing
+        np.testing.assert_array_equal(logits(found), logits(model))
+
+
+# === Another backend ===
+
+ON_JAX = """
+    import sys
+    sys.modules["tensorflow"] = None
+    import keras, numpy as np
+    from common import CHARACTER
+    from roformer_keras import RoFormerBackbone
+    from roformer_keras.models.lora import enable_lora, freeze, merge_lora
+
+    def fitted(checkpointing):
+        keras.utils.set_random_seed(0)
+        backbone = RoFormerBackbone.from_preset(
+            CHARACTER,
+            dropout=0.3,
+            attention_dropout=0.3,
+            gradient_checkpointing=checkpointing,
+        )
+        enable_lora(backbone, 2, targets=("query", "intermediate"))
+        freeze(backbone, layers=1)
+        inputs = backbone.tokenizer(["今天天气不错", "你好"])
+        backbone.compile(keras.optimizers.SGD(0.1), "mse")
+        targets = np.ones(backbone(inputs).shape, "float32")
+        backbone.fit(inputs, targets, epochs=3, verbose=0)
+        expected = np.array(backbone(inputs))
+        merge_lora(backbone)
+        found = np.array(backbone(inputs))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        return [np.array(variable) for variable in backbone.variables]
+
+    for one, other in zip(fitted(False), fitted(True), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    print("equal on", keras.backend.backend())
+"""
+
+
+def test_the_same_on_jax():
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ON_JAX)],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": "jax",
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert result.stdout.splitlines()[-1] == "equal on jax"

@@ -1,0 +1,68 @@
+"""The table of weights: its paths and datasets are those of our Keras models."""
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from weight_cases import CONFIGS, OPTIONS, SEQ2SEQ_CONFIGS
+
+import roformer_keras
+from roformer_keras.config import config_for_model
+from roformer_keras.conversion.weights import (
+    KERAS_BACKBONE,
+    model_heads,
+    weight_table,
+)
+
+# Keras's own saving, under NumPy 2.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+CASES = [("RoFormerBackbone", name) for name in CONFIGS]
+# The classes differ in their heads, and in nothing else that has weights.
+CASES += [("RoFormerMaskedLM", name) for name in CONFIGS if name != "eleven-layers"]
+CASES += [("RoFormerCausalLM", "v1"), ("RoFormerSim", "v1"), ("RoFormerSim", "nsp")]
+
+
+@pytest.mark.parametrize(("model", "name"), CASES)
+def test_rows_are_the_variables_of_the_model_and_the_datasets_of_keras(
+    model, name, tmp_path
+):
+    config = config_for_model(model, CONFIGS[name], **OPTIONS[name])
+    rows = weight_table(config, model_heads(model, config))
+    built = getattr(roformer_keras, model).from_roformer_config(config)
+    random = np.random.default_rng(1)
+    for variable in built.weights:
+        variable.assign(random.standard_normal(variable.shape))
+    values = {v.path: keras.ops.convert_to_numpy(v) for v in built.weights}
+    assert {row.path: row.shape for row in rows} == {
+        path: value.shape for path, value in values.items()
+    }
+    built.save_weights(tmp_path / "x.weights.h5")
+    stored = {}
+    with h5py.File(tmp_path / "x.weights.h5") as file:
+        file.visititems(
+            lambda key, node: (
+                stored.update({key: node[()]})
+                if isinstance(node, h5py.Dataset) and "seed" not in key
+                else None
+            )
+        )
+    has_prefix = model != "RoFormerBackbone"
+    for row in rows:
+        prefix = KERAS_BACKBONE if has_prefix and row.head != "mlm" else ""
+        found = stored.pop(prefix + row.dataset)
+        np.testing.assert_array_equal(found, values[row.path])
+    assert stored == {}
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ_CONFIGS)
+def test_rows_are_the_variables_of_an_encoder_decoder(name):
+    config = SEQ2SEQ_CONFIGS[name]
+    variables = {
+        variable.path: tuple(variable.shape)
+        for variable in roformer_keras.RoFormerSeq2Seq(config).weights
+        if "seed_generator" not in variable.path
+    }
+    rows = weight_table(config)
+    assert {row.path: row.shape for row in rows} == variables
+    assert all(row.name == row.dataset == row.path for row in rows)

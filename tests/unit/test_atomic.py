@@ -1,0 +1,294 @@
+"""Outputs that are whole or absent, whatever happens while they are written."""
+
+import os
+import signal
+import textwrap
+from pathlib import Path
+
+import pytest
+from common import limited_file_size, run
+
+from roformer_keras.errors import OutputError, SourceError
+from roformer_keras.io.atomic import is_space_error, replacing
+
+
+def write_folder(path, members):
+    for name, data in members.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    return path
+
+
+def test_a_new_file_appears_at_the_end(tmp_path):
+    target = tmp_path / "model.weights.h5"
+    with replacing(target) as partial:
+        assert partial.parent == tmp_path
+        assert partial.name.startswith(".partial-")
+        assert partial.name.endswith(".model.weights.h5")
+        partial.write_bytes(b"new")
+        assert not target.exists()
+    assert os.listdir(tmp_path) == ["model.weights.h5"]
+    assert target.read_bytes() == b"new"
+
+
+def test_a_new_folder_appears_at_the_end(tmp_path):
+    with replacing(tmp_path / "preset", folder=True) as partial:
+        write_folder(partial, {"config.json": b"{}", "assets/vocabulary.txt": b"a"})
+        assert not (tmp_path / "preset").exists()
+    assert os.listdir(tmp_path) == ["preset"]
+    assert (tmp_path / "preset" / "config.json").read_bytes() == b"{}"
+    assert (tmp_path / "preset" / "assets" / "vocabulary.txt").read_bytes() == b"a"
+
+
+def test_replacing_a_file_and_a_folder_on_request(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with replacing(tmp_path / "file", overwrite=True) as partial:
+        partial.write_bytes(b"new")
+        assert (tmp_path / "file").read_bytes() == b"old"
+    assert (tmp_path / "file").read_bytes() == b"new"
+    write_folder(tmp_path / "folder", {"old": b"old"})
+    with replacing(tmp_path / "folder", overwrite=True, folder=True) as partial:
+        (partial / "new").write_bytes(b"new")
+        assert os.listdir(tmp_path / "folder") == ["old"]
+    assert os.listdir(tmp_path / "folder") == ["new"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")
+    with replacing(tmp_path / "link", overwrite=True) as partial:
+        partial.write_bytes(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "real").read_bytes() == b"new"
+
+
+def refuse_output(message, target, **options):
+    before = sorted(target.parent.rglob("*")) if target.parent.is_dir() else None
+    with (
+        pytest.raises(OutputError, match=message) as caught,
+        replacing(target, **options) as partial,
+    ):
+        partial.write_bytes(b"never kept")
+    assert "\n" not in str(caught.value)
+    if before is not None:
+        assert sorted(target.parent.rglob("*")) == before
+
+
+def test_outputs_that_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"old")
+    write_folder(tmp_path / "folder", {"old": b"old"})
+    refuse_output(r"file exists: .*overwrite=True", tmp_path / "file")
+    refuse_output(r"exists: .*overwrite=True", tmp_path / "folder", folder=True)
+    refuse_output("is a folder: give", tmp_path / "folder", overwrite=True)
+    refuse_output("is a file: give", tmp_path / "file", overwrite=True, folder=True)
+    refuse_output("no is not a folder: make it first", tmp_path / "no" / "file")
+    refuse_output("is not a folder: make it first", tmp_path / "file" / "file")
+    options = {"overwrite": True, "folder": True}
+    monkeypatch.chdir(tmp_path / "folder")
+    refuse_output("is never replaced", tmp_path / "folder", **options)
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("HOME", str(tmp_path / "folder"))
+    refuse_output("is never replaced", tmp_path / "folder", **options)
+    assert (tmp_path / "folder" / "old").read_bytes() == b"old"
+
+
+def test_a_target_that_appears_meanwhile_is_not_overwritten(tmp_path):
+    with (
+        pytest.raises(OutputError, match="target exists"),
+        replacing(tmp_path / "target") as partial,
+    ):
+        partial.write_bytes(b"mine")
+        (tmp_path / "target").write_bytes(b"theirs")
+    assert os.listdir(tmp_path) == ["target"]
+    assert (tmp_path / "target").read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, SourceError])
+def test_an_exception_passes_and_leaves_nothing(tmp_path, folder, error):
+    with pytest.raises(error), replacing(tmp_path / "x", folder=folder) as partial:
+        (partial / "a" if folder else partial).write_bytes(b"half")
+        raise error("stop")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_device(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    target = tmp_path / "x"
+    target.write_bytes(b"old")
+    message = "no space left to write .*: nothing was written to .*x; free some space"
+    with pytest.raises(OutputError, match=message), replacing(target, True) as partial:
+        partial.write_bytes(b"half")
+        Path("/dev/full").write_bytes(b"x" * 10_000)
+    assert os.listdir(tmp_path) == ["x"]
+    assert target.read_bytes() == b"old"
+
+
+def test_other_failures_of_the_system(tmp_path):
+    message = "could not write .*x .Is a directory.: nothing was written"
+    with pytest.raises(OutputError, match=message), replacing(tmp_path / "x"):
+        tmp_path.write_bytes(b"")
+    message = "could not write .*x .No such file or directory.: nothing was written"
+    with pytest.raises(OutputError, match=message), replacing(tmp_path / "x"):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+WRITERS = {
+    "bytes": "partial.write_bytes(bytes(300_000))",
+    "zipfile": """
+        import zipfile
+        with zipfile.ZipFile(partial, "w") as archive:
+            archive.writestr("member", bytes(300_000))
+    """,
+    "numpy": "import numpy; numpy.save(partial.open('wb'), numpy.zeros(300_000))",
+    "hdf5": """
+        import h5py, numpy
+        with h5py.File(partial, "w") as file:
+            file["weights"] = numpy.zeros(300_000)
+    """,
+    "safetensors": """
+        import numpy, safetensors.numpy
+        safetensors.numpy.save_file({"a": numpy.zeros(300_000)}, partial)
+    """,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_file_size_limit_under_every_writer(tmp_path, writer):
+    (tmp_path / "x").write_bytes(b"old")
+    code = """
+        import sys
+        from roformer_keras.io.atomic import replacing
+        from roformer_keras.errors import OutputError
+        try:
+            with replacing(sys.argv[1], overwrite=True) as partial:
+                exec(sys.argv[2])
+        except OutputError as error:
+            print(error)
+    """
+    writing = textwrap.dedent(WRITERS[writer])
+    process = run(code, tmp_path / "x", writing, preexec_fn=limited_file_size)
+    output, errors = process.communicate(timeout=60)
+    assert output.startswith(f"no space left to write {tmp_path}/x"), errors
+    assert f"nothing was written to {tmp_path}/x" in output
+    assert output.count("\n") == 1
+    assert os.listdir(tmp_path) == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"old"
+
+
+def kill_while(code, *arguments):
+    """Runs until the code prints, then kills it as hard as can be."""
+    process = run(code, *arguments)
+    with process:
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_kill_9_while_a_file_is_written(tmp_path):
+    target = tmp_path / "model.h5"
+    code = """
+        import sys, time
+        from roformer_keras.io.atomic import replacing
+        with replacing(sys.argv[1], overwrite=True) as partial:
+            with partial.open("wb") as file:
+                file.write(bytes(1_000_000))
+                file.flush()
+                print("ready", flush=True)
+                time.sleep(60)
+    """
+    kill_while(code, target)
+    assert not target.exists()
+    target.write_bytes(b"old")
+    kill_while(code, target)
+    assert target.read_bytes() == b"old"
+    (tmp_path / f".partial-{os.getpid()}-00000000.model.h5").write_bytes(b"alive")
+    (tmp_path / ".partial-999999999-00000000.other.h5").write_bytes(b"not ours")
+    with replacing(target, overwrite=True) as partial:
+        partial.write_bytes(b"new")
+    # What the dead left is gone; what a living process or another target has, is not.
+    assert set(os.listdir(tmp_path)) == {
+        ".partial-999999999-00000000.other.h5",
+        f".partial-{os.getpid()}-00000000.model.h5",
+        "model.h5",
+    }
+    assert target.read_bytes() == b"new"
+
+
+EXCHANGE = """
+    import os, pathlib, shutil, sys, time
+    from roformer_keras.io import atomic as outputs
+
+    real, stop = os.rename, sys.argv[2]
+    def rename(old, new):
+        real(old, new)
+        if stop in os.path.basename(new):
+            print("ready", flush=True)
+            time.sleep(60)
+    os.rename = rename
+    with outputs.replacing(sys.argv[1], overwrite=True, folder=True) as partial:
+        (partial / "new").write_bytes(b"new")
+"""
+
+
+def test_kill_9_between_the_two_renames_of_a_folder_loses_nothing(tmp_path):
+    write_folder(tmp_path / "preset", {"old": b"old"})
+    kill_while(EXCHANGE, tmp_path / "preset", ".replaced-")
+    assert not (tmp_path / "preset").exists()
+    with (
+        pytest.raises(OutputError, match="preset exists"),
+        replacing(tmp_path / "preset", folder=True),
+    ):
+        pass
+    assert os.listdir(tmp_path) == ["preset"]
+    assert os.listdir(tmp_path / "preset") == ["old"]
+
+
+def test_kill_9_after_a_folder_was_exchanged_leaves_the_new_one(tmp_path):
+    write_folder(tmp_path / "preset", {"old": b"old"})
+    kill_while(EXCHANGE, tmp_path / "preset", ".partial-")
+    assert os.listdir(tmp_path / "preset") == ["new"]
+    with replacing(tmp_path / "preset", overwrite=True, folder=True) as partial:
+        (partial / "newer").write_bytes(b"newer")
+    assert os.listdir(tmp_path) == ["preset"]
+    assert os.listdir(tmp_path / "preset") == ["newer"]
+
+
+def test_a_folder_whose_exchange_fails_is_put_back(tmp_path, monkeypatch):
+    write_folder(tmp_path / "preset", {"old": b"old"})
+    real = os.rename
+
+    def rename(old, new):
+        if Path(old).name.startswith(".partial-"):
+            raise OSError(5, "Input/output error")
+        real(old, new)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with (
+        pytest.raises(OutputError, match=r"could not write .*Input/output error"),
+        replacing(tmp_path / "preset", overwrite=True, folder=True),
+    ):
+        pass
+    assert os.listdir(tmp_path) == ["preset"]
+    assert os.listdir(tmp_path / "preset") == ["old"]
+
+
+@pytest.mark.parametrize("error", [ValueError("No"), OSError(2, "x"), OSError("x")])
+def test_not_every_error_is_about_space(error):
+    assert not is_space_error(error)
+
+
+def test_neither_keras_nor_numpy_is_imported():
+    code = """
+        import sys
+        import roformer_keras.io.sources
+        import roformer_keras.hub.catalog
+        import roformer_keras.hub.download
+        print(sorted({"keras", "tensorflow", "numpy", "h5py"} & set(sys.modules)))
+    """
+    output, errors = run(code).communicate(timeout=60)
+    assert output == "[]\n", errors

@@ -1,0 +1,312 @@
+"""Settings of a pre-training, from TOML and from the command line."""
+
+import json
+
+import pytest
+from common import run_main
+
+from roformer_keras.data.corpus import CorpusSource
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.training.pretraining_settings import (
+    PretrainingSettings,
+    TrainingStage,
+    load_settings,
+    settings_of_command,
+)
+
+# The staged schedule of the released RoFormer: length, batch size, steps.
+# Source: Su et al. 2021, arXiv:2104.09864, table 5.
+ORIGINAL = [
+    (512, 256, 200_000),
+    (1536, 256, 12_500),
+    (256, 256, 120_000),
+    (128, 512, 80_000),
+    (1536, 256, 10_000),
+    (512, 512, 30_000),
+]
+
+TOML = """
+objective = "mlm"
+name = "roformer"
+vocabulary = "vocab.txt"
+dtype = "mixed_bfloat16"
+
+[model]
+num_layers = 12
+num_heads = 12
+hidden_dim = 768
+
+[options]
+whole_word = true
+
+[optimizer]
+name = "lamb"
+ema = 0.999
+
+[[data]]
+files = ["a.txt", "sub/*.tsv"]
+fields = [1, 2]
+group = 3
+holdout = 0.05
+"""
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(text):
+        path = tmp_path / "settings.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def stages(*shapes):
+    return "".join(
+        f"[[stages]]\nlength = {length}\nbatch_size = {batch}\nsteps = {steps}\n"
+        f"schedule = [[{steps // 2}, 1.0], [{steps}, 0.0]]\n"
+        for length, batch, steps in shapes
+    )
+
+
+def test_the_schedule_of_the_original_fits_in_a_small_file(toml):
+    path = toml(TOML + stages(*ORIGINAL))
+    (path.parent / "vocab.txt").write_text("[PAD]\n")
+    settings = load_settings(path)
+    assert [(s.length, s.batch_size, s.steps) for s in settings.stages] == ORIGINAL
+    assert settings.stages[1].schedule == ((6250, 1.0), (12_500, 0.0))
+    assert settings.optimizer.name == "lamb"
+    assert settings.optimizer.weight_decay == 0.01
+    assert settings.model["num_layers"] == 12
+    (data,) = settings.data
+    assert data.files == (str(path.parent / "a.txt"), str(path.parent / "sub/*.tsv"))
+    assert (data.fields, data.group, data.holdout) == (("1", "2"), "3", 0.05)
+    assert settings.vocabulary == str(path.parent / "vocab.txt")
+
+
+def test_settings_survive_json(toml):
+    settings = load_settings(toml(TOML + stages((64, 8, 2000))))
+    again = PretrainingSettings.from_dict(json.loads(json.dumps(settings.to_dict())))
+    assert again == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("objective = ", "TOML"),
+        (stages((64, 8, 10)) + '[[data]]\nfiles=["a"]', "must have objective"),
+        ('objective = "bert"\n', "must have data, stages"),
+        (TOML + "[[stages]]\nlength=8", "stages must have steps"),
+        (TOML + "[[stages]]\nsteps=0", "at least 1, got 0"),
+        (TOML + "[[stages]]\nsteps=9\nlength=3", "length must be .* at least 4, got 3"),
+        (TOML + "[[stages]]\nsteps=9\nlr=1", "stages has no field lr; it has steps"),
+        (TOML + "[[stages]]\nsteps=9\nbatch_size=10\naccumulation=4", "multiple of"),
+        (TOML + "[[stages]]\nsteps=9\nschedule=[[5,1],[5,0]]", "ascending"),
+        (TOML + "[[stages]]\nsteps=9\nschedule=[[5,-1.0]]", "at least 0"),
+        (TOML + "[[stages]]\nsteps=9\nschedule=[5]", "pairs"),
+        (TOML + "[[stages]]\nsteps=9\nlearning_rate=-1.0", "learning_rate"),
+        (TOML.replace("lamb", "sgd") + stages((64, 8, 9)), "'adamw', 'lamb'.*'sgd'"),
+        (TOML.replace("0.999", "1.0") + stages((64, 8, 9)), r"ema .* \[0, 1\)"),
+        (TOML.replace("0.05", "1") + stages((64, 8, 9)), "holdout"),
+        (TOML.replace('"mlm"', '"bert"') + stages((64, 8, 9)), "'seq2seq', got 'bert'"),
+        ("log_every=7\n" + TOML + stages((64, 8, 9)), "save_every must be a multiple"),
+        ('teacher="x"\n' + TOML + stages((64, 8, 9)), "needs a teacher"),
+        (
+            "packed=true\n" + TOML.replace("mlm", "cosent") + stages((64, 8, 9)),
+            "packed",
+        ),
+        ('seed="x"\n' + TOML + stages((64, 8, 9)), "seed must be an integer"),
+        (
+            "seed=5000000000\n" + TOML + stages((64, 8, 9)),
+            "from 0 to 4294967295, got 5000000000",
+        ),
+        (
+            'packed="false"\n' + TOML + stages((64, 8, 9)),
+            "must be True or False",
+        ),
+        (
+            'initialize_heads="no"\n' + TOML + stages((64, 8, 9)),
+            "initialize_heads must be True or False, got 'no'",
+        ),
+        ("source=3\n" + TOML + stages((64, 8, 9)), "source must be a string or None"),
+        (
+            'max_vocabulary="x"\n' + TOML + stages((64, 8, 9)),
+            "max_vocabulary must be an integer or None, got 'x'",
+        ),
+        (
+            TOML + "[[stages]]\nsteps=9\nlearning_rate=inf",
+            "a finite number",
+        ),
+        (TOML + "[[stages]]\nsteps=9\nschedule=[[5,nan]]", "schedule must be .* pairs"),
+        (TOML + "[[stages]]\nsteps=9\nschedule=[[5.5,1]]", "schedule must be .* pairs"),
+        (TOML.replace("ema = 0.999", "clip_norm=inf") + stages((64, 8, 9)), "finite"),
+        (
+            TOML.replace("mixed_bfloat16", "bf16") + stages((64, 8, 9)),
+            "dtype must be",
+        ),
+        (TOML.replace('"roformer"', '""') + stages((64, 8, 9)), "plain name, got ''"),
+        (TOML.replace('"roformer"', '"."') + stages((64, 8, 9)), "plain name"),
+        (TOML.replace('"roformer"', '".."') + stages((64, 8, 9)), "plain name"),
+        (TOML.replace('"roformer"', "5") + stages((64, 8, 9)), "name must be a string"),
+        (TOML.replace('["a.txt", "sub/*.tsv"]', "[3]") + stages((64, 8, 9)), "a list"),
+        (
+            'source="x.zip"\n' + TOML + stages((64, 8, 9)),
+            "size of its source, got num_layers, hidden_dim, num_heads",
+        ),
+        (TOML.replace("mlm", "simbert") + stages((64, 2, 9)), "a stage has 2 rows"),
+        (
+            TOML.replace("mlm", "simbert") + stages((64, 8, 9)) + "accumulation=4\n",
+            "at least 4 times accumulation; a stage has 2 rows",
+        ),
+        (TOML.replace('"roformer"', '"a/b"') + stages((64, 8, 9)), "plain name"),
+        (TOML.replace('["a.txt", "sub/*.tsv"]', '"a"') + stages((64, 8, 9)), "a list"),
+        (TOML.replace("[[data]]", "[data]") + stages((64, 8, 9)), r"\[\[data\]\]"),
+    ],
+)
+def test_a_setting_that_breaks_its_rule(toml, text, message):
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings(toml(text))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(SourceError, match="none"):
+        load_settings(tmp_path / "none.toml")
+
+
+def test_defaults():
+    with pytest.raises(ConfigurationError, match="at least one entry"):
+        PretrainingSettings(objective="lm", data=(), stages=(TrainingStage(steps=1),))
+
+
+# === The command line ===
+
+
+def test_files_and_nothing_else():
+    settings = settings_of_command("sim", ["a.tsv"], None, fields=("1", "2"))
+    assert settings.objective == "simbert"
+    assert settings.data[0].files == ("a.tsv",)
+    assert settings.data[0].fields == ("1", "2")
+    assert settings.stages == (TrainingStage(steps=10_000, length=64),)
+
+
+def test_flags_go_before_the_file(toml):
+    path = toml(TOML + stages((64, 8, 2000), (32, 16, 1000)))
+    settings = settings_of_command(
+        "mlm",
+        [],
+        str(path),
+        steps=10,
+        layers=2,
+        seed=7,
+        whole_word=None,
+        save_every=50,
+    )
+    assert [(s.steps, s.length) for s in settings.stages] == [(10, 64), (10, 32)]
+    # As warm-up for 2,000 updates, 10 would be nothing else.
+    assert [s.schedule for s in settings.stages] == [((5, 1.0), (10, 0.0))] * 2
+    assert settings.model == {"num_layers": 2, "num_heads": 12, "hidden_dim": 768}
+    assert settings.options == {"whole_word": True}
+    assert (settings.seed, settings.save_every) == (7, 50)
+    assert len(settings.data[0].files) == 2
+    settings = settings_of_command("mlm", ["b.txt"], str(path), holdout=0.1)
+    assert settings.data[0].files == ("b.txt",)
+    assert settings.data[0].fields == ()
+    assert settings.data[0].holdout == 0.1
+
+
+def test_flags_that_do_not_go_together(toml):
+    path = str(toml(TOML + stages((64, 8, 2000))))
+    with pytest.raises(ConfigurationError, match="objective of lm must be lm"):
+        settings_of_command("lm", [], path)
+    with pytest.raises(ConfigurationError, match="holdout say something of files"):
+        settings_of_command("mlm", [], path, holdout=0.1)
+    with pytest.raises(ConfigurationError, match="name the files"):
+        settings_of_command("mlm", [], None)
+    with pytest.raises(ConfigurationError, match="got 'simbert'"):
+        settings_of_command("mlm", ["a.txt"], None, objective="simbert")
+    with pytest.raises(ConfigurationError, match="leave out hidden_dim= or source="):
+        settings_of_command("mlm", ["a.txt"], None, source="a.zip", hidden=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data=3", r"data must be tables \[\[data\]\], got 3"),
+        ("[stages]\nsteps=4", r"stages must be tables \[\[stages\]\]"),
+        ("stages=[3]", r"stages must be tables"),
+        ("model=3", r"model must be a table \[model\], got 3"),
+        ("options=3", r"options must be a table \[options\], got 3"),
+        ("optimizer=[1]", r"optimizer must be a table \[optimizer\]"),
+    ],
+)
+def test_what_is_no_table_where_one_must_be(text, message, toml):
+    path = str(toml(text))
+    flags = {"steps": 5, "layers": 2, "whole_word": True}
+    with pytest.raises(ConfigurationError, match=rf"settings.toml: {message}"):
+        settings_of_command("mlm", ["a.txt"], path, **flags)
+    with pytest.raises(ConfigurationError, match=rf"^{path}: {message}"):
+        load_settings(path)
+
+
+def test_points_of_a_schedule_that_fall_together(toml):
+    path = str(toml("[[stages]]\nsteps=100\nschedule=[[10,1],[12,0.5],[100,0]]"))
+    settings = settings_of_command("lm", ["a.txt"], path, steps=10)
+    assert settings.stages[0].schedule == ((1, 0.5), (10, 0.0))
+
+
+def test_settings_from_python_are_held_to_their_types_too():
+    for changes, message in (
+        ({"stages": (3,)}, "stages must be a list of TrainingStage"),
+        ({"model": [1]}, "model must be a table"),
+        ({"optimizer": 3}, "optimizer must be an OptimizerSettings, got 3"),
+    ):
+        fields = {
+            "objective": "lm",
+            "data": (CorpusSource(files=("a",)),),
+            "stages": (TrainingStage(steps=1),),
+        }
+        with pytest.raises(ConfigurationError, match=message):
+            PretrainingSettings(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("line", "task", "files"),
+    [
+        ("mlm a.txt b.txt -o run", "mlm", ["a.txt", "b.txt"]),
+        ("mlm -o run a.txt", "mlm", ["a.txt"]),
+        ("-o run lm a.txt --packed b.txt", "lm", ["a.txt", "b.txt"]),
+        ("sim -o run --config c.toml", "sim", []),
+    ],
+)
+def test_operands_stand_anywhere(line, task, files, monkeypatch, capsys):
+    given = {}
+    monkeypatch.setattr(
+        "roformer_keras.cli.commands.pretrain", lambda **flags: given.update(flags) or 0
+    )
+    assert run_main("pretrain", *line.split(), capsys=capsys) == (0, "", "")
+    assert (given["task"], given["files"], given["output"]) == (task, files, "run")
+    assert not {"operands", "split", "verb", "default_of"} & given.keys()
+    # What is not given is left to the file of settings.
+    assert {given[name] for name in ("source", "initialize_heads", "teacher")} == {None}
+
+
+@pytest.mark.parametrize("line", ["", "bert a.txt", "a.txt mlm"])
+def test_tasks_that_are_none(line, capsys):
+    code, _, err = run_main("pretrain", "-o", "run", *line.split(), capsys=capsys)
+    assert code == 2
+    assert "TASK must be one of mlm, lm, sim, seq2seq, got" in err
+
+
+def test_flags_of_sim(monkeypatch, capsys):
+    given = {}
+    monkeypatch.setattr(
+        "roformer_keras.cli.commands.pretrain", lambda **flags: given.update(flags) or 0
+    )
+    line = "sim a.tsv -o run --fields 1,2 --source a.zip --initialize-heads"
+    line += " --objective distillation --teacher b.zip"
+    run_main("pretrain", *line.split(), capsys=capsys)
+    for name in ("output", "overwrite", "quiet", "command"):
+        given.pop(name, None)
+    settings = settings_of_command(given.pop("task"), given.pop("files"), **given)
+    assert settings.initialize_heads
+    assert (settings.objective, settings.teacher) == ("distillation", "b.zip")

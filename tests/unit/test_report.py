@@ -1,0 +1,112 @@
+"""Figures of answers, against plain counting and seqeval."""
+
+import numpy as np
+import pytest
+import seqeval.metrics
+
+from roformer_keras.tasks.spans import Span, spans_of_tags
+from roformer_keras.training import report as report_module
+from roformer_keras.training.report import (
+    report_of_answers,
+    report_of_classes,
+    report_of_neighbours,
+    report_of_numbers,
+    report_of_spans,
+    text_of,
+)
+
+
+def test_classes():
+    report = report_of_classes(
+        [0, 0, 1, 2, 2, 2], [0, 1, 1, 2, 2, 0], ["坏", "中", "好"]
+    )
+    assert report["rows"] == 6
+    assert report["accuracy"] == pytest.approx(4 / 6)
+    assert report["confusion"] == [[1, 1, 0], [0, 1, 0], [1, 0, 2]]
+    good = {"precision": 1.0, "recall": 2 / 3, "f1": 0.8, "count": 3}
+    assert report["classes"]["好"] == pytest.approx(good)
+    f1 = [own["f1"] for own in report["classes"].values()]
+    assert report["macro_f1"] == pytest.approx(np.mean(f1))
+    page = text_of(report)
+    assert "accuracy               0.6667" in page
+    assert "好        1.0000  0.6667  0.8000        3" in page
+
+
+def test_a_class_that_never_comes_is_no_error():
+    report = report_of_classes([0, 0], [0, 0], ["a", "b"])
+    assert report["classes"]["b"]["f1"] == 0
+
+
+def test_several_classes_a_row():
+    expected = np.array([[1, 0], [1, 1], [0, 0]], bool)
+    found = np.array([[1, 0], [1, 0], [0, 0]], bool)
+    report = report_of_classes(expected, found, ["a", "b"])
+    assert report["accuracy"] == pytest.approx(2 / 3)
+    assert report["classes"]["a"]["f1"] == 1
+    assert report["classes"]["b"]["recall"] == 0
+    assert "confusion" not in report
+
+
+def test_numbers():
+    report = report_of_numbers([1, 2, 3, 4], [10, 20, 40, 30])
+    assert report["spearman"] == pytest.approx(0.8)
+    assert report["mean_absolute_error"] == pytest.approx(22.5)
+    assert report_of_numbers([1, 1], [1, 2])["spearman"] is None
+    assert "spearman               all are equal" in text_of(
+        report_of_numbers([1], [2])
+    )
+
+
+def spans_of(tags):
+    return [Span(*span, "", 1.0) for span in spans_of_tags(tags)]
+
+
+def test_spans_are_counted_as_seqeval_counts_them():
+    random = np.random.default_rng(0)
+    tags = ["O", "B-A", "I-A", "B-B", "I-B"]
+    expected, found = (
+        [[tags[n] for n in random.integers(0, 5, 12)] for _ in range(40)]
+        for _ in range(2)
+    )
+    # Some are told right.
+    both = zip(expected, found, strict=True)
+    found = [e if n % 3 == 0 else f for n, (e, f) in enumerate(both)]
+    report = report_of_spans(
+        [spans_of_tags(row) for row in expected], [spans_of(row) for row in found]
+    )
+    assert 0.2 < report["f1"] < 0.8
+    for name in ("precision", "recall", "f1"):
+        score = getattr(seqeval.metrics, f"{name}_score")
+        assert report[name] == pytest.approx(score(expected, found))
+    macro = seqeval.metrics.f1_score(expected, found, average="macro")
+    assert report["macro_f1"] == pytest.approx(macro)
+
+
+def test_spans_without_any():
+    report = report_of_spans([[], []], [[], []])
+    assert (report["f1"], report["macro_f1"], report["classes"]) == (0, 0, {})
+    assert "f1                     0.0000" in text_of(report)
+
+
+def test_answers():
+    expected = ["北京大学", "上海", None, None, "北京"]
+    found = ["北京", "上海", None, "上海", None]
+    report = report_of_answers(expected, found)
+    assert report == {
+        "rows": 5,
+        "exact_match": pytest.approx(2 / 5),
+        # Two of four characters found, and none that is wrong: 2/3.
+        "f1": pytest.approx((2 / 3 + 1 + 1) / 5),
+    }
+    # A character that comes twice counts twice.
+    assert report_of_answers(["上上"], ["上"])["f1"] == pytest.approx(2 / 3)
+
+
+def test_neighbours(monkeypatch):
+    monkeypatch.setattr(report_module, "_ROWS_AT_A_TIME", 2)
+    angles = np.array([0.0, 0.1, 1.0, 1.15, 1.3, 3.0])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype("float32")
+    # The last one is alone with its class.
+    report = report_of_neighbours(["a", "a", "b", "a", "b", "c"], vectors)
+    assert report == {"rows": 6, "accuracy": pytest.approx(2 / 5)}
+    assert report_of_neighbours(["a", "b"], vectors[:2])["accuracy"] == 0

@@ -1,0 +1,799 @@
+"""Sources in every shape, hostile archives, and outputs that are whole or absent.
+
+No tensor is read here, so members are made-up bytes.
+"""
+
+import json
+import os
+import random
+import shutil
+import socket
+import stat
+import struct
+import tempfile
+import zipfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from common import limited_file_size, run
+
+from roformer_keras.errors import (
+    CheckpointError,
+    OutputError,
+    RoFormerError,
+    SourceError,
+)
+from roformer_keras.io import sources as files_module
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.sources import (
+    Blob,
+    open_source,
+    verify_archive,
+)
+
+ROOT = Path(__file__).parents[2]
+SHARD = "data-00000-of-00001"
+HDF5 = b"\x89HDF\r\n\x1a\n" + b"h" * 100
+SAFETENSORS = struct.pack("<Q", 2) + b"{}" + b"s" * 8
+MEMBERS = {
+    "bert_config.json": b'{"vocab_size": 3}',
+    "vocab.txt": "[PAD]\n今\n天\n".encode(),
+    "checkpoint": b'model_checkpoint_path: "/another/machine/bert_model.ckpt"\n',
+    "bert_model.ckpt.index": b"index" * 20,
+    "bert_model.ckpt.meta": b"graph",
+    f"bert_model.ckpt.{SHARD}": random.Random(1).randbytes(300_000),
+}
+ROLES = {
+    "bert_config": "bert_config.json",
+    "vocabulary": "vocab.txt",
+    "index": "bert_model.ckpt.index",
+    SHARD: f"bert_model.ckpt.{SHARD}",
+}
+KERAS_FILE = {
+    "metadata.json": b"{}",
+    "config.json": b'{"class_name": "Functional"}',
+    "model.weights.h5": HDF5,
+}
+PRESET = {
+    **KERAS_FILE,
+    "tokenizer.json": b"{}",
+    "task.json": b"{}",
+    "task.weights.h5": HDF5 + b"task",
+    "assets/tokenizer/vocabulary.txt": "今\n".encode(),
+}
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path_factory, monkeypatch):
+    """A temporary folder of its own: what is left in it after a test is a leak."""
+    folder = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert os.listdir(folder) == []
+
+
+def write_zip(path, members, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def write_folder(path, members):
+    for name, data in members.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    return path
+
+
+def wrapped(members, folder="chinese_roformer"):
+    return {f"{folder}/{name}": data for name, data in members.items()}
+
+
+def contents(source):
+    """Format and parts of a source, each part read both ways."""
+    with open_source(source) as found:
+        parts = {}
+        for role, blob in found.parts.items():
+            parts[role] = blob.read()
+            assert b"".join(blob.chunks(1000)) == parts[role]
+        return found.format, parts
+
+
+def expected(roles, members):
+    return {role: members[name] for role, name in roles.items()}
+
+
+BUNDLE = ("tensor_bundle", expected(ROLES, MEMBERS))
+
+
+# === Sources that work ===
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("folder", ["chinese_roformer", "任意/深的", ""])
+def test_a_zip_of_either_kind_in_any_folder_with_strangers_inside(
+    tmp_path, method, folder
+):
+    members = wrapped(MEMBERS, folder) if folder else MEMBERS
+    strangers = {
+        "__MACOSX/chinese_roformer/._bert_model.ckpt.index": b"apple",
+        "__MACOSX/._vocab.txt": b"apple",
+        ".DS_Store": b"apple",
+        "._bert_model.ckpt.index": b"apple",
+        "other/readme.txt": b"",
+    }
+    path = write_zip(tmp_path / "x.zip", {**strangers, **members}, method)
+    assert contents(path) == BUNDLE
+    verify_archive(path)
+
+
+def test_stored_members_are_read_in_place_and_deflated_ones_are_unpacked(
+    tmp_path, scratch
+):
+    stored = write_zip(tmp_path / "x.zip", wrapped(MEMBERS))
+    with open_source(stored) as found:
+        assert {blob.path for blob in found.parts.values()} == {stored}
+        assert os.listdir(scratch) == []
+        assert found.parts["index"].label == "x.zip: chinese_roformer/" + ROLES["index"]
+        assert found.label == str(stored)
+    deflated = write_zip(tmp_path / "y.zip", MEMBERS, zipfile.ZIP_DEFLATED)
+    with open_source(deflated) as found:
+        assert all(scratch in blob.path.parents for blob in found.parts.values())
+        assert found.parts["index"].label == "y.zip: " + ROLES["index"]
+
+
+def test_members_compressed_by_need_are_mixed_freely(tmp_path):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in MEMBERS.items():
+            small = len(data) < 1000
+            archive.writestr(name, data, zipfile.ZIP_DEFLATED if small else None)
+    assert contents(path) == BUNDLE
+
+
+def test_what_was_unpacked_goes_even_when_the_block_fails(tmp_path, scratch):
+    path = write_zip(tmp_path / "x.zip", MEMBERS, zipfile.ZIP_DEFLATED)
+    with pytest.raises(PermissionError, match="mine"), open_source(path):
+        assert len(os.listdir(scratch)) == 1
+        raise PermissionError("mine")
+    assert os.listdir(scratch) == []
+
+
+def test_a_folder_with_and_without_a_wrapping_one(tmp_path):
+    inner = write_folder(tmp_path / "outer" / "inner", MEMBERS)
+    (tmp_path / "outer" / "__MACOSX").mkdir()
+    (tmp_path / "outer" / ".hidden").mkdir()
+    assert contents(inner) == BUNDLE
+    assert contents(tmp_path / "outer") == BUNDLE
+
+
+def test_the_top_of_a_folder_comes_before_what_is_nested(tmp_path):
+    write_folder(tmp_path, MEMBERS)
+    write_folder(tmp_path / "older", {**MEMBERS, "vocab.txt": b"older"})
+    assert contents(tmp_path) == BUNDLE
+
+
+@pytest.mark.parametrize("given", ["bert_model.ckpt", "bert_model.ckpt.index"])
+def test_a_prefix_is_enough_beside_another_checkpoint(tmp_path, given):
+    write_folder(tmp_path, MEMBERS)
+    write_folder(tmp_path, {"other.index": b"i", f"other.{SHARD}": b"d"})
+    assert contents(str(tmp_path / given)) == BUNDLE
+
+
+def test_a_relative_prefix_and_bytes_are_paths_too(tmp_path, monkeypatch):
+    write_folder(tmp_path, MEMBERS)
+    monkeypatch.chdir(tmp_path)
+    assert contents("bert_model.ckpt") == BUNDLE
+    assert contents(b"bert_model.ckpt") == BUNDLE
+
+
+def test_an_object_checkpoint_of_save_weights(tmp_path):
+    write_folder(
+        tmp_path,
+        {
+            "checkpoint": b'model_checkpoint_path: "best_model.weights"',
+            "best_model.weights.index": b"index",
+            f"best_model.weights.{SHARD}": b"data",
+        },
+    )
+    found = ("tensor_bundle", {"index": b"index", SHARD: b"data"})
+    assert contents(tmp_path / "best_model.weights") == found
+    assert contents(tmp_path) == found
+
+
+def test_all_shards_of_a_split_checkpoint(tmp_path):
+    shards = {f"m.data-0000{i}-of-00003": bytes([i]) for i in range(3)}
+    stale = {"m.data-00001-of-00002": b"stale", f"m.{SHARD}.tempstate7": b"partial"}
+    write_folder(tmp_path, {"m.index": b"index", **shards, **stale})
+    assert contents(tmp_path)[1] == {
+        "index": b"index",
+        **{name.removeprefix("m."): data for name, data in shards.items()},
+    }
+
+
+@pytest.mark.parametrize("name", ["w.h5", "w.hdf5", "best_model.weights", "w", "w.zip"])
+def test_hdf5_is_told_by_content(tmp_path, name):
+    write_folder(tmp_path, {name: HDF5, "vocab.txt": b"v", "bert_config.json": b"{}"})
+    found = ("hdf5", {"bert_config": b"{}", "vocabulary": b"v", "weights": HDF5})
+    assert contents(tmp_path / name) == found
+    assert contents(tmp_path) == found
+
+
+def test_safetensors(tmp_path):
+    write_folder(tmp_path, {"model.safetensors": SAFETENSORS, "vocab.txt": b"v"})
+    found = ("safetensors", {"vocabulary": b"v", "weights": SAFETENSORS})
+    assert contents(tmp_path / "model.safetensors") == found
+    assert contents(tmp_path) == found
+
+
+def test_a_keras_file_is_not_just_any_zip(tmp_path):
+    write_zip(tmp_path / "model.keras", KERAS_FILE)
+    (tmp_path / "vocab.txt").write_bytes(b"v")
+    found = (
+        "keras",
+        {
+            "vocabulary": b"v",
+            "config": KERAS_FILE["config.json"],
+            "weights": HDF5,
+            "metadata": b"{}",
+        },
+    )
+    assert contents(tmp_path / "model.keras") == found
+    assert contents(tmp_path) == found
+    (tmp_path / "model.keras").rename(tmp_path / "renamed")
+    assert contents(tmp_path / "renamed") == found
+
+
+PRESET_CONTENTS = (
+    "preset",
+    {role: PRESET[name] for role, name in files_module._PRESET_PARTS.items()},
+)
+
+
+def test_a_preset_folder_with_and_without_its_optional_files(tmp_path):
+    write_folder(tmp_path / "full", {**PRESET, "vocab.txt": b"no part of a preset"})
+    assert contents(tmp_path / "full") == PRESET_CONTENTS
+    # The three names of a .keras file; unzipped, they are a preset.
+    write_folder(tmp_path / "bare", KERAS_FILE)
+    parts = {"config": KERAS_FILE["config.json"], "weights": HDF5, "metadata": b"{}"}
+    assert contents(tmp_path / "bare") == ("preset", parts)
+    (tmp_path / "bare" / "metadata.json").unlink()
+    del parts["metadata"]
+    assert contents(tmp_path / "bare") == ("preset", parts)
+
+
+@pytest.mark.parametrize("folder", ["", "my_preset"])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zipped_preset_is_a_preset_and_no_keras_file(tmp_path, folder, method):
+    members = wrapped(PRESET, folder) if folder else PRESET
+    path = write_zip(tmp_path / "x.zip", members, method)
+    assert contents(path) == PRESET_CONTENTS
+
+
+def test_real_checkpoints_of_this_repository():
+    folder = ROOT / "tests" / "checkpoints"
+    archives = sorted(folder.glob("*.zip"))
+    if not archives:
+        pytest.skip("no checkpoints in tests/checkpoints")
+    for archive in archives:
+        verify_archive(archive)
+        with open_source(archive) as found:
+            assert found.format == "tensor_bundle"
+            assert set(found.parts) == set(ROLES)
+            assert json.loads(found.parts["bert_config"].read())
+
+
+def test_a_symbolic_link_of_the_users_own_is_followed(tmp_path):
+    real = write_folder(tmp_path / "blobs", MEMBERS)
+    linked = tmp_path / "snapshot"
+    linked.mkdir()
+    for name in MEMBERS:
+        (linked / name).symlink_to(real / name)
+    assert contents(linked) == BUNDLE
+
+
+# === Blobs ===
+
+
+def test_a_blob_reads_any_offset_and_size(tmp_path):
+    data = random.Random(2).randbytes(40_000)
+    path = tmp_path / "data"
+    path.write_bytes(data)
+    for offset, size in [(0, 40_000), (1, 10), (4096, 4096), (5000, 30_000), (7, 0)]:
+        blob = Blob(path, offset, size, "x")
+        part = data[offset : offset + size]
+        assert blob.read() == b"".join(blob.chunks(4096)) == part
+        assert len(blob) == size
+        assert blob[3:9] == part[3:9]
+        assert blob[size - 2 : size + 5] == part[size - 2 : size + 5]
+
+
+def test_a_blob_whose_file_shrank_or_went(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(b"123")
+    with pytest.raises(SourceError, match=r"x\.zip: m has become shorter than its 4"):
+        Blob(path, 0, 4, "x.zip: m").read()
+    path.unlink()
+    with pytest.raises(SourceError, match=r"cannot read x\.zip: m: No such file"):
+        Blob(path, 0, 4, "x.zip: m").read()
+
+
+# === Sources that are refused ===
+
+
+def refuse(source, message, error=SourceError):
+    """The error's text, after checking that it is one line that says `message`."""
+    with pytest.raises(error, match=message) as caught, open_source(source):
+        pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_an_absent_source_names_what_is_close(tmp_path):
+    (tmp_path / "chinese_roformer.zip").touch()
+    refuse(tmp_path / "chinese_rofomer.zip", "did you mean chinese_roformer.zip")
+    refuse(tmp_path / "chinese_roformer.zip" / "x", "does not exist")
+    text = refuse(tmp_path / "no" / "such" / "place", "does not exist")
+    assert text.endswith(f"{tmp_path} has no no")
+
+
+@pytest.mark.parametrize("source", ["", "a\0b"])
+def test_what_is_no_path(source):
+    refuse(source, "a source must be a path, got")
+
+
+def test_an_empty_file(tmp_path):
+    for name in ("x.zip", "x.h5", "x.index"):
+        (tmp_path / name).touch()
+        refuse(tmp_path / name, f"{name} is empty")
+
+
+@pytest.mark.parametrize(
+    "page", [b"<!DOCTYPE html><p>404", b"\n <html>no", b'<?xml version="1.0"?><Error>']
+)
+def test_a_web_page_saved_as_a_zip(tmp_path, page):
+    (tmp_path / "x.zip").write_bytes(page)
+    refuse(tmp_path / "x.zip", "is a web page, not a checkpoint")
+    with pytest.raises(SourceError, match="is a web page"):
+        verify_archive(tmp_path / "x.zip")
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"7z\xbc\xaf\x27\x1c", "7z"),
+        (b"Rar!\x1a", "rar"),
+        (b"BZh9", "bzip2"),
+    ],
+)
+def test_archives_of_other_kinds(tmp_path, head, kind):
+    (tmp_path / "x").write_bytes(head + b"." * 50)
+    refuse(tmp_path / "x", f"is a {kind} archive: unpack it")
+
+
+@pytest.mark.parametrize("part", [SHARD, "meta"])
+def test_one_part_of_a_checkpoint_names_its_prefix(tmp_path, part):
+    write_folder(tmp_path, MEMBERS)
+    text = refuse(tmp_path / f"bert_model.ckpt.{part}", "give its prefix")
+    assert text.endswith(str(tmp_path / "bert_model.ckpt"))
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "bert_config.json", "checkpoint"])
+def test_a_companion_names_its_folder(tmp_path, name):
+    write_folder(tmp_path, MEMBERS)
+    text = refuse(tmp_path / name, "holds no weights: give its folder")
+    assert text.endswith(str(tmp_path))
+
+
+def test_content_that_is_nothing_known(tmp_path):
+    (tmp_path / "x.h5").write_bytes(b"version https://git-lfs.github.com/spec/v1")
+    refuse(tmp_path / "x.h5", "it begins with b'version https://'")
+    truncated = struct.pack("<Q", 5000) + b"{"
+    (tmp_path / "x.safetensors").write_bytes(truncated)
+    refuse(tmp_path / "x.safetensors", "is not a checkpoint, or a damaged one")
+
+
+def test_neither_file_nor_folder(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refuse(tmp_path / "pipe", "is neither a file nor a folder")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(tmp_path / "s"))
+        refuse(tmp_path / "s", "is neither a file nor a folder")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    refuse(tmp_path / "loop", "cannot read .*loop")
+
+
+def test_a_missing_shard_or_index_is_named(tmp_path):
+    write_folder(tmp_path, MEMBERS)
+    (tmp_path / "m.data-00000-of-00002").write_bytes(b"d")
+    refuse(tmp_path / "m", r"m\.index is missing")
+    (tmp_path / "m.index").write_bytes(b"i")
+    refuse(tmp_path / "m", r": m\.data-00001-of-00002 is missing beside m\.index")
+    (tmp_path / f"bert_model.ckpt.{SHARD}").unlink()
+    refuse(tmp_path / "bert_model.ckpt", f"bert_model.ckpt.{SHARD} is missing")
+    partly = {k: v for k, v in wrapped(MEMBERS).items() if SHARD not in k}
+    refuse(write_zip(tmp_path / "x.zip", partly), f"bert_model.ckpt.{SHARD} is missing")
+
+
+def test_a_shard_count_out_of_all_proportion_gives_a_short_message(tmp_path):
+    write_folder(tmp_path, {"m.index": b"i", "m.data-00000-of-99999": b"d"})
+    assert len(refuse(tmp_path, "and 99,988 more is missing")) < 1000
+
+
+def test_two_checkpoints_are_ambiguous(tmp_path):
+    write_folder(tmp_path, {**MEMBERS, "best.h5": HDF5})
+    text = refuse(tmp_path, "holds 2 checkpoints: bert_model.ckpt, best.h5")
+    assert "give the path of the one you mean" in text
+    both = {**wrapped(MEMBERS, "a"), **wrapped(MEMBERS, "b")}
+    text = refuse(write_zip(tmp_path / "x.zip", both), "holds 2 checkpoints: a/bert")
+    assert "unpack it" in text
+    write_folder(tmp_path / "two", {"a/w.h5": HDF5, "b/w.h5": HDF5})
+    refuse(tmp_path / "two", "holds 2 checkpoints: a/w.h5, b/w.h5")
+    write_folder(tmp_path / "p", {**PRESET, "model.safetensors": SAFETENSORS})
+    refuse(tmp_path / "p", "holds 2 checkpoints: ., model.safetensors")
+
+
+def test_a_folder_without_a_checkpoint_lists_what_it_holds(tmp_path):
+    refuse(tmp_path, "it holds nothing; a checkpoint is")
+    for i in range(12):
+        (tmp_path / f"{i:02}.txt").write_bytes(b"x")
+    refuse(tmp_path, "it holds 00.txt, .*, 09.txt and 2 more")
+    write_zip(tmp_path / "released.zip", MEMBERS)
+    refuse(tmp_path, "it holds released.zip; give the path of the zip itself")
+
+
+@contextmanager
+def without_privileges():
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_no_permission():
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = write_folder(Path(name) / "f", {**MEMBERS, "w.h5": HDF5})
+        archive = write_zip(folder / "x.zip", MEMBERS)
+        os.chmod(name, 0o755)
+        (folder / "w.h5").chmod(0)
+        archive.chmod(0)
+        with without_privileges():
+            refuse(folder / "w.h5", "no permission to read .*w.h5")
+            refuse(archive, "no permission to read .*x.zip")
+            with pytest.raises(SourceError, match="no permission to read"):
+                verify_archive(archive)
+        folder.chmod(0)
+        with without_privileges():
+            refuse(folder, "no permission to read .*f$")
+            refuse(folder / "w.h5", "no permission to read")
+        folder.chmod(0o755)
+        with (
+            without_privileges(),
+            pytest.raises(OutputError, match=r"could not write .*Permission denied"),
+            replacing(folder / "new"),
+        ):
+            pass
+
+
+# === Hostile and damaged archives ===
+
+
+def rename(path, old, new):
+    """Puts a name of the same length in place of a member's, in both headers."""
+    data = path.read_bytes()
+    assert data.count(old) == 2 and len(old) == len(new)
+    path.write_bytes(data.replace(old, new))
+
+
+def patch(path, name, field, value):
+    """Overwrites one field of a member's entry in the central directory."""
+    offset, form = {
+        "flags": (8, "<H"),
+        "method": (10, "<H"),
+        "crc": (16, "<I"),
+        "compress_size": (20, "<I"),
+        "size": (24, "<I"),
+        "header_offset": (42, "<I"),
+    }[field]
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    while data[entry + 46 : entry + 46 + len(name)] != name.encode():
+        entry = data.index(b"PK\x01\x02", entry + 1)
+    struct.pack_into(form, data, entry + offset, value)
+    path.write_bytes(data)
+
+
+def refuse_zip(path, message, error=SourceError):
+    """As `refuse`, by both ways in, with nothing written on the way."""
+    before = set(path.parent.iterdir())
+    with pytest.raises(error, match=message):
+        verify_archive(path)
+    text = refuse(path, message, error)
+    assert set(path.parent.iterdir()) == before
+    return text
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    return write_zip(tmp_path / "x.zip", MEMBERS, zipfile.ZIP_DEFLATED)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("../evil.txt", "points outside the archive"),
+        ("a/../../ev.txt", "points outside the archive"),
+        ("..", "points outside the archive"),
+        ("/etc/evil", "has an absolute path"),
+        ("C:evil.txt", "has an absolute path"),
+        ("c:/evil.txt", "has an absolute path"),
+        ("..\\evil.txt", "has a name with a backslash"),
+        ("\\\\host\\evil", "has a name with a backslash"),
+        ("vocab.txt\0.png", "has a name with a backslash or a NUL"),
+    ],
+)
+def test_names_that_lead_elsewhere(tmp_path, name, message):
+    stand_in = "~" * len(name)
+    path = write_zip(tmp_path / "x.zip", {stand_in: b"evil"})
+    rename(path, stand_in.encode(), name.encode())
+    refuse_zip(path, message)
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
+def test_links_and_devices(tmp_path, kind):
+    path = tmp_path / "x.zip"
+    link = zipfile.ZipInfo("vocab.txt")
+    link.create_system = 3
+    link.external_attr = (kind | 0o777) << 16
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    refuse_zip(path, "'vocab.txt' is a link or a device")
+
+
+@pytest.mark.parametrize("flag", [0x1, 0x40, 0x2000])
+def test_encrypted_members(bundle, flag):
+    patch(bundle, "vocab.txt", "flags", flag)
+    refuse_zip(bundle, "'vocab.txt' is encrypted")
+
+
+def test_methods_other_than_stored_and_deflated(tmp_path):
+    path = write_zip(tmp_path / "x.zip", MEMBERS, zipfile.ZIP_LZMA)
+    refuse_zip(path, "is neither stored nor deflated")
+
+
+def test_duplicate_names(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {**MEMBERS, "vocab.txX": b"other"})
+    rename(path, b"vocab.txX", b"vocab.txt")
+    refuse_zip(path, "'vocab.txt' occurs twice")
+    path = write_zip(tmp_path / "y.zip", {"vocab/": b"", "vocab": b"other"})
+    refuse_zip(path, "'vocab' occurs twice")
+
+
+def test_overlapping_members(tmp_path):
+    # As the densest zip bombs do it: many entries, one run of data.
+    path = write_zip(tmp_path / "x.zip", {"a": b"same", "b": b"same", **MEMBERS})
+    patch(path, "b", "header_offset", 0)
+    refuse_zip(path, "overlaps another member")
+
+
+def test_a_member_that_swallows_the_next(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a": b"1234", **MEMBERS})
+    patch(path, "a", "size", 200)
+    patch(path, "a", "compress_size", 200)
+    refuse_zip(path, "bert_config.json overlaps another member")
+
+
+def test_a_member_that_reaches_into_the_directory(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {**MEMBERS, "zz": b"1234"})
+    patch(path, "zz", "size", 5)
+    patch(path, "zz", "compress_size", 5)
+    refuse_zip(path, "zz reaches beyond the members")
+
+
+def test_a_directory_that_points_at_no_member(bundle):
+    patch(bundle, "vocab.txt", "header_offset", 7)
+    refuse_zip(bundle, "vocab.txt has no header where")
+
+
+def test_headers_that_contradict_the_directory(bundle):
+    data = bundle.read_bytes()
+    bundle.write_bytes(data.replace(b"vocab.txt", b"vocab.tXt", 1))
+    refuse_zip(bundle, "is damaged .File name in directory 'vocab.txt'")
+
+
+def test_absurd_sizes_in_total(tmp_path, monkeypatch):
+    path = write_zip(
+        tmp_path / "x.zip",
+        {f"{i}.bin": os.urandom(3) for i in range(5)},
+        zipfile.ZIP_DEFLATED,
+    )
+    for i in range(5):
+        patch(path, f"{i}.bin", "size", 2**32 - 2)
+    # The ratio would refuse each of them first.
+    monkeypatch.setattr(files_module, "MAX_RATIO", 2**40)
+    refuse_zip(path, "declares 21,474,836,470 bytes, more than the 17,179,869,184")
+
+
+def test_an_absurd_compression_ratio(tmp_path):
+    zeros = {
+        "bert_model.ckpt.index": b"i",
+        f"bert_model.ckpt.{SHARD}": bytes(3 * 2**20),
+    }
+    path = write_zip(tmp_path / "x.zip", zeros, zipfile.ZIP_DEFLATED)
+    refuse_zip(path, f"{SHARD}' declares a compression above 100:1")
+
+
+@pytest.mark.parametrize(
+    ("beyond", "message", "error"),
+    [
+        (0, "vocab.txt is corrupt .Bad CRC-32", CheckpointError),
+        (1, "vocab.txt is longer than the 10 bytes it declares", SourceError),
+    ],
+)
+def test_a_stream_longer_than_declared(bundle, beyond, message, error):
+    # zipfile itself is content with a checksum of the declared bytes alone.
+    declared = MEMBERS["vocab.txt"][:10]
+    patch(bundle, "vocab.txt", "size", len(declared))
+    covered = MEMBERS["vocab.txt"][: 10 + beyond]
+    patch(bundle, "vocab.txt", "crc", zipfile.crc32(covered))
+    refuse_zip(bundle, message, error)
+
+
+def test_a_stream_shorter_than_declared(bundle):
+    patch(bundle, "vocab.txt", "size", len(MEMBERS["vocab.txt"]) + 1)
+    refuse_zip(bundle, "vocab.txt is shorter than the 15 bytes it declares")
+
+
+def test_a_stored_member_of_two_sizes(tmp_path):
+    path = write_zip(tmp_path / "x.zip", MEMBERS)
+    patch(path, "vocab.txt", "size", 5)
+    refuse_zip(path, "is stored, but declares two different sizes")
+
+
+def test_too_many_members(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {f"{i}": b"" for i in range(10_001)})
+    refuse_zip(path, "has 10,001 members, more than 10,000")
+
+
+def test_a_zip_in_a_zip(tmp_path):
+    inner = write_zip(tmp_path / "inner.zip", MEMBERS).read_bytes()
+    path = write_zip(tmp_path / "x.zip", {"a/chinese.zip": inner, "readme": b"hi"})
+    refuse_zip(path, "it holds a/chinese.zip; unpack it")
+
+
+def test_a_zip_without_a_checkpoint(tmp_path):
+    path = write_zip(tmp_path / "x.zip", {"a.txt": b"1", "b/c.txt": b"2", ".x": b""})
+    refuse_zip(path, "no checkpoint in .*: it holds a.txt, b/c.txt; a checkpoint is")
+    refuse_zip(write_zip(tmp_path / "empty.zip", {}), "it holds nothing")
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_zip(bundle, kept):
+    data = bundle.read_bytes()
+    bundle.write_bytes(data[: int(len(data) * kept)])
+    refuse_zip(bundle, "x.zip is a damaged or truncated zip .*: download it again")
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "bert_model.ckpt.index"])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_corrupt_members_are_named(tmp_path, name, method):
+    path = write_zip(tmp_path / "x.zip", MEMBERS, method)
+    patch(path, name, "crc", 1)
+    refuse_zip(path, rf"x\.zip: {name} is corrupt .Bad CRC-32", CheckpointError)
+
+
+def test_a_corrupt_deflated_shard_leaves_nothing_behind(bundle):
+    data = bytearray(bundle.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    bundle.write_bytes(data)
+    refuse_zip(bundle, rf"bert_model.ckpt.{SHARD} is corrupt", CheckpointError)
+
+
+def test_a_corrupt_stored_shard_is_left_to_the_checksums_of_its_tensors(tmp_path):
+    path = write_zip(tmp_path / "x.zip", MEMBERS)
+    patch(path, f"bert_model.ckpt.{SHARD}", "crc", 1)
+    assert contents(path) == BUNDLE
+    with pytest.raises(CheckpointError, match=f"{SHARD} is corrupt"):
+        verify_archive(path)
+
+
+def test_corrupt_stored_weights_without_checksums_of_their_own(tmp_path):
+    path = write_zip(tmp_path / "model.keras", KERAS_FILE)
+    patch(path, "model.weights.h5", "crc", 1)
+    refuse(path, "model.weights.h5 is corrupt", CheckpointError)
+
+
+def test_too_little_free_space(bundle, monkeypatch, scratch):
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 5, 5)
+    )
+    text = refuse(bundle, "unpacking .*x.zip takes 300,")
+    assert f"{scratch} has 5 free" in text and "TMPDIR" in text
+
+
+def test_random_damage_is_an_error_of_ours_or_harmless(tmp_path):
+    generator = random.Random(3)
+    small = {**MEMBERS, f"bert_model.ckpt.{SHARD}": b"data" * 50}
+    path = tmp_path / "x.zip"
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        data = write_zip(path, small, method).read_bytes()
+        refused = 0
+        for _ in range(400):
+            damaged = bytearray(data)
+            for _ in range(generator.choice([1, 1, 4])):
+                damaged[generator.randrange(len(data))] = generator.randrange(256)
+            path.write_bytes(damaged)
+            try:
+                contents(path)
+            except RoFormerError:
+                refused += 1
+        assert refused > 200
+
+
+def test_no_byte_of_the_directory_hides_a_member(tmp_path):
+    small = {**MEMBERS, f"bert_model.ckpt.{SHARD}": b"data" * 50}
+    path = write_zip(tmp_path / "x.zip", small)
+    with zipfile.ZipFile(path) as archive:
+        start = archive.start_dir
+    data, wanted = path.read_bytes(), contents(path)
+    for at in range(start, len(data)):
+        for value in (data[at] ^ 0x86, data[at] ^ 1, 0, 255):
+            damaged = bytearray(data)
+            damaged[at] = value
+            path.write_bytes(damaged)
+            try:
+                found = contents(path)
+                verify_archive(path)
+            except RoFormerError:
+                continue
+            assert found == wanted, (at, value)
+
+
+def test_a_large_zip_counts_its_members_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 3)
+    path = write_zip(tmp_path / "x.zip", MEMBERS)
+    # The record before the last then holds the number, and the last one 0xFFFF.
+    data = bytearray(path.read_bytes())
+    assert b"PK\x06\x06" in data
+    at = data.rindex(b"PK\x05\x06")
+    data[at + 8 : at + 12] = b"\xff" * 4
+    path.write_bytes(data)
+    assert contents(path) == ("tensor_bundle", expected(ROLES, MEMBERS))
+
+
+def test_progress_counts_every_byte(bundle):
+    steps = []
+    verify_archive(bundle, steps.append)
+    assert sum(steps) == sum(map(len, MEMBERS.values()))
+
+
+def test_a_file_size_limit_while_unpacking(tmp_path, bundle):
+    code = """
+        import sys
+        from roformer_keras.io.sources import open_source
+        from roformer_keras.errors import SourceError
+        try:
+            with open_source(sys.argv[1]):
+                pass
+        except SourceError as error:
+            print(error)
+    """
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    process = run(
+        code,
+        bundle,
+        preexec_fn=limited_file_size,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    output, errors = process.communicate(timeout=60)
+    assert output.startswith(f"could not unpack x.zip: bert_model.ckpt.{SHARD}"), errors
+    assert f"into {scratch} (File too large)" in output
+    assert os.listdir(scratch) == []

@@ -1,0 +1,511 @@
+"""The tokenizer by itself: golden answers of bert4keras, offsets, batches, errors."""
+
+import json
+import pathlib
+import pickle
+import subprocess
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roformer_keras.errors import (
+    ConfigurationError,
+    OutputError,
+    SourceError,
+    VocabularyError,
+)
+from roformer_keras.text import tokenizer
+from roformer_keras.text import words as segmentation
+from roformer_keras.text.tokenizer import RoFormerTokenizer, vocabulary_level
+
+DATA = pathlib.Path(__file__).parents[1] / "data" / "tokenizer"
+GOLDEN = json.loads((DATA / "golden.json").read_text(encoding="utf-8"))
+LEVELS = ("character", "word")
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENIZERS = {level: RoFormerTokenizer(DATA / f"{level}_vocab.txt") for level in LEVELS}
+
+both_levels = pytest.mark.parametrize("level", LEVELS)
+# Whole Unicode, with what the rules are about more often.
+TEXTS = st.text(
+    st.one_of(
+        st.characters(),
+        st.characters(categories=["Cc", "Cf", "Mc", "Mn", "Zs", "Zl", "Zp", "P", "S"]),
+        st.sampled_from("今天北京不错aAbB1９ İΣςが한々〇￥#.'\x0b\u200b\u0301\ufffd"),
+    ),
+    max_size=30,
+)
+
+
+# === bert4keras's answers ===
+
+
+@both_levels
+def test_tokens_are_bert4keras_s(level):
+    for text, expected in zip(*GOLDEN[level]["tokenize"], strict=True):
+        assert TOKENIZERS[level].tokenize(text) == expected, text
+
+
+@both_levels
+def test_ids_are_bert4keras_s(level):
+    for text, expected in zip(*GOLDEN[level]["encode"], strict=True):
+        assert list(TOKENIZERS[level].encode(text)) == expected, text
+
+
+@both_levels
+def test_pairs_and_truncation_are_bert4keras_s(level):
+    firsts, seconds = GOLDEN[level]["pairs"]
+    for options, answers in GOLDEN[level]["encode_pairs"]:
+        for first, second, expected in zip(firsts, seconds, answers, strict=True):
+            if expected == "IndexError":
+                with pytest.raises(ConfigurationError, match="cannot truncate"):
+                    TOKENIZERS[level].encode(first, second, **options)
+            else:
+                result = TOKENIZERS[level].encode(first, second, **options)
+                assert list(result) == expected, (first, second, options)
+
+
+@both_levels
+def test_decoded_text_is_bert4keras_s(level):
+    for ids, expected in zip(*GOLDEN[level]["decode"], strict=True):
+        assert TOKENIZERS[level].decode(ids) == expected
+
+
+@both_levels
+def test_simplified_vocabulary_is_bert4keras_s(level):
+    startswith, vocabulary, keep_tokens = GOLDEN[level]["simplified"]
+    simplified, kept = TOKENIZERS[level].simplified(startswith)
+    assert simplified.vocabulary == vocabulary
+    assert kept == keep_tokens
+    assert simplified.level == "character"
+
+
+# The list of odd behaviours, one by one, so that a failure names itself.
+ODD = [
+    ("[MASK]", ["[", "mask", "]"], None),
+    ("hello123", ["hello123"], None),
+    ("a" * 201, ["a" * 201], None),
+    ("が", ["か"], None),
+    ("İ", ["i"], None),
+    ("a\x0bb", ["a", "##b"], ["a", "b"]),
+    ("a々", ["a々"], ["a", "々"]),
+    ("a￥b＋c～d｜e€f", ["a￥b＋c～d｜e€f"], list("a￥b＋c～d｜e€f")),
+    ("a$b+c~d|e", list("a$b+c~d|e"), None),
+    ("한", ["한"], ["ᄒ", "ᅡ", "ᆫ"]),
+    ("今天天气不错", list("今天天气不错"), ["今", "天", "天", "气", "不错"]),
+    ("\u200b北京", ["北", "京"], ["北京"]),
+    ("北\u200b京", ["北", "京"], None),
+]
+
+
+@pytest.mark.parametrize(("text", "characters", "words"), ODD)
+def test_odd_behaviours(text, characters, words):
+    characters = [unicodedata.normalize("NFD", token) for token in characters]
+    assert TOKENIZERS["character"].tokenize(text) == ["[CLS]", *characters, "[SEP]"]
+    words = characters if words is None else words
+    assert TOKENIZERS["word"].tokenize(text) == ["[CLS]", *words, "[SEP]"]
+
+
+def test_truncation_takes_the_longest_and_then_the_first():
+    token_ids, segment_ids = TOKENIZERS["character"].encode(
+        "今天天气", "我爱北京", max_length=9
+    )
+    tokens = [TOKENIZERS["character"].id_to_token(i) for i in token_ids]
+    assert "".join(tokens) == "[CLS]今天天[SEP]我爱北[SEP]"
+    assert segment_ids == [0] * 5 + [1] * 4
+
+
+def test_a_list_of_tokens_is_left_as_it_was():
+    tokens = ["[CLS]", "今", "天", "[SEP]"]
+    TOKENIZERS["character"].encode(tokens, tokens, max_length=3)
+    assert tokens == ["[CLS]", "今", "天", "[SEP]"]
+
+
+def test_the_shortcuts_hold_in_this_version_of_unicode():
+    for code in range(sys.maxunicode + 1):
+        char = chr(code)
+        if unicodedata.category(char) == "Mn":
+            assert tokenizer._MAYBE_MARKS.fullmatch(char), hex(code)
+        if tokenizer._PLAIN.fullmatch(char):
+            assert tokenizer._normalise(char) == char, hex(code)
+        if tokenizer._PLAIN.fullmatch(char) or tokenizer._ALONE.fullmatch(char):
+            assert tokenizer._SPACING[code] == f" {char} ", hex(code)
+
+
+# === Offsets ===
+
+
+@both_levels
+@pytest.mark.parametrize(
+    ("text", "token", "span"),
+    [
+        ("İstanbul今", "今", (8, 9)),
+        ("İstanbul今", "is", (0, 2)),
+        ("e\u0301\u0327今", "今", (3, 4)),
+        ("が今", "か", (0, 1)),
+        ("한国", "国", (1, 2)),
+        ("\u200b\u200b大学 生", "生", (5, 6)),
+        ("hello999 今", "hello999", (0, 8)),
+        ("İ" * 9 + "今", "今", (9, 10)),
+        ("好\r\n的", "的", (3, 4)),
+        ("𠀀今", "今", (1, 2)),
+    ],
+)
+def test_offsets_count_characters_of_the_original(level, text, token, span):
+    tokens = TOKENIZERS[level].tokenize(text)
+    assert TOKENIZERS[level].offsets(text)[tokens.index(token)] == span
+
+
+@both_levels
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS)
+def test_a_token_is_its_span_normalised(level, text):
+    tokens = TOKENIZERS[level].tokenize(text)
+    spans = TOKENIZERS[level].offsets(text)
+    assert len(spans) == len(tokens)
+    assert spans[0] == spans[-1] == (0, 0)
+    inner = spans[1:-1]
+    assert inner == sorted(inner)
+    for token, (start, end) in zip(tokens[1:-1], inner, strict=True):
+        assert 0 <= start < end <= len(text)
+        # Lowered as part of the text: a final sigma is one only there.
+        shown = "".join(
+            char
+            for char in tokenizer._normalise(text[start:end]).replace("ς", "σ")
+            if tokenizer._SPACING[ord(char)] not in (None, " ")
+        )
+        stem = token.removeprefix("##").replace("ς", "σ")
+        # Several tokens may come from one character, or from the marks on it.
+        assert stem == shown or (inner.count((start, end)) > 1 and stem in shown)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS)
+def test_origins_spell_the_normal_form(text):
+    characters, origins = tokenizer._normalise_with_origins(text)
+    assert characters == tokenizer._normalise(text)
+    assert len(origins) == len(characters)
+
+
+# === [MASK] in a text ===
+
+
+@both_levels
+def test_mask_is_kept_on_request(level):
+    text = "今天[MASK]气[MASK][MASK]很好[mask]"
+    encoder = TOKENIZERS[level]
+    tokens = encoder.tokenize(text, keep_mask=True)
+    middle = ["[MASK]", "气", "[MASK]", "[MASK]", "很", "好", "[", "mask", "]"]
+    assert tokens == ["[CLS]", "今", "天", *middle, "[SEP]"]
+    spans = encoder.offsets(text, keep_mask=True)
+    assert len(spans) == len(tokens)
+    for token, (start, end) in zip(tokens[1:-1], spans[1:-1], strict=True):
+        assert text[start:end] == token
+    token_ids, _ = encoder.encode(text, keep_mask=True)
+    assert token_ids.count(encoder.mask_id) == 3
+    batch = encoder([text], keep_mask=True, return_offsets=True)
+    assert batch["token_ids"][0].tolist() == token_ids
+    assert batch["offsets"][0].tolist() == [list(span) for span in spans]
+
+
+def test_a_vocabulary_without_mask_says_so_when_it_is_needed():
+    encoder = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "今"])
+    assert encoder.tokenize("[MASK]")[1:-1] == ["[", "mask", "]"]
+    for needs_mask in (
+        lambda: encoder.mask_id,
+        lambda: encoder.tokenize("[MASK]", keep_mask=True),
+    ):
+        with pytest.raises(VocabularyError, match=r"no \[MASK\]"):
+            needs_mask()
+
+
+# === Batches ===
+
+
+@both_levels
+@pytest.mark.parametrize(
+    ("max_length", "padding"),
+    [(None, "longest"), (4, "longest"), (4, "max_length"), (40, "max_length")],
+)
+@pytest.mark.parametrize("with_pairs", [False, True])
+def test_a_batch_holds_what_encode_gives(level, max_length, padding, with_pairs):
+    encoder = TOKENIZERS[level]
+    texts = ["今天天气不错", "", "hello, 北京", "İstanbul今"]
+    pairs = ["我", "北京天安门很好", "", "a"] if with_pairs else None
+    batch = encoder(texts, pairs, max_length, padding, return_offsets=True)
+    rows = [
+        encoder.encode(text, pair, max_length)
+        for text, pair in zip(texts, pairs or [None] * 4, strict=True)
+    ]
+    length = max(len(ids) for ids, _ in rows)
+    length = max_length if padding == "max_length" else length
+    assert {name: array.dtype for name, array in batch.items()} == {
+        "token_ids": np.int32,
+        "segment_ids": np.int32,
+        "offsets": np.int32,
+    }
+    assert batch["offsets"].shape == (4, length, 2)
+    for row, (token_ids, segment_ids) in enumerate(rows):
+        rest = [0] * (length - len(token_ids))
+        assert batch["token_ids"][row].tolist() == token_ids + rest
+        assert batch["segment_ids"][row].tolist() == segment_ids + rest
+        assert encoder.decode(batch["token_ids"][row]) == encoder.decode(token_ids)
+        assert not batch["offsets"][row, len(token_ids) :].any()
+
+
+def test_offsets_of_pairs_are_truncated_as_their_tokens():
+    batch = TOKENIZERS["character"](
+        ["今天天气"], ["我爱北京"], max_length=7, return_offsets=True
+    )
+    # [CLS] 今 天 天 -> 今 天 [SEP] 我 爱 [SEP], with its spans.
+    assert batch["offsets"][0].tolist() == [
+        [0, 0],
+        [0, 1],
+        [1, 2],
+        [0, 0],
+        [0, 1],
+        [1, 2],
+        [0, 0],
+    ]
+
+
+def test_an_empty_batch_is_empty():
+    assert TOKENIZERS["character"]([])["token_ids"].shape == (0, 0)
+    batch = TOKENIZERS["character"](iter([]), max_length=5, padding="max_length")
+    assert batch["token_ids"].shape == (0, 5)
+
+
+# === Vocabularies ===
+
+
+def test_vocabulary_from_a_path_a_list_and_a_dict():
+    path = DATA / "word_vocab.txt"
+    by_path = RoFormerTokenizer(str(path))
+    by_list = RoFormerTokenizer(by_path.vocabulary)
+    ids = {token: index for index, token in enumerate(by_path.vocabulary)}
+    by_dict = RoFormerTokenizer(dict(reversed(ids.items())))
+    assert by_path.vocabulary == by_list.vocabulary == by_dict.vocabulary
+    assert by_path.vocabulary_size == len(ids)
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        assert getattr(by_dict, f"{name}_id") == ids[f"[{name.upper()}]"]
+    assert by_path.token_to_id("北京") == ids["北京"]
+    assert by_path.token_to_id("not there") == by_path.unk_id
+    assert by_path.id_to_token(np.int64(ids["北京"])) == "北京"
+
+
+def test_vocabulary_file_first_field_and_blank_line(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("[PAD]\t0\r\n[UNK] 1\n[CLS]\n[SEP]\n\u3000\n 今 x\n".encode())
+    assert RoFormerTokenizer(path).vocabulary == [*SPECIALS[:4], "", "今"]
+
+
+def test_save_vocabulary_and_load_it_again(tmp_path):
+    encoder = TOKENIZERS["word"]
+    path = tmp_path / "vocab.txt"
+    path.write_text("old")
+    encoder.save_vocabulary(path)
+    again = RoFormerTokenizer(path, **json.loads(json.dumps(encoder.to_dict())))
+    assert again.vocabulary == encoder.vocabulary
+    assert again.level == "word"
+    assert [p.name for p in tmp_path.iterdir()] == ["vocab.txt"]
+
+
+def test_save_vocabulary_where_it_cannot_be(tmp_path):
+    with pytest.raises(OutputError, match="is not a folder: make it first"):
+        TOKENIZERS["word"].save_vocabulary(tmp_path / "absent" / "vocab.txt")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match="folder"):
+        TOKENIZERS["word"].save_vocabulary(tmp_path / "folder")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+@both_levels
+def test_pickle_keeps_everything(level):
+    copy = pickle.loads(pickle.dumps(TOKENIZERS[level]))
+    assert copy.level == level
+    assert copy.encode("今天北京") == TOKENIZERS[level].encode("今天北京")
+
+
+@both_levels
+def test_level_is_told_from_the_vocabulary(level):
+    assert TOKENIZERS[level].level == level
+    assert vocabulary_level(TOKENIZERS[level].vocabulary) == level
+    other = LEVELS[1 - LEVELS.index(level)]
+    with pytest.raises(VocabularyError, match=f"level='{other}' contradicts"):
+        RoFormerTokenizer(DATA / f"{level}_vocab.txt", other)
+
+
+def test_a_level_that_cannot_be_told_must_be_given():
+    tokens = [*SPECIALS, *map(chr, range(0x4E00, 0x4E00 + 500)), "北京"]
+    with pytest.raises(VocabularyError, match="does not show its level"):
+        RoFormerTokenizer(tokens)
+    for level in LEVELS:
+        assert RoFormerTokenizer(tokens, level).level == level
+
+
+def test_subset_keeps_the_specials_wherever_they_were():
+    encoder = TOKENIZERS["word"]
+    names = ["[PAD]", "[MASK]", "北京", "[SEP]", "今", "[UNK]", "[CLS]"]
+    subset = encoder.subset(np.array([encoder.token_to_id(name) for name in names]))
+    assert subset.vocabulary == names
+    assert subset.level == "word"
+    assert (subset.cls_id, subset.mask_id) == (6, 1)
+    assert subset.encode("北京今天")[0] == [6, 2, 4, 5, 3]
+    words_dropped = encoder.subset(
+        [i for i, name in enumerate(encoder.vocabulary) if name not in ("北京", "天气")]
+    )
+    assert words_dropped.level == "word"
+
+
+def test_simplified_keeps_the_specials_by_default():
+    simplified, keep_tokens = TOKENIZERS["word"].simplified()
+    assert simplified.vocabulary[:5] == SPECIALS
+    original = TOKENIZERS["word"].vocabulary
+    assert [original[i] for i in keep_tokens] == simplified.vocabulary
+    assert not {"北京", "[unused1]"} & set(simplified.vocabulary)
+
+
+# === Segmentation ===
+
+
+@pytest.mark.parametrize(
+    ("frequency", "words"), [(1, ["上下"]), (2, ["上下"]), (0, ["上", "下"])]
+)
+def test_segmenter_weighs_a_word_against_its_characters(frequency, words):
+    # log(1/16) equals log(4/16) + log(4/16): on a tie the longer word wins.
+    entries = [("上下", frequency), ("上", 4), ("下", 4), ("左", 8 - frequency)]
+    assert segmentation.Segmenter(entries).cut("上下") == words
+
+
+def test_segmenter_takes_the_likelier_characters():
+    entries = [("上下", 1), ("上", 60), ("下", 60)]
+    assert segmentation.Segmenter(entries).cut("上下") == ["上", "下"]
+
+
+def test_segmenter_last_entry_wins_and_prefixes_are_no_words():
+    segmenter = segmentation.Segmenter([("上下左右", 5), ("上下", 9), ("上下", 0)])
+    assert segmenter.cut("上下") == ["上", "下"]
+    assert segmenter.cut("上下左右上") == ["上下左右", "上"]
+    assert segmenter.cut("上下左") == ["上", "下", "左"]
+
+
+def test_segmenter_items_spell_the_text():
+    text = "ab1 中文\r\n#c++—𠀀\ud800x-y"
+    assert "".join(segmentation.default_segmenter().cut(text)) == text
+
+
+def test_a_missing_dictionary_names_the_command(monkeypatch):
+    monkeypatch.setattr(segmentation.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SourceError, match="pip install jieba"):
+        segmentation.default_segmenter.__wrapped__()
+
+
+def test_nothing_heavy_is_imported():
+    code = (
+        "import sys\n"
+        "from roformer_keras.text.tokenizer import RoFormerTokenizer\n"
+        f"t = RoFormerTokenizer({str(DATA / 'word_vocab.txt')!r})\n"
+        "t.encode('今天天气不错')\n"
+        "heavy = {'keras', 'tensorflow', 'jieba', 'torch', 'jax'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+# === Errors ===
+
+
+def test_non_text_and_other_bad_arguments():
+    encoder = TOKENIZERS["character"]
+    for call, message in [
+        (lambda: encoder.tokenize(None), "must be a str, got NoneType"),
+        (lambda: encoder.tokenize(b"abc"), "must be a str, got bytes"),
+        (lambda: encoder.offsets(["a"]), "must be a str, got list"),
+        (lambda: encoder.encode(3), "a str or a list of tokens, got int"),
+        (lambda: encoder.encode(["a", 3]), "a str or a list of tokens, got list"),
+        (lambda: encoder.encode("a", 3.5), "a str or a list of tokens, got float"),
+        (lambda: encoder.encode("a", max_length=0), "max_length must be"),
+        (lambda: encoder.encode("a", max_length=2.0), "max_length must be"),
+        (lambda: encoder.encode("a", max_length=True), "max_length must be"),
+        (lambda: encoder.encode("abc", max_length=2, truncate_from="top"), "'top'"),
+        (lambda: encoder.encode("今天", max_length=2, truncate_from=9), "cannot trunc"),
+        (lambda: encoder("abc"), "texts must be a batch"),
+        (lambda: encoder(["abc"], "abc"), "pairs must be a batch"),
+        (lambda: encoder(["abc"], ["a", "b"]), "1 texts and 2 pairs"),
+        (lambda: encoder([None]), "got NoneType"),
+        (lambda: encoder(["abc"], padding="left"), "padding must be"),
+        (lambda: encoder(["abc"], padding="max_length"), "needs max_length"),
+        (lambda: encoder.id_to_token(1.0), "must be an integer"),
+        (lambda: encoder.decode(["1"]), "must be an integer"),
+        (lambda: encoder.id_to_token(True), "must be an integer"),
+        (lambda: RoFormerTokenizer(SPECIALS, "char"), "level must be"),
+    ]:
+        with pytest.raises(ConfigurationError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("token_id", [-1, 10**6, np.int32(-5)])
+def test_ids_out_of_range(token_id):
+    with pytest.raises(VocabularyError, match=f"got {token_id}"):
+        TOKENIZERS["character"].decode([token_id])
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "message"),
+    [
+        ([], "is empty"),
+        (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "a"], "'a' with the ids 4 and"),
+        (["[UNK]", "[CLS]", "[SEP]", "[PAD]"], r"\[PAD\] must be the first"),
+        (["[PAD]", "[UNK]", "a"], r"lacks \[CLS\], \[SEP\]"),
+        ([*SPECIALS, 7], "got 7 with id 5"),
+        ([*SPECIALS, "a b"], "'a b' with id 5"),
+        ({"[PAD]": 0, "[UNK]": 2}, "must be 0, 1, 2"),
+        ({"[PAD]": 0, "[UNK]": 0}, "must be 0, 1, 2"),
+        (None, "must be a path, a list"),
+        (12000, "must be a path, a list"),
+    ],
+)
+def test_unusable_vocabularies(vocabulary, message):
+    with pytest.raises(VocabularyError, match=message):
+        RoFormerTokenizer(vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"[PAD]\n\xff\xfe\n", "UTF-8"),
+        ("[PAD]\n今\n".encode("gbk"), "UTF-8"),
+        ("\ufeff[PAD]\n[UNK]\n[CLS]\n[SEP]\n".encode(), "must be the first"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n\n\n", "'' with the ids 4 and 5"),
+    ],
+)
+def test_unusable_vocabulary_files(tmp_path, content, message):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(VocabularyError, match=message):
+        RoFormerTokenizer(path)
+
+
+def test_an_absent_vocabulary_file(tmp_path):
+    with pytest.raises(SourceError, match="cannot read"):
+        RoFormerTokenizer(tmp_path / "vocab.txt")
+    with pytest.raises(SourceError, match="cannot read"):
+        RoFormerTokenizer(tmp_path)
+
+
+def test_bad_subsets():
+    encoder = TOKENIZERS["character"]
+    with pytest.raises(VocabularyError, match="got 99999"):
+        encoder.subset([0, 99999])
+    with pytest.raises(VocabularyError, match="once"):
+        encoder.subset([0, 1, 1])
+    with pytest.raises(VocabularyError, match="lacks"):
+        encoder.subset([0, 10])
+    with pytest.raises(VocabularyError, match="'absent'"):
+        encoder.simplified(["[PAD]", "absent"])
+    with pytest.raises(VocabularyError, match="must be the first"):
+        encoder.simplified([])

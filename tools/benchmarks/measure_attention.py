@@ -1,0 +1,359 @@
+"""What attention of linear cost takes, beside softmax attention: time and memory.
+
+One layer of base width (768, 12 heads), one text, TensorFlow on a CPU. Each length of
+each kind is a process of its own, for its peak of resident memory: above what the
+process holds with the layer built. Lengths for which softmax attention would take more
+than `--memory` are left out. Then an encoder of two layers reads a text of the greatest
+length, and random features are held against softmax attention.
+
+    python -m tools.benchmarks.measure_attention [--json figures.json] [--picture \\
+        attention.png]
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools.benchmarks.reporting import peak_bytes, print_table, write_figures
+
+HIDDEN, HEADS = 768, 12
+KINDS = {
+    "softmax": {},
+    "linear": {"kind": "linear"},
+    "cosine": {"kind": "cosine"},
+    "performer": {"kind": "performer"},
+    "linear, causal": {"kind": "linear", "causal": True},
+    "performer, causal": {"kind": "performer", "causal": True},
+}
+COLORS = {"softmax": "black", "linear": "C0", "cosine": "C1", "performer": "C2"}
+LENGTHS = [2**power for power in range(9, 17)]
+FEATURES = [2**power for power in range(4, 13)]
+# Tensors of all pairs of tokens that softmax attention holds at a time.
+PAIRS_HELD = 3
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--features", type=int, nargs="+", default=FEATURES)
+    parser.add_argument("--repeats", type=int, default=3, help="runs, of the median")
+    parser.add_argument("--memory", type=float, default=12.0, help="GB for softmax")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--picture", type=Path, help="file for the picture, a PNG")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        job, *arguments = json.loads(options.case)
+        print(json.dumps(JOBS[job](*arguments)))
+        return
+    lengths = sorted(options.lengths)
+    figures = {
+        "lengths": lengths,
+        "layers": measured_layers(lengths, options.repeats, options.memory),
+        "encoders": {
+            kind: in_process("encoder", kind, lengths[-1])
+            for kind in ("linear", "cosine", "performer")
+        },
+        "convergence": in_process("convergence", sorted(options.features)),
+    }
+    figures["slopes"] = {
+        kind: {
+            what: slope([row[what] for row in rows], lengths)
+            for what in ("seconds", "mb")
+        }
+        for kind, rows in figures["layers"].items()
+        if kind != "softmax"
+    }
+    figures["crossings"] = {
+        kind: crossing(figures["layers"]["softmax"], rows, lengths)
+        for kind, rows in figures["layers"].items()
+        if kind != "softmax"
+    }
+    write_figures(options.json, figures)
+    report(figures)
+    if options.picture:
+        draw(figures, options.picture)
+
+
+# === Jobs of processes ===
+
+
+def measured_layers(lengths, repeats, memory):
+    """For each kind, of each length: seconds and MB, or None where it is left out."""
+    found = {kind: [] for kind in KINDS}
+    for length in lengths:
+        for kind, rows in found.items():
+            gb = PAIRS_HELD * HEADS * length**2 * 4 / 1e9
+            if kind == "softmax" and gb > memory:
+                rows.append(None)
+                continue
+            rows.append(in_process("layer", kind, length, repeats))
+            print(f"{kind}, {length}: {rows[-1]}", file=sys.stderr, flush=True)
+    return found
+
+
+def in_process(*case):
+    command = [sys.executable, "-m", __spec__.name, "--case", json.dumps(case)]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def measure_layer(kind, length, repeats):
+    import keras
+    import numpy as np
+
+    from roformer_keras.compiled import Compiled
+    from roformer_keras.layers import LinearRoPEAttention, RoPEAttention
+    from roformer_keras.layers.fused import fused
+
+    make = RoPEAttention if kind == "softmax" else LinearRoPEAttention
+    layer = make(HEADS, HIDDEN // HEADS, **KINDS[kind])
+    x = np.random.default_rng(0).normal(size=(1, length, HIDDEN)).astype("float32")
+    layer(x[:, :16])
+
+    def forward(x):
+        with fused():
+            return layer(x)
+
+    run = Compiled(forward, layer.weights, any_shape=True)
+    keras.ops.convert_to_numpy(run(x[:, :16]))
+    before, seconds = peak_bytes(), []
+    # The first run takes up memory that the others find.
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        keras.ops.convert_to_numpy(run(x))
+        seconds.append(time.perf_counter() - began)
+    return {
+        "seconds": statistics.median(seconds[1:]),
+        "mb": (peak_bytes() - before) / 1e6,
+    }
+
+
+def measure_encoder(kind, length):
+    """Seconds, and the peak of the whole process, libraries included."""
+    import numpy as np
+
+    from roformer_keras import RoFormerBackbone, RoFormerConfig
+    from roformer_keras.models.forward import run_model
+
+    config = RoFormerConfig(
+        vocabulary_size=12_000,
+        num_layers=2,
+        num_heads=HEADS,
+        hidden_dim=HIDDEN,
+        intermediate_dim=4 * HIDDEN,
+        attention_type=kind,
+    )
+    model = RoFormerBackbone(config)
+    ids = np.random.default_rng(0).integers(1, 12_000, (1, length)).astype("int32")
+    began = time.perf_counter()
+    outputs = run_model(model, {"token_ids": ids, "segment_ids": np.zeros_like(ids)})
+    seconds = time.perf_counter() - began
+    if outputs.shape != (1, length, HIDDEN) or not np.isfinite(outputs).all():
+        raise SystemExit(f"the encoder gave {outputs.shape}, or no finite numbers")
+    return {"length": length, "seconds": seconds, "mb": peak_bytes() / 1e6}
+
+
+def measure_convergence(counts, draws=9, length=256, dim=64):
+    """Error of the attended values, relative to them, by how many random features.
+
+    Queries and keys are normal vectors of several deviations: the longer they are, the
+    more features they take. Beside orthogonal directions there are independent ones. It
+    is the median of the draws: now and then a feature outweighs all others.
+    """
+    import numpy as np
+
+    from roformer_keras.layers.linear_attention import (
+        bidirectional_sums,
+        orthogonal_directions,
+        positive_features,
+    )
+
+    normal = np.random.default_rng(0).normal(size=(3, 1, length, 1, dim))
+    normal = normal.astype("float32")
+    ones = np.ones((1, length, 1, 1), "float32")
+
+    def independent(count, dim, seed):
+        generator = np.random.default_rng(seed)
+        return generator.normal(size=(count, dim)).astype("float32")
+
+    def error(deviation, directions):
+        query, key, value = normal * np.array(
+            [deviation, deviation, 1], "float32"
+        ).reshape(3, 1, 1, 1, 1)
+        weights = np.exp(np.einsum("bmhd,bnhd->bhmn", query, key) / dim**0.5)
+        weights /= weights.sum(-1, keepdims=True)
+        exact = np.einsum("bhmn,bnhd->bmhd", weights, value)
+        mapped = (
+            positive_features(query, directions, is_query=True),
+            positive_features(key, directions, is_query=False),
+        )
+        sums = np.array(bidirectional_sums(*mapped, value))
+        sums /= np.array(bidirectional_sums(*mapped, ones))
+        return np.linalg.norm(sums - exact) / np.linalg.norm(exact)
+
+    cases = {
+        "deviation 1": (1.0, orthogonal_directions),
+        "deviation 0.5": (0.5, orthogonal_directions),
+        "deviation 0.5, independent": (0.5, independent),
+        "deviation 0.25": (0.25, orthogonal_directions),
+    }
+    errors = {
+        name: [
+            float(
+                np.median([error(of, draw(count, dim, seed)) for seed in range(draws)])
+            )
+            for count in counts
+        ]
+        for name, (of, draw) in cases.items()
+    }
+    return {"features": counts, "errors": errors}
+
+
+JOBS = {
+    "layer": measure_layer,
+    "encoder": measure_encoder,
+    "convergence": measure_convergence,
+}
+
+
+# === What it comes to ===
+
+
+def slope(values, lengths):
+    """Of the straight line through logarithms: 1 if twice the length is twice."""
+    xs, ys = [math.log(x) for x in lengths], [math.log(max(y, 1e-9)) for y in values]
+    if len(xs) < 2:
+        return None
+    return statistics.linear_regression(xs, ys).slope
+
+
+def crossing(softmax, others, lengths):
+    """The length from which on it is faster than softmax attention, or None.
+
+    Between two that were measured, logarithms are taken to lie on a line.
+    """
+    gains = [
+        math.log(theirs["seconds"] / ours["seconds"])
+        for theirs, ours in zip(softmax, others, strict=True)
+        if theirs is not None
+    ]
+    if not gains or gains[-1] <= 0:
+        return None
+    at = max((i for i, gain in enumerate(gains) if gain <= 0), default=None)
+    if at is None:
+        return lengths[0]
+    share = -gains[at] / (gains[at + 1] - gains[at])
+    return round(lengths[at] * (lengths[at + 1] / lengths[at]) ** share)
+
+
+def report(figures):
+    lengths = figures["lengths"]
+    for what, title, form in (
+        ("seconds", "one layer, seconds", "{:.3f}"),
+        ("mb", "one layer, peak memory, MB", "{:,.0f}"),
+    ):
+        rows = [
+            [kind, *("-" if row is None else form.format(row[what]) for row in rows)]
+            for kind, rows in figures["layers"].items()
+        ]
+        print_table(title, [f"{length:,}" for length in lengths], rows)
+    print()
+    for kind, slopes in figures["slopes"].items():
+        found = figures["crossings"][kind]
+        print(
+            f"{kind}: slope {slopes['seconds']:.2f} of time, {slopes['mb']:.2f} of "
+            "memory; "
+            + (
+                f"faster than softmax from {found:,} tokens on"
+                if found
+                else "not faster than softmax where both were measured"
+            )
+        )
+    print()
+    for kind, row in figures["encoders"].items():
+        print(
+            f"encoder of two layers, {kind}: {row['length']:,} tokens in "
+            f"{row['seconds']:.1f} s, peak of the process {row['mb'] / 1000:.2f} GB"
+        )
+    found = figures["convergence"]
+    print_table(
+        "error of random features",
+        [f"{count:,}" for count in found["features"]],
+        [
+            [name, *(f"{error:.3f}" for error in errors)]
+            for name, errors in found["errors"].items()
+        ],
+    )
+
+
+def draw(figures, path):
+    from roformer_keras.training.plots import new_figure, save_figure
+
+    figure = new_figure(13.5, 4.4)
+    seconds, memory, error = figure.subplots(1, 3)
+    lengths = figures["lengths"]
+    for axes, what, title in (
+        (seconds, "seconds", "one layer (768, 12 heads), seconds"),
+        (memory, "mb", "peak memory, MB"),
+    ):
+        for kind, rows in figures["layers"].items():
+            points = [
+                (length, row[what])
+                for length, row in zip(lengths, rows, strict=True)
+                if row is not None
+            ]
+            axes.plot(
+                *zip(*points, strict=True),
+                color=COLORS[kind.split(",")[0]],
+                linestyle="--" if "causal" in kind else "-",
+                marker="o",
+                markersize=3,
+                linewidth=1.2,
+                label=kind,
+            )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set(title=title, xlabel="tokens")
+        axes.grid(alpha=0.3)
+    crossings = [found for found in figures["crossings"].values() if found]
+    if crossings:
+        seconds.axvspan(min(crossings), max(crossings), color="gray", alpha=0.2)
+    seconds.legend(fontsize=8)
+    found = figures["convergence"]
+    for name, errors in found["errors"].items():
+        error.plot(
+            found["features"],
+            errors,
+            "--" if "independent" in name else "-",
+            color={"1": "C3", "0.5": "C2", "0.25": "C0"}[name.split()[1].strip(",")],
+            marker="o",
+            markersize=3,
+            linewidth=1.2,
+            label=name,
+        )
+    last = found["features"][-1]
+    error.plot(
+        found["features"],
+        [errors[-1] * (last / count) ** 0.5 for count in found["features"]],
+        ":",
+        color="gray",
+        label="1 / root of their number",
+    )
+    error.set_xscale("log", base=2)
+    error.set_yscale("log")
+    error.set(title="performer: error against softmax", xlabel="random features")
+    error.grid(alpha=0.3)
+    error.legend(fontsize=8)
+    save_figure(figure, path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Writes the golden files of the tests again, by the real bert4keras.
+
+    python -m tools.reference all
+    python -m tools.reference layers losses --output FOLDER
+
+Without --output they replace the committed files in tests/; with it they are written
+below FOLDER, to compare. Each writer runs in its own process, with bert4keras 0.11.5;
+`checkpoints` also runs 0.10.6, and needs half a minute. `python3 tools/dev.py setup`
+installs both. What each file holds is in the docstring of its writer.
+
+Equal versions of TensorFlow and NumPy on the same processor give the same bytes, except
+the one `.meta` in the checkpoints, whose nodes Keras orders differently every time, and
+`*-model.h5`, whose contents are equal and whose layout is not.
+"""
+
+import argparse
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+from roformer_keras.errors import RoFormerError
+from tools import ROOT
+from tools.reference.bert4keras import environment
+
+# In the order in which they depend on each other: the others read the checkpoints.
+WRITERS = (
+    "checkpoints",
+    "layers",
+    "losses",
+    "finetuning",
+    "generation",
+    "tokenizer",
+)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.reference",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("writers", nargs="+", choices=(*WRITERS, "all"))
+    parser.add_argument("--output", type=Path, default=ROOT / "tests")
+    # Set for the process of one writer.
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.here:
+        (name,) = options.writers
+        importlib.import_module(f"tools.reference.{name}").write(options.output)
+        return 0
+    chosen = WRITERS if "all" in options.writers else options.writers
+    for name in chosen:
+        print(f"{name} ...", flush=True)
+        command = [sys.executable, "-m", "tools.reference", name, "--here"]
+        try:
+            done = subprocess.run(
+                [*command, "--output", options.output], env=environment(), check=False
+            )
+        except RoFormerError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+        if done.returncode:
+            return done.returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The real bert4keras: where it is, processes that can import it, and golden files."""
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from roformer_keras.errors import ReferenceUnavailable
+from tools import ROOT
+from tools.workers import Worker
+
+__all__ = [
+    "CHECKPOINTS",
+    "VERSIONS",
+    "build_model",
+    "environment",
+    "make_tokenizer",
+    "reference_worker",
+    "require_bert4keras",
+    "run_jobs",
+    "save_golden",
+    "unzip",
+    "versions",
+]
+
+VERSIONS = ("0.11.5", "0.10.6")
+CHECKPOINTS = ROOT / "tests" / "checkpoints"
+# Serves jobs in JSON; its docstring lists them.
+SCRIPT = ROOT / "roformer_keras" / "verification" / "reference_process.py"
+
+
+def require_bert4keras(version: str = VERSIONS[0]) -> Path:
+    """The folder that a version of bert4keras is installed in.
+
+    The environment variable ROFORMER_KERAS_REFERENCE names the folder of 0.11.5; other
+    versions are next to it.
+
+    Raises:
+        ReferenceUnavailable: it is not installed there.
+    """
+    folder = ROOT / ".reference" / f"bert4keras-{version}"
+    if named := os.environ.get("ROFORMER_KERAS_REFERENCE"):
+        folder = Path(named).resolve()
+        if version != VERSIONS[0]:
+            folder = folder.with_name(f"bert4keras-{version}")
+    if not (folder / "bert4keras").is_dir():
+        raise ReferenceUnavailable(
+            f"bert4keras is not in {folder}: run `python3 tools/dev.py setup`, or set "
+            "ROFORMER_KERAS_REFERENCE to its folder"
+        )
+    return folder
+
+
+def environment(version: str = VERSIONS[0]) -> dict[str, str]:
+    """The environment of a process that can import bert4keras, on the CPU."""
+    return {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join([str(require_bert4keras(version)), str(ROOT)]),
+        "PYTHONWARNINGS": "ignore",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_KERAS": "1",
+        "TF_USE_LEGACY_KERAS": "1",
+    }
+
+
+def reference_worker(target: str, options: Mapping = {}) -> Worker:
+    """A worker that can import bert4keras; see `Worker`."""
+    return Worker(target, options, environment())
+
+
+def run_jobs(
+    jobs: Sequence[Mapping], scratch: Path, version: str = VERSIONS[0]
+) -> list[dict]:
+    """Answers of `reference_process.py` to jobs, also of those that fail.
+
+    Args:
+        jobs: as its docstring describes them.
+        scratch: folder for the request.
+        version: of bert4keras.
+    """
+    request = scratch / "request.json"
+    request.write_text(json.dumps({"jobs": list(jobs)}))
+    done = subprocess.run(
+        [sys.executable, SCRIPT, request],
+        env=environment(version),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    request.unlink()
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    if len(answers) != len(jobs):
+        raise ReferenceUnavailable(f"bert4keras {version} answered {answers[-1:]}")
+    return answers
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that golden numbers depend on."""
+    names = ("bert4keras", "tensorflow", "tf-keras", "numpy")
+    return {name: importlib.metadata.version(name) for name in names}
+
+
+def save_golden(path: Path, metadata: Mapping, arrays: Mapping):
+    """Writes arrays as `.npz`, with `metadata` and the versions as JSON among them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = json.dumps({"versions": versions(), **metadata}, ensure_ascii=False)
+    np.savez_compressed(path, metadata=metadata, **arrays)
+
+
+def unzip(stem: str, folder: Path) -> Path:
+    """Extracts a checkpoint of the tests; returns the folder of its files."""
+    with zipfile.ZipFile(CHECKPOINTS / f"{stem}.zip") as archive:
+        archive.extractall(folder)
+    return folder / stem
+
+
+# In the process that can import bert4keras:
+
+
+def build_model(folder: Path, model: str = "roformer", **keywords):
+    """bert4keras's model of the checkpoint in a folder."""
+    from bert4keras.models import build_transformer_model
+
+    config, checkpoint = folder / "bert_config.json", folder / "bert_model.ckpt"
+    return build_transformer_model(
+        str(config), str(checkpoint), model=model, **keywords
+    )
+
+
+def make_tokenizer(folder: Path):
+    """bert4keras's tokenizer of the vocabulary in a folder."""
+    from bert4keras.tokenizers import Tokenizer
+
+    return Tokenizer(str(folder / "vocab.txt"), do_lower_case=True)

@@ -1,0 +1,125 @@
+"""A checkpoint with random weights at full size, written by the real bert4keras.
+
+    python -m tools.reference.full_size_checkpoint sim.zip
+    python -m tools.reference.full_size_checkpoint v2.zip --model roformer_v2
+
+The zip has the layout of a released one: 12 layers, hidden size 768, 12,000 tokens; v1
+has the heads of RoFormer-Sim, pooler and masked LM. The weights follow from a seed.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from roformer_keras.errors import RoFormerError
+from tools.reference import bert4keras
+from tools.reference.bert4keras import run_jobs
+
+__all__ = ["MEMBERS", "make_vocabulary", "write_checkpoint", "write_zip"]
+
+MEMBERS = (
+    "bert_config.json",
+    "vocab.txt",
+    "bert_model.ckpt.index",
+    "bert_model.ckpt.data-00000-of-00001",
+)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("target", type=Path)
+    parser.add_argument(
+        "--model", choices=["roformer", "roformer_v2"], default="roformer"
+    )
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--hidden", type=int, default=768)
+    parser.add_argument("--vocabulary", type=int, default=12000)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            write_checkpoint(
+                Path(folder),
+                options.model,
+                options.layers,
+                options.hidden,
+                options.vocabulary,
+            )
+        except RoFormerError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+        write_zip(Path(folder), options.target)
+    return 0
+
+
+def write_zip(folder, target, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(target, "w", compression) as archive:
+        for member in MEMBERS:
+            archive.write(folder / member, f"{target.stem}/{member}")
+
+
+def write_checkpoint(
+    folder: Path,
+    model: str = "roformer",
+    layers: int = 12,
+    hidden: int = 768,
+    vocabulary: int = 12000,
+    heads: int | None = None,
+):
+    """Writes `MEMBERS` into a folder; heads have 64 features by default."""
+    config = {
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads or hidden // 64,
+        "intermediate_size": 4 * hidden,
+        "hidden_act": "gelu" if model == "roformer" else "relu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "type_vocab_size": 2,
+    }
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    tokens = make_vocabulary(vocabulary)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    keywords = {"model": model, "application": "unilm"}
+    if model == "roformer":
+        keywords["with_pool"] = "linear"
+    job = {
+        "op": "write",
+        "bert_config": str(folder / "bert_config.json"),
+        "kwargs": keywords,
+        "seed": 1,
+        "output": str(folder / "bert_model.ckpt"),
+    }
+    (answer,) = run_jobs([job], folder)
+    if not answer["ok"]:
+        raise SystemExit(answer["traceback"])
+
+
+def make_vocabulary(count: int) -> list[str]:
+    """Special tokens with the ids of the released vocabularies, then characters."""
+    tokens = [f"[unused{i}]" for i in range(106)]
+    tokens += [chr(0x4E00 + i) for i in range(106, count)]
+    special = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
+    for token_id, token in special.items():
+        tokens[token_id] = token
+    return tokens[:count]
+
+
+# Names that the benchmarks still use.
+ROOT = bert4keras.ROOT
+BERT4KERAS = ROOT / ".reference" / "bert4keras-0.11.5"
+tokens = make_vocabulary
+bert4keras_environment = bert4keras.environment
+
+
+def check_bert4keras(folder):
+    bert4keras.require_bert4keras()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

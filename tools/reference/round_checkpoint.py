@@ -1,0 +1,75 @@
+"""Rounds a trained checkpoint to the size in which the repository ships it.
+
+    python -m tools.reference.round_checkpoint runs/char/NAME.zip checkpoints/NAME.zip
+
+Weights are rounded to bfloat16 and stored as float32, as bert4keras expects. Half of
+their bits are zeros then, which compression removes.
+"""
+
+import argparse
+import dataclasses
+import sys
+import zipfile
+from pathlib import Path
+
+import ml_dtypes
+
+from roformer_keras.conversion.convert import prepare
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.writer import FORMATS
+from roformer_keras.errors import RoFormerError
+from roformer_keras.io.atomic import replacing
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source")
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--overwrite", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        round_checkpoint(options.source, options.target, options.overwrite)
+    except RoFormerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"{options.target}  {options.target.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def round_checkpoint(source, target, overwrite=False):
+    """Writes the zip; it appears whole or not at all."""
+    with replacing(target, overwrite) as partial:
+        with open_checkpoint(source) as checkpoint:
+            ready = prepare(checkpoint)
+            tensors = {name: rounded(one) for name, one in ready.tensors.items()}
+            ready = dataclasses.replace(ready, tensors=tensors)
+            FORMATS["bert4keras"](partial, ready, "float32", lambda: None)
+        deflate(partial)
+
+
+def rounded(tensor):
+    """The tensor, rounded when it is read."""
+    return dataclasses.replace(
+        tensor,
+        read=lambda: tensor.read().astype(ml_dtypes.bfloat16).astype("float32"),
+    )
+
+
+def deflate(path):
+    """Compresses the members of a zip, in place."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(member, archive.read(member)) for member in archive.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for member, content in members:
+            archive.writestr(
+                zipfile.ZipInfo(member.filename, member.date_time),
+                content,
+                zipfile.ZIP_DEFLATED,
+                9,
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
