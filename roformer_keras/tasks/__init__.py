@@ -1,20 +1,8 @@
 """Models to fine-tune: texts in, answers out.
 
-Names are imported when they are first used.
+Names are imported when they are first used. They are listed in `__init__.pyi`.
 """
 
-from roformer_keras.lazy import lazily
+import lazy_loader
 
-_EXPORTS = {
-    "RoFormerQuestionAnswerer": "roformer_keras.tasks.question_answerer",
-    "RoFormerSentenceEncoder": "roformer_keras.tasks.sentence_encoder",
-    "RoFormerSpanExtractor": "roformer_keras.tasks.span_extractor",
-    "RoFormerTextClassifier": "roformer_keras.tasks.text_classifier",
-    "RoFormerTextRegressor": "roformer_keras.tasks.text_regressor",
-    "RoFormerTokenClassifier": "roformer_keras.tasks.token_classifier",
-    "RoFormerTripletRanker": "roformer_keras.tasks.triplet_ranker",
-    "Span": "roformer_keras.tasks.spans",
-}
-
-__all__ = sorted(_EXPORTS)
-__getattr__, __dir__ = lazily(__name__, _EXPORTS)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -17,7 +17,6 @@ PACKAGE = ROOT / "roformer_keras"
 # a folder beside `__init__.py`.
 RANKS = {
     "errors": 0,
-    "lazy": 0,
     "progress": 0,
     "checks": 1,
     "config": 2,

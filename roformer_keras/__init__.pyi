@@ -1,0 +1,33 @@
+"""The public names, and where each of them is."""
+
+from .config import RoFormerConfig as RoFormerConfig
+from .config import Seq2SeqConfig as Seq2SeqConfig
+from .conversion.convert import convert as convert
+from .data.corpus import CorpusSource as CorpusSource
+from .errors import RoFormerError as RoFormerError
+from .hub.catalog import CATALOG as CATALOG
+from .hub.catalog import SHIPPED as SHIPPED
+from .hub.download import download as download
+from .models import RoFormerBackbone as RoFormerBackbone
+from .models import RoFormerCausalLM as RoFormerCausalLM
+from .models import RoFormerMaskedLM as RoFormerMaskedLM
+from .models import RoFormerSeq2Seq as RoFormerSeq2Seq
+from .models import RoFormerSim as RoFormerSim
+from .tasks import RoFormerQuestionAnswerer as RoFormerQuestionAnswerer
+from .tasks import RoFormerSentenceEncoder as RoFormerSentenceEncoder
+from .tasks import RoFormerSpanExtractor as RoFormerSpanExtractor
+from .tasks import RoFormerTextClassifier as RoFormerTextClassifier
+from .tasks import RoFormerTextRegressor as RoFormerTextRegressor
+from .tasks import RoFormerTokenClassifier as RoFormerTokenClassifier
+from .tasks import RoFormerTripletRanker as RoFormerTripletRanker
+from .text.tokenizer import RoFormerTokenizer as RoFormerTokenizer
+from .training.bleu import corpus_bleu as corpus_bleu
+from .training.evaluate import evaluate_seq2seq as evaluate_seq2seq
+from .training.finetune import finetune as finetune
+from .training.finetuning_settings import FinetuningSettings as FinetuningSettings
+from .training.optimizer_settings import OptimizerSettings as OptimizerSettings
+from .training.pretrain import pretrain as pretrain
+from .training.pretraining_settings import PretrainingSettings as PretrainingSettings
+from .training.pretraining_settings import TrainingStage as TrainingStage
+from .training.results import load_finetuned as load_finetuned
+from .verification.verify import verify as verify
