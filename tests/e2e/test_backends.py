@@ -17,7 +17,7 @@ NEEDS_TORCH = pytest.mark.skipif(
 
 BACKENDS = ["jax", pytest.param("torch", marks=NEEDS_TORCH)]
 # Modules whose tests compute with nothing of one backend.
-NEUTRAL = ["test_crf.py", "test_pointer.py"]
+NEUTRAL = ["model/test_crf.py", "model/test_pointer.py"]
 
 
 def run(backend, *arguments):

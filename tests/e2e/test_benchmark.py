@@ -91,7 +91,7 @@ def asked(tool, tmp_path, monkeypatch):
             return figures
 
     (tmp_path / "reference" / "bert4keras").mkdir(parents=True)
-    monkeypatch.setattr(tool, "BERT4KERAS", tmp_path / "reference")
+    monkeypatch.setenv("ROFORMER_KERAS_REFERENCE", str(tmp_path / "reference"))
     monkeypatch.setattr(tool, "Worker", Made)
     monkeypatch.setattr(tool, "write_sources", lambda options: None)
     monkeypatch.setattr(
@@ -310,7 +310,7 @@ def test_other_parts_need_no_texts(tool, asked, capsys):
 
 
 def test_without_bert4keras_there_is_nothing_to_measure(tool, tmp_path, monkeypatch):
-    monkeypatch.setattr(tool, "BERT4KERAS", tmp_path / "nowhere")
+    monkeypatch.setenv("ROFORMER_KERAS_REFERENCE", str(tmp_path / "nowhere"))
     with pytest.raises(SystemExit, match=r"bert4keras is not in .*nowhere"):
         tool.main(["--parts", "encode"])
 
@@ -375,12 +375,12 @@ def test_products_are_of_the_type_and_keep_their_size(dtype):
     assert 0.3 < found.astype("float32").std() < 3
 
 
-def test_a_worker_that_ends_shows_what_it_said(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text("import sys; sys.exit('no such model')")
+def test_a_worker_that_ends_shows_what_it_said(tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text("import sys; sys.exit('no such model')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (
         tool_module("workers") as workers,
-        workers.Worker(script, "float32", {}) as worker,
+        workers.Worker("failing", "float32", {}) as worker,
         pytest.raises(SystemExit, match=r"ended at \('load',\)(?s:.*)no such model"),
     ):
         worker.ask("load")

@@ -69,7 +69,7 @@ def asked(tool, tmp_path, monkeypatch):
             return {"seconds": whole.get(self.side, of_job + turn)}
 
     (tmp_path / "reference" / "bert4keras").mkdir(parents=True)
-    monkeypatch.setattr(tool, "BERT4KERAS", tmp_path / "reference")
+    monkeypatch.setenv("ROFORMER_KERAS_REFERENCE", str(tmp_path / "reference"))
     monkeypatch.setattr(tool, "Worker", Made)
     monkeypatch.setattr(tool, "write_model", lambda options: None)
     return asked
@@ -213,7 +213,7 @@ def test_a_file_of_other_lines_is_refused(tool, reviews, asked):
 
 
 def test_without_bert4keras_there_is_nothing_to_measure(tool, tmp_path, monkeypatch):
-    monkeypatch.setattr(tool, "BERT4KERAS", tmp_path / "nowhere")
+    monkeypatch.setenv("ROFORMER_KERAS_REFERENCE", str(tmp_path / "nowhere"))
     with pytest.raises(SystemExit, match=r"bert4keras is not in .*nowhere"):
         tool.main(["--parts", "step"])
 

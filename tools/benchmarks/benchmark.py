@@ -78,7 +78,6 @@ from tools.benchmarks.reporting import (
 )
 from tools.benchmarks.workers import Worker, serve
 from tools.reference.full_size_checkpoint import (
-    BERT4KERAS,
     MEMBERS,
     ROOT,
     check_bert4keras,
@@ -366,7 +365,7 @@ def check(options):
                 "--shapes must be rows and tokens as 32x128, of at most "
                 f"{POSITIONS} tokens, got {shape}"
             )
-    check_bert4keras(BERT4KERAS)
+    check_bert4keras()
     if options.picture and not {"encode", "growth"} & set(options.parts):
         raise SystemExit(
             "--picture shows encode and growth: add one of them to --parts"

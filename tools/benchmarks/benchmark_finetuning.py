@@ -48,7 +48,6 @@ from tools.benchmarks.benchmark_sides import batch_of, matrix_products
 from tools.benchmarks.reporting import pairs, shown, write_figures
 from tools.benchmarks.workers import Worker, serve
 from tools.reference.full_size_checkpoint import (
-    BERT4KERAS,
     ROOT,
     check_bert4keras,
     write_checkpoint,
@@ -163,7 +162,7 @@ def check(options):
             "--hidden must be a multiple of 64, and of twice --heads, got "
             f"{options.hidden} and {options.heads}"
         )
-    check_bert4keras(BERT4KERAS)
+    check_bert4keras()
     if "reviews" in options.parts and not options.reviews.is_file():
         raise SystemExit(
             f"the labelled texts must be a file, and {options.reviews} is none: give "
