@@ -379,9 +379,9 @@ def _add_data(verb):
     )
     _add_fields(
         verb,
-        "columns (by number from 1, or by name in the first line) or keys of the texts "
-        "and the label (default: columns from the first on, behind a first line of "
-        "usual names; text, label or first, second, label)",
+        "keys, names in the header or numbers of the columns of the texts and the "
+        "label (default: text, label or first, second, label; the first columns of a "
+        "table that has no such header)",
         None,
     )
     _flag(verb, "--pairs", "a row has two texts, where a task takes one or two")

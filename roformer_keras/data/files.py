@@ -1,25 +1,49 @@
-"""Labelled texts of files, as lists: what `fit` of a task takes."""
+"""The one reader of texts in files: labelled texts for tasks, records for corpora.
 
+The extension says what a file is; `.gz` or `.xz` after it is unpacked.
+
+.jsonl          an object a line; fields are its keys
+.csv, .tsv      a row a line; fields are columns, by number from "1" or by name
+.bio, .conll    a token and its tag a line, an empty line after each text
+any other       a corpus has a text a line; labelled texts are in .txt, as in .tsv
+
+A table has a header if and only if `fields` are names: they must stand in its first
+line. For labelled texts without `fields` the names are those of JSON, if the first line
+has them.
+"""
+
+import contextlib
 import csv
 import gzip
 import io
+import itertools
 import json
 import lzma
 import os
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from roformer_keras.data.headers import columns_of_header, is_header
 from roformer_keras.errors import ConfigurationError, SourceError
 
-__all__ = ["Table", "read_table", "text_names"]
+__all__ = ["Table", "kind_of_corpus", "read_records", "read_table", "text_names"]
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
-_SEPARATED = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
+_TABLES = (".csv", ".tsv")
 _TAGGED = (".bio", ".conll")
-_KINDS = ".csv, .tsv, .jsonl, .bio or .conll, each also with .gz or .xz behind"
+# Files that have lines, but no texts in them.
+_NO_CORPUS = (".json", ".zip", ".tar", ".bz2", ".zst", ".parquet", ".gz", ".xz")
+# What a column of labels is often called, and a label seldom.
+_LABEL_NAME = re.compile(
+    r"(\w+[_ ])?(label|class|category|tag|target|score|rating|stars?|sentiment|emotion"
+    r"|intent|topic|similarity|duplicate)s?|标签|类别|分类|情感|评分|分数|得分|星级|答案",
+    re.IGNORECASE,
+)
+
+
+# === Labelled texts ===
 
 
 @dataclass(frozen=True)
@@ -27,14 +51,19 @@ class Table:
     """The rows of a file.
 
     Attributes:
-        texts: list of tuples of str, of one row each.
-        labels: list of what the last field holds, or None where it was not read.
-        lines: list of int. Where each row begins in the file, counted from 1.
+        texts: list of tuples of str, one tuple a row.
+        labels: list of what the last field holds, or None if it was not read.
+        lines: list of int. The line of the file where each row begins, from 1.
     """
 
     texts: list
     labels: list | None
     lines: list
+
+
+def text_names(count: int) -> tuple[str, ...]:
+    """The JSON keys of the texts of a row, unless others are given."""
+    return ("text",) if count == 1 else ("first", "second", "third")[:count]
 
 
 def read_table(
@@ -44,32 +73,22 @@ def read_table(
     labelled: bool = True,
     or_first: bool = False,
 ) -> Table:
-    """Reads texts and labels of a file, which its extension tells the kind of.
-
-    - `.jsonl`: an object a line. Fields are keys.
-    - `.csv`, and `.tsv` or `.txt` with tabs: fields are columns, by number from `"1"`,
-      or by the names in the first line. A first line that has the names of JSON, or
-      others that are usual for columns, is none of the rows; but a `.txt` of one column
-      has no such line. CSV is quoted as RFC 4180 says, tabs are not.
-    - `.bio`, `.conll`: a token and its tag a line, with spaces or a tab between, and an
-      empty line behind each text. A tag is given to each character of its token.
+    """Reads the texts and labels of a file.
 
     Args:
-        path: of the file; `.gz` or `.xz` behind the extension are unpacked. "-" is
-            standard input, as a `.txt`.
+        path: of the file; "-" is standard input, as a `.txt`.
         count: int. Texts of a row.
-        fields: names of `count` texts and of the label. If none are given, columns
-            from the first on, and of JSON `text` (`first`, `second`, `third` for
-            several) and `label`.
+        fields: names of `count` texts and of the label, or numbers of columns. Without
+            any they are `text` (`first`, `second`, `third` for several) and `label`,
+            or the first columns of a table that has no such header.
         labelled: bool. Whether the label is read.
-        or_first: bool. Whether a `.txt` that does not have these fields is read as if
-            none were given.
+        or_first: bool. Whether a `.txt` that lacks these fields is read as if none
+            were given.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels.
-        SourceError: the file does not exist, is not of its kind or has no row; a field
-            is missing; or the first line names the columns, and does not tell which
-            ones to take. Names file and line.
+        SourceError: the file does not exist, is not of its kind or has no row, a field
+            is missing, or the first row seems to be a header. Names file and line.
     """
     path = os.fspath(path)
     wanted = count + labelled
@@ -78,58 +97,236 @@ def read_table(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
             f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
         )
-    stem, kind = os.path.splitext("stdin.txt" if path == "-" else path.lower())
-    if kind in _OPENERS:
-        kind = os.path.splitext(stem)[1]
+    fields, kind = tuple(fields[:wanted]), _kind(path)
+    names = (*text_names(count), "label")[:wanted]
     if kind in _TAGGED:
-        rows = _tagged_rows(path, count)
+        rows = _read_tagged(path, count)
     elif kind == ".jsonl":
-        names = fields or _default_names(count, labelled)
-        rows = _json_rows(path, names[:wanted])
-    elif kind in _SEPARATED:
-        rows = _separated_rows(path, kind, fields[:wanted], count, labelled, or_first)
+        rows = _read_objects(path, fields or names)
+    elif kind in _TABLES or kind == ".txt":
+        rows, first = _peek(_read_cells(path, kind))
+        first = [cell.strip() for cell in first]
+        if kind == ".txt" and or_first and not _has_columns(first, fields):
+            fields = ()
+        if not fields:
+            # A text that stands alone in a line of a `.txt` is a text.
+            found = [cell.lower() for cell in first]
+            has_names = set(names) <= set(found) and (kind != ".txt" or len(found) > 1)
+            places = map(found.index, names) if has_names else range(wanted)
+            fields = [str(place + 1) for place in places]
+            rows = itertools.islice(rows, int(has_names), None)
+        rows = _take_columns(path, rows, fields)
     else:
-        raise SourceError(f"a file of labelled texts must be {_KINDS}, got {path}")
-    texts, labels, lines = [], [], []
+        raise SourceError(
+            "a file of labelled texts must be .csv, .tsv, .txt, .jsonl, .bio or "
+            f".conll, with or without .gz or .xz after it, got {path}"
+        )
+    table = Table([], [] if labelled else None, [])
     for line, values in rows:
-        row = tuple(values[:count])
-        for text in row:
+        texts = tuple(values[:count])
+        for text in texts:
             if not isinstance(text, str) or not text.strip():
                 raise SourceError(
                     f"line {line} of {path}: a text must be a str that is not empty, "
                     f"got {text!r:.60}"
                 )
-        texts.append(row)
-        lines.append(line)
-        labels.append(values[count] if labelled else None)
-    if not texts:
+        table.texts.append(texts)
+        table.lines.append(line)
+        if labelled:
+            table.labels.append(values[count])
+    if not table.texts:
         raise SourceError(f"{path} has no row")
-    return Table(texts, labels if labelled else None, lines)
+    if labelled and kind not in (".jsonl", *_TAGGED):
+        _check_first_label(path, table)
+    return table
 
 
-def text_names(count: int) -> tuple[str, ...]:
-    """What the texts of a row are called in JSON, if nothing else is said."""
-    return ("text",) if count == 1 else ("first", "second", "third")[:count]
+def _check_first_label(path, table):
+    first = table.labels[0].strip()
+    if _LABEL_NAME.fullmatch(first) and table.labels.count(table.labels[0]) == 1:
+        raise SourceError(
+            f"line {table.lines[0]} of {path} seems to be a header: its label {first!r}"
+            " is on no other line",
+            hint="name the columns of the header with fields=; if it is a row, move it "
+            "to another line",
+        )
 
 
-def _lines(path) -> Iterator[str]:
-    opener = _OPENERS.get(os.path.splitext(path)[1].lower(), open)
-    options = {"encoding": "utf-8-sig", "newline": ""}
+# === Records of corpora ===
+
+
+def kind_of_corpus(path: str) -> str:
+    """The extension of a file of a corpus, without that of its packing.
+
+    Raises:
+        SourceError: such files are not read line by line.
+    """
+    kind = _kind(path)
+    if kind in _NO_CORPUS:
+        raise SourceError(
+            "a corpus must be of .jsonl, .csv, .tsv or plain text such as .txt, with "
+            f"or without .gz or .xz after it, got {path}: convert it, or unpack it"
+        )
+    return kind
+
+
+def read_records(
+    path: str, fields: Sequence[str] = (), group: str | None = None
+) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    """The records of a file of a corpus, and the group of each.
+
+    Lines that are empty, and records whose every field is blank, are skipped. Values
+    come without the spaces around them.
+
+    Args:
+        path: of the file.
+        fields: keys or columns of a record; `text` or the first column without any.
+            The values of JSON are strings, lists of strings, which are joined, or
+            numbers. Plain text has no fields: its records are the lines.
+        group: the key or column of the group, or None.
+
+    Raises:
+        ConfigurationError: plain text has neither fields nor groups.
+        SourceError: the file cannot be read, or a field is missing. Names the line.
+    """
+    kind = kind_of_corpus(path)
+    if kind == ".jsonl":
+        fields = tuple(fields or ("text",))
+        rows = _read_objects(path, fields if group is None else (*fields, group))
+    elif kind in _TABLES:
+        fields = tuple(fields or ("1",))
+        names = fields if group is None else (*fields, group)
+        rows = _take_columns(path, _read_cells(path, kind), names)
+    elif fields or group is not None:
+        raise ConfigurationError(
+            f"plain text has neither fields nor group, {path} is given "
+            f"fields={list(fields)!r}, group={group!r}",
+            hint="name it .jsonl, .csv or .tsv if it is that",
+        )
+    else:
+        rows = ((line, [text]) for line, text in _read_lines(path))
+    for line, values in rows:
+        values = tuple([_as_text(value, line, path) for value in values])
+        group_value = None if group is None else values[-1]
+        values = values if group is None else values[:-1]
+        if any(values):
+            yield values, group_value
+
+
+def _as_text(value, line, path):
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "".join(value).strip()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise SourceError(
+        f"line {line} of {path}: a field must be a string, a list of strings or a "
+        f"number, got {value!r:.60}"
+    )
+
+
+# === Lines, rows, objects ===
+
+
+def _kind(path):
+    stem, kind = os.path.splitext("stdin.txt" if path == "-" else path.lower())
+    return os.path.splitext(stem)[1] if kind in _OPENERS else kind
+
+
+def _read_lines(path) -> Iterator[tuple[int, str]]:
+    """Numbers and texts of the lines, with their ends."""
+    number = 0
     try:
-        if path == "-":
-            yield from io.TextIOWrapper(sys.stdin.buffer, **options)
-            return
-        with opener(path, "rt", **options) as file:
-            yield from file
+        with _open(path) as file:
+            for number, line in enumerate(file, start=1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield number, text
     except UnicodeDecodeError as error:
-        raise SourceError(f"{path} must be UTF-8 text: {error}") from error
+        raise SourceError(
+            f"line {number} of {path} must be UTF-8: {error}",
+            hint="convert it, for instance with iconv",
+        ) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise SourceError(f"cannot read {path}: {reason}") from error
+        where = f" after line {number}" if number else ""
+        raise SourceError(f"cannot read {path}{where}: {reason}") from error
 
 
-def _json_rows(path, names):
-    for line, text in enumerate(_lines(path), start=1):
+def _open(path):
+    if path == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    opener = _OPENERS.get(os.path.splitext(path)[1].lower())
+    if opener is None:
+        return open(path, "rb")
+    return io.BufferedReader(opener(path), 1 << 16)
+
+
+def _read_cells(path, kind):
+    """Line numbers and cells of the rows that are not empty."""
+    if kind != ".csv":
+        for line, text in _read_lines(path):
+            cells = text.rstrip("\r\n").split("\t")
+            if any(cells):
+                yield line, cells
+        return
+    # A quoted cell may contain line feeds.
+    reader = csv.reader((text for _, text in _read_lines(path)), strict=True)
+    line = 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise SourceError(f"line {line} of {path} is no CSV: {error}") from error
+        if cells is None:
+            return
+        if any(cells):
+            yield line, cells
+        line = reader.line_num + 1
+
+
+def _peek(rows):
+    """The same rows, and the cells of the first."""
+    first = next(rows, None)
+    return (rows, []) if first is None else (itertools.chain([first], rows), first[1])
+
+
+def _take_columns(path, rows, fields):
+    """The cells of some columns, by number or by the names of the first row."""
+    if _are_numbers(fields):
+        places = [int(name) - 1 for name in fields]
+    else:
+        line, names = next(rows, (1, []))
+        names = [cell.strip() for cell in names]
+        if not _has_columns(names, fields):
+            numbers = ",".join(str(number + 1) for number in range(len(fields)))
+            raise SourceError(
+                f"line {line} of {path} must name the columns "
+                f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}",
+                hint=f"fields={numbers} takes columns by number",
+            )
+        places = [names.index(name) for name in fields]
+    for line, cells in rows:
+        if max(places) >= len(cells):
+            raise SourceError(
+                f"line {line} of {path} must have {max(places) + 1} columns, got "
+                f"{len(cells)}"
+            )
+        yield line, [cells[place] for place in places]
+
+
+def _has_columns(names, fields):
+    if _are_numbers(fields):
+        return all(int(name) <= len(names) for name in fields)
+    return set(fields) <= set(names)
+
+
+def _are_numbers(fields):
+    return all(name.isdecimal() and int(name) > 0 for name in fields)
+
+
+def _read_objects(path, keys):
+    for line, text in _read_lines(path):
         if text.isspace():
             continue
         try:
@@ -142,113 +339,21 @@ def _json_rows(path, names):
             raise SourceError(
                 f"line {line} of {path} must be a JSON object, got {found!r:.60}"
             )
-        missing = [name for name in names if name not in found]
-        if missing:
+        if not found.keys() >= set(keys):
             raise SourceError(
-                f"line {line} of {path} must have {', '.join(map(repr, names))}, got "
+                f"line {line} of {path} must have {', '.join(map(repr, keys))}, got "
                 f"{', '.join(map(repr, found)) or 'none'}",
                 hint="name others with fields=",
             )
-        yield line, [found[name] for name in names]
+        yield line, [found[key] for key in keys]
 
 
-def _separated_rows(path, kind, fields, count, labelled, or_first):
-    if _SEPARATED[kind] == "\t":
-        rows = (
-            (line, text.rstrip("\r\n").split("\t"))
-            for line, text in enumerate(_lines(path), start=1)
-        )
-    else:
-        # A quoted cell may go over several lines.
-        rows = _csv_rows(csv.reader(_lines(path), strict=True), path)
-    rows = [(line, cells) for line, cells in rows if any(cells)]
-    if not rows:
-        return
-    line, first = rows[0]
-    names = [cell.strip() for cell in first]
-    if or_first and kind == ".txt" and not _has(fields, names):
-        fields = ()
-    # What stands alone in a line of plain text is a text.
-    has_header = (kind != ".txt" or len(names) > 1) and (
-        set(_default_names(count, labelled)) <= set(names)
-        or is_header([cells for _, cells in rows])
-    )
-    if fields and _are_numbers(fields):
-        places = [int(name) - 1 for name in fields]
-    elif fields:
-        if not _has(fields, names):
-            numbers = ",".join(str(number + 1) for number in range(len(fields)))
-            raise SourceError(
-                f"line {line} of {path} must name the columns "
-                f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}",
-                hint=f"fields={numbers} takes columns by number",
-            )
-        places, has_header = [names.index(name) for name in fields], True
-    elif has_header:
-        places = _columns_of(names, count, labelled, f"line {line} of {path}")
-    else:
-        places = list(range(count + labelled))
-    for line, cells in rows[has_header:]:
-        if max(places) >= len(cells):
-            raise SourceError(
-                f"line {line} of {path} must have {max(places) + 1} columns, got "
-                f"{len(cells)}"
-            )
-        yield line, [cells[place] for place in places]
-
-
-def _has(fields, names):
-    """Whether a first line of these cells has the fields, by number or by name."""
-    if _are_numbers(fields):
-        return all(int(name) <= len(names) for name in fields)
-    return set(fields) <= set(names)
-
-
-def _are_numbers(fields):
-    return all(name.isdecimal() and int(name) > 0 for name in fields)
-
-
-def _columns_of(names, count, labelled, where):
-    """Which columns the first line tells to take."""
-    lowered = [name.lower() for name in names]
-    wanted = _default_names(count, labelled)
-    if set(wanted) <= set(lowered):
-        return [lowered.index(name) for name in wanted]
-    found = columns_of_header(names, count, labelled)
-    if found is None:
-        raise SourceError(
-            f"{where} names the columns {', '.join(map(repr, names))}, and not plainly "
-            f"{count} {'text' if count == 1 else 'texts'}"
-            f"{' and a label behind' if labelled else ''}",
-            hint="give fields= the names of "
-            f"{'these' if labelled else 'those to read'}, in this order",
-        )
-    return found
-
-
-def _default_names(count, labelled):
-    return (*text_names(count), "label")[: count + labelled]
-
-
-def _csv_rows(reader, path):
-    line = 1
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise SourceError(f"line {line} of {path} is no CSV: {error}") from error
-        if cells is None:
-            return
-        yield line, cells
-        line = reader.line_num + 1
-
-
-def _tagged_rows(path, count):
+def _read_tagged(path, count):
     if count != 1:
         raise SourceError(f"{path} has tags, which are for tasks of one text a row")
     characters, tags, begins = [], [], None
-    # An empty line ends the last text too.
-    for line, text in enumerate((*_lines(path), "\n"), start=1):
+    # The end of the file ends the last text.
+    for line, text in itertools.chain(_read_lines(path), [(0, "")]):
         words = text.split()
         if not words:
             if characters:
