@@ -78,7 +78,7 @@ def test_finetune(tmp_path, capsys, monkeypatch):
     assert (code, out, err) == (0, f"{tmp_path / 'run' / 'preset'}\n", "")
     code, _, err = run_main(*arguments, "--seed", "4", capsys=capsys)
     assert code == 4
-    assert "holds another training: seed was 0, now 4" in err
+    assert "holds another run: seed was 0, now 4" in err
     # The backbone goes back with one command.
     code, out, _ = run_main(
         "convert", tmp_path / "run", tmp_path / "back.zip", capsys=capsys
@@ -144,7 +144,7 @@ def test_an_interruption_says_what_is_kept(tmp_path, monkeypatch, capsys):
     assert (code, out) == (130, "")
     assert err == (
         "roformer-keras: what was saved is kept in run; run the same command again to "
-        "go on\nroformer-keras: interrupted\n"
+        "resume\nroformer-keras: interrupted\n"
     )
 
 
@@ -378,7 +378,7 @@ def test_ctrl_c_ends_a_training_that_can_be_gone_on_with(reviews, tmp_path):
     assert (process.returncode, out) == (130, "")
     assert err.endswith(
         f"roformer-keras: what was saved is kept in {run}; run the same command again "
-        "to go on\nroformer-keras: interrupted\n"
+        "to resume\nroformer-keras: interrupted\n"
     )
 
 
@@ -420,7 +420,7 @@ def test_similarity_by_a_fine_tuned_encoder(tmp_path, capsys):
     assert (code, out) == (2, "")
     assert "pair 1: a text must not be empty" in err
     code, out, err = run_main(
-        *("similarity", tmp_path / "encoder", *flags, "--vocabulary", "vocab.txt"),
+        *("similarity", tmp_path / "encoder", *flags, "--vocabulary", ROOT / "LICENSE"),
         capsys=capsys,
     )
     assert (code, out) == (2, "")

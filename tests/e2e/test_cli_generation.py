@@ -545,10 +545,10 @@ def interrupted(prompts, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--seed", "1", "--temperature", "0.5"], "temperature was 1.0, now 0.5;"),
-        (["--seed", "2"], "seed was 1, now 2;"),
-        ([], "seed was 1, now None;"),
-        (["--seed", "1", "--stop", "。"], "stop_tokens was None, now ['。'];"),
+        (["--seed", "1", "--temperature", "0.5"], "temperature was 1.0, now 0.5:"),
+        (["--seed", "2"], "seed was 1, now 2:"),
+        ([], "seed was 1, now None:"),
+        (["--seed", "1", "--stop", "。"], "stop_tokens was None, now ['。']:"),
     ],
 )
 def test_the_partial_of_another_job_is_not_touched(
@@ -578,7 +578,7 @@ def test_other_inputs_and_other_weights_are_another_job(
     seeded = (*interrupted, "--seed", "1")
     lines_file(prompts, [*PROMPTS[:-1], "今"])
     code, _, err = run(*seeded, capsys=capsys)
-    assert (code, "another run: input 'texts' has changed;" in err) == (4, True)
+    assert (code, "another run: input 'texts' has changed:" in err) == (4, True)
     lines_file(prompts, PROMPTS)
     copy = tmp_path / GPT.name
     copy.write_bytes(GPT.read_bytes())
@@ -615,7 +615,7 @@ def test_an_output_may_lie_in_a_folder_of_the_model(
         assert run(*arguments, capsys=capsys)[0] == 130
     os.utime(folder / "vocab.txt", ns=(0, 0))
     code, _, err = run(*arguments, capsys=capsys)
-    assert (code, "another run: input 'source' has changed;" in err) == (4, True)
+    assert (code, "another run: input 'source' has changed:" in err) == (4, True)
 
 
 def test_an_error_in_mid_job_keeps_what_was_made(pairs, tmp_path, monkeypatch, capsys):
