@@ -1,11 +1,13 @@
-"""Everything from a fresh clone, by one command each; needs Python 3.11 and pip.
+"""Sets up, demonstrates and tests a fresh clone; needs Python 3.11 and pip.
 
-    python3 tools/dev.py demo     set up, then run everything on small checkpoints
-    python3 tools/dev.py test     set up, then lint and run every test
-    python3 tools/dev.py test --fast [...]    without the slow ones; more goes to pytest
+    python3 tools/dev.py setup         install what the others need
+    python3 tools/dev.py demo          set up, then run commands on small checkpoints
+    python3 tools/dev.py test [...]    set up, lint, run the tiers unit and model
+    python3 tools/dev.py test --all    the same with the tier e2e
 
-Both set up `.venv` (this package, TensorFlow, what the tests need) and `.reference`
-(the real bert4keras, two versions), and find them in place the next time.
+Set-up installs this package, TensorFlow and what the tests need into `.venv`, and two
+versions of the real bert4keras into `.reference`. It is done once. Further arguments of
+`test` go to pytest.
 """
 
 import argparse
@@ -28,9 +30,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("job", choices=["setup", "demo", "test"])
-    parser.add_argument(
-        "--fast", action="store_true", help="skip the tests of the tier e2e"
-    )
+    parser.add_argument("--all", action="store_true", help="test the tier e2e too")
     options, pytest_arguments = parser.parse_known_args()
     if sys.version_info < (3, 11):  # noqa: UP036  This script runs before the check.
         found = ".".join(map(str, sys.version_info[:3]))
@@ -41,15 +41,13 @@ def main():
     if options.job == "demo":
         demo()
     elif options.job == "test":
-        test(options.fast, pytest_arguments)
+        test(options.all, pytest_arguments)
 
 
 def set_up():
-    """Makes `.venv` and `.reference`, unless they are of this setup.cfg already."""
+    """Makes `.venv` and `.reference`, unless this setup.cfg has made them before."""
     stamp = VENV / "roformer-keras-setup"
-    wanted = hashlib.sha256(
-        (ROOT / "setup.cfg").read_bytes() + Path(__file__).read_bytes()
-    ).hexdigest()
+    wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes()).hexdigest()
     pip = ("-m", "pip", "install")
     if not stamp.is_file() or stamp.read_text() != wanted:
         # Without pip, because not every system's Python can put one in.
@@ -96,14 +94,16 @@ def demo():
     cli("convert", out, f"{out}.zip", "--overwrite")
 
 
-def test(fast, pytest_arguments):
+def test(every_tier, pytest_arguments):
     run(PYTHON, "-m", "ruff", "check", ".")
     run(PYTHON, "-m", "ruff", "format", "--check", ".")
-    which = "not e2e" if fast else "e2e or not e2e"
-    # One file after the other to each of a few processes; a process takes up to 4 GB.
-    workers = min(4, len(os.sched_getaffinity(0)))
-    spread = ("-n", workers, "--dist", "loadfile", "--no-loadscope-reorder")
-    run(PYTHON, "-m", "pytest", "-m", which, *spread, *pytest_arguments)
+    tiers = "e2e or not e2e" if every_tier else "not e2e"
+    # A process takes up to 4 GB.
+    processes = min(4, len(os.sched_getaffinity(0)))
+    # All processes find what one of them, or an earlier run, has compiled.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(VENV / "jax-cache"))
+    command = ["pytest", "-m", tiers, "-n", processes, "--dist", "worksteal"]
+    run(PYTHON, "-m", *command, *pytest_arguments)
 
 
 def cli(*arguments, input=None):

@@ -27,6 +27,9 @@ def run(backend, *arguments):
         "PYTHONPATH": str(TESTS.parent),
         # Compiling takes most of the time, and nothing here runs long.
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        # In the folder of JAX_COMPILATION_CACHE_DIR, if there is one: everything.
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     result = subprocess.run(
         [sys.executable, *arguments],
