@@ -531,7 +531,7 @@ def pretrain(
             output,
             callbacks=[interruptible()],
             overwrite=overwrite,
-            progress=shows_progress(quiet),
+            verbose=shows_progress(quiet),
         )
     except KeyboardInterrupt:
         print(

@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -44,27 +44,15 @@ from roformer_keras.text.train_vocabulary import (
 )
 from roformer_keras.training import objectives
 from roformer_keras.training.averaging import LastCheckpoints
-from roformer_keras.training.folder import (
-    LOG,
-    PRESET,
-    STATE,
-    is_new_run,
-    locked,
-    reset_run,
-)
-from roformer_keras.training.log import LogFile
+from roformer_keras.training.folder import LOG, PRESET
 from roformer_keras.training.loss_plot import draw_losses
 from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     TrainingStage,
 )
 from roformer_keras.training.recorder import Recorder
-from roformer_keras.training.state import (
-    load_metadata,
-    load_variables,
-    save_state,
-    state_variables,
-)
+from roformer_keras.training.run import ResumableRun
+from roformer_keras.training.state import state_variables
 
 __all__ = ["Run", "fields_of_fresh_model", "optimizer_of", "pretrain"]
 
@@ -73,16 +61,7 @@ _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
 _VOCABULARY, _TENSORBOARD, _PICTURE = "vocab.txt", "tensorboard", "loss.png"
 _CHECKPOINTS = "checkpoints"
 
-# Settings of which nothing that a training leaves depends: it goes on with others.
-# The rows of the log are those of `log_every`.
-_FREE = ("workers", "save_every")
-# Where means are taken of what was saved.
-_FREE_OF_MEANS = ("workers",)
-
 _PAIRS_LOOKED_AT = 2000
-
-# The facts of a state, where there is none.
-_BEGINNING = {"stage": 0, "done": 0, "tokens": 0, "log": 0}
 
 
 def pretrain(
@@ -91,24 +70,23 @@ def pretrain(
     *,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     overwrite: bool = False,
-    progress: bool = True,
+    verbose: bool = True,
 ):
-    """Trains a model on a corpus, or goes on where an earlier call was interrupted.
+    """Trains a model on a corpus, or resumes a training that was interrupted.
 
     Args:
         settings: `PretrainingSettings`.
-        folder: path of the folder of this training. If it holds a training of equal
-            settings and files, that one is gone on with from its last saved state, to
-            the weights that it would have had without the interruption. `workers` and
-            `save_every` may differ.
+        folder: path of the folder of this training. A training of equal settings and
+            files there is resumed from its last saved state, and ends with the weights
+            that it would have had without the interruption. `save_every` may differ.
         callbacks: more callbacks for `model.fit`; an epoch is an interval of the log.
-        overwrite: bool. Whether a training of other settings there is thrown away,
-            once the new one is found to be possible.
-        progress: bool. Whether progress bars are shown.
+        overwrite: bool. Whether another training there may be discarded, once this one
+            is found to be possible.
+        verbose: bool. Whether progress bars are shown.
 
     Returns:
-        The model, with its tokenizer; it is also in the folder, as `preset` and, if
-        its attention is one that bert4keras has, as a zip for that.
+        The model, with its tokenizer. It is also in the folder, as `preset` and, if
+        bert4keras has its attention, as a zip for that.
 
     Raises:
         ConfigurationError: a setting breaks its rule.
@@ -117,21 +95,7 @@ def pretrain(
         OutputError: the folder holds another training, or cannot be written to; what
             was saved before stays whole.
     """
-    folder = Path(folder)
-    with locked(folder):
-        facts = _facts_of(settings)
-        free = _FREE_OF_MEANS if settings.average_checkpoints else _FREE
-        is_new = is_new_run(folder, facts, overwrite, free)
-        run = Run(settings, folder, callbacks, progress, is_new)
-        if is_new:
-            # Whatever can be wrong with the settings, before anything is thrown away.
-            run.check()
-            leftovers = (_PICTURE, _VOCABULARY, _TENSORBOARD, _CHECKPOINTS)
-            reset_run(folder, facts, leftovers)
-        run.tokenizer.save_vocabulary(folder / _VOCABULARY)
-        run.train()
-        run.write_results()
-        return run.model
+    return Run(settings, folder, callbacks, verbose).execute(overwrite)
 
 
 @dataclasses.dataclass
@@ -158,20 +122,35 @@ class _OneEpoch:
             yield record
 
 
-class Run:
-    """One training in its folder; see `pretrain`.
+class Run(ResumableRun):
+    """One training in its folder; see `pretrain`."""
 
-    Args:
-        settings, folder, callbacks, progress: as of `pretrain`.
-        begins: bool. Whether the folder is passed over, for another training is there.
-    """
+    start: ClassVar = {"stage": 0, "done": 0, "tokens": 0}
+    leftovers = (_PICTURE, _VOCABULARY, _TENSORBOARD, _CHECKPOINTS)
 
-    def __init__(self, settings, folder, callbacks, progress, begins=False):
-        self.settings, self.folder = settings, folder
-        self.callbacks, self.progress = list(callbacks), progress
-        self.tokenizer = self._make_tokenizer(begins)
-        # Fresh weights and dropout go by Keras's own generators.
-        keras.utils.set_random_seed(settings.seed)
+    @property
+    def free(self):
+        """Settings on which no result of a training depends."""
+        # The rows of the log are those of `log_every`. Where means are taken of what
+        # was saved, they depend on when it was.
+        if self.settings.average_checkpoints:
+            return ("workers",)
+        return ("workers", "save_every")
+
+    def describe(self):
+        settings = self.settings
+        files = {
+            "corpus": [path for data in settings.data for path in data.paths()],
+            "source": checkpoint_files(settings.source),
+            "teacher": checkpoint_files(settings.teacher),
+            "vocabulary": filter(os.path.isfile, [settings.vocabulary or ""]),
+        }
+        inputs = {name: fingerprints(paths) for name, paths in files.items()}
+        return run_metadata(settings.to_dict(), inputs)
+
+    def build(self, is_new):
+        settings = self.settings
+        self.tokenizer = self._make_tokenizer(is_new)
         self.teacher = None
         if settings.teacher is not None:
             self.teacher = models.RoFormerSim.from_preset(settings.teacher)
@@ -182,13 +161,12 @@ class Run:
             self.last_checkpoints = LastCheckpoints(
                 self.folder / _CHECKPOINTS, settings.average_checkpoints
             )
-        self.facts = _BEGINNING
-        if not begins and (folder / STATE).exists():
-            self.facts = load_metadata(folder / STATE)
+        if is_new:
+            self.check()
 
     # === What is trained ===
 
-    def _make_tokenizer(self, begins):
+    def _make_tokenizer(self, is_new):
         settings, path = self.settings, self.folder / _VOCABULARY
         if settings.vocabulary is not None:
             return RoFormerTokenizer(
@@ -196,13 +174,13 @@ class Run:
             )
         if settings.source is not None:
             return RoFormerTokenizer.from_preset(settings.source)
-        if not begins and path.exists():
+        if not is_new and path.exists():
             return RoFormerTokenizer(path, lower_case=settings.lower_case)
         records = tqdm(
             self._corpus("train").once(),
             desc="vocabulary",
             unit=" records",
-            disable=not self.progress,
+            disable=not self.verbose,
         )
         # A label is no text.
         texts = objectives.OBJECTIVES[settings.objective].fields and 2
@@ -284,7 +262,7 @@ class Run:
                 f"with [CLS] and [SEP]; the first {left_out:,} pairs have not",
                 hint="pass a larger length=",
             )
-        if left_out and self.progress:
+        if left_out and self.verbose:
             tqdm.write(
                 f"{left_out / len(pairs):.1%} of the first {len(pairs):,} pairs are "
                 f"left out: a text is empty, or has more than length={length} tokens",
@@ -346,19 +324,20 @@ class Run:
 
     def train(self):
         """All stages that are left."""
+        self.tokenizer.save_vocabulary(self.folder / _VOCABULARY)
         stages = self.settings.stages
-        first = self.facts["stage"]
+        first = self.progress["stage"]
         if first == len(stages):
             # Nothing but the results may be missing.
             self._prepare(first - 1)
             return
         with tqdm(
             total=sum(stage.steps for stage in stages),
-            initial=self._before(first) + self.facts["done"],
+            initial=self._before(first) + self.progress["done"],
             desc="pre-training",
             unit=" updates",
             dynamic_ncols=True,
-            disable=not self.progress,
+            disable=not self.verbose,
         ) as bar:
             for number in range(first, len(stages)):
                 self._train_stage(number, bar)
@@ -375,12 +354,10 @@ class Run:
         trainer.optimizer.build(trainer.trainable_variables)
         frozen = self.teacher.variables if self.teacher is not None else ()
         variables = state_variables(trainer, frozen)
-        if self.facts is not _BEGINNING:
+        if self.has_state:
             # Each stage begins with a fresh optimizer.
-            names = variables if self.facts["done"] else ["model"]
-            load_variables(
-                self.folder / STATE, {name: variables[name] for name in names}
-            )
+            names = variables if self.progress["done"] else ["model"]
+            self.restore({name: variables[name] for name in names})
         return objective, trainer, variables
 
     @contextmanager
@@ -388,28 +365,22 @@ class Run:
         """What one stage is trained with, as the last state has it."""
         settings, stage = self.settings, self.settings.stages[number]
         objective, trainer, variables = self._prepare(number)
-        facts = self.facts
-        done, tokens = facts["done"], facts["tokens"]
+        done, tokens = self.progress["done"], self.progress["tokens"]
         before = self._before(number)
         if self.last_checkpoints:
             self.last_checkpoints.drop_after(before + done)
         held_out = self._held_out(objective, number)
         examples = self._examples(objective, number, workers=settings.workers)
         if done:
-            examples.restore(facts["examples"])
-        log = LogFile(self.folder / LOG, facts["log"])
+            examples.restore(self.progress["examples"])
 
-        def save(**facts):
+        def save(**progress):
             if self.last_checkpoints:
-                update = self._before(facts["stage"]) + facts["done"]
+                update = self._before(progress["stage"]) + progress["done"]
                 self.last_checkpoints.add(update, self.model.trainable_variables)
             # Between stages the optimizer is done with.
-            names = variables if facts["done"] else ["model"]
-            save_state(
-                self.folder / STATE,
-                {name: variables[name] for name in names},
-                {**facts, "log": log.size},
-            )
+            names = variables if progress["done"] else ["model"]
+            self.save({name: variables[name] for name in names}, **progress)
 
         batch = done * stage.accumulation
         seed = [settings.seed, number]
@@ -425,7 +396,7 @@ class Run:
             save_every=settings.save_every,
             parts=stage.accumulation,
             loader=loader,
-            log=log,
+            log=self.log,
             events=events,
             evaluates=held_out is not None,
             bar=bar,
@@ -472,7 +443,6 @@ class Run:
                 )
         # What comes next begins with fresh data and a fresh optimizer.
         training.save(stage=number + 1, done=0, tokens=training.recorder.tokens)
-        self.facts = load_metadata(self.folder / STATE)
 
     def _before(self, number):
         return sum(stage.steps for stage in self.settings.stages[:number])
@@ -487,14 +457,13 @@ class Run:
             self.last_checkpoints.assign_mean(
                 self.model.trainable_variables, min(saved, settings.average_checkpoints)
             )
-        preset = self.folder / PRESET
-        self.model.save_to_preset(preset, overwrite=True)
+        self.save_preset()
         if self.model.config.bert4keras_compatible:
             convert(
-                preset,
+                self.folder / PRESET,
                 self.folder / f"{self.settings.name}.zip",
                 overwrite=True,
-                verbose=self.progress,
+                verbose=self.verbose,
             )
         draw_losses(self.folder / LOG, self.folder / _PICTURE)
 
@@ -529,15 +498,3 @@ def optimizer_of(settings: PretrainingSettings, stage: TrainingStage):
         accumulation=stage.accumulation,
         **dataclasses.asdict(settings.optimizer),
     )
-
-
-def _facts_of(settings):
-    """What distinguishes one training from another."""
-    files = {
-        "corpus": [path for data in settings.data for path in data.paths()],
-        "source": checkpoint_files(settings.source),
-        "teacher": checkpoint_files(settings.teacher),
-        "vocabulary": filter(os.path.isfile, [settings.vocabulary or ""]),
-    }
-    inputs = {name: fingerprints(paths) for name, paths in files.items()}
-    return run_metadata(settings.to_dict(), inputs)

@@ -1,15 +1,13 @@
 """What a pre-training says of itself, and when it saves."""
 
-import math
 import time
 from collections.abc import Callable, Mapping
 
 import keras
 from tqdm import tqdm
 
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.log import LogFile
-from roformer_keras.training.state import DIVERGED
+from roformer_keras.training.run import check_loss
 
 __all__ = ["Recorder"]
 
@@ -83,11 +81,7 @@ class Recorder(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
-        if not math.isfinite(logs["loss"]):
-            raise ConfigurationError(
-                f"the loss must be finite, before update {self._before + self._done} "
-                f"it became {logs['loss']}: {DIVERGED}"
-            )
+        check_loss(logs["loss"], f"before update {self._before + self._done}")
         state = self._loader.state_after(self._batches - 1)
         seconds, waited = (
             end - start

@@ -190,7 +190,8 @@ def test_the_two_of_a_seed_begin_alike_and_get_the_same_batches(
     found = {}
     for kind in tool.KINDS:
         settings = tool.settings_of(training, folder / "train.tsv", kind, 1)
-        run = Run(settings, tmp_path / kind, (), progress=False)
+        run = Run(settings, tmp_path / kind)
+        run.prepare()
         objective = run._make_objective(16)
         examples = run._examples(objective, 0)
         items = [next(examples) for _ in range(20)]

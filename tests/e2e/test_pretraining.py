@@ -72,7 +72,7 @@ def settings_of(corpus, objective="lm", **changes):
 
 
 def train(settings, folder, **options):
-    return pretrain(settings, folder, progress=False, **options)
+    return pretrain(settings, folder, verbose=False, **options)
 
 
 def rows_of(folder):
@@ -328,7 +328,8 @@ def test_held_out_data_are_of_every_file(corpus, tmp_path):
         (tmp_path / name).write_text(lines, encoding="utf-8")
     settings = settings_of(corpus).to_dict()
     settings["data"] = [{"files": [str(tmp_path / "*.text")], "holdout": 0.5}]
-    run = Run(PretrainingSettings.from_dict(settings), tmp_path, (), progress=False)
+    run = Run(PretrainingSettings.from_dict(settings), tmp_path)
+    run.prepare()
     objective = run._make_objective(16)
     seen = set()
     for inputs, _, _ in map(run._held_out(objective, 0).__getitem__, range(2)):

@@ -8,8 +8,8 @@ from tqdm import tqdm
 
 from roformer_keras.data.loader import Loader
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.training import pretrain as run
 from roformer_keras.training.log import LogFile
+from roformer_keras.training.pretrain import Run
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from roformer_keras.training.recorder import Recorder
 
@@ -121,6 +121,10 @@ def make_settings(folder, **changes):
     return PretrainingSettings.from_dict({**content, **changes})
 
 
+def describe(folder, **changes):
+    return Run(make_settings(folder, **changes), folder).describe()
+
+
 FILES = {
     "corpus": "corpus.tsv",
     "source": "source/model.ckpt.data-00000-of-00001",
@@ -144,17 +148,17 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_changes_is_noticed(name, files):
-    before = run._facts_of(make_settings(files))
-    assert run._facts_of(make_settings(files)) == before
+    before = describe(files)
+    assert describe(files) == before
     (files / FILES[name]).write_text("ab", encoding="utf-8")
-    inputs = run._facts_of(make_settings(files))["inputs"]
+    inputs = describe(files)["inputs"]
     assert [key for key in inputs if inputs[key] != before["inputs"][key]] == [name]
 
 
 def test_settings_that_change_no_result_are_free(files):
     before, after = (
-        run._facts_of(make_settings(files, **changes))["settings"]
+        describe(files, **changes)["settings"]
         for changes in ({}, {"workers": 3, "save_every": 50})
     )
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == set(run._FREE)
+    assert changed == set(Run(make_settings(files), files).free)

@@ -329,7 +329,7 @@ def assert_same_weights(first, second):
 @pytest.fixture(scope="module")
 def whole(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"
-    return folder, pretrain(settings_of(corpus), folder, progress=False)
+    return folder, pretrain(settings_of(corpus), folder, verbose=False)
 
 
 def test_a_training_ends_in_a_preset_of_means(whole):
@@ -364,7 +364,7 @@ def test_no_mean_is_taken_of_fewer_checkpoints(kept, corpus, whole, tmp_path):
     for path in sorted((run / "checkpoints").iterdir())[kept:]:
         path.unlink()
     with pytest.raises(CheckpointError, match=f"the 3 files of weights.*got {kept}"):
-        pretrain(settings_of(corpus), run, progress=False)
+        pretrain(settings_of(corpus), run, verbose=False)
     assert_same_weights(RoFormerSeq2Seq.from_preset(run / "preset"), model)
 
 
@@ -378,16 +378,16 @@ def test_an_interrupted_training_ends_with_the_same_weights(
             settings_of(corpus),
             tmp_path / "run",
             callbacks=[InterruptAfter(batches)],
-            progress=False,
+            verbose=False,
         )
-    again = pretrain(settings_of(corpus), tmp_path / "run", progress=False)
+    again = pretrain(settings_of(corpus), tmp_path / "run", verbose=False)
     assert_same_weights(again, model)
 
 
 def test_when_it_saves_is_no_free_setting_where_means_are_taken(corpus, whole):
     folder, _ = whole
     with pytest.raises(Exception, match="save_every was 4, now 2"):
-        pretrain(settings_of(corpus, save_every=2), folder, progress=False)
+        pretrain(settings_of(corpus, save_every=2), folder, verbose=False)
 
 
 def test_going_on_from_a_preset(corpus, whole, tmp_path):
@@ -396,7 +396,7 @@ def test_going_on_from_a_preset(corpus, whole, tmp_path):
     settings = settings_of(
         corpus, source=str(folder / "preset"), model={"dropout": 0.3}, stages=[stage]
     )
-    again = pretrain(settings, tmp_path / "run", progress=False)
+    again = pretrain(settings, tmp_path / "run", verbose=False)
     assert_same_weights(again, model)
     assert again.config.dropout == 0.3
 
@@ -430,7 +430,7 @@ def test_a_model_of_another_kind_is_refused(corpus, tmp_path):
         pretrain(
             settings_of(corpus, model={**MODEL, "num_segments": 2}),
             tmp_path / "run",
-            progress=False,
+            verbose=False,
         )
     with pytest.raises(
         ConfigurationError, match="a preset folder of a RoFormerSeq2Seq"
@@ -438,7 +438,7 @@ def test_a_model_of_another_kind_is_refused(corpus, tmp_path):
         pretrain(
             settings_of(corpus, source="roformer-char", model={}),
             tmp_path / "other",
-            progress=False,
+            verbose=False,
         )
 
 
@@ -448,7 +448,7 @@ def test_options_of_others_are_refused(corpus, tmp_path):
         pretrain(
             settings_of(corpus, options={"whole_word": True, "rate": 0.1}),
             tmp_path / "run",
-            progress=False,
+            verbose=False,
         )
     assert not (tmp_path / "run" / "settings.json").exists()
 

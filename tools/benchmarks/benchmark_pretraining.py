@@ -71,7 +71,8 @@ def measure(folder, dtype, options):
             "dtype": dtype,
         }
     )
-    run = Run(settings, folder, (), progress=False)
+    run = Run(settings, folder)
+    run.prepare()
     found = {"memory": [], "files": [], "waiting": []}
     with run.stage(0, tqdm(disable=True)) as stage:
         batch = keras.tree.map_structure(

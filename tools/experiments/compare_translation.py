@@ -320,7 +320,7 @@ def run(folder, comparison, training, kind, seed, writers):
     writer = writers[kind]
     valid = Validation(writer, pairs, comparison, settings, own / "curve.csv")
     begin = time.perf_counter()
-    model = pretrain(settings, own, callbacks=[valid], progress=sys.stderr.isatty())
+    model = pretrain(settings, own, callbacks=[valid], verbose=sys.stderr.isatty())
     seconds = time.perf_counter() - begin
     curve = read_rows(valid.path, COLUMNS)
     sources, references = zip(*read_pairs(folder / "test.tsv"), strict=True)

@@ -1,0 +1,178 @@
+"""The life of a training in its folder: lock, seed, build, restore, fit, save, preset.
+
+A kind of training is a subclass, which says what it trains and how:
+
+    class Training(ResumableRun):
+        start: ClassVar = {"epochs": 0}
+        leftovers = ("curves.png",)
+
+        def describe(self):
+            inputs = {"train": fingerprints([self.settings.train])}
+            return run_metadata(self.settings.to_dict(), inputs)
+
+        def build(self, is_new):
+            self.model = ...  # compiled
+
+        def train(self):
+            if self.has_state:
+                self.restore(state_variables(self.model))
+            self.model.fit(..., initial_epoch=self.progress["epochs"])
+            # A callback calls check_loss, self.log.write and self.save.
+
+        def write_results(self):
+            self.save_preset()
+
+    model = Training(settings, folder).execute()
+
+`execute` may be interrupted at any moment; the next one with equal settings and files
+resumes the last saved state. `training.folder` says which files there are.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import keras
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.folder import (
+    LOG,
+    PRESET,
+    STATE,
+    is_new_run,
+    locked,
+    reset_run,
+)
+from roformer_keras.training.log import LogFile
+from roformer_keras.training.state import (
+    DIVERGED,
+    load_metadata,
+    load_variables,
+    save_state,
+)
+
+__all__ = ["ResumableRun", "check_loss"]
+
+
+class ResumableRun:
+    """A training in a folder.
+
+    Args:
+        settings: with the field `seed` and the method `to_dict`.
+        folder: path. If it holds this training, that is resumed.
+        callbacks: more callbacks for `model.fit`.
+        verbose: bool. Whether progress is shown.
+
+    Attributes:
+        start: dict. The progress of a training without a saved state.
+        free: names of settings that a resumed training may change.
+        leftovers: names of the files and folders of an earlier training to delete,
+            besides those of `training.folder`.
+        model: what is trained; `build` sets it.
+        progress: dict of JSON values. That of the saved state, or `start`.
+        has_state: bool. Whether there is a saved state.
+        log: `LogFile` with the rows up to the saved state.
+    """
+
+    start: ClassVar[Mapping] = {}
+    free: Sequence[str] = ()
+    leftovers: Sequence[str] = ()
+
+    def __init__(self, settings, folder, callbacks=(), verbose: bool = True):
+        self.settings, self.folder = settings, Path(folder)
+        self.callbacks, self.verbose = list(callbacks), verbose
+        self.model, self.log = None, None
+        self.progress, self.has_state = dict(self.start), False
+
+    def execute(self, overwrite: bool = False):
+        """Trains what is left, writes the results and returns the model.
+
+        Args:
+            overwrite: bool. Whether another training in the folder may be discarded,
+                once this one is found to be possible.
+
+        Raises:
+            ConfigurationError: a setting breaks its rule, or the loss is not finite.
+            SourceError: a file cannot be read.
+            OutputError: the folder holds another training, or cannot be written to;
+                what was saved before stays whole.
+        """
+        with locked(self.folder):
+            metadata = self.describe()
+            is_new = is_new_run(self.folder, metadata, overwrite, self.free)
+            self.prepare(is_new)
+            if is_new:
+                reset_run(self.folder, metadata, self.leftovers)
+            self.log = LogFile(self.folder / LOG, self.progress.get("log", 0))
+            self.train()
+            self.write_results()
+            return self.model
+
+    def prepare(self, is_new: bool = True) -> None:
+        """Reads the progress, sets the seed and builds; writes nothing."""
+        state = self.folder / STATE
+        if not is_new and state.exists():
+            self.progress, self.has_state = load_metadata(state), True
+        # Initial weights and dropout are drawn by Keras's own generators.
+        keras.utils.set_random_seed(self.settings.seed)
+        self.build(is_new)
+
+    # === What a subclass says ===
+
+    def describe(self) -> dict:
+        """What distinguishes this training from others, as `io.journal.run_metadata`
+        returns it."""
+        raise NotImplementedError
+
+    def build(self, is_new: bool) -> None:
+        """Makes the model and reads the data.
+
+        Raises what can be wrong with them, before anything in the folder is deleted.
+
+        Args:
+            is_new: bool. Whether files in the folder are those of another training.
+        """
+        raise NotImplementedError
+
+    def train(self) -> None:
+        """Trains what is left, with `restore`, `save` and `log`."""
+        raise NotImplementedError
+
+    def write_results(self) -> None:
+        """Writes the preset, and what follows from it."""
+        self.save_preset()
+
+    # === What it uses for that ===
+
+    def restore(self, variables: Mapping[str, Sequence]) -> None:
+        """Assigns variables, in groups, as the saved state has them."""
+        load_variables(self.folder / STATE, variables)
+
+    def save(self, variables: Mapping[str, Sequence], **progress) -> None:
+        """Replaces the saved state.
+
+        Args:
+            variables: groups of Keras variables by name, see `state_variables`.
+            progress: JSON values, such as how many epochs are done.
+        """
+        progress = {**progress, "log": self.log.size}
+        save_state(self.folder / STATE, variables, progress)
+        self.progress, self.has_state = progress, True
+
+    def save_preset(self) -> None:
+        """Writes the model to the folder."""
+        self.model.save_to_preset(self.folder / PRESET, overwrite=True)
+
+
+def check_loss(loss: float, when: str) -> None:
+    """Raises ConfigurationError unless a loss is finite.
+
+    Args:
+        loss: float.
+        when: str, such as `"in epoch 3"`.
+    """
+    if not math.isfinite(loss):
+        raise ConfigurationError(
+            f"the loss must be finite, {when} it became {loss}: {DIVERGED}"
+        )
