@@ -165,7 +165,7 @@ def export(
         found = facts["differences"][name]
         print(
             f"  {name:<20} {shape:<28} to Keras at most {found['largest']:.1e}, mean "
-            f"{found['mean']:.1e}, cosine at least {found['least_cosine']:.6f}"
+            f"{found['mean']:.1e}, cosine at least {found['min_cosine']:.6f}"
         )
     return 0
 

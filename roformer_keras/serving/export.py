@@ -1,4 +1,4 @@
-"""Writing models for serving."""
+"""Exporting models for serving."""
 
 import contextlib
 import importlib
@@ -23,14 +23,13 @@ from roformer_keras.serving.runtime import FORMATS, MAX_LENGTH, load_exported
 
 __all__ = ["check_export", "export_model"]
 
-# Of an export in float32, to what Keras computes; as a share of the largest number.
+# Largest difference to Keras in float32, as a share of the largest output (at least 1).
 _TOLERANCE = 1e-4
+# Smallest cosine of an int8 vector to Keras's.
+_MIN_COSINE = 0.9
 _CHECKED_SHAPE = 4, 24
-# Different texts that the scales of integers are taken from, and those that are then
-# compared.
-_LEAST_TEXTS, _MOST_TEXTS, _HELD_BACK = 20, 300, 32
-# Of vectors of integers, to those of Keras.
-_LEAST_COSINE = 0.9
+# Different texts for calibration, and how many of the held-back ones are compared.
+_MIN_TEXTS, _MAX_TEXTS, _MAX_COMPARED = 20, 300, 32
 
 
 def export_model(
@@ -42,58 +41,56 @@ def export_model(
     calibration_texts: Sequence[str] = (),
     overwrite: bool = False,
 ) -> dict:
-    """Writes a model, its tokenizer and what it takes and gives into a folder.
+    """Exports a model with its tokenizer, and checks it against Keras.
 
     Inputs are int32 `token_ids` and `segment_ids`, `(batch, length)` of any size.
-    Outputs are float32: `vectors` of length 1 of a sentence encoder or `RoFormerSim`,
-    the named outputs of a model that has several, else `outputs`. What was written is
-    run on a padded batch, and held against what Keras computes.
+    Outputs are float32: `vectors` of length 1 for a sentence encoder or `RoFormerSim`,
+    the named outputs of a model that has several, else `outputs`.
 
     Args:
         model: any model of this package with its tokenizer, on the TensorFlow backend.
-        folder: where to. It gets `saved_model/`, `model.onnx`, or `model.xml` and
+        folder: the folder to write: `saved_model/`, `model.onnx`, or `model.xml` and
             `model.bin`; the tokenizer's files; and `export.json`.
         format: `"saved_model"`, `"onnx"` or `"openvino"`.
-        int8: bool, for `"onnx"` and `"openvino"`. Whether weights of matrix products
-            are integers, each column on a scale of its own, and so is what they are
-            multiplied by: in ONNX on a scale for each batch, in OpenVINO on scales for
-            good, of what is seen with `calibration_texts`.
-        calibration_texts: for `"openvino"` with `int8`, some 100 texts like those that
-            are to come, in length too; at least 20 different ones, of which a fifth is
-            held back to measure differences on. Of more than 300 as many are looked
-            at, spread over all.
+        int8: bool, for `"onnx"` and `"openvino"`. Whether matrix products are computed
+            in integers. Weights have a scale for each column. Activations have a scale
+            for each batch in ONNX, and constant scales, from `calibration_texts`, in
+            OpenVINO.
+        calibration_texts: for `"openvino"` with `int8`, about 100 texts like those to
+            serve, also in length; at least 20 different ones. A fifth is held back to
+            measure differences. Of more than 300 texts a random 300 are used.
         overwrite: bool. Whether an existing folder is replaced.
 
     Returns:
-        What `export.json` says: `model`, its class; `options` of a fine-tuned one, such
-        as names of classes; `dim`, its width; `format`, `int8`, `inputs`, `outputs`;
-        and `differences` to Keras, by output: largest and mean, and the least cosine of
-        the last axis; on random ids, or on the texts that were held back.
+        The content of `export.json`: `model`, its class; `options` of a fine-tuned
+        model, such as the names of its classes; `dim`, its width; `format`, `int8`,
+        `inputs`, `outputs`; and `differences` to Keras by output: `largest`, `mean` and
+        `min_cosine` over the last axis, on random ids or on the held-back texts.
 
     Raises:
-        ConfigurationError: an unknown format, or a library is missing for it; too few
-            texts to calibrate with.
-        OutputError: the folder exists or cannot be written, or what was written does
-            not compute what Keras does: vectors of integers with a cosine of 0.9.
+        ConfigurationError: the format is unknown, a library is missing for it, or there
+            are too few texts to calibrate with.
+        OutputError: the folder exists or cannot be written, or the export is too far
+            from Keras: by 1e-4 in float32, or a cosine below 0.9 in integers.
     """
     check_export(format, int8, calibration_texts)
-    exported, inputs = _named(model), _batch(model)
+    exported, inputs = _served_model(model), _checked_batch(model)
     tokenizer, rows = model.text_tokenizer(), []
     if calibration_texts:
         rows = _calibration_rows(model, tokenizer, calibration_texts)
-        rows, held_back = rows[: -len(rows) // 5], rows[-len(rows) // 5 :]
-        inputs = padded(held_back[:_HELD_BACK])
+        held_back = -(-len(rows) // 5)
+        inputs = padded(rows[-held_back:][:_MAX_COMPARED])
+        rows = rows[:-held_back]
     expected = run_model(exported, inputs)
-    facts = {
+    metadata = {
         "model": type(model).__name__,
-        # Names of classes among them.
         "options": model.options() if hasattr(model, "options") else {},
         "dim": model.config.hidden_dim,
         "format": format,
         "int8": int8,
         "inputs": {name: "int32 (batch, length)" for name in inputs},
         "outputs": {
-            name: f"float32 (batch, {_axes(output)})"
+            name: f"float32 ({', '.join(_axes(output))})"
             for name, output in exported.output.items()
         },
     }
@@ -103,25 +100,19 @@ def export_model(
         if int8:
             _QUANTIZERS[format](partial / FORMATS[format][0], rows)
         found = load_exported(partial, format, bfloat16=int8)(inputs)
-        facts["differences"] = {
-            name: _differences(found[name], expected[name]) for name in expected
+        metadata["differences"] = {
+            name: _compare(name, found[name], expected[name], format, int8)
+            for name in expected
         }
-        if int8:
-            _check_cosine(facts["differences"])
-        else:
-            _check_differences(facts["differences"], expected, format)
-        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
         (partial / "export.json").write_text(text, encoding="utf-8")
-    return facts
-
-
-# === What is exported ===
+    return metadata
 
 
 def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> None:
-    """Raises ConfigurationError unless it can be, as far as no model has to be known.
+    """Raises ConfigurationError for arguments of `export_model` that cannot work.
 
-    Args: as of `export_model`.
+    It needs no model, so that errors come before one is loaded.
     """
     if format not in FORMATS:
         raise ConfigurationError(
@@ -141,26 +132,28 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
     calibrates = int8 and format == "openvino"
     if calibration_texts and not calibrates:
         raise ConfigurationError(
-            "texts to calibrate with go with int8 and the format 'openvino' alone, got "
+            "calibration_texts are for int8 and the format 'openvino' alone, got "
             f"{format!r} with int8={int8}",
             hint="leave out calibration_texts=",
         )
-    found = len(set(filter(str.strip, calibration_texts)))
-    if calibrates and found < _LEAST_TEXTS:
+    count = len(set(filter(str.strip, calibration_texts)))
+    if calibrates and count < _MIN_TEXTS:
         raise ConfigurationError(
-            "the scales of OpenVINO's integers are taken from texts like those that "
-            f"are to come, at least {_LEAST_TEXTS} different ones; got {found}",
-            hint="give some 100 with calibration_texts=",
+            f"int8 in OpenVINO is calibrated with at least {_MIN_TEXTS} different "
+            f"texts like those to serve, got {count}",
+            hint="give about 100 with calibration_texts=",
         )
     if keras.backend.backend() != "tensorflow":
         raise ConfigurationError(
-            "models are exported on TensorFlow, and Keras runs on "
+            "models are exported on the TensorFlow backend, and Keras runs on "
             f"{keras.backend.backend()}: set KERAS_BACKEND=tensorflow"
         )
+    modules = FORMATS[format][1]
     if calibrates:
-        # It would tell its makers of each use.
+        # Switches off its telemetry.
         os.environ.setdefault("NNCF_CI", "1")
-    for name in (*FORMATS[format][1], *(["nncf"] if calibrates else [])):
+        modules = (*modules, "nncf")
+    for name in modules:
         try:
             importlib.import_module(name)
         except ImportError as error:
@@ -170,59 +163,57 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
             ) from error
 
 
-def _calibration_rows(model, tokenizer, texts):
-    """Ids of different texts, cut as they will be, in an order by lot."""
-    max_length = getattr(model, "max_length", None) or MAX_LENGTH
-    texts = sorted(set(filter(str.strip, texts)))
-    texts = random.Random(0).sample(texts, min(len(texts), _MOST_TEXTS))
-    return [tokenizer.encode(text, max_length=max_length)[0] for text in texts]
+# === What is exported ===
 
 
-def _named(model):
-    """A functional model of what is served, whose outputs are a dict in float32."""
-    inputs = model.input
+def _served_model(model):
+    """A functional model whose outputs are a dict in float32."""
     if isinstance(model, RoFormerSim):
-        outputs = {"vectors": _unit(model.backbone.output["pooled_output"])}
-    elif hasattr(model, "vectors"):
-        outputs = {"vectors": _unit(model.vectors.output)}
-    elif isinstance(model.output, dict):
-        outputs = {name: _as_float(output) for name, output in model.output.items()}
+        vectors = model.backbone.output["pooled_output"]
     else:
-        outputs = {"outputs": _as_float(model.output)}
-    return keras.Model(inputs, outputs, name="served")
-
-
-def _unit(vectors):
-    return keras.layers.UnitNormalization(dtype="float32")(vectors)
-
-
-def _as_float(outputs):
-    return keras.layers.Identity(dtype="float32")(outputs)
+        vectors = model.vectors.output if hasattr(model, "vectors") else None
+    if vectors is not None:
+        unit_length = keras.layers.UnitNormalization(dtype="float32")
+        return keras.Model(model.input, {"vectors": unit_length(vectors)})
+    outputs = model.output
+    if not isinstance(outputs, dict):
+        outputs = {"outputs": outputs}
+    as_float = {
+        name: keras.layers.Identity(dtype="float32")(output)
+        for name, output in outputs.items()
+    }
+    return keras.Model(model.input, as_float)
 
 
 def _axes(output):
-    """Of all but the first."""
-    return ", ".join(str(size or "length") for size in output.shape[1:])
+    return ["batch", *(str(size or "length") for size in output.shape[1:])]
 
 
-def _batch(model):
-    """Rows of ids of several lengths, the shorter ones padded."""
-    rows, width = _CHECKED_SHAPE
-    random = np.random.default_rng(0)
-    token_ids = random.integers(1, model.config.vocabulary_size, (rows, width), "int32")
-    for row in range(1, rows):
-        token_ids[row, width // (row + 1) :] = 0
-    inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
-    others = sorted(set(model.input) - set(inputs))
+def _checked_batch(model):
+    """Random ids in rows of several lengths, the shorter ones padded."""
+    others = sorted(set(model.input) - {"token_ids", "segment_ids"})
     if others:
         raise ConfigurationError(
-            "a model is served ids of tokens and segments, and this one takes "
+            "an exported model takes token_ids and segment_ids, and this one takes "
             f"{' and '.join(others)} too"
         )
-    return inputs
+    rows, width = _CHECKED_SHAPE
+    generator = np.random.default_rng(0)
+    size = model.config.vocabulary_size
+    return padded(
+        [generator.integers(1, size, width // (row + 1)) for row in range(rows)]
+    )
 
 
-# === Writing ===
+def _calibration_rows(model, tokenizer, texts):
+    """Ids of different texts in random order, cut to the model's length."""
+    max_length = getattr(model, "max_length", None) or MAX_LENGTH
+    texts = sorted(set(filter(str.strip, texts)))
+    texts = random.Random(0).sample(texts, min(len(texts), _MAX_TEXTS))
+    return [tokenizer.encode(text, max_length=max_length)[0] for text in texts]
+
+
+# === Writers ===
 
 
 def _write_saved_model(exported, folder):
@@ -235,27 +226,23 @@ def _write_onnx(exported, folder):
 
     path = folder / FORMATS["onnx"][0]
     with warnings.catch_warnings():
-        # Keras asks NumPy whether it has a name that tf2onnx wants.
+        # Keras looks for a NumPy name that tf2onnx wants.
         warnings.filterwarnings("ignore", message=".*np.object")
         exported.export(str(path), format="onnx", verbose=False, opset_version=OPSET)
     model = onnx.load(path)
     join_operations(model)
-    # tf2onnx has names of its own for outputs, in the order of their names here.
-    _rename_outputs(model.graph, sorted(exported.output))
-    _name_axes(model.graph)
+    # tf2onnx renames outputs, and keeps them in the order of their names in Keras.
+    _name_outputs(model.graph, sorted(exported.output))
     onnx.save(model, path)
 
 
-def _rename_outputs(graph, names):
+def _name_outputs(graph, names):
     new = {output.name: name for output, name in zip(graph.output, names, strict=True)}
     for node in graph.node:
-        for own in (node.input, node.output):
-            own[:] = [new.get(name, name) for name in own]
+        for tensors in (node.input, node.output):
+            tensors[:] = [new.get(name, name) for name in tensors]
     for output in graph.output:
         output.name = new[output.name]
-
-
-def _name_axes(graph):
     for value in (*graph.input, *graph.output):
         axes = value.type.tensor_type.shape.dim
         for axis, name in zip(axes, ("batch", "length"), strict=False):
@@ -266,19 +253,16 @@ def _name_axes(graph):
 def _write_openvino(exported, folder):
     import openvino
 
-    # From TensorFlow's graph, lengths of axes would be among the outputs.
+    # By way of ONNX: from TensorFlow's graph, sizes of axes would be among the outputs.
     _write_onnx(exported, folder)
     source = folder / FORMATS["onnx"][0]
-    path = folder / FORMATS["openvino"][0]
-    # Not `convert_model`, which tells its makers of each use.
+    # `convert_model` would send telemetry.
     model = openvino.Core().read_model(source)
+    path = folder / FORMATS["openvino"][0]
     openvino.save_model(model, path, compress_to_fp16=False)
-    # Its weights are mapped into memory as long as it is there.
+    # The model maps the file's weights into memory.
     del model
     source.unlink()
-
-
-# === Integers ===
 
 
 def _quantize_onnx(path, rows):
@@ -287,7 +271,7 @@ def _quantize_onnx(path, rows):
 
     whole = path.with_name("float32.onnx")
     path.rename(whole)
-    # It recommends what tf2onnx has done already.
+    # It warns that a graph should be prepared, as tf2onnx has done.
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -311,7 +295,7 @@ def _quantize_openvino(path, rows):
 
     nncf.set_log_level(logging.ERROR)
     whole = openvino.Core().read_model(path)
-    # Its bars go to standard output, which may be for a program to read.
+    # NNCF draws progress bars on standard output, where a program may read JSON.
     with open(os.devnull, "w") as nowhere:
         shown = sys.stderr if sys.stderr.isatty() else nowhere
         with contextlib.redirect_stdout(shown):
@@ -323,7 +307,7 @@ def _quantize_openvino(path, rows):
             )
     partial = path.with_name("integers.xml")
     openvino.save_model(quantized, partial, compress_to_fp16=False)
-    # The weights of the whole one are mapped into memory as long as it is there.
+    # Both models map the weights of the old file into memory.
     del whole, quantized
     for suffix in (".xml", ".bin"):
         partial.with_suffix(suffix).replace(path.with_suffix(suffix))
@@ -340,33 +324,23 @@ _QUANTIZERS = {"onnx": _quantize_onnx, "openvino": _quantize_openvino}
 # === Checking ===
 
 
-def _differences(found, expected):
+def _compare(name, found, expected, format, int8):
+    """The differences of one output; raises OutputError if they are too large."""
     found, expected = found.astype("float64"), expected.astype("float64")
     gap = np.abs(found - expected)
-    lengths = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
-    cosines = np.sum(found * expected, axis=-1) / np.maximum(lengths, 1e-30)
-    return {
-        "largest": float(gap.max()),
-        "mean": float(gap.mean()),
-        "least_cosine": float(cosines.min()),
-    }
-
-
-def _check_cosine(differences):
-    found = differences.get("vectors", {}).get("least_cosine", 1.0)
-    if found < _LEAST_COSINE:
+    norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(expected, axis=-1)
+    cosines = np.sum(found * expected, axis=-1) / np.maximum(norms, 1e-30)
+    largest, min_cosine = float(gap.max()), float(cosines.min())
+    limit = _TOLERANCE * max(1.0, float(np.abs(expected).max()))
+    if int8 and name == "vectors" and min_cosine < _MIN_COSINE:
         raise OutputError(
-            f"vectors of integers must have a cosine of at least {_LEAST_COSINE} to "
-            f"those of Keras, got {found:.3f}: calibrate with more texts, and with "
-            "such as are to come"
+            f"int8 vectors must have a cosine of at least {_MIN_COSINE} to those of "
+            f"Keras, got {min_cosine:.3f}: calibrate with more texts, like those to "
+            "serve"
         )
-
-
-def _check_differences(differences, expected, format):
-    for name, difference in differences.items():
-        bar = _TOLERANCE * max(1.0, float(np.abs(expected[name]).max()))
-        if not difference["largest"] <= bar:
-            raise OutputError(
-                f"{name} of the export must be within {bar:.1g} of what Keras "
-                f"computes, got {difference['largest']:.2g}: {format} was not written"
-            )
+    if not int8 and not largest <= limit:
+        raise OutputError(
+            f"{name} of the export must be within {limit:.1g} of what Keras computes, "
+            f"got {largest:.2g}: {format} was not written"
+        )
+    return {"largest": largest, "mean": float(gap.mean()), "min_cosine": min_cosine}

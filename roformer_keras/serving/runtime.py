@@ -1,4 +1,4 @@
-"""Exported models, run on the runtimes of their formats."""
+"""Running exported models."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 __all__ = ["FORMATS", "MAX_LENGTH", "ServedEncoder", "load_exported"]
 
-# Most tokens of a text, of models that have no such number of their own.
+# Tokens of a text, for models without a limit.
 MAX_LENGTH = 512
-# Format -> where the model lies in the folder, and the modules that writing it takes.
+# Format -> the model's path in the folder, and the modules that writing it needs.
 FORMATS = {
     "saved_model": ("saved_model", ("tensorflow",)),
     "onnx": ("model.onnx", ("onnx", "onnxruntime", "tf2onnx")),
@@ -27,13 +27,13 @@ FORMATS = {
 def load_exported(
     folder: str | os.PathLike, format: str, bfloat16: bool = False
 ) -> Callable[[dict], dict]:
-    """A function from arrays to named arrays, on the runtime of the format.
+    """Loads an exported model: a function from named arrays to named arrays.
 
     Args:
-        folder: as `export_model` wrote it.
-        format: of it.
-        bfloat16: bool, for `"openvino"`. Whether it computes in that; in integers, what
-            is left.
+        folder: the folder that `export_model` wrote.
+        format: its format.
+        bfloat16: bool, for `"openvino"`. Whether float operations, in an int8 model the
+            remaining ones, are computed in bfloat16.
     """
     path = str(Path(folder) / FORMATS[format][0])
     if format == "saved_model":
@@ -68,15 +68,19 @@ def load_exported(
 
 
 class ServedEncoder:
-    """Vectors of texts by an exported model, on the runtime of its format.
+    """Vectors of texts by an exported model.
 
     Args:
-        folder: as `export_model` wrote it of a model whose output is `vectors`.
-        bfloat16: bool. As of `load_exported`; if not given, for integers.
+        folder: the folder that `export_model` wrote for a model with output `vectors`.
+        bfloat16: bool. As in `load_exported`; if not given, True for an int8 model.
+
+    Attributes:
+        metadata: dict, the content of `export.json`.
+        tokenizer: `RoFormerTokenizer`.
 
     Raises:
         SourceError: there is no export in the folder.
-        ConfigurationError: it gives no vectors.
+        ConfigurationError: its model gives no vectors.
 
     Example:
     ```python
@@ -88,16 +92,16 @@ class ServedEncoder:
     def __init__(self, folder: str | os.PathLike, bfloat16: bool | None = None):
         path = Path(folder) / "export.json"
         if not path.is_file():
-            raise SourceError(f"an export has an export.json, and there is no {path}")
-        self.facts = json.loads(path.read_text(encoding="utf-8"))
-        if "vectors" not in self.facts["outputs"]:
+            raise SourceError(f"an export has an export.json; there is no {path}")
+        self.metadata = json.loads(path.read_text(encoding="utf-8"))
+        if "vectors" not in self.metadata["outputs"]:
             raise ConfigurationError(
                 f"the model in {folder} must give vectors, as RoFormerSim and sentence "
-                f"encoders do; it gives {', '.join(self.facts['outputs'])}"
+                f"encoders do; it gives {', '.join(self.metadata['outputs'])}"
             )
         self.tokenizer = RoFormerTokenizer.from_preset(folder)
-        bfloat16 = self.facts["int8"] if bfloat16 is None else bfloat16
-        self._run = load_exported(folder, self.facts["format"], bfloat16)
+        bfloat16 = self.metadata["int8"] if bfloat16 is None else bfloat16
+        self._run = load_exported(folder, self.metadata["format"], bfloat16)
 
     def encode(
         self,
@@ -107,20 +111,20 @@ class ServedEncoder:
         progress: bool = True,
         batch_tokens: int = TOKENS_PER_BATCH,
     ) -> np.ndarray | Iterator[np.ndarray]:
-        """As of `RoFormerSim`, or of the sentence encoder that was exported.
+        """Encodes texts as the exported model does.
 
         Args:
-            texts, progress, batch_tokens: as of `RoFormerSim.encode`.
-            max_length: int. Longer texts are cut to as many tokens; that of the
-                encoder's training if not given, or 512.
+            texts, progress, batch_tokens: as in `RoFormerSim.encode`.
+            max_length: int. Tokens of a text, the rest is cut off; if not given, the
+                sentence encoder's own limit, or 512.
         """
         if max_length is None:
-            max_length = self.facts["options"].get("max_length", MAX_LENGTH)
+            max_length = self.metadata["options"].get("max_length", MAX_LENGTH)
         return embed_rows(
             lambda rows: self._run(padded(rows))["vectors"],
             self.tokenizer,
             texts,
-            dim=self.facts["dim"],
+            dim=self.metadata["dim"],
             max_length=max_length,
             progress=progress,
             batch_tokens=batch_tokens,

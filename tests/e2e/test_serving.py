@@ -1,8 +1,17 @@
-"""Exported models: what other runtimes compute of them, and what is refused."""
+"""Exported models: what other runtimes compute, and what is refused.
 
+Exports take long, so each is made once: `exports` holds those of `sim`.
+"""
+
+import contextlib
+import functools
+import io
 import json
+import shutil
+import zlib
 from collections import Counter
 
+import keras
 import numpy as np
 import onnx
 import pytest
@@ -10,13 +19,9 @@ from common import CHARACTER, SIM, V2, tool_module
 from common import run_main as run
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer
+from roformer_keras.cli import main
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
-from roformer_keras.serving import (
-    FORMATS,
-    ServedEncoder,
-    export_model,
-    load_exported,
-)
+from roformer_keras.serving import FORMATS, ServedEncoder, export_model, load_exported
 from roformer_keras.serving.onnx_graph import join_operations
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
@@ -25,12 +30,12 @@ from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
 TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。"]
-# Different ones, to calibrate with.
-OTHERS = [
-    before + text + behind
+# Others to calibrate with.
+CALIBRATION = [
+    before + text + after
     for text in TEXTS
     for before in ("我说", "昨天", "天安门", "不错")
-    for behind in ("。", "，北京", "了")
+    for after in ("。", "，北京", "了")
 ]
 
 
@@ -39,100 +44,127 @@ def sim():
     return RoFormerSim.from_preset(SIM)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def converted_once(tmp_path_factory):
+    """Keras converts a model once for all exports: it is most of their time."""
+    folder, known = tmp_path_factory.mktemp("converted"), {}
+    convert = keras.Model.export
+
+    def export(model, path, format, **options):
+        values = zlib.crc32(b"".join(np.asarray(w).tobytes() for w in model.weights))
+        layers = tuple(type(layer).__name__ for layer in model.layers)
+        key = (format, values, layers, *sorted(model.output))
+        if key not in known:
+            known[key] = folder / str(len(known))
+            convert(model, str(known[key]), format=format, **options)
+        copy = shutil.copytree if format == "tf_saved_model" else shutil.copy
+        copy(known[key], path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras.Model, "export", export)
+        yield
+
+
+@pytest.fixture(scope="module")
+def exports(sim, tmp_path_factory):
+    """`exports(format, int8)`: the folder of an export of `sim`."""
+    root = tmp_path_factory.mktemp("exports")
+    lines = root / "lines.txt"
+    lines.write_text("".join(f"{text}\n" for text in CALIBRATION), encoding="utf-8")
+
+    @functools.cache
+    def export(format, int8=False):
+        folder = root / f"{format}-{int8}"
+        if format == "openvino" and int8:
+            # By the command line, which prints JSON alone.
+            flags = ["--format", format, "--int8", "--calibrate", str(lines), "--json"]
+            with contextlib.redirect_stdout(io.StringIO()) as shown:
+                assert main(["export", str(SIM), str(folder), *flags]) == 0
+            found = json.loads(shown.getvalue())
+        else:
+            found = export_model(sim, folder, format, int8=int8)
+        assert found == metadata_of(folder)
+        return folder
+
+    return export
+
+
+def metadata_of(folder):
+    return json.loads((folder / "export.json").read_text(encoding="utf-8"))
+
+
 def inputs_of(folder, texts=TEXTS):
-    """By the tokenizer that lies beside the model."""
+    """Ids of texts by the tokenizer that is exported with the model."""
     batch = RoFormerTokenizer.from_preset(folder)(texts)
     return {name: np.asarray(array, "int32") for name, array in batch.items()}
 
 
+def operations(folder):
+    graph = onnx.load(folder / "model.onnx").graph
+    return Counter(node.op_type for node in graph.node)
+
+
 @pytest.mark.parametrize("format", FORMATS)
-def test_vectors_are_those_of_encode(format, sim, tmp_path):
-    folder = tmp_path / "served"
-    facts = export_model(sim, folder, format)
-    assert json.loads((folder / "export.json").read_text()) == facts
-    assert facts["outputs"] == {"vectors": "float32 (batch, 32)"}
-    assert 0 < facts["differences"]["vectors"]["largest"] < 1e-5
-    served, expected = load_exported(folder, format), sim.encode(TEXTS, progress=False)
-    np.testing.assert_allclose(
-        served(inputs_of(folder))["vectors"], expected, atol=1e-5
-    )
+def test_vectors_are_those_of_encode(format, sim, exports):
+    folder = exports(format)
+    metadata = metadata_of(folder)
+    assert metadata["outputs"] == {"vectors": "float32 (batch, 32)"}
+    assert 0 < metadata["differences"]["vectors"]["largest"] < 1e-5
+    served, expected = load_exported(folder, format), sim.encode(TEXTS)
     encoder = ServedEncoder(folder)
-    np.testing.assert_allclose(
-        encoder.encode(TEXTS, progress=False), expected, atol=1e-5
-    )
+    for found in (served(inputs_of(folder))["vectors"], encoder.encode(TEXTS)):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
     np.testing.assert_allclose(encoder.encode(TEXTS[0]), expected[0], atol=1e-5)
-    # Of any size, and in any order.
+    # Inputs of another shape, in another order.
     inputs = inputs_of(folder, TEXTS[:1])
     found = served({name: inputs[name] for name in reversed(inputs)})["vectors"]
     np.testing.assert_allclose(found, expected[:1], atol=1e-5)
 
 
-def test_integers_of_openvino_cost_little(sim, tmp_path, capsys):
-    folder, lines = tmp_path / "integers", tmp_path / "lines.txt"
-    lines.write_text("".join(f"{text}\n" for text in OTHERS), encoding="utf-8")
-    flags = ("--format", "openvino", "--int8", "--calibrate", lines)
-    code, out, err = run("export", SIM, folder, *flags, "--json", capsys=capsys)
-    assert (code, err) == (0, "")
-    facts = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-    assert facts == json.loads(out)
-    assert facts["int8"]
-    assert 0.99 < facts["differences"]["vectors"]["least_cosine"] < 0.9999999
-    integers = ' element_type="i8"'
-    assert integers in (folder / "model.xml").read_text(encoding="utf-8")
-    assert sorted(path.name for path in folder.glob("*.[bx]*")) == [
-        "model.bin",
-        "model.xml",
-    ]
-
-
-def test_vectors_of_integers_are_served(sim, tmp_path):
-    export_model(sim, tmp_path / "x", "openvino", int8=True, calibration_texts=OTHERS)
-    found = ServedEncoder(tmp_path / "x").encode(TEXTS, progress=False)
-    cosines = np.sum(found * sim.encode(TEXTS, progress=False), axis=1)
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+def test_vectors_of_integers(format, sim, exports):
+    folder = exports(format, True)
+    metadata = metadata_of(folder)
+    assert metadata["int8"]
+    assert 0.99 < metadata["differences"]["vectors"]["min_cosine"] < 0.9999999
+    cosines = np.sum(ServedEncoder(folder).encode(TEXTS) * sim.encode(TEXTS), axis=1)
     assert (cosines > 0.99).all()
     assert (cosines < 0.9999999).any()
+    # Nothing else is left of the conversion.
+    names = {"onnx": ["model.onnx"], "openvino": ["model.bin", "model.xml"]}
+    found = [p.name for p in folder.iterdir() if p.suffix in (".onnx", ".bin", ".xml")]
+    assert sorted(found) == names[format]
 
 
-def test_integers_cost_little(sim, tmp_path):
-    folder, whole = tmp_path / "integers", tmp_path / "whole"
-    facts = export_model(sim, folder, "onnx", int8=True)
-    export_model(sim, whole, "onnx")
-    vectors = load_exported(folder, "onnx")(inputs_of(folder))["vectors"]
-    cosines = np.sum(vectors * sim.encode(TEXTS, progress=False), axis=1)
-    assert (cosines > 0.99).all()
-    assert 0.99 < facts["differences"]["vectors"]["least_cosine"] < 0.9999999
-    # Embeddings stay; the rest takes a quarter.
-    sizes = [(path / "model.onnx").stat().st_size for path in (folder, whole)]
+def test_int8_models_compute_in_integers(sim, exports):
+    assert ' element_type="i8"' in (exports("openvino", True) / "model.xml").read_text()
+    folder, layers = exports("onnx", True), sim.config.num_layers
+    sizes = [(f / "model.onnx").stat().st_size for f in (folder, exports("onnx"))]
     assert sizes[0] < sizes[1]
-    kinds, layers = kinds_in(folder), sim.config.num_layers
-    # The rest are rotations, scores and what is mixed by them.
-    assert kinds["MatMulInteger"] == 6 * layers + 1
-    assert kinds["MatMul"] == 4 * layers
-    assert not (folder / "float32.onnx").exists()
+    found = operations(folder)
+    assert found["MatMulInteger"] == 6 * layers + 1
+    # Rotations, scores and their products with values stay in float32.
+    assert found["MatMul"] == 4 * layers
 
 
-def kinds_in(folder):
-    graph = onnx.load(folder / "model.onnx").graph
-    return Counter(node.op_type for node in graph.node)
-
-
-def test_norms_and_activations_are_one_operation_each(sim, tmp_path):
-    export_model(sim, tmp_path / "served", "onnx")
-    kinds, layers = kinds_in(tmp_path / "served"), sim.config.num_layers
-    assert kinds["LayerNormalization"] == 2 * layers + 1
-    assert kinds["Gelu"] == layers
-    # Of keys, queries, values, and what is mixed of them.
-    assert kinds["Transpose"] == 4 * layers
-    assert "Erf" not in kinds
-    # Of the vectors' lengths.
-    assert kinds["Sqrt"] == 1
-    # A mask by arithmetic is taken for the rounding of integers by OpenVINO.
-    assert kinds["Where"] == 1
+def test_norms_and_activations_are_one_operation_each(sim, exports):
+    found, layers = operations(exports("onnx")), sim.config.num_layers
+    expected = {
+        "LayerNormalization": 2 * layers + 1,
+        "Gelu": layers,
+        # Keys, queries, values and outputs of attention.
+        "Transpose": 4 * layers,
+        "Erf": 0,
+        # The norm of the vectors.
+        "Sqrt": 1,
+        # OpenVINO takes a mask by arithmetic for the rounding of integers.
+        "Where": 1,
+    }
+    assert {name: found[name] for name in expected} == expected
 
 
 def test_operations_in_another_form_stay():
     """Such as products with one half of another tensor, which are no GELU."""
-    names = ["x", "y"]
     factors = {"root": 0.5**0.5, "one": 1.0, "half": 0.5}
     nodes = [
         ("Mul", ["x", "root"], "scaled"),
@@ -141,16 +173,14 @@ def test_operations_in_another_form_stay():
         ("Mul", ["half", "y"], "halved"),
         ("Mul", ["halved", "total"], "out"),
     ]
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph(
-            [onnx.helper.make_node(kind, ins, [out]) for kind, ins, out in nodes],
+    info, helper = onnx.helper.make_tensor_value_info, onnx.helper
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node(kind, ins, [out]) for kind, ins, out in nodes],
             "graph",
-            [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in names],
-            [onnx.helper.make_tensor_value_info("out", 1, [2])],
-            [
-                onnx.helper.make_tensor(name, 1, [], [value])
-                for name, value in factors.items()
-            ],
+            [info(name, 1, [2]) for name in ("x", "y")],
+            [info("out", 1, [2])],
+            [helper.make_tensor(n, 1, [], [value]) for n, value in factors.items()],
         )
     )
     join_operations(model)
@@ -161,14 +191,14 @@ def test_operations_in_another_form_stay():
     assert not model.graph.initializer
 
 
-def test_names_of_what_goes_in_and_out(tmp_path):
+def test_a_backbone_has_named_outputs_and_no_vectors(tmp_path):
+    folder = tmp_path / "served"
     model = RoFormerBackbone.from_preset(SIM, pooler_activation="linear")
-    facts = export_model(model, tmp_path / "served", "onnx")
-    assert facts["outputs"] == {
+    assert export_model(model, folder, "onnx")["outputs"] == {
         "pooled_output": "float32 (batch, 32)",
         "sequence_output": "float32 (batch, length, 32)",
     }
-    graph = onnx.load(tmp_path / "served" / "model.onnx").graph
+    graph = onnx.load(folder / "model.onnx").graph
     shapes = {
         value.name: [
             axis.dim_param or axis.dim_value
@@ -182,30 +212,41 @@ def test_names_of_what_goes_in_and_out(tmp_path):
         "pooled_output": ["batch", 32],
         "sequence_output": ["batch", "length", 32],
     }
-    onnx.checker.check_model(str(tmp_path / "served" / "model.onnx"))
+    onnx.checker.check_model(str(folder / "model.onnx"))
+    with pytest.raises(
+        ConfigurationError, match=r"must give vectors, .* gives sequence"
+    ):
+        ServedEncoder(folder)
+    with pytest.raises(SourceError, match=r"there is no .*export\.json"):
+        ServedEncoder(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    model = RoFormerTextClassifier.from_preset(V2, classes=["坏", "好"])
+    source = tmp_path_factory.mktemp("classifier") / "preset"
+    model.save_to_preset(source)
+    return model, source
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_fine_tuned_model_is_served(format, tmp_path, capsys):
-    source, target = tmp_path / "preset", tmp_path / "served"
-    model = RoFormerTextClassifier.from_preset(V2, classes=["坏", "好"])
-    model.save_to_preset(source)
+def test_a_fine_tuned_model_is_served(format, classifier, tmp_path, capsys):
+    model, source = classifier
+    target = tmp_path / "served"
     code, out, err = run("export", source, target, "--format", format, capsys=capsys)
     assert (code, err) == (0, "")
     assert out.startswith(f"{target}\n  outputs ")
-    facts = json.loads((target / "export.json").read_text(encoding="utf-8"))
-    assert facts["model"] == "RoFormerTextClassifier"
-    assert facts["options"]["classes"] == ["坏", "好"]
-    logits = load_exported(target, format)(inputs_of(target))["outputs"]
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(
-        probabilities, model.predict(TEXTS, verbose=0), atol=1e-5
-    )
+    metadata = metadata_of(target)
+    assert metadata["model"] == "RoFormerTextClassifier"
+    assert metadata["options"]["classes"] == ["坏", "好"]
+    inputs = inputs_of(target)
+    found = load_exported(target, format)(inputs)["outputs"]
+    np.testing.assert_allclose(found, np.asarray(model(inputs)), atol=1e-5)
 
 
 def test_texts_are_cut_as_the_encoder_was_trained(tmp_path):
     encoder = RoFormerSentenceEncoder.from_preset(SIM, max_length=8)
-    export_model(encoder, tmp_path / "served", "onnx")
+    export_model(encoder, tmp_path / "served")
     served = ServedEncoder(tmp_path / "served")
     text = TEXTS[2] * 3
     expected = encoder.encode([text], verbose=0)[0]
@@ -213,64 +254,69 @@ def test_texts_are_cut_as_the_encoder_was_trained(tmp_path):
     assert np.abs(served.encode(text, max_length=20) - expected).max() > 1e-3
 
 
-def test_an_encoder_needs_vectors(tmp_path):
-    with pytest.raises(SourceError, match=r"there is no .*export\.json"):
-        ServedEncoder(tmp_path)
-    export_model(RoFormerBackbone.from_preset(SIM), tmp_path / "served")
-    with pytest.raises(ConfigurationError, match=r"must give vectors, .*gives outputs"):
-        ServedEncoder(tmp_path / "served")
+INT8 = {"format": "openvino", "int8": True}
+REFUSED = [
+    ({"format": "pb"}, "format must be one of .* 'pb'"),
+    (
+        {"int8": True},
+        "int8 is for the formats 'onnx' and 'openvino', got 'saved_model'",
+    ),
+    (INT8, "at least 20 different texts like those to serve, got 0: give about 100"),
+    ({**INT8, "calibration_texts": ["", " ", *TEXTS * 10]}, "got 3"),
+    ({**INT8, "calibration_texts": "今天"}, "must be a list of str, got '今天'"),
+    ({**INT8, "calibration_texts": iter(TEXTS)}, "must be a list of str, got <list_it"),
+    (
+        {"format": "onnx", "int8": True, "calibration_texts": CALIBRATION},
+        "alone, got 'onnx' with int8=True",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_options_that_are_refused(options, message, sim, tmp_path):
+    with pytest.raises(ConfigurationError, match=message):
+        export_model(sim, tmp_path / "served", **options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "served"
-    with pytest.raises(ConfigurationError, match=r"format must be one of .* 'pb'"):
-        export_model(sim, folder, "pb")
-    message = "int8 is for the formats 'onnx' and 'openvino', got 'saved_model'"
-    with pytest.raises(ConfigurationError, match=message):
-        export_model(sim, folder, int8=True)
-    for texts, message in (
-        ((), "at least 20 different ones; got 0: give some 100 with calibration_"),
-        (["", " ", *TEXTS * 10], "got 3"),
-        ("今天天气不错", "must be a list of str, got '今天天气不错'"),
-        (iter(OTHERS), "must be a list of str, got <list_iterator"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            export_model(sim, folder, "openvino", int8=True, calibration_texts=texts)
-    with pytest.raises(ConfigurationError, match="alone, got 'onnx' with int8=True"):
-        export_model(sim, folder, "onnx", int8=True, calibration_texts=OTHERS)
-    monkeypatch.setattr("roformer_keras.serving.export._LEAST_COSINE", 1.01)
-    with pytest.raises(OutputError, match=r"a cosine of at least 1\.01 .* got 1\.0"):
-        export_model(sim, folder, "onnx", int8=True)
     conditional = RoFormerBackbone.from_preset(CHARACTER, custom_position_ids=True)
     with pytest.raises(ConfigurationError, match="takes position_ids too"):
         export_model(conditional, folder)
+    monkeypatch.setattr("roformer_keras.serving.export._MIN_COSINE", 1.01)
+    with pytest.raises(OutputError, match=r"a cosine of at least 1\.01 .* got 1\.0"):
+        export_model(sim, folder, "onnx", int8=True)
     monkeypatch.setattr("roformer_keras.serving.export._TOLERANCE", 0)
     with pytest.raises(OutputError, match="vectors of the export must be within"):
         export_model(sim, folder, "onnx")
+    monkeypatch.setitem(FORMATS, "onnx", ("model.onnx", ("no_such_library",)))
+    message = "needs no_such_library, .* pip install 'roformer-keras\\[export\\]'"
+    with pytest.raises(ConfigurationError, match=message):
+        export_model(sim, folder, "onnx")
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "served").mkdir()
+    folder.mkdir()
     code, _, err = run("export", SIM, folder, capsys=capsys)
     assert code == 4
     assert "--overwrite" in err
 
 
-def test_a_missing_library_is_named(sim, tmp_path, monkeypatch):
-    monkeypatch.setitem(FORMATS, "onnx", ("model.onnx", ("no_such_library",)))
-    message = "needs no_such_library, .* pip install 'roformer-keras\\[export\\]'"
-    with pytest.raises(ConfigurationError, match=message):
-        export_model(sim, tmp_path / "served", "onnx")
-
-
-def test_what_fewer_bits_cost(tmp_path, monkeypatch, capsys):
+def test_what_fewer_bits_cost(exports, tmp_path, monkeypatch, capsys):
     lines = tmp_path / "lines.txt"
-    lines.write_text("\n".join(OTHERS) + "\n", encoding="utf-8")
+    lines.write_text("".join(f"{text}\n" for text in CALIBRATION), encoding="utf-8")
     with tool_module("measure_precision") as tool:
-        monkeypatch.setattr(tool, "CALIBRATION", 20)
+        monkeypatch.setattr(tool, "CALIBRATION", 10)
+        monkeypatch.setattr(
+            tool,
+            "export_model",
+            lambda sim, folder, format, **options: shutil.copytree(
+                exports(format, True), folder
+            ),
+        )
         tool.main([str(SIM), "--texts", str(lines), "--count", "3"])
     figures = json.loads(capsys.readouterr().out)
     for name in ("bfloat16", "int8, ONNX Runtime", "int8, OpenVINO"):
-        assert (
-            0 < figures[name]["mean difference"] < figures[name]["largest difference"]
-        )
-        assert 0.99 < figures[name]["least cosine"] < 1
+        found = figures[name]
+        assert 0 < found["mean difference"] < found["largest difference"]
+        assert 0.99 < found["least cosine"] < 1
     assert figures["cosines of different texts"] < 0.99

@@ -472,7 +472,7 @@ def test_killed_in_the_middle_nothing_has_the_final_name(format, big, tmp_path):
     code = """
         import sys
         from roformer_keras import convert
-        convert(sys.argv[1], sys.argv[2], progress=False)
+        convert(sys.argv[1], sys.argv[2], verbose=0)
         print("done")
     """
     process = python(
@@ -517,7 +517,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
             found = {}
             for target in targets:
                 try:
-                    convert(source, os.path.join(folder, target), progress=False)
+                    convert(source, os.path.join(folder, target), verbose=0)
                     found[target] = "no error"
                 except OutputError as error:
                     found[target] = str(error)
@@ -666,7 +666,7 @@ def test_memory_stays_within_tensorflow_and_one_and_a_half_times_the_weights(tmp
         code = """
             import sys
             from roformer_keras import convert
-            convert(sys.argv[1], sys.argv[2], progress=False)
+            convert(sys.argv[1], sys.argv[2], verbose=0)
         """
         peaks[f"zip to {name}"] = peak(code, source, tmp_path / name)
     code = """
@@ -690,7 +690,7 @@ def test_a_model_is_not_needed_to_convert():
     code = """
         import sys
         from roformer_keras import convert
-        convert(sys.argv[1], sys.argv[2], progress=False)
+        convert(sys.argv[1], sys.argv[2], verbose=0)
         print([name for name in ("keras", "tensorflow") if name in sys.modules])
     """
     with tempfile.TemporaryDirectory() as folder:
