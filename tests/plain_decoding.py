@@ -1,16 +1,105 @@
 """Decoding as slow as can be: no cache, no batch, by sorting, in float64 NumPy.
 
-Nothing but the model itself is the package's. `test_generation.py` compares with it on
-TensorFlow, `backend_checks.py` on the other backends.
+Nothing but the model itself is the package's. Unit tests compare searches with it over
+`FakeDecoder`, `test_generation.py` models on TensorFlow, `backend_checks.py` on the
+other backends.
 """
 
 from types import SimpleNamespace
 
 import numpy as np
-from keras import ops
 
 # Texts are padded to multiples of it, for backends that compile for each length.
 PAD = 32
+
+
+class FakeDecoder:
+    """What a search needs of a decoder, in NumPy: no model, and nothing is compiled.
+
+    The logits of the next token are a row of a random table, which all tokens so far
+    determine together.
+
+    Args:
+        steps: int. The most steps that `advance` does in one call.
+        leaves: bool. Whether rows that have ended leave at once.
+        scale: float. Standard deviation of the logits.
+
+    Attributes:
+        rows: list of int. The rows of each call of `start` and `advance`.
+    """
+
+    def __init__(self, steps=4, leaves=False, vocabulary_size=40, scale=2.0):
+        generator = np.random.default_rng(5)
+        self.table = generator.normal(size=(997, vocabulary_size), scale=scale)
+        self.steps, self.leaves, self.rows = steps, leaves, []
+        self.on_compile = None
+
+    def all_logits(self, prompt, texts):
+        """As `all_logits` below."""
+        found = []
+        for text in texts:
+            states = [self._read(prompt)]
+            for token in text:
+                states.append(self._read([token], states[-1]))
+            found.append(self.table[states])
+        return np.array(found)
+
+    def start(self, prompts, copies, max_new_tokens):
+        states = [self._read(prompt.token_ids) for prompt in prompts]
+        state = SimpleNamespace(rows=np.repeat(states, copies))
+        self.rows.append(len(state.rows))
+        return self.table[state.rows], state
+
+    def choose(self, logits, uniforms, rows):
+        config, tokens, scores = rows.config, [], []
+        for row, (found, uniform) in enumerate(zip(logits, uniforms, strict=True)):
+            allowed = found.copy()
+            if rows.min_left[row] > 1:
+                allowed[list(config.suppressed_stop_ids)] = -np.inf
+            if config.method == "sample":
+                bounds = np.cumsum(
+                    kept(allowed, config.temperature, config.top_k, config.top_p)
+                )
+                token = np.searchsorted(bounds, uniform * bounds[-1], side="right")
+            else:
+                token = allowed.argmax()
+            tokens.append(int(token))
+            scores.append(log_softmax(found)[token])
+        going = ~rows.done
+        tokens, scores = np.int32(tokens) * going, np.array(scores) * going
+        max_left, min_left = rows.max_left - going, rows.min_left - going
+        stops = np.isin(tokens, config.stop_ids) & (min_left <= 0)
+        limits = max_left, min_left, rows.done | stops | (max_left <= 0)
+        return tokens, scores, rows.with_limits(limits)
+
+    def advance(self, state, tokens, uniforms, rows):
+        self.rows.append(len(tokens))
+        assert uniforms.shape[1] <= self.steps
+        found = []
+        for uniform in uniforms.T:
+            pairs = zip(tokens, state.rows, strict=True)
+            state.rows = np.array([self._read([token], row) for token, row in pairs])
+            logits = self.table[state.rows]
+            tokens, scores, rows = self.choose(logits, uniform, rows)
+            found.append((tokens, scores))
+            if rows.done.all():
+                break
+        tokens, scores = (np.stack(steps, axis=1) for steps in zip(*found, strict=True))
+        return tokens, scores, logits, rows
+
+    def select(self, state, rows):
+        state.rows = state.rows[rows]
+
+    def room(self, state):
+        return self.steps
+
+    def pays_to_leave(self, state, rows, steps):
+        return self.leaves and rows < len(state.rows)
+
+    def _read(self, token_ids, state=0):
+        for token_id in token_ids:
+            state = (31 * state + int(token_id) + 1) % len(self.table)
+        return state
 
 
 class EncoderDecoder:
@@ -28,11 +117,19 @@ class EncoderDecoder:
         # Where the source ends the target begins.
         target[:, 0] = self._model.tokenizer.cls_id
         source = np.tile(np.array(self._source, "int32"), (len(rows), 1))
-        found = self._model(
-            {"encoder_token_ids": source, "decoder_token_ids": target}, training=False
+        found = _host(
+            self._model(
+                {"encoder_token_ids": source, "decoder_token_ids": target},
+                training=False,
+            )
         )
-        found = ops.convert_to_numpy(found).astype("float64")
         return np.pad(found, ((0, 0), (first, 0), (0, 0)))
+
+
+def _host(tensor):
+    from keras import ops
+
+    return ops.convert_to_numpy(ops.cast(tensor, "float32")).astype("float64")
 
 
 def all_logits(model, prompt, texts):
@@ -42,6 +139,8 @@ def all_logits(model, prompt, texts):
         prompt: ids of one prompt.
         texts: rows of ids that were written for it, all of one length.
     """
+    if isinstance(model, FakeDecoder):
+        return model.all_logits(prompt, texts)
     causal = model.config.attention == "causal"
     rows = np.array([[*prompt, *text] for text in texts], "int32")
     count, length = rows.shape
@@ -56,8 +155,7 @@ def all_logits(model, prompt, texts):
     outputs = model(inputs, training=False)
     if isinstance(outputs, dict):
         outputs = outputs["logits"]
-    logits = ops.convert_to_numpy(ops.cast(outputs, "float32")).astype("float64")
-    return logits[:, len(prompt) - 1 : length]
+    return _host(outputs)[:, len(prompt) - 1 : length]
 
 
 def next_logits(model, prompt, texts):

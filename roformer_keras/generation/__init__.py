@@ -1,18 +1,5 @@
-"""Writing on from prompts, for any model with a cache, or a state that recurs."""
+"""Text generation by any model with a key-value cache or a recurrent state."""
 
-from roformer_keras.generation.cached import CachedDecoder, CachedModel
-from roformer_keras.generation.options import GeneratedText, GenerationConfig, Prompt
-from roformer_keras.generation.recurrent import RecurrentDecoder, RecurrentModel
-from roformer_keras.generation.search import decode, stream
+import lazy_loader
 
-__all__ = [
-    "CachedDecoder",
-    "CachedModel",
-    "GeneratedText",
-    "GenerationConfig",
-    "Prompt",
-    "RecurrentDecoder",
-    "RecurrentModel",
-    "decode",
-    "stream",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -24,7 +24,6 @@ from roformer_keras.generation.decoder import (
     CHECK_EVERY,
     LARGE_BATCH,
     Decoder,
-    RowState,
     check_finite,
     gather,
     go_on,
@@ -35,7 +34,7 @@ from roformer_keras.generation.decoder import (
     round_up_to_bucket,
     visible_keys,
 )
-from roformer_keras.generation.options import Prompt
+from roformer_keras.generation.options import Prompt, RowState
 
 __all__ = ["CachedDecoder", "CachedModel", "State", "rooms", "widen"]
 

@@ -1,6 +1,5 @@
 """What decoders share: how tokens are chosen, when rows end, sizes of programs."""
 
-import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from keras import ops
 
 from roformer_keras.compiled import Compiled
 from roformer_keras.errors import CheckpointError
-from roformer_keras.generation.options import MOST_STOP_IDS, GenerationConfig, Prompt
+from roformer_keras.generation.options import GenerationConfig, Prompt, RowState
 from roformer_keras.generation.sampling import choose, log_probabilities
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "LARGE_BATCH",
     "ROWS",
     "Decoder",
-    "RowState",
     "check_finite",
     "gather",
     "go_on",
@@ -38,61 +36,10 @@ _PREFIXES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 # From so many rows on a step takes longer the more there are, and it is looked every so
 # many steps whether some have ended.
 LARGE_BATCH, CHECK_EVERY = 16, 8
+# Stop ids of a program; twice as many for each bucket beyond.
+_STOP_IDS = (8,)
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass
-class RowState:
-    """How rows choose their tokens and end; arrays of as many rows as the state.
-
-    Attributes:
-        decoding: `GenerationConfig`; with the method "sample" tokens are drawn,
-        otherwise the
-            likeliest is taken.
-        remaining: int32 `(rows,)`. Tokens that may still be written.
-        early: int32 `(rows,)`. Tokens to write before a stop token ends the row.
-        done: bool `(rows,)`.
-    """
-
-    decoding: GenerationConfig
-    remaining: np.ndarray
-    early: np.ndarray
-    done: np.ndarray
-
-    def select(self, rows) -> "RowState":
-        return self._with(array[rows] for array in self._ends())
-
-    def ends(self, all_rows: int) -> tuple:
-        """What every row has of its own, for a program; rows of padding have ended."""
-        remaining, early, done = self._ends()
-        return (
-            pad_rows(remaining, all_rows),
-            pad_rows(early, all_rows),
-            pad_rows(done, all_rows, True),
-        )
-
-    def after(self, ends) -> "RowState":
-        """With what a program made of `ends`."""
-        return self._with(host(array)[: len(self.done)] for array in ends)
-
-    def _ends(self):
-        return self.remaining, self.early, self.done
-
-    def _with(self, ends):
-        return RowState(self.decoding, *ends)
-
-    def controls(self, vocabulary: int) -> tuple:
-        """The numbers that every row shares, for a program."""
-        decoding = self.decoding
-        samples = decoding.method == "sample"
-        return (
-            np.array(decoding.temperature if samples else 0, "float32"),
-            np.array(min(decoding.top_k or vocabulary, vocabulary), "int32"),
-            np.array(decoding.top_p, "float32"),
-            _padded_ids(decoding.stop_ids),
-            _padded_ids(decoding.suppressed_stop_ids),
-        )
 
 
 class Decoder:
@@ -130,10 +77,10 @@ class Decoder:
         tokens, scores, ends = self._first(
             pad_rows(logits, padded),
             pad_rows(uniforms, padded),
-            choice.ends(padded),
-            choice.controls(self.vocabulary_size),
+            padded_limits(choice, padded),
+            shared_controls(choice.config, self.vocabulary_size),
         )
-        return host(tokens)[:rows], host(scores)[:rows], choice.after(ends)
+        return host(tokens)[:rows], host(scores)[:rows], after(choice, ends)
 
     def pays_to_leave(self, state, rows: int, steps: int) -> bool:
         """Whether going on with only so many rows is worth what it takes.
@@ -161,13 +108,13 @@ class Decoder:
             np.array(steps, "int32"),
             pad_rows(tokens.astype("int32"), all_rows),
             padded,
-            choice.ends(all_rows),
-            choice.controls(self.vocabulary_size),
+            padded_limits(choice, all_rows),
+            shared_controls(choice.config, self.vocabulary_size),
         )
         done = int(host(done))
         chosen, scores, logits = (host(array)[:rows] for array in results)
         check_finite(scores)
-        answer = chosen[:, :done], scores[:, :done], logits, choice.after(ends)
+        answer = chosen[:, :done], scores[:, :done], logits, after(choice, ends)
         return carried, answer
 
     def _first_function(self, logits, uniforms, ends, controls):
@@ -214,9 +161,33 @@ def round_up_to_bucket(number, ladder):
     return last
 
 
+def shared_controls(config: GenerationConfig, vocabulary_size: int) -> tuple:
+    """The numbers that every row shares, for a program."""
+    samples = config.method == "sample"
+    return (
+        np.array(config.temperature if samples else 0, "float32"),
+        np.array(min(config.top_k or vocabulary_size, vocabulary_size), "int32"),
+        np.array(config.top_p, "float32"),
+        _padded_ids(config.stop_ids),
+        _padded_ids(config.suppressed_stop_ids),
+    )
+
+
+def padded_limits(rows: RowState, all_rows: int) -> tuple:
+    """The arrays of a `RowState` for a program; rows of padding have ended."""
+    *left, done = (pad_rows(array, all_rows) for array in rows.limits)
+    done[len(rows.done) :] = True
+    return (*left, done)
+
+
+def after(rows: RowState, limits) -> RowState:
+    """The state that a program has made of `padded_limits`."""
+    return rows.with_limits(host(array)[: len(rows.done)] for array in limits)
+
+
 def _padded_ids(ids):
-    """No token has the id -1."""
-    padded = np.full(MOST_STOP_IDS, -1, "int32")
+    """Up to a bucket; no token has the id -1."""
+    padded = np.full(round_up_to_bucket(len(ids), _STOP_IDS), -1, "int32")
     padded[: len(ids)] = ids
     return padded
 

@@ -1,81 +1,63 @@
-"""What a user may ask of a decoder, checked before anything is computed."""
+"""What a search is given and what it returns. Nothing here imports a backend."""
 
 import dataclasses
 
-from roformer_keras.checks import check_choice, check_integer, check_number
+import numpy as np
+
+from roformer_keras.checks import Settings, choice, integer, number
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["METHODS", "GeneratedText", "GenerationConfig", "Prompt"]
+__all__ = ["METHODS", "GeneratedText", "GenerationConfig", "Prompt", "RowState"]
 
 METHODS = ("sample", "greedy", "beam")
-# A program has room for so many ids of each kind.
-MOST_STOP_IDS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GenerationConfig:
+class GenerationConfig(Settings):
     """How tokens are chosen, and when a text ends.
 
     Args:
         method: `"sample"` draws, `"greedy"` takes the likeliest token, `"beam"`
             searches for a likely text.
-        num_return_sequences: int, at least 1. Texts for each prompt; with beams at most
-            as many as beams, greedily one.
-        temperature: float above 0. Logits are divided by it before they are cut.
-        top_k: int, at least 1, or None. Only so many of the likeliest tokens are drawn.
-        top_p: float in (0, 1]. Only the likeliest tokens of so much probability
-            together are drawn, the one that crosses it included.
-        num_beams: int, at least 1.
-        length_penalty: float, at least 0. The sum of log-probabilities is divided by
-            the number of tokens to this power: above 0 it favours long texts.
-        stop_ids: ids, at most 8. A text ends with the first of them, once it is long
-            enough.
-        suppressed_stop_ids: ids, at most 8. Not written at all before the text is long
-        enough.
-        seed: int from 0 to 2 ** 64 - 1. The same seed gives the same texts.
+        num_return_sequences: int. Texts for each prompt: at most `num_beams` with
+            beams, 1 if greedy.
+        temperature: float. Logits are divided by it before they are cut.
+        top_k: int or None. Draws from so many of the likeliest tokens only.
+        top_p: float. Draws from the likeliest tokens that have so much probability
+            together, including the one that crosses it.
+        num_beams: int.
+        length_penalty: float. The sum of log-probabilities is divided by the number of
+            tokens to this power: above 0 it favours long texts.
+        stop_ids: ids that end a text once it is long enough.
+        suppressed_stop_ids: ids that are not written before the text is long enough.
+        seed: int. The same seed gives the same texts.
 
     Raises:
         ConfigurationError: an argument breaks its rule; names it and the value.
     """
 
-    method: str = "sample"
-    num_return_sequences: int = 1
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    num_beams: int = 4
-    length_penalty: float = 0.0
+    method: str = choice("sample", choices=METHODS)
+    num_return_sequences: int = integer(1, minimum=1)
+    temperature: float = number(1.0, above=0)
+    top_k: int | None = integer(None, minimum=1)
+    top_p: float = number(1.0, above=0, maximum=1)
+    num_beams: int = integer(4, minimum=1)
+    # Lengths to a power beyond 50 overflow.
+    length_penalty: float = number(0.0, minimum=0, maximum=50)
     stop_ids: tuple[int, ...] = ()
     suppressed_stop_ids: tuple[int, ...] = ()
-    seed: int = 0
+    seed: int = integer(0, minimum=0, maximum=2**64 - 1)
 
-    def __post_init__(self):
-        check_choice("method", self.method, METHODS)
-        check_integer("num_return_sequences", self.num_return_sequences, 1)
-        check_integer("num_beams", self.num_beams, 1)
-        check_integer("seed", self.seed, 0, 2**64 - 1)
-        if self.top_k is not None:
-            check_integer("top_k", self.top_k, 1)
-        check_number("temperature", self.temperature, above=0)
-        check_number("top_p", self.top_p, above=0, maximum=1)
-        # Beyond it lengths to this power would not be numbers any more.
-        check_number("length_penalty", self.length_penalty, minimum=0, maximum=50)
-        for name in ("stop_ids", "suppressed_stop_ids"):
-            if len(getattr(self, name)) > MOST_STOP_IDS:
-                raise ConfigurationError(
-                    f"at most {MOST_STOP_IDS} stop tokens can be given, got "
-                    f"{len(getattr(self, name))}"
-                )
-        most = {"greedy": 1, "beam": self.num_beams}.get(self.method)
-        if most is not None and self.num_return_sequences > most:
+    def _check_together(self):
+        limits = {
+            "greedy": (1, "use method='sample' or method='beam'"),
+            "beam": (self.num_beams, "raise num_beams"),
+        }
+        maximum, hint = limits.get(self.method, (None, None))
+        if maximum is not None and self.num_return_sequences > maximum:
             raise ConfigurationError(
-                f"method={self.method!r} gives at most {most} for each prompt, got "
-                f"num_return_sequences={self.num_return_sequences}; "
-                + (
-                    "raise num_beams"
-                    if self.method == "beam"
-                    else "use method='sample' or method='beam'"
-                )
+                f"method={self.method!r} gives at most {maximum} for each prompt, got "
+                f"num_return_sequences={self.num_return_sequences}; {hint}"
             )
 
     @property
@@ -86,13 +68,13 @@ class GenerationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-    """What is given to be gone on with.
+    """The ids that a text continues or answers, and how long it may become.
 
     Attributes:
         token_ids: ids, at least one.
         segment_ids: as many ids.
         max_new_tokens: int, at least 1.
-        min_new_tokens: int. Before so many a stop token does not end the text.
+        min_new_tokens: int. A stop token does not end a shorter text.
     """
 
     token_ids: tuple[int, ...]
@@ -103,13 +85,62 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class GeneratedText:
-    """What was written for a prompt.
+    """A text that a search has written.
 
     Attributes:
-        token_ids: the new ids, the stop token included.
-        score: float. The sum of their log-probabilities; for beams divided by
+        token_ids: the new ids, including the stop token.
+        score: float. The sum of their log-probabilities; for beams divided by the
             length to the power of the penalty.
     """
 
     token_ids: list[int]
     score: float
+
+
+@dataclasses.dataclass
+class RowState:
+    """How the rows of a batch choose tokens and when they end; NumPy arrays `(rows,)`.
+
+    Attributes:
+        config: `GenerationConfig`. With `"sample"` tokens are drawn, otherwise the
+            likeliest is taken.
+        max_left: int32. Tokens that may still be written.
+        min_left: int32. Tokens to write before a stop token ends the row.
+        done: bool.
+    """
+
+    config: GenerationConfig
+    max_left: np.ndarray
+    min_left: np.ndarray
+    done: np.ndarray
+
+    @classmethod
+    def of_prompts(cls, config, prompts, copies=1) -> "RowState":
+        """The state before the first token, with `copies` rows for each prompt."""
+
+        def rows(numbers):
+            return np.repeat(np.array(numbers, "int32"), copies)
+
+        return cls(
+            config,
+            rows([prompt.max_new_tokens for prompt in prompts]),
+            rows([prompt.min_new_tokens for prompt in prompts]),
+            np.zeros(len(prompts) * copies, bool),
+        )
+
+    @classmethod
+    def endless(cls, config, rows: int) -> "RowState":
+        """Rows that go on whatever is chosen."""
+        left = np.full(rows, np.iinfo("int32").max, "int32")
+        return cls(config, left, left, np.zeros(rows, bool))
+
+    @property
+    def limits(self) -> tuple:
+        """The arrays: `max_left`, `min_left` and `done`."""
+        return self.max_left, self.min_left, self.done
+
+    def with_limits(self, limits) -> "RowState":
+        return RowState(self.config, *limits)
+
+    def select(self, rows) -> "RowState":
+        return self.with_limits(array[rows] for array in self.limits)

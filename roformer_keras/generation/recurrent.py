@@ -16,7 +16,6 @@ from roformer_keras.generation.decoder import (
     CHECK_EVERY,
     LARGE_BATCH,
     Decoder,
-    RowState,
     check_finite,
     gather,
     go_on,
@@ -26,7 +25,7 @@ from roformer_keras.generation.decoder import (
     padded_prompts,
     visible_keys,
 )
-from roformer_keras.generation.options import Prompt
+from roformer_keras.generation.options import Prompt, RowState
 
 __all__ = ["RecurrentDecoder", "RecurrentModel", "RecurrentState"]
 

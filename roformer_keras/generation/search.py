@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from roformer_keras.generation.decoder import RowState
-from roformer_keras.generation.options import GeneratedText, GenerationConfig, Prompt
+from roformer_keras.generation.options import (
+    GeneratedText,
+    GenerationConfig,
+    Prompt,
+    RowState,
+)
 
-__all__ = ["decode", "stream"]
+__all__ = ["RandomStream", "decode", "stream"]
 
 
 def decode(
@@ -55,7 +59,7 @@ def decode(
                 written = _beam_search(decoder, batch, decoding, on_rows)
             else:
                 streams = [
-                    _Uniforms(decoding, (first_number + i) * copies + first + copy)
+                    RandomStream(decoding, (first_number + i) * copies + first + copy)
                     for i in numbers
                     for copy in range(count)
                 ]
@@ -70,8 +74,8 @@ def stream(decoder, prompt: Prompt, decoding: GenerationConfig) -> Iterator[int]
 
     They are those that `decode` returns for this prompt alone.
     """
-    uniforms = _Uniforms(decoding, 0)
-    choice = _choice([prompt], 1, decoding)
+    uniforms = RandomStream(decoding, 0)
+    choice = RowState.of_prompts(decoding, [prompt])
     logits, state = decoder.start([prompt], 1, prompt.max_new_tokens)
     tokens, _, choice = decoder.choose(logits, uniforms.take(1), choice)
     yield int(tokens[0])
@@ -83,7 +87,7 @@ def stream(decoder, prompt: Prompt, decoding: GenerationConfig) -> Iterator[int]
         yield int(tokens[0])
 
 
-class _Uniforms:
+class RandomStream:
     """The random numbers of one text, the same wherever it is computed."""
 
     def __init__(self, decoding, row):
@@ -98,25 +102,13 @@ class _Uniforms:
         return self._generator.random(count, dtype="float32")
 
 
-def _choice(prompts, copies, decoding):
-    def of_rows(numbers):
-        return np.repeat(np.array(numbers, "int32"), copies)
-
-    return RowState(
-        decoding=decoding,
-        remaining=of_rows([prompt.max_new_tokens for prompt in prompts]),
-        early=of_rows([prompt.min_new_tokens for prompt in prompts]),
-        done=np.zeros(len(prompts) * copies, bool),
-    )
-
-
 # === Samples, and the greedy text ===
 
 
 def _run(decoder, prompts, decoding, copies, streams, on_rows):
     rows = len(prompts) * copies
-    choice = _choice(prompts, copies, decoding)
-    most = choice.remaining
+    choice = RowState.of_prompts(decoding, prompts, copies)
+    most = choice.max_left
     longest = int(most.max())
     texts, scores = np.zeros((rows, longest), "int32"), np.zeros(rows)
     lengths = np.zeros(rows, int)
@@ -131,14 +123,14 @@ def _run(decoder, prompts, decoding, copies, streams, on_rows):
         texts[numbers, length : length + written.shape[1]] = written
         length += written.shape[1]
         scores[numbers] += score.sum(axis=1, dtype="float64")
-        lengths[numbers] = most[numbers] - choice.remaining
+        lengths[numbers] = most[numbers] - choice.max_left
         going = np.flatnonzero(~choice.done)
         on_rows(active - len(going))
         active = len(going)
         if not active:
             break
         tokens = written[:, -1]
-        steps = int(choice.remaining[going].max())
+        steps = int(choice.max_left[going].max())
         if decoder.pays_to_leave(state, active, steps):
             decoder.select(state, going)
             numbers, tokens = numbers[going], tokens[going]
@@ -183,12 +175,7 @@ def _beam_search(decoder, prompts, decoding, on_rows):
         decoder.select(state, np.concatenate(parents))
         rows = len(slots) * beams
         # The search decides what ends.
-        choice = RowState(
-            decoding=decoding,
-            remaining=np.full(rows, 2, "int32"),
-            early=np.full(rows, 2, "int32"),
-            done=np.zeros(rows, bool),
-        )
+        choice = RowState.endless(decoding, rows)
         _, _, logits, _ = decoder.advance(
             state, np.concatenate(tokens), np.zeros((rows, 1), "float32"), choice
         )

@@ -2,10 +2,12 @@
 
 from roformer_keras.config import Seq2SeqConfig
 from roformer_keras.models.backbone import RoFormerBackbone
-from roformer_keras.models.causal_lm import RoFormerCausalLM
-from roformer_keras.models.masked_lm import RoFormerMaskedLM
+from roformer_keras.models.language_models import (
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerSim,
+)
 from roformer_keras.models.seq2seq import RoFormerSeq2Seq
-from roformer_keras.models.sim import RoFormerSim
 
 __all__ = [
     "RoFormerBackbone",

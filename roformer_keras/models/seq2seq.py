@@ -15,6 +15,7 @@ from roformer_keras.data.batches import TextBatches
 from roformer_keras.data.pair_rows import PairRows, as_pairs
 from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
+from roformer_keras.generation.generate import TextGeneration
 from roformer_keras.generation.options import Prompt
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
@@ -30,7 +31,6 @@ from roformer_keras.layers import (
 )
 from roformer_keras.losses import LabelSmoothing
 from roformer_keras.models.checks import check_vocabulary
-from roformer_keras.models.generative import TextGeneration
 from roformer_keras.models.preset import PresetModel, check_all_mapped
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.text.tokenizer import RoFormerTokenizer

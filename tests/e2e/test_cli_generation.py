@@ -237,14 +237,14 @@ def test_a_stream_of_words_comes_word_by_word():
 
 def test_a_short_job_shows_no_bar_whatever_it_compiles(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
-    monkeypatch.setattr("roformer_keras.models.generative._SECONDS_BEFORE_BAR", 1000)
+    monkeypatch.setattr("roformer_keras.generation.generate._SECONDS_BEFORE_BAR", 1000)
     model.generate("今天天气", max_length=16)
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
-    monkeypatch.setattr("roformer_keras.models.generative._SECONDS_BEFORE_BAR", 0.01)
+    monkeypatch.setattr("roformer_keras.generation.generate._SECONDS_BEFORE_BAR", 0.01)
     decoder = model._decoder()
     start = decoder.start
 

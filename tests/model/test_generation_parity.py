@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from common import CHECKPOINTS
 
-from roformer_keras.generation.decoder import RowState
-from roformer_keras.generation.options import GenerationConfig, Prompt
+from roformer_keras.generation import GenerationConfig, Prompt, RowState
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 
 FOLDER = CHECKPOINTS.parent / "data" / "generation"
@@ -250,11 +249,8 @@ def test_cached_logits_equal_bert4keras_at_every_step(name):
     rows = [Prompt(tuple(p), (0,) * len(p), longest) for p in prompts]
     logits, state = decoder.start(rows, 1, longest)
     # The tokens that come out are passed over for those that were expected.
-    choice = RowState(
-        decoding=GenerationConfig(method="greedy", stop_ids=(SEP,)),
-        remaining=np.full(len(rows), longest + 1, "int32"),
-        early=np.full(len(rows), longest + 1, "int32"),
-        done=np.zeros(len(rows), bool),
+    choice = RowState.endless(
+        GenerationConfig(method="greedy", stop_ids=(SEP,)), len(rows)
     )
     column_step, compared = GOLDEN["column_step"], 0
     for step in range(longest):

@@ -7,7 +7,7 @@ from plain_decoding import kept
 
 from roformer_keras.generation.options import GenerationConfig
 from roformer_keras.generation.sampling import choose, log_probabilities
-from roformer_keras.generation.search import _Uniforms
+from roformer_keras.generation.search import RandomStream
 
 _compiled = tf.function(choose, jit_compile=True, autograph=False)
 
@@ -188,7 +188,7 @@ def test_frequencies_of_many_draws(cuts):
     """Chi-square of 20,000 draws from the streams of as many texts."""
     logits = random(40)
     decoding = GenerationConfig(seed=5)
-    uniforms = [_Uniforms(decoding, row).take(1)[0] for row in range(20_000)]
+    uniforms = [RandomStream(decoding, row).take(1)[0] for row in range(20_000)]
     expected = kept(logits, **cuts) * len(uniforms)
     found = np.bincount(drawn(logits, uniforms, **cuts), minlength=40)
     assert (found[expected == 0] == 0).all()
@@ -202,31 +202,6 @@ def test_frequencies_of_many_draws(cuts):
     freedom = len(found) - 1
     # Four standard deviations above the mean.
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
-
-
-def test_draws_of_a_row_are_independent_of_how_they_are_taken():
-    decoding = GenerationConfig(seed=7)
-    whole = _Uniforms(decoding, 3).take(40)
-    assert whole.dtype == "float32"
-    assert ((whole >= 0) & (whole < 1)).all()
-    parts = _Uniforms(decoding, 3)
-    for counts in ([1] * 40, [1, 15, 16, 8]):
-        parts = _Uniforms(decoding, 3)
-        np.testing.assert_array_equal(
-            np.concatenate([parts.take(count) for count in counts]), whole
-        )
-    assert not np.isin(_Uniforms(decoding, 4).take(40), whole).any()
-    assert not np.isin(_Uniforms(GenerationConfig(seed=8), 3).take(40), whole).any()
-
-
-def test_every_seed_has_a_stream_of_its_own():
-    seeds = [0, 1, np.int64(2), np.int32(3), np.uint64(4), 2**63 - 1, 2**63, 2**64 - 1]
-    first = {
-        float(_Uniforms(GenerationConfig(seed=seed), 0).take(1)[0]) for seed in seeds
-    }
-    assert len(first) == len(seeds)
-    same = _Uniforms(GenerationConfig(seed=np.int64(9)), 0).take(4)
-    np.testing.assert_array_equal(same, _Uniforms(GenerationConfig(seed=9), 0).take(4))
 
 
 # === Scores ===

@@ -251,9 +251,9 @@ def test_the_command_says_the_same(
 
 
 def test_a_bar_for_who_sits_before_it(preset, table, monkeypatch, capsys):
-    from roformer_keras.models import generative
+    from roformer_keras.generation import generate
 
-    monkeypatch.setattr(generative, "_SECONDS_BEFORE_BAR", 0)
+    monkeypatch.setattr(generate, "_SECONDS_BEFORE_BAR", 0)
     monkeypatch.setattr(commands, "shows_progress", lambda quiet: not quiet)
     for flags in ([], ["--quiet"]):
         code, out, err = run_main(

@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
-from common import CHARACTER, SIM, SMALL, WORD
+from common import CHARACTER, SMALL, WORD
 
-from roformer_keras import RoFormerMaskedLM, RoFormerSim, RoFormerTokenizer
+from roformer_keras import RoFormerMaskedLM, RoFormerTokenizer
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.models.fill_mask import fill_mask
 
 TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。", "今天天气不错"]
-
-
-@pytest.fixture(scope="module")
-def sim():
-    return RoFormerSim.from_preset(SIM)
 
 
 def vector(model, text):

@@ -1,25 +1,231 @@
-"""RoFormer-Sim (SimBERT v2): sentence vectors and similar sentences in one model."""
+"""The models with a tied output layer: masked, causal and RoFormer-Sim."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 import keras
 import numpy as np
+from keras import ops
 
 from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.config import MODEL_FIELDS
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation.cached import CachedDecoder
+from roformer_keras.generation.generate import Scored, TextGeneration, as_rows
+from roformer_keras.generation.recurrent import RecurrentDecoder
+from roformer_keras.layers import MaskedLMHead
+from roformer_keras.layers.block import activation_from_name
+from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.embedding import embed
-from roformer_keras.models.generative import (
-    GenerativeModel,
-    Scored,
-    as_rows,
-)
+from roformer_keras.models.fill_mask import fill_mask
+from roformer_keras.models.initializers import initializer
+from roformer_keras.models.preset import PresetModel
 
-__all__ = ["RoFormerSim"]
+__all__ = ["RoFormerCausalLM", "RoFormerMaskedLM", "RoFormerSim"]
+
+
+class LanguageModel(PresetModel):
+    """A backbone and its tied output layer.
+
+    Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`.
+    """
+
+    other_attention = ()
+
+    def __init__(self, backbone, output_activation=None, **kwargs):
+        config = backbone.config
+        needed = MODEL_FIELDS[type(self).__name__]
+        allowed = (needed["attention"], *self.other_attention)
+        if config.attention not in allowed:
+            raise ConfigurationError(
+                f"{type(self).__name__} needs a backbone with attention="
+                f"{' or '.join(map(repr, allowed))}, got {config.attention!r}"
+            )
+        if "pooler_activation" in needed and config.pooler_activation is None:
+            raise ConfigurationError(
+                f"{type(self).__name__} needs a backbone with a pooler, got "
+                "pooler_activation=None; the released checkpoints have "
+                f"{needed['pooler_activation']!r}"
+            )
+
+        # === Layers ===
+        head = MaskedLMHead(
+            backbone.token_embedding,
+            transform=config.use_bias,
+            activation=config.activation,
+            dropout=config.dropout,
+            conditional=config.layer_norm_cond_size is not None,
+            condition_hidden_dim=config.layer_norm_cond_hidden_size,
+            condition_hidden_activation=config.layer_norm_cond_hidden_activation,
+            kernel_initializer=initializer(config),
+            dtype=backbone.dtype_policy,
+            name="mlm_head",
+        )
+
+        # === Functional Model ===
+        outputs = backbone(backbone.input)
+        if not isinstance(outputs, dict):
+            outputs = {"sequence_output": outputs}
+        condition = (
+            (backbone.input["layer_norm_cond"],) if config.layer_norm_cond_size else ()
+        )
+        logits = head(outputs.pop("sequence_output"), *condition)
+        if output_activation is not None:
+            # A bfloat16 softmax over a vocabulary does not sum to one.
+            logits = keras.layers.Activation(
+                activation_from_name(output_activation),
+                dtype="float32",
+                name="output_activation",
+            )(logits)
+        super().__init__(
+            inputs=backbone.input,
+            outputs={**outputs, "logits": logits} if outputs else logits,
+            **kwargs,
+        )
+
+        # === Config ===
+        # Under mixed_float16 `compile` goes by it, and scales the loss.
+        self.dtype_policy = backbone.dtype_policy
+        self.backbone = backbone
+        self.mlm_head = head
+        self.output_activation = output_activation
+
+    @property
+    def config(self):
+        return self.backbone.config
+
+    @classmethod
+    def from_roformer_config(cls, config, dtype=None, **options):
+        backbone = RoFormerBackbone(config, dtype=dtype, name="backbone")
+        return cls(backbone, **options)
+
+    def preset_options(self):
+        return {"output_activation": self.output_activation}
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "output_activation": self.output_activation,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        options = dict(config)
+        backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
+        trainable = options.pop("trainable", True)
+        model = cls(backbone, **options)
+        if not trainable:
+            # Setting True would thaw a backbone that was frozen by itself.
+            model.trainable = False
+        return model
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSim(GenerativeModel):
+class RoFormerMaskedLM(LanguageModel):
+    """Scores every token for every position, seeing both sides.
+
+    Args:
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        output_activation: `"softmax"` for probabilities, or None for logits.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them.
+
+    Returns:
+        float `(batch, length, vocabulary_size)`; if the backbone has a pooler, a dict
+        of that as `logits` beside `pooled_output` (and `nsp_probabilities`).
+
+    Example:
+    ```python
+    source = "chinese_roformer-char_L-12_H-768_A-12.zip"
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    model = RoFormerMaskedLM.from_preset(source)
+    logits = model(tokenizer(["今天[MASK]气不错"], keep_mask=True))
+    ```
+    """
+
+    def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
+        """The likeliest tokens for every `[MASK]` in a text.
+
+        Args:
+            texts: a str with at least one literal `[MASK]`, or a list of them.
+            top_k: int, at least 1.
+
+        Returns:
+            A list a mask, in the order of the text, of `top_k` candidates, best first:
+            `MaskCandidate` with token, token_id and probability. For a list of texts a
+            list of those.
+        """
+        return fill_mask(self, self.text_tokenizer(), texts, top_k)
+
+
+class _Writer(TextGeneration, LanguageModel):
+    """A language model that continues a prompt, or answers it."""
+
+    def _make_decoder(self) -> CachedDecoder | RecurrentDecoder:
+        needless = sorted(
+            set(self.input) - {"token_ids", "segment_ids", "position_ids"}
+        )
+        if needless:
+            raise ConfigurationError(
+                f"a prompt gives no {needless[0]}, which this model takes"
+            )
+        decoder = RecurrentDecoder if self.config.is_linear else CachedDecoder
+        return decoder(_Cached(self))
+
+
+class _Cached:
+    """A model as a `CachedModel`, or as a `RecurrentModel`."""
+
+    def __init__(self, model):
+        self._model = model
+        self._backbone = model.backbone
+        self.vocabulary_size = model.config.vocabulary_size
+        self.generated_segment = 0 if model.config.attention == "causal" else 1
+        self.weights = model.weights
+        self.create_caches = self._backbone.create_caches
+        self.call_with_cache = self._backbone.call_with_cache
+        self.logits = model.mlm_head
+        self.prompt_mask = self._backbone.attention_mask
+
+    def visible(self, token_ids, segment_ids):
+        visible = ops.not_equal(token_ids, 0)
+        if self._model.config.shared_segment_embeddings:
+            visible = ops.logical_and(visible, ops.not_equal(segment_ids, 0))
+        return visible
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerCausalLM(_Writer):
+    """Scores the token after every position, seeing what stands before it.
+
+    Args:
+        backbone: `RoFormerBackbone` with causal attention; or with UniLM attention, to
+            write a second segment from a first that is seen both ways.
+        output_activation: `"softmax"` for probabilities, or None for logits.
+
+    Call arguments:
+        inputs: as `RoFormerBackbone` takes them.
+
+    Returns:
+        float `(batch, length, vocabulary_size)`.
+
+    Example:
+    ```python
+    source = "chinese_roformer-gpt-char_L-12_H-768_A-12.zip"
+    model = RoFormerCausalLM.from_preset(source)
+    logits = model(model.tokenizer(["今天天气"]))
+    text = model.generate("今天天气", stop_tokens="。")
+    ```
+    """
+
+    other_attention = ("unilm",)
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerSim(_Writer):
     """A sentence vector from the first segment, and the next tokens of the second.
 
     The first segment sees itself both ways; the second sees the first and what stands

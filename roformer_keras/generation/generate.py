@@ -7,20 +7,15 @@ from time import time
 from typing import NamedTuple
 
 import numpy as np
-from keras import ops
 from tqdm import tqdm
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.generation.cached import CachedDecoder
 from roformer_keras.generation.options import GenerationConfig, Prompt
-from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.generation.streaming import text_pieces
-from roformer_keras.layers.projection import structure_version
-from roformer_keras.models.language_model import LanguageModel
 
-__all__ = ["GenerativeModel", "Scored", "TextGeneration", "as_rows"]
+__all__ = ["Scored", "TextGeneration", "as_rows"]
 
 # Shorter jobs are over before a bar is of use.
 _SECONDS_BEFORE_BAR = 2
@@ -335,47 +330,14 @@ class TextGeneration:
 
     def _decoder(self):
         """Kept with its programs, as long as the model computes with the same."""
+        # Without a backend until there is a model.
+        from roformer_keras.layers.projection import structure_version
+
         begin = getattr(self.tokenizer, "cls_id", None)
         version = [structure_version(), begin, *(id(weight) for weight in self.weights)]
         if getattr(self, "_kept_decoder", (None,))[0] != version:
             self._kept_decoder = (version, self._make_decoder())
         return self._kept_decoder[1]
-
-
-class GenerativeModel(TextGeneration, LanguageModel):
-    """A language model that goes on from a prompt, or answers it, with a cache."""
-
-    def _make_decoder(self) -> CachedDecoder | RecurrentDecoder:
-        needless = sorted(
-            set(self.input) - {"token_ids", "segment_ids", "position_ids"}
-        )
-        if needless:
-            raise ConfigurationError(
-                f"a prompt gives no {needless[0]}, which this model takes"
-            )
-        decoder = RecurrentDecoder if self.config.is_linear else CachedDecoder
-        return decoder(_Cached(self))
-
-
-class _Cached:
-    """A model as a `CachedModel`, or as a `RecurrentModel`."""
-
-    def __init__(self, model):
-        self._model = model
-        self._backbone = model.backbone
-        self.vocabulary_size = model.config.vocabulary_size
-        self.generated_segment = 0 if model.config.attention == "causal" else 1
-        self.weights = model.weights
-        self.create_caches = self._backbone.create_caches
-        self.call_with_cache = self._backbone.call_with_cache
-        self.logits = model.mlm_head
-        self.prompt_mask = self._backbone.attention_mask
-
-    def visible(self, token_ids, segment_ids):
-        visible = ops.not_equal(token_ids, 0)
-        if self._model.config.shared_segment_embeddings:
-            visible = ops.logical_and(visible, ops.not_equal(segment_ids, 0))
-        return visible
 
 
 def as_rows(prompts):
