@@ -506,7 +506,7 @@ def test_what_cannot_be_written_from():
         model.generate([[2, 99, 3]], progress=False)
     with pytest.raises(ConfigurationError, match="max_length must be"):
         model.generate("天", max_length=0, progress=False)
-    with pytest.raises(ConfigurationError, match="from 0 to max_length=5, got 6"):
+    with pytest.raises(ConfigurationError, match="from 0 to 5, got 6"):
         model.generate("天", max_length=5, min_length=6, progress=False)
     model.tokenizer = None
     with pytest.raises(VocabularyError, match="no vocabulary"):
