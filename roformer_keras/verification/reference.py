@@ -1,15 +1,17 @@
-"""Running the real bert4keras in a process of its own, from this side."""
+"""The real bert4keras in a separate process, seen from this one."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from roformer_keras.errors import CheckpointError, ReferenceUnavailable
 
-__all__ = ["Reference", "find_reference"]
+__all__ = ["Reference"]
 
 _SCRIPT = Path(__file__).with_name("reference_process.py")
 _INSTALL = """\
@@ -27,114 +29,129 @@ that was saved before, passed as reference=, needs none of this."""
 
 
 class Reference:
-    """A bert4keras that has answered.
+    """A running bert4keras; `close` it, or use it in a `with` statement.
+
+    Args:
+        bert4keras: folder that holds the package, as `pip install --target` makes it.
+            If not given, `$ROFORMER_KERAS_REFERENCE`, or else what `python` imports.
+        python: path of the interpreter; this one if not given.
 
     Attributes:
-        version: str, of bert4keras.
-        layer_norm_epsilon: float, of its embedding and block norms.
-        versions: dict of the packages that it runs on.
+        version: str, bert4keras's.
+        layer_norm_epsilon: float of its embedding and block norms.
+        versions: dict of the versions of the packages that it runs on.
+
+    Raises:
+        ReferenceUnavailable: bert4keras cannot be run; says how to install it.
     """
 
-    def __init__(self, python: str, folder: Path | None, scratch: Path):
-        self._python, self._folder, self._scratch = python, folder, scratch
-        (info,) = self.run([{"op": "info"}])
+    def __init__(
+        self, bert4keras: str | os.PathLike | None = None, python: str | None = None
+    ):
+        folder = bert4keras or os.environ.get("ROFORMER_KERAS_REFERENCE")
+        if folder and not Path(folder, "bert4keras").is_dir():
+            raise ReferenceUnavailable(
+                f"there is no bert4keras package in {folder}", hint=_INSTALL
+            )
+        self._python, self._folder, self._process = python, folder, None
+        ((_, info),) = self.run([{"op": "info"}])
         self.version = info["bert4keras"]
         self.layer_norm_epsilon = info["layer_norm_epsilon"]
-        self.versions = {
-            name: info[name] for name in ("bert4keras", "tensorflow", "tf_keras")
-        }
+        names = ("bert4keras", "tensorflow", "tf_keras")
+        self.versions = {name: info[name] for name in names}
 
-    def run(self, jobs: Sequence[Mapping]) -> Iterator[dict]:
-        """Answers to the jobs, in order, each as soon as it is there.
+    def run(self, jobs: Sequence[Mapping]) -> Iterator[tuple[Mapping, dict]]:
+        """Each job with its answer, in order; see `reference_process.py`.
+
+        The process computes the next jobs while the caller uses an answer.
 
         Raises:
             ReferenceUnavailable: bert4keras cannot be run.
             CheckpointError: a job failed; says what bert4keras said.
         """
-        request = self._scratch / "request.json"
-        request.write_text(json.dumps({"jobs": list(jobs)}))
+        if self._process is None:
+            self._start()
+        try:
+            # The error of a process that has ended is read below.
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.writelines(f"{json.dumps(job)}\n" for job in jobs)
+                self._process.stdin.flush()
+            for job in jobs:
+                answer = self._read()
+                if not answer["ok"]:
+                    raise self._failure(job, answer["error"])
+                yield job, answer
+        except BaseException:
+            # The next caller must not get the answers that are left.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the process; `run` starts it again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._log.close()
+            self._process = None
+
+    def __enter__(self) -> "Reference":
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def _start(self):
         environment = {
             **os.environ,
             "TF_KERAS": "1",
             "TF_USE_LEGACY_KERAS": "1",
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
-        if self._folder is not None:
-            environment["PYTHONPATH"] = str(self._folder.resolve())
-        log = self._scratch / "stderr.txt"
-        with (
-            open(log, "w") as errors,
-            self._start(str(request), errors, environment) as process,
-        ):
-            try:
-                count = 0
-                for line in process.stdout:
-                    answer = json.loads(line)
-                    if answer["job"] is None:
-                        raise ReferenceUnavailable(answer["error"], hint=_INSTALL)
-                    if not answer["ok"]:
-                        raise self._failure(jobs[answer["job"]], answer["error"])
-                    count += 1
-                    yield answer
-            finally:
-                if process.poll() is None:
-                    process.kill()
-        if count < len(jobs):
-            tail = log.read_text(errors="replace")[-2000:]
-            raise ReferenceUnavailable(
-                f"the reference process ended early, with code {process.returncode}; "
-                f"the end of what it said:\n{tail}",
-                hint=_INSTALL,
-            )
-
-    def _start(self, request, errors, environment) -> subprocess.Popen:
+        if self._folder:
+            environment["PYTHONPATH"] = str(Path(self._folder).resolve())
+        python = self._python or sys.executable
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
         try:
-            return subprocess.Popen(
-                [self._python, str(_SCRIPT), request],
+            self._process = subprocess.Popen(
+                [python, str(_SCRIPT)],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=errors,
+                stderr=self._log,
                 env=environment,
                 text=True,
             )
         except OSError as error:
+            self._log.close()
             raise ReferenceUnavailable(
-                f"cannot run {self._python}: {error.strerror}",
+                f"cannot run {python}: {error.strerror}",
                 hint="python= must be the path of an interpreter",
             ) from error
 
-    def _failure(self, job, error: str):
-        model = job.get("kwargs", {}).get("model")
+    def _read(self):
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            self._log.seek(0)
+            tail = self._log.read()[-2000:].decode(errors="replace")
+            raise ReferenceUnavailable(
+                f"the reference process ended early, with code {code}; the end of what "
+                f"it said:\n{tail}",
+                hint=_INSTALL,
+            )
+        answer = json.loads(line)
+        if answer["op"] is None:
+            raise ReferenceUnavailable(answer["error"], hint=_INSTALL)
+        return answer
+
+    def _failure(self, job, error):
+        keywords = job.get("kwargs", {})
+        model = keywords.get("model")
         if error == f"KeyError: {model!r}":
             return ReferenceUnavailable(
                 f"bert4keras {self.version} has no model {model!r}: compare with a "
                 "later version, such as 0.11.5"
             )
         return CheckpointError(
-            f"bert4keras {self.version} could not do {job['op']} with "
-            f"{job.get('kwargs')}: {error}"
+            f"bert4keras {self.version} could not do {job['op']} with {keywords}: "
+            f"{error}"
         )
-
-
-def find_reference(
-    scratch: Path,
-    bert4keras: str | os.PathLike | None = None,
-    python: str | None = None,
-) -> Reference:
-    """Finds bert4keras and asks it for its version.
-
-    Args:
-        scratch: folder for requests and logs.
-        bert4keras: folder that holds the package, as `pip install --target` makes it;
-            `$ROFORMER_KERAS_REFERENCE` if not given, or else what `python` imports.
-        python: path of the interpreter; this one if not given.
-
-    Raises:
-        ReferenceUnavailable: it cannot be run; says how to install it.
-    """
-    folder = bert4keras or os.environ.get("ROFORMER_KERAS_REFERENCE")
-    folder = Path(folder) if folder else None
-    if folder is not None and not (folder / "bert4keras").is_dir():
-        raise ReferenceUnavailable(
-            f"there is no bert4keras package in {folder}", hint=_INSTALL
-        )
-    return Reference(python or sys.executable, folder, scratch)

@@ -1,19 +1,19 @@
-"""Runs the real bert4keras: a script for a process of its own, never imported.
+"""Runs the real bert4keras: a script for a separate process, never imported.
 
-    PYTHONPATH=<folder of bert4keras> python reference_process.py REQUEST.json
+    PYTHONPATH=<folder of bert4keras> python reference_process.py [--graph]
 
 bert4keras needs Keras 2 and replaces `sys.modules["keras"]`, so nothing of this
-package can live in the same process. The request is `{"jobs": [job, ...]}`; jobs run
-in order, each with a model of its own. Every job answers with one JSON object on one
-line of standard output, on which nothing else is printed:
+package can live in its process. Each line of standard input is a job in JSON, which
+gets a new model. Each job is answered with one line of JSON on standard output, where
+nothing else is printed:
 
-    {"job": 0, "op": "predict", "ok": true, "seconds": 1.5, ...what the op reports}
-    {"job": 1, "op": "write", "ok": false, "seconds": 0.1,
-     "error": "KeyError: 'roformer_v2'", "traceback": "..."}
+    {"op": "predict", "ok": true, "seconds": 1.5, ...what the op reports}
+    {"op": "write", "ok": false, "seconds": 0.1, "error": "KeyError: 'roformer_v2'",
+     "traceback": "..."}
 
-A failed job does not stop the next. If bert4keras cannot be imported or the request
-cannot be read, the only line is `{"job": null, "ok": false, "error", "traceback"}`.
-Exit codes: 0 every job succeeded, 1 a job failed, 3 there was nothing to run with.
+A failed job does not stop the next. The process ends with its input. If bert4keras
+cannot be imported, the only line is `{"op": null, "ok": false, "error", "traceback"}`.
+Exit codes: 0 every job succeeded, 1 a job failed, 3 bert4keras cannot be imported.
 
 Every op but "info" builds a model from these fields:
 
@@ -28,7 +28,7 @@ Every op but "info" builds a model from these fields:
     wrap          optional: "dense", a user's classification head on the first
                   position, or "nested", the same with the model called as one layer
 
-and then does one thing:
+The ops:
 
     info           reports bert4keras, tensorflow, tf_keras (versions) and
                    layer_norm_epsilon (of embedding and block norms)
@@ -46,8 +46,8 @@ and then does one thing:
 
 The last three report layers: the names of the layers that hold weights, in order.
 
-A request with a "write" runs in graph mode, any other eagerly, as users do today. The
-two differ by rounding, up to 2e-6; `.weights.h5` can only be written eagerly.
+"write" needs graph mode (`--graph`); users run bert4keras eagerly today. The two modes
+differ by rounding, up to 2e-6; `.weights.h5` can only be written eagerly.
 """
 
 import gc
@@ -57,7 +57,7 @@ import sys
 import time
 import traceback
 
-# A module beside this script must not hide one that bert4keras imports.
+# A module next to this script must not hide one that bert4keras imports.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _HERE]
 os.environ.setdefault("TF_KERAS", "1")
@@ -80,7 +80,7 @@ INPUTS = {
 
 
 class Reference:
-    """The imported bert4keras, and what one job after the other does with it."""
+    """The imported bert4keras."""
 
     def __init__(self, graph_mode):
         import bert4keras
@@ -97,7 +97,7 @@ class Reference:
 
         self.np, self.tf, self.K, self.keras = numpy, tf, K, keras
         self.layers, self.models = layers, models
-        self.facts = {
+        self.versions = {
             "bert4keras": bert4keras.__version__,
             "tensorflow": tf.__version__,
             "tf_keras": tf_keras.__version__,
@@ -110,13 +110,13 @@ class Reference:
         if op not in OPS:
             raise ValueError(f"op must be one of {', '.join(OPS)}, got {op!r}")
         if op == "info":
-            return self.facts
+            return self.versions
         self.K.clear_session()
         gc.collect()
         return getattr(self, op)(job, *self.build(job))
 
     def build(self, job):
-        """The bert4keras object of a job, and its Keras model with weights set."""
+        """The bert4keras object of a job, and its Keras model with weights."""
         transformer = self.models.build_transformer_model(
             job["bert_config"],
             job.get("checkpoint"),
@@ -163,7 +163,7 @@ class Reference:
         ]
 
     def wrapped(self, model, how):
-        """A user's model around `model`: a classification head on position 0."""
+        """`model` with a user's classification head on position 0."""
         keras = self.keras
         if how == "dense":
             inputs, sequence = model.inputs, model.output
@@ -177,11 +177,11 @@ class Reference:
         return keras.models.Model(inputs, scores)
 
     def draw(self, weights, known, seed):
-        """Draws the weights that are not known, spread as in a trained model.
+        """Draws the unknown weights as a trained model has them.
 
-        Kernels keep the variance of what passes through, so attention is far from
-        uniform; embeddings have BERT's 0.02, at which the norm's epsilon shows; nothing
-        is left at zero or one, where a missing term would go unseen.
+        Kernels keep the variance of their inputs, so attention is far from uniform;
+        embeddings have BERT's 0.02, at which the norm's epsilon shows; no bias is 0 and
+        no scale 1, where a missing term would not show.
         """
         rng = self.np.random.default_rng(seed)
         known = {id(weight) for weight in known}
@@ -262,23 +262,21 @@ def main():
         }
 
     try:
-        with open(sys.argv[1], encoding="utf-8") as file:
-            jobs = json.load(file)["jobs"]
         # bert4keras writes checkpoints by TF1 calls under their TF1 names.
-        reference = Reference(graph_mode=any(job.get("op") == "write" for job in jobs))
+        reference = Reference(graph_mode="--graph" in sys.argv)
     except Exception as error:
-        answer(job=None, **failure(error))
+        answer(op=None, **failure(error))
         return 3
     failed = False
-    for number, job in enumerate(jobs):
-        start = time.perf_counter()
+    for line in sys.stdin:
+        job, start = json.loads(line), time.perf_counter()
         try:
             result = {"ok": True, **reference.run(job)}
         except Exception as error:
             result = failure(error)
             failed = True
         seconds = round(time.perf_counter() - start, 3)
-        answer(job=number, op=job.get("op"), seconds=seconds, **result)
+        answer(op=job.get("op"), seconds=seconds, **result)
     return int(failed)
 
 

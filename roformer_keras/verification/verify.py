@@ -1,4 +1,4 @@
-"""Does a model of this package compute what bert4keras computes? Measured."""
+"""Compares a model of this package with the same model in the real bert4keras."""
 
 import dataclasses
 import gc
@@ -8,7 +8,7 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,20 +30,21 @@ from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import open_source
 from roformer_keras.io.tensor_bundle import write_tensor_bundle
 from roformer_keras.progress import progress_bar
-from roformer_keras.verification.reference import find_reference
+from roformer_keras.verification.counterpart import counterpart, outputs_by_role
+from roformer_keras.verification.reference import Reference
 
 __all__ = ["DEFAULT_LENGTHS", "PUBLISHED", "Comparison", "Report", "verify"]
 
 DEFAULT_LENGTHS = (1, 2, 512, 1536)
 
-# Largest difference that passes, up to a length; beyond it the second one. Rounding
-# grows with the position: two float32 tables of angles differ by 1.2e-4 at 1536.
+# Largest difference that passes, up to a length and beyond it. Rounding grows with the
+# position: two float32 tables of angles differ by 1.2e-4 at 1536.
 _BAR, _BAR_LENGTH, _LONG_BAR = 1e-4, 512, 5e-4
 
-# Numbers in a saved reference file, of one output; more are sampled evenly.
+# Numbers of one output in a reference file; larger outputs are sampled evenly.
 _SAVED_SIZE = 500_000
 
-# Values of released weights that others have published.
+# Published values of released weights.
 PUBLISHED = {
     "chinese_roformer_L-12_H-768_A-12": {
         "token_ids": [[0, 1, 2, 3, 4, 5]],
@@ -69,7 +70,7 @@ class Comparison:
         largest: float, largest absolute difference.
         mean: float, mean absolute difference.
         same_top: float or None. Share of positions with the same best token.
-        bar: float, what `largest` must not exceed.
+        bar: float, the upper limit of `largest`.
     """
 
     case: str
@@ -88,12 +89,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report:
-    """What `verify` measured; `str` gives it as a table.
+    """The comparisons of `verify`; `str` makes a table of them.
 
     Attributes:
         source: str.
         reference: str, such as `"bert4keras 0.11.5"`.
-        layer_norm_epsilon: float that both sides computed with.
+        layer_norm_epsilon: float of both sides.
         comparisons: tuple of `Comparison`.
     """
 
@@ -147,12 +148,13 @@ class Report:
 def verify(
     source: str | os.PathLike,
     *,
-    bert4keras: str | os.PathLike | None = None,
+    bert4keras: str | os.PathLike | Reference | None = None,
     python: str | None = None,
     reference: str | os.PathLike | None = None,
     save_reference: str | os.PathLike | None = None,
     published: bool = False,
     lengths: Sequence[int] = DEFAULT_LENGTHS,
+    cases: Collection[str] | None = None,
     config=None,
     verbose: int | str = "auto",
 ) -> Report:
@@ -165,16 +167,18 @@ def verify(
     load (a preset, safetensors, `.keras`) are exported to its own format for it.
 
     Args:
-        source: as `from_preset` takes it.
-        bert4keras: folder that holds bert4keras, see `find_reference`.
+        source: as in `from_preset`.
+        bert4keras: folder that holds bert4keras, or a running `Reference`, which is
+            left running. If not given, as in `Reference`.
         python: interpreter to run it with; this one if not given.
-        reference: file that `save_reference` wrote; bert4keras is not run then.
+        reference: file that `save_reference` wrote, instead of a running bert4keras.
         save_reference: path to save bert4keras's outputs to, sampled where they are
             large; overwritten.
-        published: bool. Compares with values that others published of these weights,
+        published: bool. Whether to compare with published values of these weights,
             instead of with bert4keras.
         lengths: of the batches.
-        config: for sources without one, see `open_checkpoint`.
+        cases: names of the cases, such as `"mlm"`; all if not given.
+        config: for sources without a configuration, see `open_checkpoint`.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
 
     Returns:
@@ -183,8 +187,8 @@ def verify(
     Raises:
         ReferenceUnavailable: bert4keras cannot be run; says how to install it.
         CheckpointError: the source cannot be loaded on one of the sides.
-        ConfigurationError: it has inputs that nothing is known to compare for, or
-            attention that bert4keras cannot compute.
+        ConfigurationError: the source needs other inputs than ids, or has attention
+            that bert4keras cannot compute.
         OutputError: `save_reference` or the temporary folder cannot be written.
     """
     path = resolve(source)
@@ -197,21 +201,20 @@ def verify(
     with ExitStack() as stack:
         if save_reference is not None:
             # Before the work, so that a wrong path does not cost it.
-            kept = stack.enter_context(replacing(save_reference, overwrite=True))
-        scratch = stack.enter_context(_temporary_folder())
+            target = stack.enter_context(replacing(save_reference, overwrite=True))
         if reference is not None:
-            answers = _Saved(path, reference, config)
+            answers = _SavedAnswers(path, reference, config)
         else:
-            answers = _Live(path, scratch, bert4keras, python, lengths, config)
-        comparisons = _compare(path, answers, config, verbose)
+            scratch = stack.enter_context(_temporary_folder())
+            answers = _LiveAnswers(path, config, lengths, cases, scratch)
+            if bert4keras is None or isinstance(bert4keras, str | os.PathLike):
+                bert4keras = stack.enter_context(Reference(bert4keras, python))
+            answers.ask(bert4keras)
+        comparisons = tuple(_compare(path, config, answers, verbose))
         if save_reference is not None:
-            answers.save(kept)
-    return Report(
-        source=str(source),
-        reference=answers.name,
-        layer_norm_epsilon=answers.layer_norm_epsilon,
-        comparisons=tuple(comparisons),
-    )
+            answers.save(target)
+    epsilon = answers.metadata["layer_norm_epsilon"]
+    return Report(str(source), answers.name, epsilon, comparisons)
 
 
 @contextmanager
@@ -228,178 +231,175 @@ def _temporary_folder() -> Iterator[Path]:
         ) from error
 
 
-def _compare(path, answers, config, verbose) -> list[Comparison]:
-    from roformer_keras.verification.counterpart import counterpart, outputs_by_role
-
-    comparisons = []
-    with progress_bar(verbose, total=len(answers.cases), desc="cases") as bar:
-        for case, kwargs, batches in answers:
+def _compare(path, config, answers, verbose) -> Iterator[Comparison]:
+    cases = answers.metadata["cases"]
+    epsilon = answers.metadata["layer_norm_epsilon"]
+    with progress_bar(verbose, total=len(cases), desc="cases") as bar:
+        for (case, kwargs), batches in zip(cases.items(), answers.cases(), strict=True):
             bar.set_postfix_str(case)
-            model = counterpart(
-                path,
-                kwargs,
-                config=config,
-                layer_norm_epsilon=answers.layer_norm_epsilon,
-            )
+            model = counterpart(path, kwargs, config=config, layer_norm_epsilon=epsilon)
             for length, inputs, expected in batches:
                 ours = outputs_by_role(model, inputs, batch_size=2)
                 for role, theirs in expected.items():
-                    comparisons.append(
-                        _comparison(case, role, length, ours[role], theirs)
-                    )
+                    yield theirs.compare(case, role, length, ours[role])
             # Two base models at once would be 800 MB.
             del model
             gc.collect()
             bar.update()
-    return comparisons
-
-
-def _comparison(case, role, length, ours, theirs) -> Comparison:
-    same_top = None
-    if theirs.top is not None:
-        same_top = float(np.mean(ours.argmax(-1) == theirs.top))
-    ours = theirs.sampled(ours)
-    difference = np.abs(ours - theirs.values)
-    bar = _BAR if length <= _BAR_LENGTH else _LONG_BAR
-    return Comparison(
-        case=case,
-        output=role,
-        length=length,
-        largest=float(difference.max()),
-        mean=float(difference.mean()),
-        same_top=same_top,
-        bar=bar,
-    )
 
 
 @dataclass(frozen=True)
-class _Expected:
+class _Output:
     """An output of bert4keras, or evenly spaced places along its last two axes."""
 
     values: np.ndarray
     top: np.ndarray | None = None
     places: tuple[np.ndarray, ...] = ()
 
-    @classmethod
-    def of(cls, role, values):
-        return cls(values, values.argmax(-1) if role == "mlm" else None)
-
-    def sampled(self, array: np.ndarray) -> np.ndarray:
-        if self.places:
-            rows, columns = self.places
-            return array[:, rows[:, None], columns]
-        return array
-
-    def small(self) -> "_Expected":
-        """At most about `_SAVED_SIZE` numbers of it."""
-        if self.values.size <= _SAVED_SIZE:
-            return self
-        share = (_SAVED_SIZE / self.values.size) ** 0.5
-        places = tuple(
-            np.unique(np.linspace(0, size - 1, max(2, int(size * share))).astype(int))
-            for size in self.values.shape[1:]
+    def compare(self, case, role, length, ours) -> Comparison:
+        same_top = None
+        if self.top is not None:
+            same_top = float(np.mean(ours.argmax(-1) == self.top))
+        difference = np.abs(_sample(ours, self.places) - self.values)
+        return Comparison(
+            case=case,
+            output=role,
+            length=length,
+            largest=float(difference.max()),
+            mean=float(difference.mean()),
+            same_top=same_top,
+            bar=_BAR if length <= _BAR_LENGTH else _LONG_BAR,
         )
-        rows, columns = places
-        return _Expected(self.values[:, rows[:, None], columns], self.top, places)
+
+    def to_arrays(self, key) -> dict[str, np.ndarray]:
+        """Arrays of a reference file: at most about `_SAVED_SIZE` numbers."""
+        values, places = self.values, ()
+        if values.size > _SAVED_SIZE:
+            share = (_SAVED_SIZE / values.size) ** 0.5
+            places = tuple(
+                np.unique(np.linspace(0, n - 1, max(2, int(n * share))).astype("int32"))
+                for n in values.shape[1:]
+            )
+        arrays = {f"{key}/values": _sample(values, places)}
+        if self.top is not None:
+            arrays[f"{key}/top"] = self.top.astype("int32")
+        return arrays | {f"{key}/places{i}": at for i, at in enumerate(places)}
+
+    @classmethod
+    def from_arrays(cls, arrays, key) -> "_Output":
+        names = (f"{key}/places{axis}" for axis in (0, 1))
+        places = tuple(arrays[name] for name in names if name in arrays)
+        return cls(arrays[f"{key}/values"], arrays.get(f"{key}/top"), places)
 
 
-class _Live:
-    """Answers of a bert4keras that runs now, case by case."""
+def _sample(array, places):
+    if not places:
+        return array
+    rows, columns = places
+    return array[:, rows[:, None], columns]
 
-    def __init__(self, path, scratch, bert4keras, python, lengths, config):
-        self._scratch, self._kept = scratch, {}
+
+class _LiveAnswers:
+    """Outputs of a running bert4keras, computed case by case.
+
+    Attributes:
+        metadata: dict of what a reference file says, such as the cases.
+        name: str. How a report names the reference.
+    """
+
+    def __init__(self, path, config, lengths, names, scratch):
+        self._scratch, self._arrays = scratch, {}
         with open_checkpoint(path, config) as checkpoint:
-            # Says what bert4keras could not compute, before that is looked for.
+            # Says what bert4keras cannot compute, before that is started.
             checkpoint.config.to_bert_config()
-            self._reference = find_reference(scratch, bert4keras, python)
-            self.name = f"bert4keras {self._reference.version}"
-            self.layer_norm_epsilon = self._reference.layer_norm_epsilon
+            cases = _cases(checkpoint)
+            if unknown := sorted(set(names or ()) - cases.keys()):
+                raise ConfigurationError(
+                    f"cases must be some of {', '.join(cases)}, got {unknown[0]!r}"
+                )
+            cases = {n: cases[n] for n in cases if names is None or n in names}
             self._checkpoint = _export(path, checkpoint, scratch)
-            self.cases = _cases(checkpoint)
-            self._fingerprint = _fingerprint(checkpoint)
+            self.metadata = {
+                "fingerprint": _fingerprint(checkpoint),
+                "cases": cases,
+                "lengths": list(lengths),
+            }
             size = min(
                 len(kwargs.get("keep_tokens", ())) or checkpoint.config.vocabulary_size
-                for kwargs in self.cases.values()
+                for kwargs in cases.values()
             )
         self._inputs = {length: _inputs(length, size) for length in lengths}
-
-    def __iter__(self):
-        jobs = [self._job(case, kwargs) for case, kwargs in self.cases.items()]
-        for (case, kwargs), job, _ in zip(
-            self.cases.items(), jobs, self._reference.run(jobs), strict=True
-        ):
-            yield case, kwargs, self._batches(case, job)
-
-    def _job(self, case, kwargs):
-        batches = []
         for length, inputs in self._inputs.items():
-            given = self._scratch / f"inputs-{length}.npz"
-            np.savez(given, **inputs)
-            outputs = self._scratch / f"{case}-{length}.npz"
-            batches.append({"inputs": str(given), "outputs": str(outputs)})
-        return {
-            "op": "predict",
-            "bert_config": str(self._scratch / "bert_config.json"),
-            "checkpoint": str(self._checkpoint),
-            "kwargs": kwargs,
-            "batches": batches,
-            "batch_size": 2,
+            np.savez(scratch / f"inputs-{length}.npz", **inputs)
+
+    def ask(self, reference: Reference) -> None:
+        self._reference = reference
+        self.name = f"bert4keras {reference.version}"
+        self.metadata |= {
+            "name": self.name,
+            "layer_norm_epsilon": reference.layer_norm_epsilon,
+            "versions": reference.versions,
         }
 
-    def _batches(self, case, job):
-        for (length, inputs), files in zip(
-            self._inputs.items(), job["batches"], strict=True
-        ):
-            path = Path(files["outputs"])
-            with np.load(path) as arrays:
-                expected = {
-                    role: _Expected.of(role, arrays[role]) for role in arrays.files
+    def cases(self):
+        """For each case in order, its batches: length, inputs and outputs."""
+        jobs = []
+        for case, kwargs in self.metadata["cases"].items():
+            batches = [
+                {
+                    "inputs": str(self._scratch / f"inputs-{length}.npz"),
+                    "outputs": str(self._scratch / f"{case}-{length}.npz"),
                 }
+                for length in self._inputs
+            ]
+            jobs.append(
+                {
+                    "op": "predict",
+                    "bert_config": str(self._scratch / "bert_config.json"),
+                    "checkpoint": str(self._checkpoint),
+                    "kwargs": kwargs,
+                    "batches": batches,
+                    "batch_size": 2,
+                }
+            )
+        names = self.metadata["cases"]
+        for case, _ in zip(names, self._reference.run(jobs), strict=True):
+            yield self._batches(case)
+
+    def _batches(self, case):
+        for length, inputs in self._inputs.items():
+            path = self._scratch / f"{case}-{length}.npz"
+            outputs = {}
+            with np.load(path) as arrays:
+                for role in arrays.files:
+                    top = arrays[role].argmax(-1) if role == "mlm" else None
+                    outputs[role] = _Output(arrays[role], top)
             path.unlink()
-            self._kept[case, length] = {
-                role: answer.small() for role, answer in expected.items()
-            }
-            yield length, inputs, expected
+            for role, output in outputs.items():
+                self._arrays |= output.to_arrays(f"outputs/{case}/{length}/{role}")
+            yield length, inputs, outputs
 
     def save(self, target):
-        arrays = {}
+        """Writes the outputs of all cases to a reference file."""
         for length, inputs in self._inputs.items():
-            arrays |= {f"inputs/{length}/{name}": v for name, v in inputs.items()}
-        for (case, length), outputs in self._kept.items():
-            for role, answer in outputs.items():
-                key = f"outputs/{case}/{length}/{role}"
-                arrays[f"{key}/values"] = answer.values
-                if answer.top is not None:
-                    arrays[f"{key}/top"] = answer.top.astype("int32")
-                for axis, places in enumerate(answer.places):
-                    arrays[f"{key}/places{axis}"] = places.astype("int32")
-        metadata = {
-            "name": self.name,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-            "versions": self._reference.versions,
-            "fingerprint": self._fingerprint,
-            "cases": self.cases,
-            "lengths": list(self._inputs),
-        }
-        arrays["metadata"] = np.array(json.dumps(metadata))
+            self._arrays |= {f"inputs/{length}/{name}": v for name, v in inputs.items()}
+        self._arrays["metadata"] = np.array(json.dumps(self.metadata))
         with open(target, "wb") as file:
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, **self._arrays)
 
 
-class _Saved:
-    """Answers that `_Live.save` wrote."""
+class _SavedAnswers:
+    """Outputs from a reference file, as in `_LiveAnswers`."""
 
     def __init__(self, path, reference, config):
         try:
             # NumPy leaves a file that it opens itself open if it is no zip.
             with open(reference, "rb") as file, np.load(file) as arrays:
                 self._arrays = dict(arrays)
-            metadata = json.loads(str(self._arrays["metadata"]))
-            self.name = f"{metadata['name']}, as saved in {os.fspath(reference)}"
-            self.layer_norm_epsilon = metadata["layer_norm_epsilon"]
-            self.cases = metadata["cases"]
-            self._lengths = metadata["lengths"]
-            fingerprint = metadata["fingerprint"]
+            self.metadata = json.loads(str(self._arrays["metadata"]))
+            name = self.metadata["name"]
+            names = ("cases", "lengths", "layer_norm_epsilon", "fingerprint")
+            *_, fingerprint = (self.metadata[name] for name in names)
         except FileNotFoundError as error:
             raise SourceError(f"there is no reference file {reference}") from error
         except (
@@ -410,40 +410,29 @@ class _Saved:
                 f"{reference} is not a whole reference file ({error})",
                 hint="save it again with save_reference=",
             ) from error
+        self.name = f"{name}, as saved in {os.fspath(reference)}"
         with open_checkpoint(path, config) as checkpoint:
             if _fingerprint(checkpoint) != fingerprint:
                 raise CheckpointError(
                     f"{reference} was saved for other weights than those in {path}"
                 )
 
-    def __iter__(self):
-        for case, kwargs in self.cases.items():
-            yield case, kwargs, self._batches(case)
+    def cases(self):
+        for case in self.metadata["cases"]:
+            yield [self._batch(case, length) for length in self.metadata["lengths"]]
 
-    def _batches(self, case):
-        for length in self._lengths:
-            inputs = self._under(f"inputs/{length}/")
-            outputs = self._under(f"outputs/{case}/{length}/")
-            expected = {
-                role: _Expected(
-                    outputs[f"{role}/values"],
-                    outputs.get(f"{role}/top"),
-                    tuple(
-                        outputs[f"{role}/places{axis}"]
-                        for axis in (0, 1)
-                        if f"{role}/places{axis}" in outputs
-                    ),
-                )
-                for role in dict.fromkeys(key.split("/")[0] for key in outputs)
-            }
-            yield length, inputs, expected
-
-    def _under(self, prefix):
-        return {
-            key.removeprefix(prefix): value
-            for key, value in self._arrays.items()
-            if key.startswith(prefix)
-        }
+    def _batch(self, case, length):
+        inputs, outputs = f"inputs/{length}/", f"outputs/{case}/{length}/"
+        roles = [
+            key.removeprefix(outputs).removesuffix("/values")
+            for key in self._arrays
+            if key.startswith(outputs) and key.endswith("/values")
+        ]
+        return (
+            length,
+            {n.removeprefix(inputs): v for n, v in self._arrays.items() if inputs in n},
+            {role: _Output.from_arrays(self._arrays, outputs + role) for role in roles},
+        )
 
 
 def _cases(checkpoint: Checkpoint) -> dict[str, dict]:
@@ -529,8 +518,6 @@ def _fingerprint(checkpoint: Checkpoint) -> str:
 
 
 def _verify_published(path, config) -> Report:
-    from roformer_keras.verification.counterpart import counterpart, outputs_by_role
-
     known = PUBLISHED.get(Path(path).stem)
     if known is None:
         raise ConfigurationError(
@@ -541,18 +528,14 @@ def _verify_published(path, config) -> Report:
     token_ids = np.array(known["token_ids"], "int32")
     inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
     expected = np.array(known["mlm"], "float32")
-    rows, columns = expected.shape
-    logits = outputs_by_role(model, inputs)["mlm"][0, :rows, :columns]
-    difference = np.abs(logits - expected)
-    comparison = Comparison(
-        case="published",
-        output="mlm",
-        length=token_ids.shape[1],
-        largest=float(difference.max()),
-        mean=float(difference.mean()),
-        same_top=None,
+    places = tuple(map(np.arange, expected.shape))
+    logits = outputs_by_role(model, inputs)["mlm"][:1]
+    length = token_ids.shape[1]
+    comparison = dataclasses.replace(
+        _Output(expected[None], None, places).compare(
+            "published", "mlm", length, logits
+        ),
         bar=known["tolerance"],
     )
-    return Report(
-        str(path), known["source"], model.config.layer_norm_epsilon, (comparison,)
-    )
+    epsilon = model.config.layer_norm_epsilon
+    return Report(str(path), known["source"], epsilon, (comparison,))

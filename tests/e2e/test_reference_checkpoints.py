@@ -370,11 +370,11 @@ def test_the_real_bert4keras_computes_the_golden_outputs_again(golden, tmp_path)
                 ],
             }
         )
-    request = tmp_path / "request.json"
-    request.write_text(json.dumps({"jobs": [{"op": "info"}, *jobs, {"op": "none"}]}))
+    jobs = [{"op": "info"}, *jobs, {"op": "none"}]
     done = subprocess.run(
-        [sys.executable, SCRIPT, request],
+        [sys.executable, SCRIPT],
         env={**os.environ, "PYTHONPATH": str(reference)},
+        input="".join(f"{json.dumps(job)}\n" for job in jobs),
         capture_output=True,
         text=True,
     )

@@ -48,6 +48,7 @@ from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+from roformer_keras.verification.reference import Reference
 
 TARGETS = {
     "preset": "preset",
@@ -596,16 +597,8 @@ def test_the_real_bert4keras_computes_the_same_from_what_is_written(version, tmp
                     "batches": [batch],
                 }
             )
-    (tmp_path / "request.json").write_text(json.dumps({"jobs": jobs}))
-    script = ROOT / "roformer_keras" / "verification" / "reference_process.py"
-    finished = subprocess.run(
-        [sys.executable, script, tmp_path / "request.json"],
-        env={**os.environ, "PYTHONPATH": str(folder)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    answers = [json.loads(line) for line in finished.stdout.splitlines()]
-    assert [answer.get("error") for answer in answers] == [None] * len(jobs)
+    with Reference(folder) as reference:
+        assert len(list(reference.run(jobs))) == len(jobs)
     for name in sources:
         original = dict(np.load(tmp_path / f"{name}-original.npz"))
         assert_same(dict(np.load(tmp_path / f"{name}-float32.npz")), original)

@@ -75,26 +75,22 @@ def reference_worker(target: str, options: Mapping = {}) -> Worker:
     return Worker(target, options, environment())
 
 
-def run_jobs(
-    jobs: Sequence[Mapping], scratch: Path, version: str = VERSIONS[0]
-) -> list[dict]:
+def run_jobs(jobs: Sequence[Mapping], version: str = VERSIONS[0]) -> list[dict]:
     """Answers of `reference_process.py` to jobs, also of those that fail.
 
     Args:
-        jobs: as its docstring describes them.
-        scratch: folder for the request.
+        jobs: as its docstring describes them. One "write" makes all run in graph mode.
         version: of bert4keras.
     """
-    request = scratch / "request.json"
-    request.write_text(json.dumps({"jobs": list(jobs)}))
+    graph = any(job["op"] == "write" for job in jobs)
     done = subprocess.run(
-        [sys.executable, SCRIPT, request],
+        [sys.executable, SCRIPT, *(["--graph"] if graph else [])],
         env=environment(version),
+        input="".join(f"{json.dumps(job)}\n" for job in jobs),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    request.unlink()
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if len(answers) != len(jobs):
         raise ReferenceUnavailable(f"bert4keras {version} answered {answers[-1:]}")

@@ -341,9 +341,9 @@ def write(output):
         shutil.copytree(written, output, dirs_exist_ok=True)
 
 
-def run_all(jobs, scratch):
+def run_all(jobs):
     """Runs jobs of which none may fail."""
-    for answer in run_jobs(jobs, scratch):
+    for answer in run_jobs(jobs):
         if not answer["ok"]:
             raise SystemExit(answer["traceback"])
 
@@ -367,7 +367,7 @@ def write_checkpoints(scratch, output):
                 "output": str(scratch / name / "bert_model.ckpt"),
             }
         )
-    run_all(jobs, scratch)
+    run_all(jobs)
     for name in CHECKPOINTS:
         write_zip(scratch, output, name)
 
@@ -405,7 +405,7 @@ def write_saved(scratch, saved):
         (saved / name).parent.mkdir(parents=True, exist_ok=True)
         output = str(saved / name)
         jobs.append(saved_job(scratch, name, fields["op"], seed=seed, output=output))
-    run_all(jobs, scratch)
+    run_all(jobs)
     for name, fields in SAVED.items():
         if fields["op"] == "save_model_h5":
             remove_paths(saved / name)
@@ -460,7 +460,7 @@ def write_golden(scratch, output, version):
             np.savez(paths["inputs"], **arrays)
             job["batches"].append(paths)
         jobs.append(job)
-    info, *answers = run_jobs(jobs, scratch, version)
+    info, *answers = run_jobs(jobs, version)
     arrays, cases, unsupported = {}, {}, {}
     for job, answer, case in zip(jobs[1:], answers, CASES, strict=True):
         if not answer["ok"]:

@@ -95,7 +95,7 @@ def write_checkpoint(
         "seed": 1,
         "output": str(folder / "bert_model.ckpt"),
     }
-    (answer,) = run_jobs([job], folder)
+    (answer,) = run_jobs([job])
     if not answer["ok"]:
         raise SystemExit(answer["traceback"])
 
