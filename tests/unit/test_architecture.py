@@ -1,7 +1,6 @@
 """Who may import whom, and what `import roformer_keras` brings with it."""
 
 import ast
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -58,9 +57,6 @@ ALLOWED = {
     "jieba": {"text/words.py"},
     "sacrebleu": {"training/bleu.py"},
 }
-
-# Run as processes; nothing is imported from them.
-SCRIPTS = {Path("__main__.py"), Path("verification/reference_process.py")}
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
@@ -121,26 +117,9 @@ def test_the_rules_see_what_they_forbid():
     )
 
 
-@pytest.mark.parametrize("name", roformer_keras.__all__)
-def test_public_names(name):
-    assert getattr(roformer_keras, name) is not None
-    assert name in dir(roformer_keras)
-
-
 def test_unknown_names_are_attribute_errors():
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = roformer_keras.no_such_name
-
-
-@pytest.mark.parametrize("module", sorted({*MODULES} - SCRIPTS), ids=str)
-def test_all_is_explicit_and_true(module):
-    name = ".".join(("roformer_keras", *module.with_suffix("").parts))
-    imported = importlib.import_module(name.removesuffix(".__init__"))
-    if not (PACKAGE / module).read_text(encoding="utf-8").strip():
-        return  # an empty __init__.py
-    assert len(set(imported.__all__)) == len(imported.__all__)
-    for public in imported.__all__:
-        assert getattr(imported, public) is not None
 
 
 @pytest.mark.parametrize("module", ["roformer_keras", "roformer_keras.cli"])
