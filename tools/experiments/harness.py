@@ -14,9 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from roformer_keras.checks import check_integer
-from roformer_keras.errors import OutputError, RoFormerError
+from roformer_keras.errors import RoFormerError
+from roformer_keras.io.journal import (
+    is_new_run,
+    locked,
+    read_record,
+    run_metadata,
+    write_record,
+)
 from roformer_keras.training.plots import new_figure, save_figure
-from tools.tables import read_rows, to_json, write_json, write_rows, write_text
+from tools.tables import read_rows, write_json, write_rows, write_text
 
 __all__ = ["Experiment", "count_seeds", "curves", "draw_mean", "spread"]
 
@@ -92,7 +99,12 @@ class Experiment:
 
     def run(self) -> str:
         """Trains what is missing, and writes the results of all."""
-        open_folder(self.folder, self.settings)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder):
+            open_folder(self.folder, self.settings)
+            return self._run()
+
+    def _run(self):
         tables = self.train_missing()
         results = {"settings": self.settings, **self.summarize(*tables)}
         write_json(self.folder / "results.json", results)
@@ -128,16 +140,11 @@ class Experiment:
 
 
 def open_folder(folder: Path, settings: Mapping):
-    """Makes a new folder, or checks that it holds an experiment of equal settings."""
-    path = folder / "settings.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    if not path.exists() and not any(folder.iterdir()):
-        write_json(path, settings)
-    elif not path.exists() or path.read_text(encoding="utf-8") != to_json(settings):
-        raise OutputError(
-            f"{folder} must be new or hold an experiment of equal settings, and its "
-            "settings.json is missing or differs: choose another folder, or remove it"
-        )
+    """Starts an experiment in a new folder, or checks that it has equal settings."""
+    record, run = folder / "settings.json", run_metadata(settings, {})
+    has_data = any(path.name != ".lock" for path in folder.iterdir())
+    if is_new_run(read_record(record), run, folder, has_data=has_data):
+        write_record(record, run)
 
 
 # === Seeds ===

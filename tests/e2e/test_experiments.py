@@ -1,0 +1,434 @@
+"""tools/experiments: each runs at the smallest size, and its models are comparable."""
+
+import csv
+import gzip
+import importlib
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from common import CHARACTER, GPT, SIM, reference_folder, write_changed
+from matplotlib import image
+
+from roformer_keras import RoFormerTokenizer, convert
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.models import RoFormerCausalLM
+
+# TensorFlow variables do not know NumPy 2's `copy`.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
+PRETRAINING = """
+objective = "OBJECTIVE"
+min_count = 1
+
+[model]
+num_layers = 1
+num_heads = 2
+hidden_dim = 16
+intermediate_dim = 32
+dropout = 0.1
+
+[[data]]
+files = ["lines.tsv"]
+fields = ["1", "2"]
+group = "2"
+holdout = 0.4
+
+[[stages]]
+steps = 8
+length = 32
+batch_size = 4
+learning_rate = 1e-2
+"""
+MLM = PRETRAINING.replace("OBJECTIVE", "mlm").replace('["1", "2"]', '["1"]')
+LM = PRETRAINING.replace("OBJECTIVE", "lm")
+LONG_STAGE = """
+[[stages]]
+steps = 2
+length = 64
+batch_size = 2
+learning_rate = 1e-3
+"""
+LENGTHS = f"""
+source = "{CHARACTER}"
+files = ["lines.tsv"]
+fields = ["1", "2"]
+lengths = [16, 32]
+passage = 14
+train = 8
+test = 8
+"""
+TRANSLATION = """
+subwords = true
+lower_case = false
+max_vocabulary = 160
+min_count = 1
+log_every = 2
+save_every = 2
+evaluate_every = 4
+average_checkpoints = 2
+
+[comparison]
+tokenize = "13a"
+max_length = 8
+num_beams = 2
+folder = "."
+train = ["train.a", "train.b"]
+valid = ["valid.a", "valid.b"]
+test = ["valid.b", "valid.a"]
+valid_pairs = 3
+
+[model]
+num_layers = 1
+num_heads = 2
+hidden_dim = 16
+
+[[stages]]
+steps = 4
+length = 16
+batch_size = 8
+learning_rate = 0.01
+"""
+# name -> configuration, options of the smallest run
+EXPERIMENTS = {
+    "positions": (MLM, "--steps 8 --layers 1 --hidden 16 --heads 2 --length 12"),
+    "compare_performers": (f'models = ["performer-rope", "softmax"]{LM}', ""),
+    "measure_extrapolation": (LM + LONG_STAGE, ""),
+    "compare_lengths": (LENGTHS, ""),
+    "compare_translation": (TRANSLATION, ""),
+}
+OTHERS = ("compare_finetuning", "evaluate_checkpoints")
+
+
+def main_of(name):
+    module = importlib.import_module(f"tools.experiments.{name}")
+    return getattr(module, "main", None) or module.Positions.main
+
+
+def write_corpus(folder):
+    """Documents that count through the characters, and sentences with their reverse."""
+    generator = np.random.default_rng(0)
+    lines = []
+    for document in range(12):
+        place = generator.integers(len(CHARACTERS))
+        for _ in range(20):
+            count = generator.integers(6, 12)
+            ids = (place + np.arange(count)) % len(CHARACTERS)
+            lines.append(f"{''.join(CHARACTERS[i] for i in ids)}\tbook {document}")
+            place += count
+    (folder / "lines.tsv").write_text("\n".join(lines), encoding="utf-8")
+    words = ["ein", "Haus", "Büsche", "rot", "der", "Mann", "geht"]
+    for part, count in (("train", 40), ("valid", 4)):
+        sentences = [generator.choice(words, 3) for _ in range(count)]
+        for side, step in (("a", 1), ("b", -1)):
+            text = "".join(" ".join(words[::step]) + " .\n" for words in sentences)
+            (folder / f"{part}.{side}").write_text(text, encoding="utf-8")
+    return folder
+
+
+def arguments_of(name, folder, changes=()):
+    text, options = EXPERIMENTS[name]
+    config = write_changed(write_corpus(folder) / "x.toml", text, dict(changes))
+    arguments = ["--config", str(config), "--output", str(folder / "run")]
+    return [*arguments, "--seeds", "1", *options.split()]
+
+
+@pytest.mark.parametrize("name", [*EXPERIMENTS, *OTHERS])
+def test_help(name, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main_of(name)(["--help"])
+    assert exit.value.code == 0
+    assert f"python -m tools.experiments.{name}" in capsys.readouterr().out
+
+
+@pytest.fixture
+def eager():
+    """A few steps of a tiny model take less time than to compile them."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config")
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_smallest_run(name, tmp_path, capsys, request):
+    # Except generation, whose loops are slow then.
+    if name != "compare_translation":
+        request.getfixturevalue("eager")
+    arguments = arguments_of(name, tmp_path)
+    assert main_of(name)(arguments) == 0
+    printed = capsys.readouterr().out
+    folder = tmp_path / "run"
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert results
+    (picture,) = folder.glob("*.png")
+    assert min(image.imread(picture).shape[:2]) > 300
+    tables = {path: path.read_bytes() for path in folder.rglob("*.csv")}
+    assert all(_numbers(path) for path in tables)
+    # A finished experiment trains nothing, and says the same.
+    assert main_of(name)(arguments) == 0
+    assert capsys.readouterr().out.split("|", 1)[1] == printed.split("|", 1)[1]
+    assert {path: path.read_bytes() for path in folder.rglob("*.csv")} == tables
+
+
+def _numbers(path):
+    """The figures of a table, all finite."""
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = [
+        float(value)
+        for row in rows
+        for value in row.values()
+        if value.replace("-", "").replace(".", "").replace("e", "").isdigit()
+    ]
+    assert np.isfinite(found).all()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("positions", {"holdout = 0.4": "holdout = 0.0"}, "needs held-out data"),
+        ("positions", {'"mlm"': '"lm"'}, "a configuration of mlm without a source"),
+        ("compare_performers", {'"softmax"': '"cosine"'}, "models must be one of"),
+        ("compare_performers", {'"softmax"': '"performer-rope"'}, "each once"),
+        ("compare_performers", {'["1", "2"]': '["1"]'}, "two fields, a text and its"),
+        ("compare_performers", {"length = 32": "length = 320"}, "a row takes 321"),
+        ("measure_extrapolation", {"length = 64": "length = 48"}, "lengths [32, 48]"),
+        ("measure_extrapolation", {"length = 64": "length = 32"}, "longer than the"),
+        ("measure_extrapolation", {"holdout = 0.4": "holdout = 0.0"}, "above 0"),
+        ("compare_lengths", {"[16, 32]": "[32, 16]"}, "lengths must ascend"),
+        ("compare_lengths", {'["1", "2"]': '["1"]'}, "fields must be two"),
+        ("compare_lengths", {"passage = 14": "passage = 200"}, "10 passages of 200"),
+        ("compare_translation", {'"train.a"': '"valid.a"'}, "as many lines each"),
+        ("compare_translation", {'"train.a"': '"none"'}, "cannot read"),
+        ("compare_translation", {'folder = "."': 'table = "t"'}, "a table, or else"),
+        ("compare_translation", {"min_count": "seed = 3\nmin_count"}, "seed"),
+    ],
+)
+def test_bad_configurations(name, changes, message, tmp_path, capsys):
+    assert main_of(name)(arguments_of(name, tmp_path, changes)) == 2
+    assert message in capsys.readouterr().err
+
+
+# === Models that differ in positions and nothing else ===
+
+TOKENIZER = RoFormerTokenizer(
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS]
+)
+CONFIG = RoFormerConfig(
+    vocabulary_size=TOKENIZER.vocabulary_size,
+    num_layers=1,
+    num_heads=2,
+    hidden_dim=16,
+    intermediate_dim=32,
+    attention="causal",
+    custom_position_ids=True,
+)
+LENGTH = 8
+
+
+@pytest.fixture(scope="module")
+def language_models():
+    return importlib.import_module("tools.experiments.language_models")
+
+
+def test_models_have_equal_weights_but_for_the_segments(language_models):
+    make, shared = language_models.make_models, language_models.shared_variables
+    found = make(RoFormerCausalLM, CONFIG, LENGTH, 3)
+    roformer, absolute = (dict(shared(found[name])) for name in found)
+    assert roformer.keys() == absolute.keys()
+    for path, variable in roformer.items():
+        np.testing.assert_array_equal(variable.numpy(), absolute[path].numpy(), path)
+    for model, rows in zip(found.values(), (2, LENGTH), strict=True):
+        (table,) = (v for v in model.variables if "segment_embedding" in v.path)
+        assert table.shape == (rows, CONFIG.hidden_dim)
+        assert len(model.variables) == len(shared(model)) + 1
+    other = make(RoFormerCausalLM, CONFIG, LENGTH, 4)["roformer"]
+    assert not np.array_equal(
+        other.get_weights()[0], found["roformer"].get_weights()[0]
+    )
+
+
+def test_absolute_positions_come_from_the_table_alone(language_models):
+    """Tokens may change places if the rows of the table go with them."""
+    found = language_models.make_models(RoFormerCausalLM, CONFIG, LENGTH, 0)
+    model, generator = found["absolute"], np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        if len(weight.shape) > 1:
+            weight.assign(generator.normal(size=weight.shape, scale=0.4))
+    token_ids = generator.integers(5, TOKENIZER.vocabulary_size, (3, LENGTH))
+    places = np.tile(np.arange(LENGTH), (3, 1))
+
+    def last(token_ids, places):
+        """Logits of the last token, which sees all others in one layer."""
+        positions = np.zeros(token_ids.shape, "float32")
+        inputs = {"token_ids": token_ids, "segment_ids": places}
+        return np.array(model({**inputs, "position_ids": positions}))[:, -1]
+
+    order = np.append(generator.permutation(LENGTH - 1), LENGTH - 1)
+    before = last(token_ids, places)
+    moved = last(token_ids[:, order], places[:, order])
+    np.testing.assert_allclose(moved, before, atol=1e-4)
+    assert np.abs(last(token_ids[:, order], places) - before).max() > 0.01
+
+
+def test_rows_and_windows_lie_in_one_document(language_models):
+    tokenizer = RoFormerTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(chr(0x4E00 + i) for i in range(100))]
+    )
+    text = "".join(tokenizer.vocabulary[4:])
+    lines = [(text[:33], "a"), (text[33:40], "a"), (text[40:45], "b"), (text[45:], "c")]
+    documents = language_models.Documents(lines, tokenizer)
+    # 40 tokens, 5 and 55.
+    windows = documents.windows(np.random.default_rng(0), 50, 10)
+    assert windows.shape == (9, 10) and len(np.unique(windows)) == 90
+    rows = documents.rows(np.random.default_rng(0), 500, 10)
+    for found in (windows, rows):
+        np.testing.assert_array_equal(np.diff(found, axis=1), 1)
+        assert not np.any((found[:, 0] < 49) & (found[:, -1] >= 44))
+    assert {4, 34, 49, 94} <= set(rows[:, 0])
+
+
+def test_methods_of_extrapolation():
+    tool = importlib.import_module("tools.experiments.measure_extrapolation")
+    rows = np.ones((2, 6), "int32")
+    inputs = tool.inputs_of("roformer", rows, length=4, divisor=2)
+    np.testing.assert_array_equal(inputs["position_ids"], [np.arange(6) / 2] * 2)
+    inputs = tool.inputs_of("absolute", rows, length=4)
+    np.testing.assert_array_equal(inputs["segment_ids"], [[0, 1, 2, 3, 3, 3]] * 2)
+    before, after = (
+        base ** (-2 * np.arange(16) / 32)
+        for base in (10000.0, tool.ntk_base(10000.0, 32, 8))
+    )
+    assert after[0] == before[0] and after[-1] == pytest.approx(before[-1] / 8)
+
+
+def test_triplets(tmp_path):
+    """B and C change places at random; a fifth of the texts A is tested."""
+    tool = importlib.import_module("tools.experiments.compare_lengths")
+    path = tmp_path / "scm.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        for number in range(40):
+            a, c = CHARACTERS[:6] + str(number % 10), CHARACTERS[6:12] + str(number)
+            row = {"A": a, "B": CHARACTERS[:5] + str(number), "C": c}
+            file.write(json.dumps(row) + "\n")
+    triplets = tool.Read(path)
+    parts = [triplets.draw(part, 0) for part in ("train", "test")]
+    assert [len(texts) for texts, _ in parts] == [32, 8]
+    for texts, labels in parts:
+        assert set(labels) == {"B", "C"}
+        for (_, b, c), label in zip(texts, labels, strict=True):
+            assert (b if label == "B" else c).startswith(CHARACTERS[:5])
+    firsts = [{a for a, _, _ in texts} for texts, _ in parts]
+    assert not firsts[0] & firsts[1]
+    assert tool.baseline(16, triplets) == 1
+
+
+# === Fine-tuning, with the real bert4keras ===
+
+
+def labelled_text(generator, number):
+    text = list(generator.choice(list("今北京安门上海人学习"), 8))
+    text[generator.integers(8)] = generator.choice(list(("坏不", "好天")[number % 2]))
+    return f"{''.join(text)}\t{('bad', 'good')[number % 2]}\n"
+
+
+def labelled_pair(generator, number):
+    text, same = generator.permutation(list("今北京安门上海人学习语言")), number % 5
+    other = "".join(text[:same]) + "".join(generator.choice(text[8:], 4 - same))
+    return f"{''.join(text[:4])}\t{other}\t{same}\n"
+
+
+def tagged_text(generator, number):
+    lines = [f"{name}\tO" for name in generator.choice(list("人学习语言"), 6)]
+    place = generator.choice(["北京", "上海", "安门"])
+    lines[number % 5 : number % 5 + 1] = [f"{place[0]}\tB-LOC", f"{place[1]}\tI-LOC"]
+    return "\n".join([*lines[number % 2 :], "工\tB-PER" if number % 3 else ""]) + "\n"
+
+
+@pytest.mark.skipif(reference_folder() is None, reason="needs bert4keras")
+@pytest.mark.parametrize(
+    ("task", "line", "ending"),
+    [
+        ("classification", labelled_text, "tsv"),
+        ("similarity", labelled_pair, "txt"),
+        ("entities", tagged_text, "bio"),
+    ],
+)
+def test_without_dropout_bert4keras_learns_the_same(task, line, ending, tmp_path):
+    generator = np.random.default_rng(0)
+    arguments = ["--task", task, "--output", str(tmp_path / "run"), "--seeds", "1"]
+    for part, size in (("train", 32), ("test", 16)):
+        path = tmp_path / f"{part}.{ending}"
+        lines = [line(generator, n).rstrip("\n") for n in range(size)]
+        text = ("\n\n" if ending == "bio" else "\n").join(lines)
+        path.write_text(text + "\n", encoding="utf-8")
+        arguments += [f"--{part}", str(path)]
+    source = convert(
+        CHARACTER, tmp_path / "x.zip", verbose=0, dropout=0.0, attention_dropout=0.0
+    )
+    options = "--epochs 3 --batch-size 4 --learning-rate 3e-3 --crf-rate 10"
+    arguments += ["--source", str(source), *options.split()]
+    assert main_of("compare_finetuning")(arguments) == 0
+    with open(tmp_path / "run" / "runs.csv", encoding="utf-8", newline="") as file:
+        ours, theirs = csv.DictReader(file)
+    # The tool itself checks that both start with the same loss.
+    assert float(ours["loss"]) == pytest.approx(float(theirs["loss"]), rel=1e-3)
+    assert 0.03 < float(ours["loss"]) < 0.8 * float(ours["first_loss"])
+    assert float(ours["score"]) == pytest.approx(float(theirs["score"]), abs=1e-3)
+
+
+# === Checkpoints on held-out texts ===
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "objective", "models"),
+    [
+        ("mlm", CHARACTER, "mlm", 5),
+        ("lm", GPT, "lm", 4),
+        ("sim", SIM, "simbert", 5),
+    ],
+)
+def test_checkpoints(task, source, objective, models, tmp_path, capsys):
+    tool = importlib.import_module("tools.experiments.evaluate_checkpoints")
+    generator = np.random.default_rng(0)
+    characters = list("的一是了我不人在他有这个上们来到时大地为子中你说生国年着")
+    lines = []
+    for row in range(120):
+        first, second = ("".join(generator.choice(characters, 9)) for _ in range(2))
+        lines.append(f"{first}，{second}。\t{second}！\t书{row // 6}\n")
+    # In every book, so in both parts.
+    lines += [f"我们来到这个国。\t你说是的。\t书{book}\n" for book in range(20)]
+    (tmp_path / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    config = tmp_path / "x.toml"
+    config.write_text(
+        f'objective = "{objective}"\n[[data]]\nfiles = ["pairs.tsv"]\n'
+        f'fields = {["1"] if task == "lm" else ["1", "2"]}\ngroup = "3"\n'
+        "holdout = 0.35\n[[stages]]\nsteps = 1\nlength = 24\n"
+    )
+    target = tmp_path / "x.json"
+    arguments = [task, source, "--config", config, "--json", target, "--limit", 12]
+    assert tool.main([*map(str, arguments), "--num-beams", "1"]) == 0
+    table, *more = json.loads(target.read_text(encoding="utf-8"))["tables"]
+    assert len(table["rows"]) == models and next(iter(table["rows"])) == source.stem
+    assert np.isfinite(list(table["rows"].values())).all()
+    printed = capsys.readouterr().out
+    for found in (table, *more):
+        assert all(f"| {name} | " in printed for name in found["rows"])
+    if task == "sim":
+        assert table["rows"]["chance"] == pytest.approx([1 / 12, 10 / 12] * 2)
+        assert min(table["rows"]["TF-IDF of characters"]) > 0.7
+        assert "12 held-out pairs" in table["note"]
+
+
+def test_log_probabilities_do_not_depend_on_the_batch():
+    tool = importlib.import_module("tools.experiments.evaluate_checkpoints")
+    model = tool.load("RoFormerCausalLM", GPT)
+    texts = [model.tokenizer.encode(text)[0] for text in ("我们", "你说的是这个", "人")]
+    texts = [np.array(text, "int32") for text in texts]
+    together = tool.model_log_probabilities(model, texts)
+    alone = [tool.model_log_probabilities(model, [text]) for text in texts]
+    np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-5)
