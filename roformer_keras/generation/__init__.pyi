@@ -1,12 +1,11 @@
 """The public names, and where each of them is."""
 
 from .cached import CachedDecoder as CachedDecoder
-from .cached import CachedModel as CachedModel
+from .decoder import DecoderModel as DecoderModel
 from .options import GeneratedText as GeneratedText
 from .options import GenerationConfig as GenerationConfig
 from .options import Prompt as Prompt
 from .options import RowState as RowState
 from .recurrent import RecurrentDecoder as RecurrentDecoder
-from .recurrent import RecurrentModel as RecurrentModel
 from .search import decode as decode
 from .search import stream as stream

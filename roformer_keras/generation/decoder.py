@@ -1,8 +1,14 @@
-"""What decoders share: how tokens are chosen, when rows end, sizes of programs."""
+"""What all decoders share: prompts, the loop of steps, the sizes of programs.
 
+A decoder computes the prompts of a batch once, and then one token a step for all rows
+in a compiled loop. Rows, prompts and stop ids are padded to a few sizes, so that few
+programs are compiled.
+"""
+
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -18,112 +24,326 @@ __all__ = [
     "LARGE_BATCH",
     "ROWS",
     "Decoder",
-    "check_finite",
+    "DecoderModel",
+    "State",
     "gather",
-    "go_on",
     "host",
-    "last_logits",
+    "make_inputs",
     "padded_origins",
-    "padded_prompts",
     "round_up_to_bucket",
-    "visible_keys",
 ]
 
-# Rows that programs are compiled for.
+# Sizes that programs are compiled for: rows, tokens of prompts, stop ids.
 ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 128)
-# Tokens of a prompt, likewise.
-_PREFIXES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-# From so many rows on a step takes longer the more there are, and it is looked every so
-# many steps whether some have ended.
-LARGE_BATCH, CHECK_EVERY = 16, 8
-# Stop ids of a program; twice as many for each bucket beyond.
+_PROMPTS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _STOP_IDS = (8,)
+# From so many rows on a step takes longer the more rows there are. Then the search
+# checks every few steps which rows have ended.
+LARGE_BATCH, CHECK_EVERY = 16, 8
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class Decoder:
-    """The part of a decoder that knows nothing of what it keeps of tokens.
+class DecoderModel(Protocol):
+    """What a model must offer to be decoded.
 
-    Subclasses have a `_loop`, compiled, whose last arguments are those of `go_on` from
-    `steps` to `controls`, and which returns what that does.
+    Attributes:
+        vocabulary_size: int.
+        generated_segment: int. The segment of new tokens.
+        weights: the variables that it computes with.
+    """
+
+    vocabulary_size: int
+    generated_segment: int
+    weights: list
+
+    def create_caches(self, batch, *capacity) -> list:
+        """A pair of tensors `(batch, ...)` for each layer.
+
+        With a capacity they are keys and values `(batch, heads, capacity, dim)`,
+        otherwise a recurrent state.
+        """
+
+    def call_with_cache(
+        self, inputs, attention_mask, caches, cache_index=0, contexts=None
+    ) -> tuple:
+        """See `RoFormerBackbone.call_with_cache`."""
+
+    def logits(self, hidden):
+        """`(batch, length, hidden_dim)` to `(batch, length, vocabulary_size)`."""
+
+    def prompt_mask(self, token_ids, segment_ids):
+        """Which token of a prompt sees which, `(batch, 1, 1 or length, length)`.
+
+        Recurrent decoders do not need it.
+        """
+
+    def visible(self, token_ids, segment_ids):
+        """Whether later tokens see these, unless they are the first; bool."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class State:
+    """How far the rows of a batch are; rows after the first `rows` are padding.
+
+    Attributes:
+        rows: int.
+        lengths: int32 `(all_rows,)`. Tokens of the prompts.
+        written: int. New tokens that the model has read.
+    """
+
+    rows: int
+    lengths: np.ndarray
+    written: int = 0
+
+    @property
+    def all_rows(self) -> int:
+        return len(self.lengths)
+
+    def select(self, rows: int, origins: np.ndarray) -> None:
+        """Takes rows in another order; those after the first `rows` are padding."""
+        self.rows, self.lengths = rows, self.lengths[origins]
+
+
+class Decoder:
+    """Decodes any `DecoderModel`; the base of cached and recurrent decoders.
+
+    Subclasses say what a state keeps of the tokens, and how the model reads more.
 
     Args:
-        vocabulary_size: int.
+        model: `DecoderModel`. Its weights are read at every call.
 
     Attributes:
         on_compile: called with a line of text before a program is compiled.
     """
 
-    def __init__(self, vocabulary_size: int):
-        self.vocabulary_size = vocabulary_size
+    def __init__(self, model: DecoderModel):
+        self.model = model
         self.on_compile: Callable[[str], Any] | None = None
         self._programs: set = set()
         self._first = Compiled(self._first_function, [], any_shape=True)
+        self._prefill = Compiled(self._prefill_function, model.weights, any_shape=True)
+        self._loop = Compiled(self._loop_function, model.weights, any_shape=False)
+
+    # === What a search calls ===
+
+    def start(
+        self, prompts: Sequence[Prompt], copies: int, max_new_tokens: int
+    ) -> tuple[np.ndarray, State]:
+        """Computes the prompts, and makes room for what follows.
+
+        Args:
+            prompts: of any lengths.
+            copies: int. Rows for each prompt; they are neighbours.
+            max_new_tokens: int. The most that any row may have.
+
+        Returns:
+            float32 logits of the next token `(rows, vocabulary)`, and the state.
+
+        Raises:
+            CheckpointError: the logits are not finite.
+        """
+        token_ids, segment_ids, lengths = padded_prompts(prompts)
+        self._announce("prompts", token_ids.shape)
+        logits, *computed = self._prefill(token_ids, segment_ids, lengths)
+        logits = host(logits)
+        check_finite(logits[: len(prompts)])
+        rows = len(prompts) * copies
+        origins = self._origins(len(prompts), copies)
+        state = self._new_state(rows, origins, lengths, max_new_tokens, *computed)
+        return logits[origins[:rows]], state
 
     def choose(
-        self, logits: np.ndarray, uniforms: np.ndarray, choice: RowState
+        self, logits: np.ndarray, uniforms: np.ndarray, rows: RowState
     ) -> tuple[np.ndarray, np.ndarray, RowState]:
-        """One token a row, of logits that are there: ids, log-probabilities, choice.
+        """Chooses one token for each row.
 
         Args:
             logits: float32 `(rows, vocabulary)`.
             uniforms: float32 `(rows,)` in [0, 1).
-            choice: `RowState` of as many rows.
+            rows: `RowState`.
+
+        Returns:
+            int32 tokens and float32 log-probabilities `(rows,)`, and the next
+            `RowState`.
         """
-        rows = len(logits)
-        padded = round_up_to_bucket(rows, ROWS)
-        self._say("first tokens", (padded,), 1)
-        tokens, scores, ends = self._first(
+        count = len(logits)
+        padded = round_up_to_bucket(count, ROWS)
+        self._announce("first tokens", (padded, 1))
+        tokens, scores, limits = self._first(
             pad_rows(logits, padded),
             pad_rows(uniforms, padded),
-            padded_limits(choice, padded),
-            shared_controls(choice.config, self.vocabulary_size),
+            padded_limits(rows, padded),
+            self._controls(rows.config),
         )
-        return host(tokens)[:rows], host(scores)[:rows], after(choice, ends)
+        return host(tokens)[:count], host(scores)[:count], _after(rows, limits)
 
-    def pays_to_leave(self, state, rows: int, steps: int) -> bool:
+    def advance(
+        self, state: State, tokens: np.ndarray, uniforms: np.ndarray, rows: RowState
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
+        """Reads a token in each row, chooses the next, and so on.
+
+        Args:
+            state: is changed.
+            tokens: int32 `(rows,)`, the last that were chosen.
+            uniforms: float32 `(rows, steps)`, with at most `room(state)` steps. Fewer
+                are done if all rows end.
+            rows: `RowState`.
+
+        Returns:
+            int32 tokens `(rows, steps done)`, 0 after the end of a row; float32
+            log-probabilities of the same shape; float32 logits of the last step
+            `(rows, vocabulary)`; and the next `RowState`.
+        """
+        carried, constants = self._prepare(state)
+        self._announce("steps", state.program_shape)
+        count, steps = uniforms.shape
+        padded = np.zeros((state.all_rows, state.steps), "float32")
+        padded[:count, :steps] = uniforms
+        done, carried, limits, results = self._loop(
+            carried,
+            state.lengths + np.int32(state.written),
+            constants,
+            np.array(steps, "int32"),
+            pad_rows(tokens.astype("int32"), state.all_rows),
+            padded,
+            padded_limits(rows, state.all_rows),
+            self._controls(rows.config),
+        )
+        done = int(host(done))
+        chosen, scores, logits = (host(array)[:count] for array in results)
+        check_finite(scores)
+        state.written += done
+        state.keep(carried)
+        return chosen[:, :done], scores[:, :done], logits, _after(rows, limits)
+
+    def room(self, state: State) -> int:
+        """How many steps `advance` can do before it is worth looking at the rows."""
+        steps = state.steps if state.all_rows < LARGE_BATCH else CHECK_EVERY
+        return steps - state.written % steps
+
+    def select(self, state: State, rows: np.ndarray) -> None:
+        """Leaves a state with some of its rows, in any order, repeated or not."""
+        if not np.array_equal(rows, np.arange(state.rows)):
+            state.select(len(rows), padded_origins(rows))
+
+    def pays_to_leave(self, state: State, rows: int, steps: int) -> bool:
         """Whether going on with only so many rows is worth what it takes.
 
-        It goes by sizes alone, and not by what has been compiled before: the last
+        It depends on sizes alone, and not on what has been compiled before: the last
         digits differ between programs, and a seed must give the same texts again.
         """
         many = state.all_rows >= LARGE_BATCH and steps >= CHECK_EVERY
         return many and 2 * round_up_to_bucket(rows, ROWS) <= state.all_rows
 
-    def _run_loop(self, own, all_rows, most, tokens, uniforms, choice):
-        """What the loop carries at its end, and what `advance` returns of it.
+    # === What subclasses define ===
+
+    def _read_prompts(self, inputs, visible) -> tuple:
+        """In a program: hidden states `(rows, length, hidden_dim)`, and caches."""
+        raise NotImplementedError
+
+    def _new_state(self, rows, origins, lengths, max_new_tokens, visible, caches):
+        """The state after the prompts, with the rows of `origins`."""
+        raise NotImplementedError
+
+    def _prepare(self, state) -> tuple:
+        """What the steps change, and what they only read; makes room first."""
+        raise NotImplementedError
+
+    def _read_tokens(self, inputs, count, carried, constants) -> tuple:
+        """In a program: hidden states of step `count`, and what is carried on."""
+        raise NotImplementedError
+
+    def _origins(self, prompts: int, copies: int) -> np.ndarray:
+        """The prompt of each row, padding included."""
+        return padded_origins(np.repeat(np.arange(prompts), copies))
+
+    # === What is compiled ===
+
+    def _prefill_function(self, token_ids, segment_ids, lengths):
+        """Logits of the next token, which tokens later ones see, and caches."""
+        position = ops.arange(ops.shape(token_ids)[1])[None]
+        visible = ops.logical_or(
+            self.model.visible(token_ids, segment_ids), ops.equal(position, 0)
+        )
+        visible = ops.logical_and(visible, ops.less(position, lengths[:, None]))
+        inputs = make_inputs(token_ids, segment_ids, position)
+        hidden, caches = self._read_prompts(inputs, visible)
+        last = ops.take_along_axis(hidden, lengths[:, None, None] - 1, axis=1)
+        return self._logits(last), visible, caches
+
+    def _first_function(self, logits, uniforms, limits, controls):
+        # The size of a vocabulary is known where other sizes are not.
+        logits = ops.reshape(logits, (-1, self.model.vocabulary_size))
+        return _choose_next(logits, uniforms, limits, controls)
+
+    def _loop_function(
+        self, carried, positions, constants, steps, tokens, uniforms, limits, controls
+    ):
+        """Reads a token a row and chooses the next, until all rows have ended.
 
         Args:
-            own: the first arguments of the loop.
-            all_rows: int, those of padding included.
-            most: int. Steps that the program has room for.
-            tokens, uniforms, choice: as of `advance`.
+            carried, constants: nested tensors, see `_prepare`.
+            positions: int32 `(rows,)`, of the first tokens.
+            steps: int32 scalar. The most that are done.
+            tokens: int32 `(rows,)`, the last that were chosen.
+            uniforms: float32 `(rows, all steps)`.
+            limits, controls: see `padded_limits` and `_controls`.
+
+        Returns:
+            How many steps were done, what is carried, `limits`, and the results: tokens
+            and log-probabilities `(rows, all steps)`, logits of the last step.
         """
-        rows, steps = uniforms.shape
-        padded = np.zeros((all_rows, most), "float32")
-        padded[:rows, :steps] = uniforms
-        done, carried, ends, results = self._loop(
-            *own,
-            np.array(steps, "int32"),
-            pad_rows(tokens.astype("int32"), all_rows),
-            padded,
-            padded_limits(choice, all_rows),
-            shared_controls(choice.config, self.vocabulary_size),
+        rows = tokens.shape[0]
+
+        def step(count, tokens, carried, limits, results):
+            written, scores, _ = results
+            token_ids = tokens[:, None]
+            inputs = make_inputs(
+                token_ids,
+                ops.full_like(token_ids, self.model.generated_segment),
+                (positions + count)[:, None],
+            )
+            hidden, carried = self._read_tokens(inputs, count, carried, constants)
+            logits = self._logits(hidden)
+            uniform = ops.slice(uniforms, (0, count), (rows, 1))[:, 0]
+            tokens, score, limits = _choose_next(logits, uniform, limits, controls)
+            written = ops.slice_update(written, (0, count), tokens[:, None])
+            scores = ops.slice_update(scores, (0, count), score[:, None])
+            return count + 1, tokens, carried, limits, (written, scores, logits)
+
+        def goes_on(count, tokens, carried, limits, results):
+            *_, done = limits
+            return ops.logical_and(count < steps, ops.logical_not(ops.all(done)))
+
+        results = (
+            ops.zeros(uniforms.shape, "int32"),
+            ops.zeros(uniforms.shape, "float32"),
+            ops.zeros((rows, self.model.vocabulary_size), "float32"),
         )
-        done = int(host(done))
-        chosen, scores, logits = (host(array)[:rows] for array in results)
-        check_finite(scores)
-        answer = chosen[:, :done], scores[:, :done], logits, after(choice, ends)
-        return carried, answer
+        start = (ops.zeros((), "int32"), tokens, carried, limits, results)
+        count, _, carried, limits, results = ops.while_loop(goes_on, step, start)
+        return count, carried, limits, results
 
-    def _first_function(self, logits, uniforms, ends, controls):
-        # The size of a vocabulary is known where other sizes are not.
-        logits = ops.reshape(logits, (-1, self.vocabulary_size))
-        return _choose_next(logits, uniforms, ends, controls)
+    # === Helpers ===
 
-    def _say(self, what, shape, tokens):
-        """Of the first use of a program that it will be compiled."""
+    def _logits(self, hidden):
+        """Float32 `(rows, vocabulary)` of hidden states `(rows, 1, hidden_dim)`."""
+        return ops.cast(self.model.logits(hidden)[:, 0], "float32")
+
+    def _controls(self, config: GenerationConfig) -> tuple:
+        """The numbers that all rows share, for a program."""
+        samples, size = config.method == "sample", self.model.vocabulary_size
+        return (
+            np.array(config.temperature if samples else 0, "float32"),
+            np.array(min(config.top_k or size, size), "int32"),
+            np.array(config.top_p, "float32"),
+            _padded_ids(config.stop_ids),
+            _padded_ids(config.suppressed_stop_ids),
+        )
+
+    def _announce(self, what, shape):
+        """Says that a program will be compiled, before its first use."""
         if (what, shape) in self._programs:
             return
         self._programs.add((what, shape))
@@ -134,10 +354,13 @@ class Decoder:
             backend == "tensorflow" and what != "steps" and before
         ):
             return
-        message = f"compiling {what}, {shape[0]} x {tokens} tokens"
+        message = f"compiling {what}, {shape[0]} x {sum(shape[1:])} tokens"
         _LOGGER.info(message)
         if self.on_compile is not None:
             self.on_compile(message)
+
+
+# === Arrays of programs ===
 
 
 def check_finite(numbers):
@@ -150,27 +373,45 @@ def check_finite(numbers):
         )
 
 
-def round_up_to_bucket(number, ladder):
-    """The lowest rung not below a number; beyond the ladder, the doubled last."""
-    for step in ladder:
-        if number <= step:
-            return step
-    last = ladder[-1]
+def round_up_to_bucket(number, buckets):
+    """The smallest bucket that holds a number; after the last each is the double."""
+    for bucket in buckets:
+        if number <= bucket:
+            return bucket
+    last = buckets[-1]
     while last < number:
         last *= 2
     return last
 
 
-def shared_controls(config: GenerationConfig, vocabulary_size: int) -> tuple:
-    """The numbers that every row shares, for a program."""
-    samples = config.method == "sample"
-    return (
-        np.array(config.temperature if samples else 0, "float32"),
-        np.array(min(config.top_k or vocabulary_size, vocabulary_size), "int32"),
-        np.array(config.top_p, "float32"),
-        _padded_ids(config.stop_ids),
-        _padded_ids(config.suppressed_stop_ids),
-    )
+def padded_prompts(prompts: Sequence[Prompt]) -> tuple:
+    """Ids, segments and lengths of prompts, padded to buckets.
+
+    Returns:
+        int32 `(all rows, capacity)` twice, and `(all rows,)`; 1 is the length of a row
+        of padding.
+    """
+    count = round_up_to_bucket(len(prompts), ROWS)
+    lengths = np.ones(count, "int32")
+    lengths[: len(prompts)] = [len(prompt.token_ids) for prompt in prompts]
+    capacity = round_up_to_bucket(int(lengths.max()), _PROMPTS)
+    token_ids = np.zeros((count, capacity), "int32")
+    segment_ids = np.zeros((count, capacity), "int32")
+    for at, prompt in enumerate(prompts):
+        token_ids[at, : lengths[at]] = prompt.token_ids
+        segment_ids[at, : lengths[at]] = prompt.segment_ids
+    return token_ids, segment_ids, lengths
+
+
+def padded_origins(rows, all_rows=None):
+    """Numbers of rows, padded to a bucket with the first of them."""
+    origins = np.full(all_rows or round_up_to_bucket(len(rows), ROWS), rows[0])
+    origins[: len(rows)] = rows
+    return origins
+
+
+def pad_rows(array, rows):
+    return np.pad(array, ((0, rows - len(array)), *([(0, 0)] * (array.ndim - 1))))
 
 
 def padded_limits(rows: RowState, all_rows: int) -> tuple:
@@ -180,32 +421,20 @@ def padded_limits(rows: RowState, all_rows: int) -> tuple:
     return (*left, done)
 
 
-def after(rows: RowState, limits) -> RowState:
-    """The state that a program has made of `padded_limits`."""
+def _after(rows, limits):
+    """The `RowState` that a program has made of `padded_limits`."""
     return rows.with_limits(host(array)[: len(rows.done)] for array in limits)
 
 
 def _padded_ids(ids):
-    """Up to a bucket; no token has the id -1."""
+    """Ids padded to a bucket with -1, which is the id of no token."""
     padded = np.full(round_up_to_bucket(len(ids), _STOP_IDS), -1, "int32")
     padded[: len(ids)] = ids
     return padded
 
 
-def pad_rows(array, rows, value=0):
-    widths = ((0, rows - len(array)), *([(0, 0)] * (array.ndim - 1)))
-    return np.pad(array, widths, constant_values=value)
-
-
-def padded_origins(rows, all_rows=None):
-    """Numbers of rows, and of the first again where padding is, up to a rung."""
-    origins = np.full(all_rows or round_up_to_bucket(len(rows), ROWS), rows[0])
-    origins[: len(rows)] = rows
-    return origins
-
-
 def gather(caches, rows):
-    """Rows of all layers, one layer after the other: never two whole caches."""
+    """Takes rows of each layer in place; there are never two whole caches."""
     for layer, pair in enumerate(caches):
         caches[layer] = tuple(ops.take(array, rows, axis=0) for array in pair)
 
@@ -214,103 +443,33 @@ def host(tensor) -> np.ndarray:
     return ops.convert_to_numpy(tensor)
 
 
-def padded_prompts(prompts: Sequence[Prompt]) -> tuple:
-    """Ids, segments and lengths of prompts, filled up to a shape of the ladders.
-
-    Returns:
-        int32 `(all rows, capacity)` twice, and `(all rows,)`; 1 is the length of a row
-        of padding.
-    """
-    count = round_up_to_bucket(len(prompts), ROWS)
-    lengths = np.ones(count, "int32")
-    lengths[: len(prompts)] = [len(prompt.token_ids) for prompt in prompts]
-    capacity = round_up_to_bucket(int(lengths.max()), _PREFIXES)
-    token_ids = np.zeros((count, capacity), "int32")
-    segment_ids = np.zeros((count, capacity), "int32")
-    for at, prompt in enumerate(prompts):
-        token_ids[at, : lengths[at]] = prompt.token_ids
-        segment_ids[at, : lengths[at]] = prompt.segment_ids
-    return token_ids, segment_ids, lengths
+def make_inputs(token_ids, segment_ids, positions) -> dict:
+    """What `call_with_cache` takes, of tensors `(rows, length)`."""
+    return {
+        "token_ids": token_ids,
+        "segment_ids": segment_ids,
+        "position_ids": ops.cast(positions, "float32"),
+    }
 
 
-# === Within programs ===
-
-
-def visible_keys(model, token_ids, segment_ids, lengths):
-    """Whether later tokens see each of padded prompts, bool `(rows, length)`."""
-    position = ops.arange(ops.shape(token_ids)[1])[None]
-    visible = ops.logical_or(
-        model.visible(token_ids, segment_ids), ops.equal(position, 0)
-    )
-    return ops.logical_and(visible, ops.less(position, lengths[:, None]))
-
-
-def last_logits(model, hidden, lengths):
-    """Float32 `(rows, vocabulary)` at the last of so many tokens."""
-    last = ops.take_along_axis(hidden, lengths[:, None, None] - 1, axis=1)
-    return ops.cast(model.logits(last)[:, 0], "float32")
-
-
-def go_on(feed, carried, tokens, steps, uniforms, ends, controls, vocabulary_size):
-    """The loop: a token a row goes in, the next is chosen, until all rows have ended.
-
-    Args:
-        feed: of the number of the step, tokens `(rows, 1)` and what is carried; returns
-            logits `(rows, 1, vocabulary)`, and what is carried on.
-        carried: nested tensors.
-        tokens: int32 `(rows,)`, the last that were chosen.
-        steps: int32 scalar, how many at most.
-        uniforms: float32 `(rows, most steps)`.
-        ends, controls: as `RowState` gives them.
-        vocabulary_size: int.
-
-    Returns:
-        How many steps were done, what is carried, `ends`, and the results: tokens and
-        log-probabilities `(rows, most steps)`, logits of the last step.
-    """
-    rows = tokens.shape[0]
-
-    def step(count, tokens, carried, ends, results):
-        written, scores, _ = results
-        logits, carried = feed(count, tokens[:, None], carried)
-        logits = ops.cast(logits[:, 0], "float32")
-        uniform = ops.slice(uniforms, (0, count), (rows, 1))[:, 0]
-        tokens, score, ends = _choose_next(logits, uniform, ends, controls)
-        written = ops.slice_update(written, (0, count), tokens[:, None])
-        scores = ops.slice_update(scores, (0, count), score[:, None])
-        return count + 1, tokens, carried, ends, (written, scores, logits)
-
-    def is_continuation(count, tokens, carried, ends, results):
-        *_, done = ends
-        return ops.logical_and(count < steps, ops.logical_not(ops.all(done)))
-
-    results = (
-        ops.zeros(uniforms.shape, "int32"),
-        ops.zeros(uniforms.shape, "float32"),
-        ops.zeros((rows, vocabulary_size), "float32"),
-    )
-    start = (ops.zeros((), "int32"), tokens, carried, ends, results)
-    count, _, carried, ends, results = ops.while_loop(is_continuation, step, start)
-    return count, carried, ends, results
-
-
-def _choose_next(logits, uniforms, ends, controls):
-    """A token a row, its log-probability, and what is left to the row."""
-    remaining, early, done = ends
+def _choose_next(logits, uniforms, limits, controls):
+    """In a program: a token a row, its log-probability, and the next limits."""
+    max_left, min_left, done = limits
     temperature, top_k, top_p, stop_ids, suppressed_stop_ids = controls
-    vocabulary = ops.arange(logits.shape[-1], dtype="int32")
-    late = ops.any(ops.equal(vocabulary[:, None], suppressed_stop_ids[None, :]), axis=1)
-    # The token that is chosen now is the last of those that come too early.
-    barred = ops.logical_and(late[None, :], ops.greater(early, 1)[:, None])
+    ids = ops.arange(logits.shape[-1], dtype="int32")
+    suppressed = ops.any(ops.equal(ids[:, None], suppressed_stop_ids[None, :]), axis=1)
+    # With one token left to the minimum, a stop token may be that token.
+    barred = ops.logical_and(suppressed[None, :], ops.greater(min_left, 1)[:, None])
     allowed = ops.where(barred, ops.full_like(logits, -1e30), logits)
     tokens = choose(allowed, uniforms, temperature, top_k, top_p)
     scores = log_probabilities(logits, tokens)
     tokens = ops.where(done, ops.zeros_like(tokens), tokens)
     scores = ops.where(done, ops.zeros_like(scores), scores)
-    remaining = ops.where(done, remaining, remaining - 1)
-    early = ops.where(done, early, early - 1)
+    max_left = ops.where(done, max_left, max_left - 1)
+    min_left = ops.where(done, min_left, min_left - 1)
     stops = ops.any(ops.equal(tokens[:, None], stop_ids[None, :]), axis=1)
     ends = ops.logical_or(
-        ops.logical_and(stops, ops.less_equal(early, 0)), ops.less_equal(remaining, 0)
+        ops.logical_and(stops, ops.less_equal(min_left, 0)),
+        ops.less_equal(max_left, 0),
     )
-    return tokens, scores, (remaining, early, ops.logical_or(done, ends))
+    return tokens, scores, (max_left, min_left, ops.logical_or(done, ends))

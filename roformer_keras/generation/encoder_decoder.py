@@ -6,36 +6,26 @@ one row for all the neighbouring rows that write from the same text. What is wri
 begins with a start token, whose keys are the first of `past`.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from keras import ops
 
-from roformer_keras.compiled import Compiled
-from roformer_keras.generation.cached import (
-    CachedDecoder,
-    CachedModel,
-    State,
-    rooms,
-    widen,
-)
+from roformer_keras.generation.cached import CachedDecoder
 from roformer_keras.generation.decoder import (
     ROWS,
-    check_finite,
+    DecoderModel,
     gather,
-    host,
+    make_inputs,
     padded_origins,
-    padded_prompts,
     round_up_to_bucket,
 )
-from roformer_keras.generation.options import Prompt
 
 __all__ = ["EncoderDecoder", "EncoderDecoderModel"]
 
 
-class EncoderDecoderModel(CachedModel, Protocol):
-    """A `CachedModel` that reads a text first.
+class EncoderDecoderModel(DecoderModel, Protocol):
+    """A `DecoderModel` that reads a text first.
 
     The first of each layer's contexts in `call_with_cache`, and the first columns of
     its mask, are what `encode` gave.
@@ -59,43 +49,9 @@ class EncoderDecoder(CachedDecoder):
     def __init__(self, model: EncoderDecoderModel, start_id: int):
         super().__init__(model)
         self._start_id = start_id
-        self._read = Compiled(self._read_function, model.weights, any_shape=True)
 
-    def start(
-        self, prompts: Sequence[Prompt], copies: int, max_new_tokens: int
-    ) -> tuple[np.ndarray, State]:
-        """As of `CachedDecoder`; prompts are what the encoder reads."""
-        token_ids, _, _ = padded_prompts(prompts)
-        count, capacity = token_ids.shape
-        rows, all_rows = len(prompts) * copies, count * copies
-        self._say("prompts", token_ids.shape, capacity)
-        logits, visible, prefix, past = self._read(token_ids)
-        logits, visible = host(logits), host(visible)
-        check_finite(logits[: len(prompts)])
-
-        origins = np.repeat(np.arange(count), copies)
-        recent, room = rooms(all_rows, max_new_tokens)
-        if copies > 1:
-            gather(past, origins)
-        widen(past, room)
-        # Behind what was read stands the start token.
-        visible = np.pad(visible, ((0, 0), (0, 1)), constant_values=True)
-        state = State(
-            rows=rows,
-            prompt_lengths=np.ones(all_rows, "int32"),
-            offset=1,
-            merged=0,
-            written=0,
-            visible=np.pad(visible[origins], ((0, 0), (0, room))),
-            recent_visible=np.zeros((all_rows, recent), bool),
-            prefix=prefix,
-            past=past,
-            recent=self.model.create_caches(all_rows, recent),
-        )
-        return logits[origins[:rows]], state
-
-    def select(self, state: State, rows: np.ndarray) -> None:
-        """As of `CachedDecoder`; what was read is shared as long as rows allow it."""
+    def select(self, state, rows: np.ndarray) -> None:
+        # What was read is shared as long as the rows allow it.
         if np.array_equal(rows, np.arange(state.rows)):
             return
         before = state.prefix[0][0].shape[0]
@@ -111,22 +67,24 @@ class EncoderDecoder(CachedDecoder):
             gather(state.prefix, padded_origins(texts, count))
         state.select(len(rows), padded_origins(rows, count * copies))
 
-    def _read_function(self, token_ids):
-        """Logits of the first token, what of the texts is visible, and two caches."""
+    def _origins(self, prompts, copies):
+        return np.repeat(np.arange(round_up_to_bucket(prompts, ROWS)), copies)
+
+    def _new_state(self, rows, origins, lengths, *computed):
+        # What has been written is the start token.
+        return super()._new_state(rows, origins, np.ones_like(lengths), *computed)
+
+    def _prefill_function(self, token_ids, segment_ids, lengths):
+        """Logits of the first token, which keys are visible, and the caches."""
         memories, mask = self.model.encode(token_ids)
-        batch = ops.shape(token_ids)[0]
         first = ops.full_like(token_ids[:, :1], self._start_id)
-        inputs = {
-            "token_ids": first,
-            "segment_ids": ops.zeros_like(first),
-            "position_ids": ops.zeros((1, 1), "float32"),
-        }
-        start_mask = ops.ones((batch, 1, 1, 1), "bool")
+        zeros = ops.zeros_like(first)
+        batch = ops.shape(token_ids)[0]
+        mask = ops.concatenate([mask, ops.ones((batch, 1, 1, 1), "bool")], axis=-1)
         hidden, caches = self.model.call_with_cache(
-            inputs,
-            ops.concatenate([mask, start_mask], axis=-1),
+            make_inputs(first, zeros, zeros),
+            mask,
             self.model.create_caches(batch, 1),
             contexts=[[memory] for memory in memories],
         )
-        logits = ops.cast(self.model.logits(hidden)[:, 0], "float32")
-        return logits, mask[:, 0, 0], memories, caches
+        return self._logits(hidden), mask[:, 0, 0], caches, memories

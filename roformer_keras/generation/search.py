@@ -1,6 +1,7 @@
-"""Decoding prompts to their ends: drawing, greedily, or by beams.
+"""Searches: samples, the greedy text, beams. They work with any decoder.
 
-Any decoder serves that has the methods of `CachedDecoder` which a search calls.
+A decoder has the methods of `Decoder` that a search calls. Nothing here imports a
+backend.
 """
 
 import heapq
@@ -21,82 +22,85 @@ __all__ = ["RandomStream", "decode", "stream"]
 def decode(
     decoder,
     prompts: Sequence[Prompt],
-    decoding: GenerationConfig,
+    config: GenerationConfig,
     batch_size: int = 64,
     first_number: int = 0,
     on_rows: Callable[[int], object] = lambda rows: None,
 ) -> list[list[GeneratedText]]:
-    """What is written for each prompt: `num_return_sequences` texts, best first.
+    """Writes `num_return_sequences` texts for each prompt.
 
-    Samples are in the order of their numbers. Prompts of similar length are computed
-    together, and rows that have ended leave their batch.
+    Prompts of similar length are computed together, and rows that have ended leave
+    their batch.
 
     Args:
-        decoder: `CachedDecoder`.
+        decoder: `Decoder`.
         prompts: of any lengths.
-        decoding: how tokens are chosen.
-        batch_size: int, at least 1. Most rows at a time: texts, or beams.
-        first_number: int. Number of the first prompt in a longer list, on which its
+        config: how tokens are chosen.
+        batch_size: int, at least 1. The most rows at a time: texts, or beams.
+        first_number: int. The number of the first prompt in a longer list, on which its
             random numbers depend.
-        on_rows: called with the number of texts that are finished.
+        on_rows: called with the number of texts that have ended.
+
+    Returns:
+        A list for each prompt: samples in the order of their numbers, or beams, best
+        first.
 
     Raises:
         CheckpointError: the model's logits are not finite.
     """
-    beams = decoding.method == "beam"
-    copies = decoding.copies
+    beams = config.method == "beam"
+    copies = config.copies
     results = [[] for _ in prompts]
     order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i].token_ids))
     # The samples of one prompt may go into several batches, its beams may not.
-    most = copies if beams else min(copies, batch_size)
+    at_once = copies if beams else min(copies, batch_size)
     together = max(1, batch_size // copies)
     for at in range(0, len(order), together):
         numbers = order[at : at + together]
         batch = [prompts[i] for i in numbers]
-        for first in range(0, copies, most):
-            count = min(most, copies - first)
+        for first in range(0, copies, at_once):
+            count = min(at_once, copies - first)
             if beams:
-                written = _beam_search(decoder, batch, decoding, on_rows)
+                written = _beam_search(decoder, batch, config, on_rows)
             else:
                 streams = [
-                    RandomStream(decoding, (first_number + i) * copies + first + copy)
+                    RandomStream(config, (first_number + i) * copies + first + copy)
                     for i in numbers
                     for copy in range(count)
                 ]
-                written = _run(decoder, batch, decoding, count, streams, on_rows)
+                written = _sample(decoder, batch, config, count, streams, on_rows)
             for number, texts in zip(numbers, written, strict=True):
                 results[number] += texts
     return results
 
 
-def stream(decoder, prompt: Prompt, decoding: GenerationConfig) -> Iterator[int]:
+def stream(decoder, prompt: Prompt, config: GenerationConfig) -> Iterator[int]:
     """The new ids of one text, each as soon as it is chosen.
 
     They are those that `decode` returns for this prompt alone.
     """
-    uniforms = RandomStream(decoding, 0)
-    choice = RowState.of_prompts(decoding, [prompt])
+    random = RandomStream(config, 0)
+    row = RowState.of_prompts(config, [prompt])
     logits, state = decoder.start([prompt], 1, prompt.max_new_tokens)
-    tokens, _, choice = decoder.choose(logits, uniforms.take(1), choice)
+    tokens, _, row = decoder.choose(logits, random.take(1), row)
     yield int(tokens[0])
-    while not choice.done[0]:
-        chosen, _, _, choice = decoder.advance(
-            state, tokens, uniforms.take(1)[None], choice
-        )
+    while not row.done[0]:
+        chosen, _, _, row = decoder.advance(state, tokens, random.take(1)[None], row)
         tokens = chosen[:, -1]
         yield int(tokens[0])
 
 
 class RandomStream:
-    """The random numbers of one text, the same wherever it is computed."""
+    """The random numbers of one text, the same in whichever batch it is computed."""
 
-    def __init__(self, decoding, row):
-        self._draws = decoding.method == "sample"
+    def __init__(self, config: GenerationConfig, number: int):
+        self._draws = config.method == "sample"
         self._generator = np.random.Generator(
-            np.random.Philox(key=np.array([decoding.seed, row], "uint64"))
+            np.random.Philox(key=np.array([config.seed, number], "uint64"))
         )
 
-    def take(self, count) -> np.ndarray:
+    def take(self, count: int) -> np.ndarray:
+        """The next float32 numbers in [0, 1); zeros if nothing is drawn."""
         if not self._draws:
             return np.zeros(count, "float32")
         return self._generator.random(count, dtype="float32")
@@ -105,52 +109,51 @@ class RandomStream:
 # === Samples, and the greedy text ===
 
 
-def _run(decoder, prompts, decoding, copies, streams, on_rows):
-    rows = len(prompts) * copies
-    choice = RowState.of_prompts(decoding, prompts, copies)
-    most = choice.max_left
-    longest = int(most.max())
-    texts, scores = np.zeros((rows, longest), "int32"), np.zeros(rows)
-    lengths = np.zeros(rows, int)
+def _sample(decoder, prompts, config, copies, streams, on_rows):
+    count = len(prompts) * copies
+    rows = RowState.of_prompts(config, prompts, copies)
+    max_new_tokens = rows.max_left
+    longest = int(max_new_tokens.max())
+    texts, scores = np.zeros((count, longest), "int32"), np.zeros(count)
+    lengths = np.zeros(count, int)
     # Which text a row of the state is; rows leave as they end.
-    numbers = np.arange(rows)
+    numbers = np.arange(count)
     logits, state = decoder.start(prompts, copies, longest)
     uniforms = np.concatenate([stream.take(1) for stream in streams])
-    tokens, score, choice = decoder.choose(logits, uniforms, choice)
+    tokens, score, rows = decoder.choose(logits, uniforms, rows)
     written, score = tokens[:, None], score[:, None]
-    length, active = 0, rows
+    length, active = 0, count
     while True:
         texts[numbers, length : length + written.shape[1]] = written
         length += written.shape[1]
         scores[numbers] += score.sum(axis=1, dtype="float64")
-        lengths[numbers] = most[numbers] - choice.max_left
-        going = np.flatnonzero(~choice.done)
+        lengths[numbers] = max_new_tokens[numbers] - rows.max_left
+        going = np.flatnonzero(~rows.done)
         on_rows(active - len(going))
         active = len(going)
         if not active:
             break
         tokens = written[:, -1]
-        steps = int(choice.max_left[going].max())
+        steps = int(rows.max_left[going].max())
         if decoder.pays_to_leave(state, active, steps):
             decoder.select(state, going)
-            numbers, tokens = numbers[going], tokens[going]
-            choice = choice.select(going)
+            numbers, tokens, rows = numbers[going], tokens[going], rows.select(going)
         steps = min(steps, decoder.room(state))
         uniforms = np.stack([streams[number].take(steps) for number in numbers])
-        written, score, _, choice = decoder.advance(state, tokens, uniforms, choice)
+        written, score, _, rows = decoder.advance(state, tokens, uniforms, rows)
     found = [
         GeneratedText(ids[:length].tolist(), float(score))
         for ids, length, score in zip(texts, lengths, scores, strict=True)
     ]
-    return [found[at : at + copies] for at in range(0, rows, copies)]
+    return [found[at : at + copies] for at in range(0, count, copies)]
 
 
 # === Beams ===
 
 
-def _beam_search(decoder, prompts, decoding, on_rows):
-    beams = decoding.num_beams
-    searches = [_Beams(prompt, decoding) for prompt in prompts]
+def _beam_search(decoder, prompts, config, on_rows):
+    beams = config.num_beams
+    searches = [_Beams(prompt, config) for prompt in prompts]
     # Which search the rows of the state belong to, `beams` rows each.
     slots = list(range(len(prompts)))
     longest = max(prompt.max_new_tokens for prompt in prompts)
@@ -168,60 +171,59 @@ def _beam_search(decoder, prompts, decoding, on_rows):
         going = [s for s, number in enumerate(slots) if not searches[number].done]
         if not going:
             return [search.best() for search in searches]
-        steps = max(searches[slots[s]].remaining for s in going)
+        steps = max(searches[slots[s]].max_left for s in going)
         if decoder.pays_to_leave(state, len(going) * beams, steps):
             parents, tokens = [parents[s] for s in going], [tokens[s] for s in going]
             slots = [slots[s] for s in going]
         decoder.select(state, np.concatenate(parents))
-        rows = len(slots) * beams
+        count = len(slots) * beams
         # The search decides what ends.
-        choice = RowState.endless(decoding, rows)
-        _, _, logits, _ = decoder.advance(
-            state, np.concatenate(tokens), np.zeros((rows, 1), "float32"), choice
-        )
+        rows = RowState.endless(config, count)
+        uniforms = np.zeros((count, 1), "float32")
+        _, _, logits, _ = decoder.advance(state, np.concatenate(tokens), uniforms, rows)
 
 
 class _Beams:
     """The search of one prompt.
 
     Attributes:
-        parents: int `(beams,)`. Which beam each of the next beams goes on.
+        parents: int `(beams,)`. Which beam each of the next beams continues.
         tokens: int32 `(beams,)`. With which token.
         done: bool.
-        remaining: int. Tokens that beams may still grow by.
+        max_left: int. Tokens that beams may still grow by.
     """
 
-    def __init__(self, prompt, decoding):
-        beams = decoding.num_beams
+    def __init__(self, prompt, config):
+        beams = config.num_beams
         self.done = False
-        self.remaining = prompt.max_new_tokens
+        self.max_left = prompt.max_new_tokens
         self.parents = np.arange(beams)
         self.tokens = np.zeros(beams, "int32")
-        self._prompt, self._decoding = prompt, decoding
+        self._prompt, self._config = prompt, config
         self._texts = [[] for _ in range(beams)]
-        # All beams stand at the same place before the first step: one may go on.
+        # All beams are the same before the first step: one may go on.
         self._scores = np.full(beams, -np.inf)
         self._scores[0] = 0
         self._finished = []
 
     def extend(self, log_probabilities):
         """A step, given `(beams, vocabulary)` log-probabilities of the next token."""
-        decoding, beams = self._decoding, self._decoding.num_beams
+        config, beams = self._config, self._config.num_beams
         length = len(self._texts[0]) + 1
-        self.remaining -= 1
-        late = length < self._prompt.min_new_tokens
-        if late:
-            log_probabilities[:, list(decoding.suppressed_stop_ids)] = -np.inf
+        self.max_left -= 1
+        too_short = length < self._prompt.min_new_tokens
+        if too_short:
+            log_probabilities[:, list(config.suppressed_stop_ids)] = -np.inf
         scores = self._scores[:, None] + log_probabilities
         texts, parents, going = [], [], []
         # However many of them end, as many are left as can go on.
-        count = beams * (1 + max(1, len(decoding.stop_ids)))
+        count = beams * (1 + max(1, len(config.stop_ids)))
         for rank, (score, beam, token) in enumerate(_largest(scores, count)):
             text = [*self._texts[beam], token]
-            if self.remaining == 0 or (token in decoding.stop_ids and not late):
+            if self.max_left == 0 or (token in config.stop_ids and not too_short):
                 # What is less likely than two whole beams is no way to end.
                 if rank < 2 * beams:
-                    self._finish(score / length**decoding.length_penalty, text)
+                    self._finish(score / length**config.length_penalty, text)
             elif len(texts) < beams:
                 texts.append(text)
                 parents.append(beam)
@@ -237,21 +239,21 @@ class _Beams:
         ranked = sorted(self._finished, reverse=True)
         return [
             GeneratedText(text, float(score))
-            for score, _, text in ranked[: self._decoding.num_return_sequences]
+            for score, _, text in ranked[: self._config.num_return_sequences]
         ]
 
     def _finish(self, score, text):
         # Of equal scores the earlier stays.
         heapq.heappush(self._finished, (score, -len(text), text))
-        if len(self._finished) > self._decoding.num_beams:
+        if len(self._finished) > self._config.num_beams:
             heapq.heappop(self._finished)
 
     def _cannot_gain(self, score):
         """Whether no beam can come to rank among the finished, whatever follows."""
-        if len(self._finished) < self._decoding.num_beams:
+        if len(self._finished) < self._config.num_beams:
             return False
         longest = self._prompt.max_new_tokens
-        return score / longest**self._decoding.length_penalty <= self._finished[0][0]
+        return score / longest**self._config.length_penalty <= self._finished[0][0]
 
 
 def _largest(scores, count):
