@@ -94,17 +94,17 @@ learning_rate = 0.01
 # name -> configuration, options of the smallest run
 EXPERIMENTS = {
     "positions": (MLM, "--steps 8 --layers 1 --hidden 16 --heads 2 --length 12"),
-    "compare_performers": (f'models = ["performer-rope", "softmax"]{LM}', ""),
-    "measure_extrapolation": (LM + LONG_STAGE, ""),
-    "compare_lengths": (LENGTHS, ""),
-    "compare_translation": (TRANSLATION, ""),
+    "performers": (f'models = ["performer-rope", "softmax"]{LM}', ""),
+    "extrapolation": (LM + LONG_STAGE, ""),
+    "lengths": (LENGTHS, ""),
+    "translation": (TRANSLATION, ""),
 }
 OTHERS = ("compare_finetuning", "evaluate_checkpoints")
 
 
 def main_of(name):
     module = importlib.import_module(f"tools.experiments.{name}")
-    return getattr(module, "main", None) or module.Positions.main
+    return getattr(module, "main", None) or getattr(module, name.title()).main
 
 
 def write_corpus(folder):
@@ -155,7 +155,7 @@ def eager():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_smallest_run(name, tmp_path, capsys, request):
     # Except generation, whose loops are slow then.
-    if name != "compare_translation":
+    if name != "translation":
         request.getfixturevalue("eager")
     arguments = arguments_of(name, tmp_path)
     assert main_of(name)(arguments) == 0
@@ -163,8 +163,7 @@ def test_smallest_run(name, tmp_path, capsys, request):
     folder = tmp_path / "run"
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     assert results
-    (picture,) = folder.glob("*.png")
-    assert min(image.imread(picture).shape[:2]) > 300
+    assert min(image.imread(folder / "picture.png").shape[:2]) > 300
     tables = {path: path.read_bytes() for path in folder.rglob("*.csv")}
     assert all(_numbers(path) for path in tables)
     # A finished experiment trains nothing, and says the same.
@@ -192,20 +191,20 @@ def _numbers(path):
     [
         ("positions", {"holdout = 0.4": "holdout = 0.0"}, "needs held-out data"),
         ("positions", {'"mlm"': '"lm"'}, "a configuration of mlm without a source"),
-        ("compare_performers", {'"softmax"': '"cosine"'}, "models must be one of"),
-        ("compare_performers", {'"softmax"': '"performer-rope"'}, "each once"),
-        ("compare_performers", {'["1", "2"]': '["1"]'}, "two fields, a text and its"),
-        ("compare_performers", {"length = 32": "length = 320"}, "a row takes 321"),
-        ("measure_extrapolation", {"length = 64": "length = 48"}, "lengths [32, 48]"),
-        ("measure_extrapolation", {"length = 64": "length = 32"}, "longer than the"),
-        ("measure_extrapolation", {"holdout = 0.4": "holdout = 0.0"}, "above 0"),
-        ("compare_lengths", {"[16, 32]": "[32, 16]"}, "lengths must ascend"),
-        ("compare_lengths", {'["1", "2"]': '["1"]'}, "fields must be two"),
-        ("compare_lengths", {"passage = 14": "passage = 200"}, "10 passages of 200"),
-        ("compare_translation", {'"train.a"': '"valid.a"'}, "as many lines each"),
-        ("compare_translation", {'"train.a"': '"none"'}, "cannot read"),
-        ("compare_translation", {'folder = "."': 'table = "t"'}, "a table, or else"),
-        ("compare_translation", {"min_count": "seed = 3\nmin_count"}, "seed"),
+        ("performers", {'"softmax"': '"cosine"'}, "models must be one of"),
+        ("performers", {'"softmax"': '"performer-rope"'}, "each once"),
+        ("performers", {'["1", "2"]': '["1"]'}, "two fields, a text and its"),
+        ("performers", {"length = 32": "length = 320"}, "a row takes 321"),
+        ("extrapolation", {"length = 64": "length = 48"}, "got [32, 48]"),
+        ("extrapolation", {"length = 64": "length = 32"}, "a larger multiple"),
+        ("extrapolation", {"holdout = 0.4": "holdout = 0.0"}, "above 0"),
+        ("lengths", {"[16, 32]": "[32, 16]"}, "lengths must ascend"),
+        ("lengths", {'["1", "2"]': '["1"]'}, "fields must be two"),
+        ("lengths", {"passage = 14": "passage = 200"}, "10 passages of 200"),
+        ("translation", {'"train.a"': '"valid.a"'}, "as many lines each"),
+        ("translation", {'"train.a"': '"none"'}, "cannot read"),
+        ("translation", {'folder = "."': 'table = "t"'}, "a table, or else two"),
+        ("translation", {"min_count": "seed = 3\nmin_count"}, "seed"),
     ],
 )
 def test_bad_configurations(name, changes, message, tmp_path, capsys):
@@ -275,29 +274,12 @@ def test_absolute_positions_come_from_the_table_alone(language_models):
     assert np.abs(last(token_ids[:, order], places) - before).max() > 0.01
 
 
-def test_rows_and_windows_lie_in_one_document(language_models):
-    tokenizer = RoFormerTokenizer(
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(chr(0x4E00 + i) for i in range(100))]
-    )
-    text = "".join(tokenizer.vocabulary[4:])
-    lines = [(text[:33], "a"), (text[33:40], "a"), (text[40:45], "b"), (text[45:], "c")]
-    documents = language_models.Documents(lines, tokenizer)
-    # 40 tokens, 5 and 55.
-    windows = documents.windows(np.random.default_rng(0), 50, 10)
-    assert windows.shape == (9, 10) and len(np.unique(windows)) == 90
-    rows = documents.rows(np.random.default_rng(0), 500, 10)
-    for found in (windows, rows):
-        np.testing.assert_array_equal(np.diff(found, axis=1), 1)
-        assert not np.any((found[:, 0] < 49) & (found[:, -1] >= 44))
-    assert {4, 34, 49, 94} <= set(rows[:, 0])
-
-
 def test_methods_of_extrapolation():
-    tool = importlib.import_module("tools.experiments.measure_extrapolation")
+    tool = importlib.import_module("tools.experiments.extrapolation")
     rows = np.ones((2, 6), "int32")
-    inputs = tool.inputs_of("roformer", rows, length=4, divisor=2)
+    inputs = tool.make_inputs("roformer", rows, length=4, divisor=2)
     np.testing.assert_array_equal(inputs["position_ids"], [np.arange(6) / 2] * 2)
-    inputs = tool.inputs_of("absolute", rows, length=4)
+    inputs = tool.make_inputs("absolute", rows, length=4)
     np.testing.assert_array_equal(inputs["segment_ids"], [[0, 1, 2, 3, 3, 3]] * 2)
     before, after = (
         base ** (-2 * np.arange(16) / 32)
@@ -308,14 +290,14 @@ def test_methods_of_extrapolation():
 
 def test_triplets(tmp_path):
     """B and C change places at random; a fifth of the texts A is tested."""
-    tool = importlib.import_module("tools.experiments.compare_lengths")
+    tool = importlib.import_module("tools.experiments.lengths")
     path = tmp_path / "scm.jsonl.gz"
     with gzip.open(path, "wt", encoding="utf-8") as file:
         for number in range(40):
             a, c = CHARACTERS[:6] + str(number % 10), CHARACTERS[6:12] + str(number)
             row = {"A": a, "B": CHARACTERS[:5] + str(number), "C": c}
             file.write(json.dumps(row) + "\n")
-    triplets = tool.Read(path)
+    triplets = tool.ReadTriplets(path)
     parts = [triplets.draw(part, 0) for part in ("train", "test")]
     assert [len(texts) for texts, _ in parts] == [32, 8]
     for texts, labels in parts:

@@ -1,4 +1,4 @@
-"""tools.experiments.harness: trainings are resumed, and their seeds summarized."""
+"""tools.experiments: trainings resume, seeds are summarized, rows are drawn."""
 
 import json
 from types import SimpleNamespace
@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from tools.experiments.corpora import Documents
 from tools.experiments.harness import Experiment, curves, draw_mean, spread
 from tools.tables import read_rows
 
@@ -97,3 +99,22 @@ def test_a_folder_of_another_experiment_is_kept(tmp_path):
     assert (folder / "curves.csv").read_bytes() == before
     with pytest.raises(ConfigurationError, match="seeds must be"):
         Counted(folder, seeds=0)
+
+
+def test_rows_and_windows_lie_in_one_document():
+    tokenizer = RoFormerTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(chr(0x4E00 + i) for i in range(100))]
+    )
+    text = "".join(tokenizer.vocabulary[4:])
+    lines = [(text[:33], "a"), (text[33:40], "a"), (text[40:45], "b"), (text[45:], "c")]
+    documents = Documents(lines, tokenizer)
+    # 40 tokens, 5 and 55.
+    windows = documents.windows(np.random.default_rng(0), 50, 10)
+    assert windows.shape == (9, 10) and len(np.unique(windows)) == 90
+    rows = documents.rows(np.random.default_rng(0), 500, 10)
+    for found in (windows, rows):
+        np.testing.assert_array_equal(np.diff(found, axis=1), 1)
+        assert not np.any((found[:, 0] < 49) & (found[:, -1] >= 44))
+    assert {4, 34, 49, 94} <= set(rows[:, 0])
+    with pytest.raises(ConfigurationError, match="a row takes 90 tokens"):
+        documents.rows(np.random.default_rng(0), 1, 90)

@@ -25,7 +25,15 @@ from roformer_keras.io.journal import (
 from roformer_keras.training.plots import new_figure, save_figure
 from tools.tables import read_rows, write_json, write_rows, write_text
 
-__all__ = ["Experiment", "count_seeds", "curves", "draw_mean", "spread"]
+__all__ = [
+    "Experiment",
+    "count_seeds",
+    "curves",
+    "describe_model",
+    "draw_mean",
+    "linear_schedule",
+    "spread",
+]
 
 
 class Experiment:
@@ -145,6 +153,26 @@ def open_folder(folder: Path, settings: Mapping):
     has_data = any(path.name != ".lock" for path in folder.iterdir())
     if is_new_run(read_record(record), run, folder, has_data=has_data):
         write_record(record, run)
+
+
+def linear_schedule(updates: int) -> list[tuple[int, float]]:
+    """A rate that rises over the first tenth of the updates and then falls to 0."""
+    return [(max(1, updates // 10), 1.0), (max(2, updates), 0.0)]
+
+
+def describe_model(training, stage) -> str:
+    """The sizes of a model and its training, as sentences.
+
+    Args:
+        training: `PretrainingSettings`.
+        stage: one of its stages.
+    """
+    model = training.model
+    return (
+        f"{stage.steps:,} steps of {stage.batch_size} rows of {stage.length} tokens; "
+        f"{model['num_layers']} layers, {model['num_heads']} heads, width "
+        f"{model['hidden_dim']}."
+    )
 
 
 # === Seeds ===

@@ -1,124 +1,14 @@
-"""What experiments with language models share: corpora, models and their training."""
+"""Models of the experiments that differ only in positions, and their training."""
 
-import itertools
 import re
 import time
 
 import keras
-import numpy as np
 from tqdm import tqdm
 
-from roformer_keras.data.corpus import Corpus
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.text.train_vocabulary import build_vocabulary
+from roformer_keras.training.pretrain import optimizer_of
 
-__all__ = [
-    "Documents",
-    "check_documents",
-    "check_fresh",
-    "fit",
-    "make_corpus",
-    "make_documents",
-    "make_models",
-    "make_tokenizer",
-    "shared_variables",
-]
-
-
-def check_fresh(settings, objective):
-    """Raises ConfigurationError unless settings train an objective from the start."""
-    if settings.objective != objective or settings.source is not None:
-        raise ConfigurationError(
-            f"the experiment needs a configuration of {objective} without a source, "
-            f"got objective={settings.objective!r}, source={settings.source!r}"
-        )
-
-
-# === Corpora ===
-
-
-def make_corpus(settings, seed, part):
-    return Corpus(settings.data, seed=seed, buffer_size=settings.buffer_size, part=part)
-
-
-def make_tokenizer(folder, settings):
-    """The tokenizer of the settings, or of a vocabulary that is built once and kept."""
-    if settings.vocabulary is not None:
-        return RoFormerTokenizer(settings.vocabulary)
-    path = folder / "vocab.txt"
-    if not path.exists():
-        records = make_corpus(settings, 0, "train").once()
-        tokens, _ = build_vocabulary(
-            tqdm(records, desc="vocabulary", unit=" records"),
-            min_count=settings.min_count,
-            max_size=settings.max_vocabulary,
-        )
-        RoFormerTokenizer(tokens).save_vocabulary(path)
-    return RoFormerTokenizer(path)
-
-
-def check_documents(settings):
-    """Raises ConfigurationError unless `make_documents` can make both parts."""
-    for data in settings.data:
-        if len(data.fields) != 2 or not data.holdout:
-            raise ConfigurationError(
-                "data must have two fields, a text and its document, and a holdout "
-                f"above 0, got fields={list(data.fields)}, holdout={data.holdout}"
-            )
-
-
-def make_documents(settings, tokenizer, part):
-    records = make_corpus(settings, 0, part).once()
-    return Documents(tqdm(records, desc=f"{part} texts", unit=" texts"), tokenizer)
-
-
-class Documents:
-    """Long texts as token ids, from which full rows are drawn: int32 `(rows, tokens)`.
-
-    Args:
-        records: pairs of a text and its document; consecutive texts of a document are
-            joined.
-        tokenizer: `RoFormerTokenizer`.
-    """
-
-    def __init__(self, records, tokenizer):
-        documents = []
-        for _, group in itertools.groupby(records, key=lambda record: record[1]):
-            # Without [CLS] and [SEP].
-            ids = [tokenizer.encode(text)[0][1:-1] for text, _ in group]
-            documents.append(np.concatenate(ids).astype("int32"))
-        self._ids = np.concatenate(documents)
-        self._lengths = np.array([len(ids) for ids in documents])
-        self._starts = np.cumsum(self._lengths) - self._lengths
-
-    def rows(self, generator, count, tokens):
-        """Rows that start anywhere in a document, every place equally likely."""
-        places = self._lengths - tokens + 1
-        return self._take(generator, count, tokens, places, step=1)
-
-    def windows(self, generator, max_count, tokens):
-        """Rows that do not overlap: `max_count`, or as many as there are."""
-        places = self._lengths // tokens
-        count = min(max_count, max(0, places.sum()))
-        return self._take(generator, count, tokens, places, step=tokens, replace=False)
-
-    def _take(self, generator, count, tokens, places, step, **options):
-        """Rows at drawn places, of which a document has so many, `step` apart."""
-        ends = np.cumsum(np.maximum(places, 0))
-        if not ends[-1]:
-            raise ConfigurationError(
-                f"a row takes {tokens} tokens, and the longest document has "
-                f"{self._lengths.max()}: shorten the stages"
-            )
-        chosen = generator.choice(ends[-1], count, **options)
-        document = np.searchsorted(ends, chosen, side="right")
-        before = ends[document] - np.maximum(places, 0)[document]
-        starts = self._starts[document] + (chosen - before) * step
-        return self._ids[starts[:, None] + np.arange(tokens)]
-
-
-# === Models ===
+__all__ = ["fit", "fit_next_tokens", "make_models", "shared_variables"]
 
 
 def make_models(model_class, config, length, seed):
@@ -167,14 +57,23 @@ def shared_variables(model):
 # === Training ===
 
 
-def fit(model, batches, stage, title, intervals=20, **validation):
+def fit_next_tokens(model, settings, stage, title, batches, **options):
+    """Trains a causal language model; the arguments and the result of `fit`."""
+    model.compile(
+        optimizer_of(settings, stage),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    return fit(model, stage, title, batches, **options)
+
+
+def fit(model, stage, title, batches, intervals=20, **validation):
     """Trains a compiled model for the steps of a stage.
 
     Args:
         model: `keras.Model`.
-        batches: iterator.
         stage: `TrainingStage` with full rows.
         title: of the progress bar.
+        batches: iterator.
         intervals: int. How many figures there are; each is a mean since the one before.
         validation: keywords of `fit`.
 

@@ -20,9 +20,7 @@ curves.csv has `train_loss`, the mean since the row before, `held_out_loss`, and
 
 import sys
 
-import keras
 import numpy as np
-from keras import ops
 from tqdm import tqdm
 
 from roformer_keras.checks import check_integer
@@ -30,23 +28,16 @@ from roformer_keras.config import RoFormerConfig
 from roformer_keras.data.encoders import Examples
 from roformer_keras.data.loader import Loader
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models import RoFormerMaskedLM
-from roformer_keras.training.objectives import MaskedLM, TakePositions
-from roformer_keras.training.pretrain import optimizer_of
 from roformer_keras.training.pretraining_settings import PretrainingSettings
+from tools.experiments.corpora import check_fresh, make_corpus, make_tokenizer
 from tools.experiments.harness import (
     Experiment,
     count_seeds,
     curves,
+    describe_model,
     draw_mean,
+    linear_schedule,
     spread,
-)
-from tools.experiments.language_models import (
-    check_fresh,
-    fit,
-    make_corpus,
-    make_models,
-    make_tokenizer,
 )
 from tools.tables import markdown
 
@@ -56,7 +47,6 @@ MODELS = {
     "absolute": ("absolute positions", "C1", "s"),
 }
 HELD_OUT_ROWS = 1024
-INTERVALS = 20
 
 
 class Positions(Experiment):
@@ -80,14 +70,20 @@ class Positions(Experiment):
         (self.stage,) = self.training.stages
 
     def prepare(self):
+        from roformer_keras.training.objectives import MaskedLM
+
         tokenizer = make_tokenizer(self.folder, self.training)
         self.config = RoFormerConfig.from_dict(
             {**self.training.model, "vocabulary_size": tokenizer.vocabulary_size}
         )
         self.objective = MaskedLM(tokenizer, self.stage.length, **self.training.options)
-        self.held_out = HeldOut(self.training, self.objective)
+        self.held_out = draw_held_out(self.training, self.objective)
 
     def train(self, name, seed):
+        from roformer_keras.models import RoFormerMaskedLM
+        from roformer_keras.training.pretrain import optimizer_of
+        from tools.experiments.language_models import fit, make_models
+
         models = make_models(RoFormerMaskedLM, self.config, self.stage.length, seed)
         trainer = make_trainer(name, models[name], self.objective)
         trainer.compile(
@@ -99,11 +95,11 @@ class Positions(Experiment):
         try:
             rows = fit(
                 trainer,
-                iter(loader),
                 self.stage,
                 f"{name}, seed {seed}",
-                INTERVALS,
+                iter(loader),
                 validation_data=self.held_out,
+                validation_batch_size=self.stage.batch_size,
             )
         finally:
             loader.close()
@@ -136,7 +132,6 @@ class Positions(Experiment):
         losses = list(zip(roformer["seeds"], absolute["seeds"], strict=True))
         lines = [*enumerate(losses), ("mean", (roformer["mean"], absolute["mean"]))]
         lower = sum(first < second for first, second in losses)
-        model = self.training.model
         return "\n".join(
             [
                 markdown(
@@ -147,11 +142,8 @@ class Positions(Experiment):
                     ],
                 ),
                 "",
-                f"Held-out MLM loss after {self.stage.steps} steps of "
-                f"{self.stage.batch_size} rows of {self.stage.length} tokens; "
-                f"{model['num_layers']} layers, {model['num_heads']} heads, width "
-                f"{model['hidden_dim']}. RoFormer is lower with {lower} of "
-                f"{count_seeds(len(losses))}.",
+                f"Held-out MLM loss. {describe_model(self.training, self.stage)} "
+                f"RoFormer is lower with {lower} of {count_seeds(len(losses))}.",
                 "Median training speed, tokens/s: RoFormer "
                 f"{roformer['tokens_per_second']:,.0f}, absolute "
                 f"{absolute['tokens_per_second']:,.0f}. Absolute positions save "
@@ -188,7 +180,7 @@ def make_settings(options):
         "length": options.length,
         "batch_size": options.batch_size,
         "learning_rate": settings.stages[-1].learning_rate,
-        "schedule": ((max(1, steps // 10), 1.0), (steps, 0.0)),
+        "schedule": linear_schedule(steps),
     }
     model = {
         **settings.model,
@@ -204,6 +196,11 @@ def make_trainer(name, model, objective):
     """The training model of either; both take the batches of `MaskedLM`."""
     if name == "roformer":
         return objective.training_model(model)
+    import keras
+    from keras import ops
+
+    from roformer_keras.training.objectives import TakePositions
+
     inputs = objective.rows.inputs(masked_positions=objective.most_hidden)
     zeros = ops.zeros_like(inputs["token_ids"])
     sequence = model.backbone(
@@ -229,32 +226,29 @@ def make_examples(settings, objective, seed, part):
     )
 
 
-class HeldOut(keras.utils.PyDataset):
-    """Batches of rows that are drawn from all held-out rows."""
-
-    def __init__(self, settings, objective):
-        super().__init__()
-        examples = make_examples(settings, objective, 0, "held_out")
-        items = list(tqdm(examples.once(), desc="held out", unit=" rows"))
-        examples.close()
-        size = settings.stages[0].batch_size
-        generator = np.random.default_rng(settings.seed)
-        order = generator.permutation(len(items))[:HELD_OUT_ROWS]
-        if len(order) < size:
-            raise ConfigurationError(
-                f"a batch takes {size} held-out rows, and there are {len(order)}: "
-                "raise holdout, or lower the size of a batch"
-            )
-        self.batches = [
-            objective.batch([items[i] for i in order[start : start + size]], generator)
-            for start in range(0, len(order) - size + 1, size)
-        ]
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, number):
-        return self.batches[number]
+def draw_held_out(settings, objective):
+    """Whole batches of drawn held-out rows: inputs, targets and weights."""
+    examples = make_examples(settings, objective, 0, "held_out")
+    items = list(tqdm(examples.once(), desc="held out", unit=" rows"))
+    examples.close()
+    size = settings.stages[0].batch_size
+    generator = np.random.default_rng(settings.seed)
+    order = generator.permutation(len(items))[:HELD_OUT_ROWS]
+    if len(order) < size:
+        raise ConfigurationError(
+            f"a batch takes {size} held-out rows, and there are {len(order)}: raise "
+            "holdout, or lower the batch size"
+        )
+    batches = [
+        objective.batch([items[i] for i in order[start : start + size]], generator)
+        for start in range(0, len(order) - size + 1, size)
+    ]
+    inputs, targets, weights = zip(*batches, strict=True)
+    return (
+        {name: np.concatenate([x[name] for x in inputs]) for name in inputs[0]},
+        np.concatenate(targets),
+        np.concatenate(weights),
+    )
 
 
 if __name__ == "__main__":

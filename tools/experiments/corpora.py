@@ -1,0 +1,120 @@
+"""Texts of the experiments with language models: their parts, tokens and rows."""
+
+import itertools
+
+import numpy as np
+from tqdm import tqdm
+
+from roformer_keras.data.corpus import Corpus
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.text.train_vocabulary import build_vocabulary
+
+__all__ = [
+    "Documents",
+    "check_documents",
+    "check_fresh",
+    "make_corpus",
+    "make_documents",
+    "make_tokenizer",
+]
+
+
+def check_fresh(settings, objective, stages=None):
+    """Raises ConfigurationError unless settings train an objective from the start.
+
+    Args:
+        settings: `PretrainingSettings`.
+        objective: str.
+        stages: int or None. How many there must be.
+    """
+    if settings.objective != objective or settings.source is not None:
+        raise ConfigurationError(
+            f"the experiment needs a configuration of {objective} without a source, "
+            f"got objective={settings.objective!r}, source={settings.source!r}"
+        )
+    if stages not in (None, len(settings.stages)):
+        raise ConfigurationError(
+            f"the experiment needs {stages} stage{'s' if stages > 1 else ''}, got "
+            f"{len(settings.stages)}"
+        )
+
+
+def check_documents(settings):
+    """Raises ConfigurationError unless `make_documents` can make both parts."""
+    for data in settings.data:
+        if len(data.fields) != 2 or not data.holdout:
+            raise ConfigurationError(
+                "data must have two fields, a text and its document, and a holdout "
+                f"above 0, got fields={list(data.fields)}, holdout={data.holdout}"
+            )
+
+
+def make_corpus(settings, seed, part):
+    return Corpus(settings.data, seed=seed, buffer_size=settings.buffer_size, part=part)
+
+
+def make_tokenizer(folder, settings):
+    """The tokenizer of the settings, or of a vocabulary that is built once and kept."""
+    if settings.vocabulary is not None:
+        return RoFormerTokenizer(settings.vocabulary)
+    path = folder / "vocab.txt"
+    if not path.exists():
+        records = make_corpus(settings, 0, "train").once()
+        tokens, _ = build_vocabulary(
+            tqdm(records, desc="vocabulary", unit=" records"),
+            min_count=settings.min_count,
+            max_size=settings.max_vocabulary,
+        )
+        RoFormerTokenizer(tokens).save_vocabulary(path)
+    return RoFormerTokenizer(path)
+
+
+def make_documents(settings, tokenizer, part):
+    records = make_corpus(settings, 0, part).once()
+    return Documents(tqdm(records, desc=f"{part} texts", unit=" texts"), tokenizer)
+
+
+class Documents:
+    """Long texts as token ids, from which full rows are drawn: int32 `(rows, tokens)`.
+
+    Args:
+        records: pairs of a text and its document; consecutive texts of a document are
+            joined.
+        tokenizer: `RoFormerTokenizer`.
+    """
+
+    def __init__(self, records, tokenizer):
+        documents = []
+        for _, group in itertools.groupby(records, key=lambda record: record[1]):
+            # Without [CLS] and [SEP].
+            ids = [tokenizer.encode(text)[0][1:-1] for text, _ in group]
+            documents.append(np.concatenate(ids).astype("int32"))
+        self._ids = np.concatenate(documents)
+        self._lengths = np.array([len(ids) for ids in documents])
+        self._starts = np.cumsum(self._lengths) - self._lengths
+
+    def rows(self, generator, count, tokens):
+        """Rows that start anywhere in a document, every place equally likely."""
+        places = self._lengths - tokens + 1
+        return self._take(generator, count, tokens, places, step=1)
+
+    def windows(self, generator, max_count, tokens):
+        """Rows that do not overlap: `max_count`, or as many as there are."""
+        places = self._lengths // tokens
+        count = min(max_count, max(0, places.sum()))
+        return self._take(generator, count, tokens, places, step=tokens, replace=False)
+
+    def _take(self, generator, count, tokens, places, step, **options):
+        """Rows at drawn places, of which a document has so many, `step` apart."""
+        ends = np.cumsum(np.maximum(places, 0))
+        if not ends[-1]:
+            raise ConfigurationError(
+                f"a row takes {tokens} tokens, and the longest document has "
+                f"{self._lengths.max()}: shorten the stages"
+            )
+        chosen = generator.choice(ends[-1], count, **options)
+        document = np.searchsorted(ends, chosen, side="right")
+        before = ends[document] - np.maximum(places, 0)[document]
+        starts = self._starts[document] + (chosen - before) * step
+        return self._ids[starts[:, None] + np.arange(tokens)]

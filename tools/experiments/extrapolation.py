@@ -1,0 +1,328 @@
+"""Losses of language models on texts longer than those of training.
+
+    python -m tools.experiments.extrapolation --output FOLDER --seeds 3 \\
+        --config checkpoints/training/extrapolation.toml
+
+For each seed two causal language models are trained that differ only in positions, as
+in `positions`. Then both read longer held-out texts, and the loss of the next token is
+reported by its position:
+
+rotary        as trained
+cut           the same model; the text is cut into rows of the length of training, each
+              read alone: what is reached without reading anything longer
+interpolated  positions divided by s, the ratio of the lengths, so that none is beyond
+              those of training (Chen et al. 2023, arXiv:2306.15595)
+ntk           the base times s ** (d / (d - 2)) with d features per head: the slowest
+              pair rotates as with interpolation, the fastest as in training
+absolute      the learned table; positions beyond training take its last row
+rotary+, interpolated+
+              trained further on long rows, from the same weights: without and with
+              divided positions, which interpolation is meant for
+
+The configuration is one of `pretrain lm` without a source, with two stages: the
+training, and the further training on long rows, whose length is evaluated. Its data
+have two fields, a text and its document, and a holdout; consecutive texts of a document
+are joined. Rows start anywhere in a document and have no special tokens. A seed decides
+the initial weights, the rows and the dropout; the models of a seed get equal rows. All
+is float32.
+
+losses.csv has mean losses of each 32 positions in nats per token, runs.csv the seconds
+and last losses of the trainings.
+"""
+
+import itertools
+import statistics
+import sys
+
+import numpy as np
+
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.pretraining_settings import PretrainingSettings
+from tools.experiments.corpora import (
+    check_documents,
+    check_fresh,
+    make_documents,
+    make_tokenizer,
+)
+from tools.experiments.harness import (
+    Experiment,
+    count_seeds,
+    curves,
+    describe_model,
+    draw_mean,
+    spread,
+)
+from tools.tables import markdown
+
+# model -> its methods -> label, color, line
+METHODS = {
+    "roformer": {
+        "rotary": ("rotary", "C0", "-"),
+        "cut": ("rotary, each row alone", "C7", "-"),
+        "interpolated": ("interpolated", "C1", "-"),
+        "ntk": ("NTK-aware base", "C2", "-"),
+        "rotary+": ("rotary, trained further", "C0", "--"),
+        "interpolated+": ("interpolated, trained further", "C1", "--"),
+    },
+    "absolute": {"absolute": ("learned table, then its last row", "C3", ":")},
+}
+LABELS = METHODS["roformer"] | METHODS["absolute"]
+# Positions per mean loss.
+BIN = 32
+WINDOWS = 128
+TOKENS_PER_BATCH = 4096
+
+
+class Extrapolation(Experiment):
+    names = tuple(METHODS)
+    tables = ("losses.csv", "runs.csv")
+    picture_size = (8, 5)
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.training = PretrainingSettings.from_toml(options.config)
+        check_fresh(self.training, "lm", stages=2)
+        check_documents(self.training)
+        self.lengths = [stage.length for stage in self.training.stages]
+        short, long = self.lengths
+        if long <= short or long % short or short % BIN:
+            raise ConfigurationError(
+                f"the length of the first stage must be a multiple of {BIN}, and that "
+                f"of the second a larger multiple of the first, got {self.lengths}"
+            )
+        self.settings = self.training.to_dict()
+
+    def name_of(self, row):
+        return row.get("model") or (
+            "absolute" if row["method"] == "absolute" else "roformer"
+        )
+
+    def prepare(self):
+        tokenizer = make_tokenizer(self.folder, self.training)
+        self.config = RoFormerConfig.from_dict(
+            {
+                **self.training.model,
+                "attention": "causal",
+                "vocabulary_size": tokenizer.vocabulary_size,
+                # Interpolation divides positions.
+                "custom_position_ids": True,
+            }
+        )
+        self.documents = make_documents(self.training, tokenizer, "train")
+        held_out = make_documents(self.training, tokenizer, "held_out")
+        self.windows = held_out.windows(
+            np.random.default_rng(self.training.seed), WINDOWS, self.lengths[1] + 1
+        )
+
+    def train(self, name, seed):
+        from roformer_keras.models import RoFormerCausalLM
+        from tools.experiments.language_models import make_models
+
+        short, long = self.lengths
+        scale = long / short
+        model = make_models(RoFormerCausalLM, self.config, short, seed)[name]
+        losses, runs = [], []
+
+        def fit(training, model, stage, divisor=1):
+            run = {"model": name, "seed": seed, "training": training}
+            runs.append(run | self.fit(model, name, stage, seed, divisor))
+
+        def measure(method, model, divisor=1):
+            found = self.measure(model, name, method == "cut", divisor)
+            run = {"method": method, "seed": seed}
+            losses.extend(
+                {**run, "position": number * BIN, "loss": float(loss)}
+                for number, loss in enumerate(found)
+            )
+
+        first, second = self.training.stages
+        fit("training", model, first)
+        if name == "absolute":
+            measure("absolute", model)
+            return losses, runs
+        measure("rotary", model)
+        measure("cut", model)
+        measure("interpolated", model, scale)
+        base = ntk_base(self.config.rotary_base, self.config.key_dim, scale)
+        measure("ntk", copy_model(model, rotary_base=base))
+        for method, divisor in (("rotary+", 1), ("interpolated+", scale)):
+            longer = copy_model(model)
+            fit(method, longer, second, divisor)
+            measure(method, longer, divisor)
+        return losses, runs
+
+    def fit(self, model, name, stage, seed, divisor):
+        """Trains on rows that depend only on the seed; returns figures of it."""
+        from tools.experiments.language_models import fit_next_tokens
+
+        def batches():
+            for step in itertools.count():
+                generator = np.random.default_rng([seed, stage.length, step])
+                rows = self.documents.rows(
+                    generator, stage.batch_size, stage.length + 1
+                )
+                inputs = make_inputs(name, rows[:, :-1], self.lengths[0], divisor)
+                yield inputs, rows[:, 1:]
+
+        title = f"{name}, seed {seed}, {stage.length} tokens"
+        rows = fit_next_tokens(
+            model, self.training, stage, title, batches(), intervals=10
+        )
+        seconds = sum(row["seconds"] for row in rows)
+        tokens = stage.steps * stage.batch_size * stage.length
+        return {
+            "seconds": seconds,
+            "tokens_per_second": tokens / seconds,
+            "loss": rows[-1]["loss"],
+        }
+
+    def measure(self, model, name, is_cut, divisor):
+        """Mean losses by position: float `(positions / BIN,)`."""
+        token_ids, targets = self.windows[:, :-1], self.windows[:, 1:]
+        if is_cut:
+            token_ids, targets = (
+                rows.reshape(-1, self.lengths[0]) for rows in (token_ids, targets)
+            )
+        inputs = make_inputs(name, token_ids, self.lengths[0], divisor)
+        losses = next_token_losses(model, inputs, targets)
+        return losses.reshape(len(self.windows), -1, BIN).mean(axis=(0, 2))
+
+    def summarize(self, losses, runs):
+        short, long = self.lengths
+        ends = [short]
+        while ends[-1] < long:
+            ends.append(min(2 * ends[-1], long))
+        found = {}
+        for method in LABELS:
+            positions, values = curves(losses, "position", "loss", method=method)
+            positions = np.array(positions)
+            found[method] = [
+                {
+                    "from": start,
+                    "to": end,
+                    **spread(
+                        values[:, (positions >= start) & (positions < end)]
+                        .mean(axis=1)
+                        .tolist()
+                    ),
+                }
+                for start, end in itertools.pairwise([0, *ends])
+            ]
+        return {"losses": found, "runs": runs}
+
+    def report(self, results):
+        found, runs = results["losses"], results["runs"]
+        first, second = self.training.stages
+        bands = next(iter(found.values()))
+        seconds = sum(run["seconds"] for run in runs)
+        speed = statistics.median(run["tokens_per_second"] for run in runs)
+        return "\n".join(
+            [
+                markdown(
+                    ["positions", *(f"{b['from'] + 1} to {b['to']}" for b in bands)],
+                    [
+                        [
+                            LABELS[method][0],
+                            *(f"{b['mean']:.3f} ({b['spread']:.3f})" for b in bands),
+                        ]
+                        for method, bands in found.items()
+                    ],
+                ),
+                "",
+                "Loss in nats per token: mean and range of "
+                f"{count_seeds(self.options.seeds)}. "
+                f"{describe_model(self.training, first)} Further training: "
+                f"{second.steps} steps of {second.batch_size} rows of {second.length}. "
+                f"Trainings took {seconds:,.0f} s (median {speed:,.0f} tokens/s).",
+            ]
+        )
+
+    def draw(self, figure, results, losses, runs):
+        axes = figure.add_subplot()
+        short, long = self.lengths
+        for method, (label, color, line) in LABELS.items():
+            positions, values = curves(losses, "position", "loss", method=method)
+            middles = np.array(positions) + BIN / 2
+            draw_mean(axes, middles, values, label, color, line)
+            if method == "absolute":
+                # The table ends at the length of training.
+                inside = middles < short
+                axes.plot(middles[inside], values.mean(axis=0)[inside], color)
+        axes.axvline(short, color="0.6", linewidth=0.8)
+        axes.annotate(
+            f"trained to {short}",
+            (short, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(4, -12),
+            textcoords="offset points",
+            color="0.4",
+        )
+        axes.set(
+            xlim=(0, long),
+            xlabel="position (tokens)",
+            ylabel="loss (nats per token)",
+            title=f"Mean and range of {count_seeds(self.options.seeds)}",
+        )
+        figure.legend(loc="outside lower center", ncols=3)
+
+
+def make_inputs(name, token_ids, length, divisor=1):
+    """The inputs of a model of `make_models`.
+
+    Args:
+        name: `"roformer"` or `"absolute"`.
+        token_ids: int `(rows, tokens)`.
+        length: int. Rows of the table of absolute positions.
+        divisor: float. Rotary positions are divided by it.
+    """
+    zeros, places = np.zeros_like(token_ids), np.arange(token_ids.shape[1])
+    if name == "absolute":
+        # The segment table is the table of positions, and nothing is rotated.
+        segments = zeros + np.minimum(places, length - 1).astype("int32")
+        positions = zeros
+    else:
+        segments, positions = zeros, zeros + places / divisor
+    return {
+        "token_ids": token_ids,
+        "segment_ids": segments,
+        "position_ids": positions.astype("float32"),
+    }
+
+
+def ntk_base(base, features, scale):
+    """The rotary base with which the slowest pair rotates `scale` times slower.
+
+    Args:
+        base: float. The base of training.
+        features: int above 2, even. Features per head.
+        scale: float. How many times longer texts are.
+    """
+    return base * scale ** (features / (features - 2))
+
+
+def copy_model(model, **changes):
+    """A model with the same weights and a changed configuration."""
+    other = type(model).from_roformer_config(model.config.replace(**changes))
+    other.set_weights(model.get_weights())
+    return other
+
+
+def next_token_losses(model, inputs, targets):
+    """Cross-entropies of the targets: float64 `(rows, tokens)`."""
+    import keras
+    from keras import ops
+
+    expected = keras.Input((None,), dtype="int32", name="targets")
+    scorer = keras.Model(
+        {**model.input, "targets": expected},
+        ops.sparse_categorical_crossentropy(expected, model.output, from_logits=True),
+    )
+    batch_size = max(1, TOKENS_PER_BATCH // targets.shape[1])
+    return scorer.predict(
+        {**inputs, "targets": targets}, batch_size=batch_size, verbose=0
+    ).astype("float64")
+
+
+if __name__ == "__main__":
+    sys.exit(Extrapolation.main())

@@ -1,0 +1,369 @@
+"""The same small model on longer and longer beginnings of the same texts.
+
+    python -m tools.experiments.lengths --output FOLDER --seeds 3 \\
+        --config checkpoints/training/lengths.toml [--triplets cail2019-scm.jsonl.gz]
+
+RoFormer's authors train a model to decide which of two court cases is more similar to a
+third, and it does better with 1,024 tokens than with 512 (arXiv:2104.09864, table 5).
+Here a `RoFormerTripletRanker` learns such a task from the same triplets once for each
+length, everything else equal. Two texts share a row, so each is cut to about half of
+it. The figure is the accuracy on test triplets.
+
+By default triplets are drawn from the documents of the configuration, cut into
+passages: A and B are passages of one document, C of another. Each document is equally
+likely. The last fifth of each is for the test.
+
+`--triplets` names a file of JSON lines with A, B and C, in which A is always more
+similar to B, as in the training data of CAIL2019-SCM. A fifth of the texts A is for the
+test, with all their triplets; other texts of these can be in training triplets too. In
+both cases B and C change places at random.
+
+The baseline needs no training: the cosine of the characters that two texts of that
+length share, weighted by rarity (TF-IDF). With `--triplets` it is measured on all.
+
+The configuration is described in `Settings`. A seed decides the training triplets,
+their order, the weights of the head and the dropout; all seeds have the same test.
+"""
+
+import dataclasses
+import gzip
+import itertools
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from roformer_keras import checks
+from roformer_keras.checks import columns, file_paths, integer, number, source_path
+from roformer_keras.data.corpus import Corpus, CorpusSource
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.training.optimizer_settings import dtype_policy
+from tools.experiments.harness import (
+    Experiment,
+    count_seeds,
+    curves,
+    linear_schedule,
+    spread,
+)
+from tools.tables import markdown
+
+TEST_SHARE = 0.2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(checks.Settings):
+    """The model, its training and its texts.
+
+    Args:
+        source: str. The checkpoint to start from.
+        files: of the corpus, as in `CorpusSource`.
+        fields: of its records: the text and its document. Consecutive texts of a
+            document are joined.
+        lengths: ints, ascending. Tokens to which rows are cut; each has a training.
+        passage: int. Characters of a passage.
+        train, test: ints. Triplets.
+        epochs, batch_size: ints; a batch is of triplets.
+        learning_rate: float. It rises over the first tenth of the updates and then
+            falls to 0.
+        pooling: as in `RoFormerTripletRanker`.
+        dtype: Keras dtype policy.
+    """
+
+    source: str = source_path()
+    files: tuple[str, ...] = file_paths()
+    fields: tuple[str, ...] = columns()
+    lengths: tuple[int, ...]
+    passage: int = integer(minimum=1)
+    train: int = integer(minimum=1)
+    test: int = integer(minimum=1)
+    epochs: int = integer(1, minimum=1)
+    batch_size: int = integer(4, minimum=1)
+    learning_rate: float = number(3e-4, minimum=0)
+    pooling: str = "mean"
+    dtype: str = dtype_policy()
+
+    def _check_together(self):
+        if len(self.fields) != 2:
+            raise ConfigurationError(
+                f"fields must be two, a text and its document, got {list(self.fields)}"
+            )
+        if list(self.lengths) != sorted(set(self.lengths)) or not self.lengths:
+            raise ConfigurationError(
+                f"lengths must ascend, at least one, got {list(self.lengths)}"
+            )
+
+
+class Lengths(Experiment):
+    tables = ("runs.csv",)
+    key = "length"
+    picture_size = (6, 4)
+
+    @classmethod
+    def add_arguments(cls, parser):
+        super().add_arguments(parser)
+        parser.add_argument("--triplets", type=Path, help="JSON lines, also as .gz")
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.training = Settings.from_toml(options.config)
+        self.names = self.training.lengths
+        self.triplets = (
+            ReadTriplets(options.triplets)
+            if options.triplets
+            else Passages(self.training)
+        )
+        triplets = {"triplets": self.triplets.description}
+        self.settings = dataclasses.asdict(self.training) | triplets
+
+    def train(self, length, seed):
+        import keras
+
+        from roformer_keras.optimizers import make_optimizer
+        from roformer_keras.tasks import RoFormerTripletRanker
+
+        training = self.training
+        keras.utils.set_random_seed(seed)
+        model = RoFormerTripletRanker.from_preset(
+            training.source,
+            max_length=length,
+            pooling=training.pooling,
+            dtype=training.dtype,
+        )
+        texts, labels = self.triplets.draw("train", seed)
+        updates = training.epochs * -(-len(texts) // training.batch_size)
+        schedule = linear_schedule(updates)
+        model.compile(make_optimizer(training.learning_rate, schedule))
+        start = time.perf_counter()
+        history = model.fit(
+            texts,
+            labels,
+            batch_size=training.batch_size,
+            epochs=training.epochs,
+            seed=seed,
+            verbose=2,
+        )
+        seconds = time.perf_counter() - start
+        texts, labels = self.triplets.draw("test", 0)
+        run = {
+            "length": length,
+            "seed": seed,
+            "accuracy": accuracy(model.rank(texts, verbose=0), labels),
+            "loss": float(history.history["loss"][-1]),
+            "seconds": seconds,
+        }
+        return [[run]]
+
+    def summarize(self, runs):
+        lengths = []
+        for length in self.names:
+            own = [run for run in runs if run["length"] == length]
+            lengths.append(
+                {
+                    "length": length,
+                    **spread([run["accuracy"] for run in own]),
+                    "baseline": baseline(length, self.triplets),
+                    "seconds": statistics.mean(run["seconds"] for run in own),
+                }
+            )
+        parts = {part: self.triplets.draw(part, 0) for part in ("train", "test")}
+        parts["baseline"] = self.triplets.draw_for_baseline()
+        counts = {part: len(texts) for part, (texts, _) in parts.items()}
+        return {"triplets": counts, "lengths": lengths}
+
+    def report(self, results):
+        settings, counts = results["settings"], results["triplets"]
+        last = results["lengths"][-1]
+        error = standard_error(last["mean"], counts["test"])
+        return "\n".join(
+            [
+                markdown(
+                    ["tokens", "accuracy", "range", "baseline", "s per training"],
+                    [
+                        [
+                            f"{row['length']:,}",
+                            *(f"{row[x]:.1%}" for x in ("mean", "spread", "baseline")),
+                            f"{row['seconds']:,.0f}",
+                        ]
+                        for row in results["lengths"]
+                    ],
+                ),
+                "",
+                f"On {counts['test']:,} test triplets ({settings['triplets']}), after "
+                f"{settings['epochs']} epochs of {counts['train']:,} from "
+                f"{settings['source']}: mean and range of "
+                f"{count_seeds(len(last['seeds']))}. The standard error of an accuracy "
+                f"is {error:.1%}. Baseline: shared characters, on "
+                f"{counts['baseline']:,} triplets.",
+            ]
+        )
+
+    def draw(self, figure, results, runs):
+        axes, rows = figure.add_subplot(), results["lengths"]
+        lengths = [row["length"] for row in rows]
+        means = [row["mean"] for row in rows]
+        count = results["triplets"]["test"]
+        axes.errorbar(
+            lengths,
+            100 * np.array(means),
+            yerr=[100 * standard_error(mean, count) for mean in means],
+            color="C0",
+            marker="o",
+            capsize=3,
+            label="RoFormer, mean of the seeds",
+        )
+        for values in curves(runs, "length", "accuracy")[1]:
+            axes.plot(lengths, 100 * values, ".", color="C0", alpha=0.5)
+        axes.plot(
+            lengths,
+            [100 * row["baseline"] for row in rows],
+            "--",
+            color="C1",
+            marker="s",
+            label="shared characters, untrained",
+        )
+        axes.axhline(50, color="0.6", linewidth=0.8, label="chance")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+        axes.minorticks_off()
+        axes.set(
+            xlabel="tokens per row of two texts",
+            ylabel="accuracy (%)",
+            title=results["settings"]["triplets"],
+        )
+        axes.grid(alpha=0.3)
+        figure.legend(loc="outside lower center", ncols=3)
+
+
+# === Triplets ===
+
+
+class Passages:
+    """Triplets of passages: two of one document, and one of another.
+
+    Args:
+        settings: `Settings`.
+
+    Attributes:
+        description: str.
+    """
+
+    def __init__(self, settings):
+        source = CorpusSource(files=settings.files, fields=settings.fields)
+        self.settings, self.documents = settings, {"train": [], "test": []}
+        size = settings.passage
+        records = Corpus(source).once()
+        for _, group in itertools.groupby(records, key=lambda record: record[1]):
+            text = "".join(part for part, _ in group)
+            starts = range(0, len(text) - size + 1, size)
+            passages = [text[start : start + size] for start in starts]
+            first = len(passages) - int(TEST_SHARE * len(passages))
+            # A test triplet takes two passages of a document.
+            if len(passages) - first >= 2:
+                self.documents["train"].append(passages[:first])
+                self.documents["test"].append(passages[first:])
+        count = len(self.documents["test"])
+        if count < 2:
+            raise ConfigurationError(
+                f"triplets need two documents of at least {2 / TEST_SHARE:.0f} "
+                f"passages of {size} characters, got {count}: shorten passage"
+            )
+        self.description = f"passages of {count} documents"
+
+    def draw(self, part, seed):
+        """Texts (A, B, C) and labels, `"B"` or `"C"`, as the ranker takes them."""
+        generator = np.random.default_rng([part == "test", seed])
+        documents, found = self.documents[part], []
+        for _ in range(getattr(self.settings, part)):
+            own, other = generator.choice(len(documents), 2, replace=False)
+            a, b = generator.choice(len(documents[own]), 2, replace=False)
+            c = generator.integers(len(documents[other]))
+            found.append((documents[own][a], documents[own][b], documents[other][c]))
+        return add_labels(found, generator)
+
+    def draw_for_baseline(self):
+        return self.draw("test", 0)
+
+
+class ReadTriplets:
+    """Triplets of a file, in which A is always more similar to B.
+
+    Args:
+        path: Path of JSON lines with A, B and C.
+
+    Attributes:
+        description: str.
+    """
+
+    def __init__(self, path):
+        try:
+            with (gzip.open if path.suffix == ".gz" else open)(
+                path, "rt", encoding="utf-8"
+            ) as file:
+                rows = [json.loads(line) for line in file]
+                triplets = [tuple(row[name] for name in "ABC") for row in rows]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SourceError(
+                f"{path} must be JSON lines with A, B and C: {error!r}"
+            ) from error
+        firsts = sorted({a for a, _, _ in triplets})
+        count = max(1, round(TEST_SHARE * len(firsts)))
+        order = np.random.default_rng(0).permutation(firsts)
+        tested = set(order[:count].tolist())
+        self.parts = {"train": [], "test": []}
+        for triplet in triplets:
+            self.parts["test" if triplet[0] in tested else "train"].append(triplet)
+        if not self.parts["train"]:
+            raise SourceError(
+                f"{path} must have triplets of at least two texts A, got {len(firsts)}"
+            )
+        self.description = f"{path.name}, {len(triplets)}"
+
+    def draw(self, part, seed):
+        generator = np.random.default_rng([part == "test", seed])
+        return add_labels(self.parts[part], generator)
+
+    def draw_for_baseline(self):
+        """All triplets, since the baseline is not trained."""
+        (texts, labels), (more, theirs) = (self.draw(part, 0) for part in self.parts)
+        return texts + more, labels + theirs
+
+
+def add_labels(triplets, generator):
+    """Exchanges B and C at random; the label is the one more similar to A."""
+    swapped = generator.random(len(triplets)) < 0.5
+    pairs = list(zip(triplets, swapped, strict=True))
+    texts = [(a, c, b) if is_swapped else (a, b, c) for (a, b, c), is_swapped in pairs]
+    return texts, ["C" if is_swapped else "B" for _, is_swapped in pairs]
+
+
+# === Figures ===
+
+
+def accuracy(found, labels):
+    pairs = zip(found, labels, strict=True)
+    return statistics.mean(one == other for one, other in pairs)
+
+
+def baseline(length, triplets):
+    """Accuracy by shared characters, in texts that are cut to half a row."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts, labels = triplets.draw_for_baseline()
+    # [CLS] A [SEP] B [SEP]
+    cut = [text[: (length - 3) // 2] for row in texts for text in row]
+    vectors = TfidfVectorizer(analyzer="char", sublinear_tf=True).fit_transform(cut)
+    a, b, c = (vectors[place::3] for place in range(3))
+    to_b, to_c = (np.asarray(a.multiply(other).sum(axis=1)).ravel() for other in (b, c))
+    return accuracy(["BC"[is_c] for is_c in (to_c > to_b).astype(int)], labels)
+
+
+def standard_error(share, count):
+    """The standard error of a share of `count` cases."""
+    return (share * (1 - share) / count) ** 0.5
+
+
+if __name__ == "__main__":
+    sys.exit(Lengths.main())

@@ -1,0 +1,332 @@
+"""Translation with rotary against sinusoidal positions.
+
+    python -m tools.experiments.translation --output FOLDER --seeds 3 \\
+        --config checkpoints/training/translation-multi30k.toml [--data FOLDER]
+
+Table 1 in arXiv:2104.09864, at another size. Two encoder-decoders differ only in
+positions: `rotary` rotates queries and keys of self-attention, `sinusoidal` adds the
+table of Vaswani et al. to the embeddings. A seed decides the initial weights, the order
+of the data and the dropout: both models start with equal weights and get equal batches.
+sacrebleu scores held-out texts.
+
+The configuration is one of `pretrain seq2seq` without data and seed, with one stage and
+a table `comparison` (see `Settings`).
+
+Each training is a run of `roformer_keras.pretrain` in KIND-SEED/. Interrupted, it
+resumes from its last saved state. Its model is the mean of its last checkpoints, and
+written.json has translations by it. curves.csv has losses, and BLEU of validation texts
+by greedy search; runs.csv the figures at the end. Neither has any text.
+"""
+
+import dataclasses
+import gzip
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from roformer_keras import checks
+from roformer_keras.checks import read_toml
+from roformer_keras.data.corpus import Corpus, CorpusSource
+from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.text.train_vocabulary import (
+    build_subword_vocabulary,
+    build_vocabulary,
+)
+from roformer_keras.training.bleu import corpus_bleu, load_sacrebleu, make_metric
+from roformer_keras.training.folder import LOG
+from roformer_keras.training.log import read_log
+from roformer_keras.training.pretraining_settings import PretrainingSettings
+from tools.experiments.harness import (
+    Experiment,
+    count_seeds,
+    curves,
+    draw_mean,
+    spread,
+)
+from tools.tables import markdown, read_rows, write_json, write_text
+
+# name -> label, color
+KINDS = {
+    "sinusoidal": ("Transformer, sinusoidal positions", "C1"),
+    "rotary": ("RoFormer", "C0"),
+}
+PARTS = ("train", "valid", "test")
+VOCABULARY_FIELDS = ("subwords", "min_count", "max_vocabulary")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(checks.Settings):
+    """The texts, and how translations are written and scored.
+
+    Args:
+        train, valid, test: each two files whose lines with equal numbers are pairs.
+        table, fields: instead of these, a table and the columns of a pair.
+        group, holdout: of the table: pairs whose column `group` falls into the share
+            `holdout` are not trained on; validation and test pairs are drawn from them.
+        train_pairs, valid_pairs, test_pairs: ints or None. The first so many.
+        folder: of the files, relative to the configuration; `--data` names another.
+        tokenize: as in sacrebleu: `"13a"` splits at spaces and punctuation, `"char"`
+            after each character.
+        num_beams, length_penalty, max_length: of the translations of the test.
+    """
+
+    tokenize: str
+    folder: str = ""
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    table: str | None = None
+    fields: tuple[str, ...] = ("1", "2")
+    group: str | None = None
+    holdout: float = 0.0
+    train_pairs: int | None = None
+    valid_pairs: int | None = None
+    test_pairs: int | None = None
+    num_beams: int = 4
+    length_penalty: float = 0.6
+    max_length: int = 64
+
+    def _check_together(self):
+        files = [len(getattr(self, part)) for part in PARTS]
+        if files != ([0] * 3 if self.table is not None else [2] * 3):
+            raise ConfigurationError(
+                "the comparison needs a table, or else two files each for train, valid "
+                f"and test, got table={self.table!r} and {files} files"
+            )
+
+
+class Translation(Experiment):
+    tables = ("curves.csv", "runs.csv")
+    key = "kind"
+    names = tuple(KINDS)
+    picture_size = (11, 4.5)
+
+    @classmethod
+    def add_arguments(cls, parser):
+        super().add_arguments(parser)
+        parser.add_argument("--data", type=Path, help="folder of the files")
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.fields = read_toml(options.config)
+        with errors_at(options.config):
+            comparison = self.fields.pop("comparison", None)
+            if not isinstance(comparison, dict):
+                raise ConfigurationError("a table [comparison] is missing")
+            self.texts = Settings.from_dict(comparison)
+            given = {"data", "seed", "vocabulary", "source"} & self.fields.keys()
+            if given or "position_embedding" in self.fields.get("model", {}):
+                raise ConfigurationError(
+                    "data, seed, vocabulary, source and position_embedding depend on "
+                    f"the training, got {sorted(given) or 'position_embedding'}"
+                )
+            if len(self.make_settings("rotary", 0).stages) != 1:
+                raise ConfigurationError("the experiment needs one stage")
+        make_metric(self.texts.tokenize)
+        self.settings = {
+            "comparison": dataclasses.asdict(self.texts),
+            "training": self.fields,
+        }
+        self.writers = {}
+        data = options.data or options.config.parent / self.texts.folder
+        if not all(self.path_of(part).exists() for part in PARTS):
+            parts = read_files if self.texts.train else read_table_parts
+            self.parts = parts(self.texts, data)
+
+    def path_of(self, part):
+        return self.folder / f"{part}.tsv"
+
+    def make_settings(self, kind, seed):
+        """The settings of a training; its vocabulary is next to its pairs."""
+        fields = {k: v for k, v in self.fields.items() if k not in VOCABULARY_FIELDS}
+        pairs = [{"files": [str(self.path_of("train"))], "fields": ["1", "2"]}]
+        model = {**self.fields.get("model", {}), "position_embedding": kind}
+        return PretrainingSettings.from_dict(
+            {
+                **fields,
+                "objective": "seq2seq",
+                "data": pairs,
+                "vocabulary": str(self.folder / "vocab.txt"),
+                "model": model,
+                "seed": seed,
+            }
+        )
+
+    def prepare(self):
+        for part in PARTS:
+            if not self.path_of(part).exists():
+                rows = (
+                    "\t".join(" ".join(text.split()) for text in pair)
+                    for pair in self.parts[part]
+                )
+                write_text(self.path_of(part), "".join(f"{row}\n" for row in rows))
+        vocabulary = self.folder / "vocab.txt"
+        if not vocabulary.exists():
+            is_subwords = self.fields.get("subwords", False)
+            build = build_subword_vocabulary if is_subwords else build_vocabulary
+            lower_case = self.fields.get("lower_case", True)
+            tokens, metadata = build(
+                self.read_pairs("train"),
+                min_count=self.fields.get("min_count", 5),
+                max_size=self.fields.get("max_vocabulary"),
+                lower_case=lower_case,
+            )
+            coverage = metadata["coverage"]
+            print(f"vocabulary: {len(tokens)} tokens, {coverage:.4%} of characters")
+            tokenizer = RoFormerTokenizer(tokens, lower_case=lower_case)
+            tokenizer.save_vocabulary(vocabulary)
+
+    def read_pairs(self, part):
+        with open(self.path_of(part), encoding="utf-8", newline="\n") as file:
+            return [tuple(line.rstrip("\n").split("\t")) for line in file]
+
+    def train(self, kind, seed):
+        from roformer_keras.training.pretrain import pretrain
+        from tools.experiments.translators import Validation, copy_weights, make_writer
+
+        folder, settings = (
+            self.folder / f"{kind}-{seed}",
+            self.make_settings(kind, seed),
+        )
+        if kind not in self.writers:
+            # One for all seeds: its programs take longer to compile than to run.
+            self.writers[kind] = make_writer(settings)
+        writer = self.writers[kind]
+        validation = Validation(
+            writer, self.read_pairs("valid"), self.texts, settings, folder / "curve.csv"
+        )
+        start = time.perf_counter()
+        model = pretrain(
+            settings, folder, callbacks=[validation], verbose=sys.stderr.isatty()
+        )
+        seconds = time.perf_counter() - start
+        sources, references = zip(*self.read_pairs("test"), strict=True)
+        copy_weights(model, writer)
+        written = writer.generate(
+            list(sources),
+            method="beam",
+            num_beams=self.texts.num_beams,
+            length_penalty=self.texts.length_penalty,
+            max_length=self.texts.max_length,
+            batch_size=128,
+            progress=False,
+        )
+        rows = zip(sources, written, references, strict=True)
+        names = ("source", "written", "reference")
+        examples = [dict(zip(names, row, strict=True)) for row in rows]
+        write_json(folder / "written.json", examples)
+        speeds = [row["tokens_per_second"] for row in read_log(folder / LOG)]
+        run, curve = {"kind": kind, "seed": seed}, read_rows(folder / "curve.csv")
+        figures = {
+            "parameters": model.count_params(),
+            "test_bleu": corpus_bleu(written, references, self.texts.tokenize).score,
+            "valid_loss": curve[-1]["valid_loss"],
+            "valid_bleu": curve[-1]["valid_bleu"],
+            "tokens_per_second": statistics.median(float(x) for x in speeds if x),
+            "training_seconds": seconds,
+        }
+        return [[{**run, **row} for row in curve], [{**run, **figures}]]
+
+    def summarize(self, rows, runs):
+        found = {}
+        for kind in KINDS:
+            own = [run for run in runs if run["kind"] == kind]
+            found[kind] = spread([run["test_bleu"] for run in own])
+        return {"runs": runs, "summary": found}
+
+    def report(self, results):
+        runs, found = results["runs"], results["summary"]
+        seeds = [f"seed {seed}" for seed in range(self.options.seeds)]
+        table = []
+        for kind, (label, _) in KINDS.items():
+            own = [run for run in runs if run["kind"] == kind]
+            scores = [*found[kind]["seeds"], found[kind]["mean"], found[kind]["spread"]]
+            loss = statistics.mean(run["valid_loss"] for run in own)
+            speed = statistics.median(run["tokens_per_second"] for run in own)
+            scores = [f"{score:.2f}" for score in scores]
+            table.append([label, *scores, f"{loss:.3f}", f"{speed:,.0f}"])
+        difference = found["rotary"]["mean"] - found["sinusoidal"]["mean"]
+        columns = ["positions", *seeds, "mean", "range", "validation loss", "tokens/s"]
+        texts = self.texts
+        return "\n".join(
+            [
+                markdown(columns, table),
+                "",
+                f"BLEU of the test (sacrebleu {load_sacrebleu().__version__}, "
+                f'tokenize="{texts.tokenize}"), {texts.num_beams} beams, length '
+                f"penalty {texts.length_penalty}, {runs[0]['parameters']:,} "
+                f"parameters. RoFormer differs by {difference:+.2f} in the mean.",
+            ]
+        )
+
+    def draw(self, figure, results, rows, runs):
+        left, right = figure.subplots(1, 2)
+        for kind, (label, color) in KINDS.items():
+            for axes, column, line, name in (
+                (left, "train_loss", "--", f"{label}, training"),
+                (left, "valid_loss", "-", f"{label}, held out"),
+                (right, "valid_bleu", "-", label),
+            ):
+                updates, values = curves(rows, "update", column, kind=kind)
+                draw_mean(axes, updates, values, name, color, line)
+        figure.suptitle(f"Mean and range of {count_seeds(self.options.seeds)}")
+        left.set(xlabel="updates", ylabel="loss (nats per token, with label smoothing)")
+        right.set(xlabel="updates", ylabel="BLEU of held-out texts, greedy search")
+        left.legend()
+        right.legend()
+
+
+# === Texts ===
+
+
+def read_files(texts, folder):
+    """Part -> pairs of lines of two files."""
+    found = {}
+    for part in PARTS:
+        sides = [read_lines(folder / name) for name in getattr(texts, part)]
+        if len({len(side) for side in sides}) != 1:
+            raise SourceError(
+                f"the files of {part} must have as many lines each, got "
+                f"{', '.join(str(len(side)) for side in sides)}"
+            )
+        pairs = [pair for pair in zip(*sides, strict=True) if all(map(str.strip, pair))]
+        found[part] = pairs[: getattr(texts, f"{part}_pairs")]
+    return found
+
+
+def read_lines(path):
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            return file.read().splitlines()
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_table_parts(texts, folder):
+    """Part -> pairs of a table, whose groups are trained on or held out."""
+    source = CorpusSource(
+        files=(str(folder / texts.table),),
+        fields=texts.fields,
+        group=texts.group,
+        holdout=texts.holdout,
+    )
+    train, held_out = (
+        [pair for pair in Corpus(source, part=part).once() if all(pair)]
+        for part in ("train", "held_out")
+    )
+    for pairs in (train, held_out):
+        random.Random(0).shuffle(pairs)
+    count = texts.valid_pairs or len(held_out) // 2
+    return {
+        "train": train[: texts.train_pairs],
+        "valid": held_out[:count],
+        "test": held_out[count:][: texts.test_pairs],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(Translation.main())
