@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import onnx
 import pytest
-from common import CHARACTER, SIM, V2, tool_module
+from common import CHARACTER, SIM, V2
 from common import run_main as run
 
 from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer
@@ -25,6 +25,7 @@ from roformer_keras.serving import FORMATS, ServedEncoder, export_model, load_ex
 from roformer_keras.serving.onnx_graph import join_operations
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
+from tools.benchmarks import precision
 
 # Keras's own conversion, under NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -304,19 +305,17 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
 def test_what_fewer_bits_cost(exports, tmp_path, monkeypatch, capsys):
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"{text}\n" for text in CALIBRATION), encoding="utf-8")
-    with tool_module("measure_precision") as tool:
-        monkeypatch.setattr(tool, "CALIBRATION", 10)
-        monkeypatch.setattr(
-            tool,
-            "export_model",
-            lambda sim, folder, format, **options: shutil.copytree(
-                exports(format, True), folder
-            ),
-        )
-        tool.main([str(SIM), "--texts", str(lines), "--count", "3"])
+    monkeypatch.setattr(
+        "roformer_keras.serving.export_model",
+        lambda sim, folder, format, **options: shutil.copytree(
+            exports(format, True), folder
+        ),
+    )
+    arguments = [str(SIM), "--texts", str(lines), "--count", "3", "--calibration", "10"]
+    assert not precision.main(arguments)
     figures = json.loads(capsys.readouterr().out)
     for name in ("bfloat16", "int8, ONNX Runtime", "int8, OpenVINO"):
         found = figures[name]
         assert 0 < found["mean difference"] < found["largest difference"]
-        assert 0.99 < found["least cosine"] < 1
-    assert figures["cosines of different texts"] < 0.99
+        assert 0.99 < found["smallest cosine"] < 1
+    assert figures["median cosine of different texts"] < 0.99

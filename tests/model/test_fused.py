@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import tool_module
 from tensorflow.python.eager import context
 
 from roformer_keras import RoFormerBackbone, RoFormerConfig
 from roformer_keras.layers import LayerNorm, RoPEAttention
 from roformer_keras.layers.fused import fused, fused_operations
 from roformer_keras.models.forward import run_model
+from tools.benchmarks import operations
 
 # Keras's own conversion, under NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -148,13 +148,12 @@ def test_half_split_features_are_turned_as_ever():
 
 def test_each_saving_can_be_left_out(tmp_path, capsys):
     target = tmp_path / "figures.json"
-    with tool_module("measure_operations") as tool:
-        sizes = ["--layers", "1", "--hidden", "64", "--shape", "2x8", "--rounds", "1"]
-        tool.main([*sizes, "--json", str(target)])
+    sizes = f"--layers 1 --hidden 64 --rows 2 --length 8 --rounds 1 --json {target}"
+    assert not operations.main(sizes.split())
     out = capsys.readouterr().out
     figures = json.loads(target.read_text())
     assert list(figures) == ["float32", "bfloat16"]
     for dtype, found in figures.items():
-        assert list(found) == list(tool.VARIANTS)
+        assert list(found) == list(operations.VARIANTS)
         assert found["everything"]["more"] == 0
         assert f"{dtype}, 2x8" in out

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from tools.benchmarks import benchmark_tokenizer
+from tools.benchmarks.texts import read_lines
 from tools.reference.bert4keras import reference_worker
 from tools.reference.tokenizer import answer_questions
 
@@ -70,14 +70,12 @@ def test_golden_answers_are_those_of_the_reference(reference, level):
 
 def real_lines():
     """Distinct lines of the first poems, of all reviews and of the court texts."""
-    poems = benchmark_tokenizer.read_lines(REAL / "poetry" / "tang_poems.jsonl.gz")
+    poems = read_lines(REAL / "poetry" / "tang_poems.jsonl.gz")
     reviews = [
-        benchmark_tokenizer.read_lines(REAL / "sentiment" / f"sentiment.{part}.tsv.gz")
+        read_lines(REAL / "sentiment" / f"sentiment.{part}.tsv.gz")
         for part in ("train", "valid", "test")
     ]
-    court = benchmark_tokenizer.read_lines(
-        REAL / "unlicensed" / "cail2019-scm.sample.jsonl.gz"
-    )
+    court = read_lines(REAL / "unlicensed" / "cail2019-scm.sample.jsonl.gz")
     poems = itertools.islice(poems, 60_000)
     return list(dict.fromkeys(itertools.chain(poems, *reviews, court)))
 

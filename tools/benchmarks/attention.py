@@ -1,25 +1,23 @@
-"""What attention of linear cost takes, beside softmax attention: time and memory.
+"""Time and memory of attention of linear cost, compared with softmax attention.
+
+    python -m tools.benchmarks.attention [--json figures.json] [--picture attention.png]
 
 One layer of base width (768, 12 heads), one text, TensorFlow on a CPU. Each length of
-each kind is a process of its own, for its peak of resident memory: above what the
-process holds with the layer built. Lengths for which softmax attention would take more
-than `--memory` are left out. Then an encoder of two layers reads a text of the greatest
-length, and random features are held against softmax attention.
-
-    python -m tools.benchmarks.measure_attention [--json figures.json] [--picture \\
-        attention.png]
+each kind has its own process; its peak of memory is above that with the layer built.
+Softmax attention leaves out lengths for which it would take more than `--memory`. Then
+an encoder of two layers reads a text of the largest length, and random features are
+compared with softmax attention.
 """
 
-import argparse
-import json
 import math
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from tools.benchmarks.reporting import peak_bytes, print_table, write_figures
+from tools.benchmarks.harness import exit_with_error, make_parser, print_table
+from tools.tables import write_json
+from tools.workers import Worker, peak_bytes
 
 HIDDEN, HEADS = 768, 12
 KINDS = {
@@ -37,22 +35,13 @@ FEATURES = [2**power for power in range(4, 13)]
 PAIRS_HELD = 3
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(arguments=None):
+    parser = make_parser(__doc__, {"repeats": (3, "timed runs of a layer")})
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--features", type=int, nargs="+", default=FEATURES)
-    parser.add_argument("--repeats", type=int, default=3, help="runs, of the median")
     parser.add_argument("--memory", type=float, default=12.0, help="GB for softmax")
-    parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--picture", type=Path, help="file for the picture, a PNG")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.case:
-        job, *arguments = json.loads(options.case)
-        print(json.dumps(JOBS[job](*arguments)))
-        return
+    options = parser.parse_args(arguments)
     lengths = sorted(options.lengths)
     figures = {
         "lengths": lengths,
@@ -63,20 +52,22 @@ def main():
         },
         "convergence": in_process("convergence", sorted(options.features)),
     }
+    softmax, *_ = figures["layers"].values()
+    linear = {
+        kind: rows for kind, rows in figures["layers"].items() if kind != "softmax"
+    }
     figures["slopes"] = {
         kind: {
             what: slope([row[what] for row in rows], lengths)
             for what in ("seconds", "mb")
         }
-        for kind, rows in figures["layers"].items()
-        if kind != "softmax"
+        for kind, rows in linear.items()
     }
     figures["crossings"] = {
-        kind: crossing(figures["layers"]["softmax"], rows, lengths)
-        for kind, rows in figures["layers"].items()
-        if kind != "softmax"
+        kind: crossing(softmax, rows, lengths) for kind, rows in linear.items()
     }
-    write_figures(options.json, figures)
+    if options.json:
+        write_json(options.json, figures)
     report(figures)
     if options.picture:
         draw(figures, options.picture)
@@ -86,7 +77,7 @@ def main():
 
 
 def measured_layers(lengths, repeats, memory):
-    """For each kind, of each length: seconds and MB, or None where it is left out."""
+    """Kind -> seconds and MB of each length, or None where it is left out."""
     found = {kind: [] for kind in KINDS}
     for length in lengths:
         for kind, rows in found.items():
@@ -99,10 +90,9 @@ def measured_layers(lengths, repeats, memory):
     return found
 
 
-def in_process(*case):
-    command = [sys.executable, "-m", __spec__.name, "--case", json.dumps(case)]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(result.stdout.splitlines()[-1])
+def in_process(job, *arguments):
+    with Worker(f"{__spec__.name}:Jobs", {}) as worker:
+        return worker.call(job, *arguments)
 
 
 def measure_layer(kind, length, repeats):
@@ -125,7 +115,7 @@ def measure_layer(kind, length, repeats):
     run = Compiled(forward, layer.weights, any_shape=True)
     keras.ops.convert_to_numpy(run(x[:, :16]))
     before, seconds = peak_bytes(), []
-    # The first run takes up memory that the others find.
+    # The first run allocates memory that the others reuse.
     for _ in range(repeats + 1):
         began = time.perf_counter()
         keras.ops.convert_to_numpy(run(x))
@@ -157,16 +147,16 @@ def measure_encoder(kind, length):
     outputs = run_model(model, {"token_ids": ids, "segment_ids": np.zeros_like(ids)})
     seconds = time.perf_counter() - began
     if outputs.shape != (1, length, HIDDEN) or not np.isfinite(outputs).all():
-        raise SystemExit(f"the encoder gave {outputs.shape}, or no finite numbers")
+        raise ValueError(f"the encoder gave {outputs.shape}, or no finite numbers")
     return {"length": length, "seconds": seconds, "mb": peak_bytes() / 1e6}
 
 
 def measure_convergence(counts, draws=9, length=256, dim=64):
-    """Error of the attended values, relative to them, by how many random features.
+    """Relative error of the attended values, by the number of random features.
 
-    Queries and keys are normal vectors of several deviations: the longer they are, the
-    more features they take. Beside orthogonal directions there are independent ones. It
-    is the median of the draws: now and then a feature outweighs all others.
+    Queries and keys are normal vectors of several deviations: longer ones need more
+    features. Directions are orthogonal or independent. It is the median of the draws,
+    because now and then a feature outweighs all others.
     """
     import numpy as np
 
@@ -217,18 +207,19 @@ def measure_convergence(counts, draws=9, length=256, dim=64):
     return {"features": counts, "errors": errors}
 
 
-JOBS = {
-    "layer": measure_layer,
-    "encoder": measure_encoder,
-    "convergence": measure_convergence,
-}
+class Jobs:
+    """What the processes do."""
+
+    layer = staticmethod(measure_layer)
+    encoder = staticmethod(measure_encoder)
+    convergence = staticmethod(measure_convergence)
 
 
-# === What it comes to ===
+# === Conclusions ===
 
 
 def slope(values, lengths):
-    """Of the straight line through logarithms: 1 if twice the length is twice."""
+    """The slope of the line through logarithms: 1 if cost is proportional to length."""
     xs, ys = [math.log(x) for x in lengths], [math.log(max(y, 1e-9)) for y in values]
     if len(xs) < 2:
         return None
@@ -236,9 +227,9 @@ def slope(values, lengths):
 
 
 def crossing(softmax, others, lengths):
-    """The length from which on it is faster than softmax attention, or None.
+    """The length from which it is faster than softmax attention, or None.
 
-    Between two that were measured, logarithms are taken to lie on a line.
+    Logarithms are interpolated between the lengths that were measured.
     """
     gains = [
         math.log(theirs["seconds"] / ours["seconds"])
@@ -272,7 +263,7 @@ def report(figures):
             f"{kind}: slope {slopes['seconds']:.2f} of time, {slopes['mb']:.2f} of "
             "memory; "
             + (
-                f"faster than softmax from {found:,} tokens on"
+                f"faster than softmax from {found:,} tokens"
                 if found
                 else "not faster than softmax where both were measured"
             )
@@ -356,4 +347,4 @@ def draw(figures, path):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_with_error(main))

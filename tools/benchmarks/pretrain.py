@@ -1,30 +1,32 @@
-"""How much of a training's speed is left when it reads a corpus, logs and saves.
+"""Speed of pre-training from files, compared with updates on a batch in memory.
 
-The same compiled training model of base size does updates in turn on one batch that
-lies in memory, by `fit` and nothing besides, and as `roformer-keras pretrain mlm` does
-them: from files, through shuffling, tokenizing, masking, the loader and the log. Prints
-updates a second of both, the ratio of pairs, the share of the time in which no batch
-was ready, and the time that saving a state takes. Before each turn as many updates are
-done, untimed, as batches can wait, so that none was made in the other's time.
+    python -m tools.benchmarks.pretrain [--quick] [--dtypes float32 mixed_bfloat16]
 
-    python -m tools.benchmarks.benchmark_pretraining [--quick] [--dtypes float32 \\
-        mixed_bfloat16]
+The same compiled training model updates in turn on one batch in memory, by `fit` alone,
+and as `roformer-keras pretrain mlm` does: from files, with shuffling, tokenizing,
+masking, the loader and the log. Prints updates a second, their ratio, the share of the
+time in which no batch was ready, and the seconds that saving a state takes. Before each
+turn come as many untimed updates as batches can wait, so that none of them was made
+during the other's turn.
 """
 
-import argparse
 import functools
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import keras
 import numpy as np
-from tqdm import tqdm
 
-from roformer_keras.training.pretrain import Run
-from roformer_keras.training.pretraining_settings import PretrainingSettings
+from tools.benchmarks.harness import (
+    exit_with_error,
+    make_parser,
+    medians,
+    print_table,
+    ratios,
+    show_ratios,
+)
+from tools.tables import write_json
 
 DTYPES = ("float32", "mixed_bfloat16")
 BASE = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768}
@@ -32,30 +34,50 @@ TINY = {"num_layers": 2, "num_heads": 2, "hidden_dim": 64}
 VOCABULARY = 12_000
 # More than the loader keeps ready.
 UNTIMED = 6
+SIZES = {
+    "rounds": (3, "turns of each side"),
+    "updates": (12, "updates of a turn"),
+    "batch-size": (8, "rows of a batch"),
+    "length": (128, "tokens of a row"),
+}
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(arguments=None):
+    parser = make_parser(__doc__, SIZES)
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--updates", type=int, default=12, help="of one turn")
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--quick", action="store_true", help="a tiny model, to try it")
-    options = parser.parse_args()
-    print(
-        "| policy | in memory, updates/s | from files, updates/s | ratio | waiting "
-        "| saving, s |"
-    )
-    print("|---|---|---|---|---|---|")
+    options = parser.parse_args(arguments)
+    figures, rows = {}, []
     for dtype in options.dtypes:
         with tempfile.TemporaryDirectory() as folder:
-            report(dtype, measure(Path(folder), dtype, options))
+            turns, saving = measure(Path(folder), dtype, options)
+        found = figures[dtype] = medians(turns, options.updates)
+        found["files"]["saving"] = saving
+        files = found["files"]
+        rows.append(
+            (
+                dtype,
+                f"{found['memory']['rate']:.3f}",
+                f"{files['rate']:.3f}",
+                show_ratios(ratios(found, "files", "memory")),
+                f"{files['waiting']:.2%}",
+                f"{saving:.1f}",
+            )
+        )
+    columns = ("in memory", "from files", "ratio", "waiting", "saving, s")
+    print_table("updates/s", columns, rows)
+    if options.json:
+        write_json(options.json, figures)
 
 
 def measure(folder, dtype, options):
+    """Figures of the turns of each side, and the seconds of saving a state."""
+    import keras
+    from tqdm import tqdm
+
+    from roformer_keras.training.pretrain import Run
+    from roformer_keras.training.pretraining_settings import PretrainingSettings
+
     write_corpus(folder / "corpus.txt")
     stage = {
         "steps": 10**6,
@@ -73,7 +95,7 @@ def measure(folder, dtype, options):
     )
     run = Run(settings, folder)
     run.prepare()
-    found = {"memory": [], "files": [], "waiting": []}
+    turns = {"memory": [], "files": []}
     with run.stage(0, tqdm(disable=True)) as stage:
         batch = keras.tree.map_structure(
             keras.ops.convert_to_tensor, next(iter(stage.loader))
@@ -97,16 +119,11 @@ def measure(folder, dtype, options):
                 seconds = run_updates(options.updates)
                 # The first turns compile.
                 if number >= 0:
-                    found[side].append(options.updates / seconds)
-                    if side == "files":
-                        found["waiting"].append(
-                            (stage.loader.waited - waited) / seconds
-                        )
-            print(f"{dtype}: {number + 1}/{options.rounds}", file=sys.stderr)
+                    waiting = (stage.loader.waited - waited) / seconds
+                    turns[side].append({"seconds": seconds, "waiting": waiting})
         start = time.perf_counter()
         stage.save(stage=0, done=1)
-        found["saving"] = time.perf_counter() - start
-    return found
+    return turns, time.perf_counter() - start
 
 
 def updates(trainer, batches, callbacks, count):
@@ -117,20 +134,9 @@ def updates(trainer, batches, callbacks, count):
     return time.perf_counter() - start
 
 
-def report(dtype, found):
-    memory, files = found["memory"], found["files"]
-    ratios = sorted(there / here for here, there in zip(memory, files, strict=True))
-    print(
-        f"| {dtype} | {statistics.median(memory):.3f} | {statistics.median(files):.3f} "
-        f"| {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) "
-        f"| {statistics.median(found['waiting']):.2%} | {found['saving']:.1f} |",
-        flush=True,
-    )
-
-
 def write_corpus(path):
     generator = np.random.default_rng(0)
-    # The vocabulary that is built has the specials and the full stop besides.
+    # The vocabulary that is built also has the special tokens and the full stop.
     known = np.array([chr(0x4E00 + number) for number in range(VOCABULARY - 107)])
     with open(path, "w", encoding="utf-8") as file:
         for _ in range(20_000):
@@ -139,4 +145,4 @@ def write_corpus(path):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_with_error(main))

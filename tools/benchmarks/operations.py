@@ -1,0 +1,130 @@
+"""What each way to save passes over memory brings, measured by leaving it out.
+
+    python -m tools.benchmarks.operations
+    python -m tools.benchmarks.operations --layers 2 --hidden 128 --rows 4 --rounds 3
+
+Encoding on TensorFlow and a CPU, in float32 and bfloat16: with everything, and without
+one thing, in turn. Prints milliseconds a layer, as medians, and how much more they are
+than with everything, as the median of the ratios of neighbouring turns.
+"""
+
+import contextlib
+import statistics
+import sys
+import time
+from unittest import mock
+
+from tools.benchmarks.harness import (
+    exit_with_error,
+    make_batch,
+    make_parser,
+    print_table,
+)
+from tools.tables import write_json
+
+ALL = "everything"
+SIZES = {
+    "layers": (4, "layers of the model"),
+    "hidden": (768, "its width"),
+    "rows": (32, "rows of the batch"),
+    "length": (128, "tokens of a row"),
+    "rounds": (9, "turns of each variant"),
+}
+
+
+def main(arguments=None):
+    options = make_parser(__doc__, SIZES).parse_args(arguments)
+    figures = {dtype: measure(options, dtype) for dtype in ("float32", "bfloat16")}
+    for dtype, found in figures.items():
+        rows = [
+            (name, f"{own['ms']:.1f}", f"{own['more']:+.1%}" if own["more"] else "")
+            for name, own in found.items()
+        ]
+        title = f"{dtype}, {options.rows}x{options.length}"
+        print_table(title, ("ms a layer", "more"), rows)
+    if options.json:
+        write_json(options.json, figures)
+
+
+def measure(options, dtype):
+    from roformer_keras import RoFormerBackbone, RoFormerConfig
+    from roformer_keras.models.forward import run_model
+
+    config = RoFormerConfig(
+        vocabulary_size=1000,
+        hidden_dim=options.hidden,
+        num_layers=options.layers,
+        num_heads=options.hidden // 64,
+        intermediate_dim=4 * options.hidden,
+    )
+    token_ids, segment_ids = make_batch(options.rows, options.length, 1000)
+    inputs = {"token_ids": token_ids, "segment_ids": segment_ids}
+    models, seconds = {}, {}
+    for name, without in VARIANTS.items():
+        models[name], seconds[name] = RoFormerBackbone(config, dtype=dtype), []
+        with without():
+            # Compiles it, once for all.
+            run_model(models[name], inputs)
+    for _ in range(options.rounds):
+        for name, model in models.items():
+            start = time.perf_counter()
+            run_model(model, inputs)
+            seconds[name].append((time.perf_counter() - start) / options.layers)
+    return {
+        name: {
+            "ms": 1000 * statistics.median(own),
+            "more": statistics.median(
+                one / whole for one, whole in zip(own, seconds[ALL], strict=True)
+            )
+            - 1,
+        }
+        for name, own in seconds.items()
+    }
+
+
+# === What is left out ===
+
+
+@contextlib.contextmanager
+def with_plain_products():
+    """Products of three axes, whose bias and activation TensorFlow computes apart."""
+    import keras
+
+    from roformer_keras.layers import FeedForward
+    from roformer_keras.layers.projection import Projection
+
+    def feed_forward(self, x):
+        return self.output_dense(self.intermediate_dense(x[None]))[0]
+
+    with (
+        mock.patch.object(Projection, "call", keras.layers.Dense.call),
+        mock.patch.object(FeedForward, "call", feed_forward),
+    ):
+        yield
+
+
+def with_plain_norms():
+    return mock.patch("roformer_keras.layers.block.fused_operations", lambda: None)
+
+
+def with_plain_rotation():
+    return mock.patch("roformer_keras.layers.attention.fused_operations", lambda: None)
+
+
+@contextlib.contextmanager
+def with_nothing():
+    with with_plain_products(), with_plain_norms(), with_plain_rotation():
+        yield
+
+
+VARIANTS = {
+    ALL: contextlib.nullcontext,
+    "without products joined with what follows": with_plain_products,
+    "without norms of one operation": with_plain_norms,
+    "without rotations as complex products": with_plain_rotation,
+    "without any of them": with_nothing,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(exit_with_error(main))

@@ -1,0 +1,78 @@
+"""Errors of vectors in bfloat16 and in 8-bit integers, on real texts.
+
+    python -m tools.benchmarks.precision
+    python -m tools.benchmarks.precision sim.zip --texts lines.txt --count 1000
+
+Prints differences of unit vectors, and their cosines, to the vectors in float32.
+bfloat16 is `from_preset(..., dtype="bfloat16")`. Integers are
+`export_model(..., int8=True)` on ONNX Runtime and on OpenVINO. OpenVINO is calibrated
+with other texts of the same files.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from tools.benchmarks.harness import exit_with_error, make_parser
+from tools.benchmarks.texts import FILES, draw_texts
+from tools.tables import to_json, write_json
+
+SIZES = {
+    "count": (1000, "texts to compare"),
+    "calibration": (100, "texts that calibrate OpenVINO"),
+}
+
+
+def main(arguments=None):
+    parser = make_parser(__doc__, SIZES)
+    parser.add_argument("source", nargs="?", default="roformer-sim-char")
+    parser.add_argument("--texts", nargs="+", type=Path, default=FILES)
+    options = parser.parse_args(arguments)
+    from roformer_keras import RoFormerSim
+
+    texts = draw_texts(options.texts, options.count + options.calibration)
+    texts, others = texts[: options.count], texts[options.count :]
+    sim = RoFormerSim.from_preset(options.source)
+    rounded = RoFormerSim.from_preset(options.source, dtype="bfloat16")
+    expected = sim.encode(texts)
+    figures = {
+        name: differences(found, expected)
+        for name, found in (
+            ("bfloat16", rounded.encode(texts)),
+            ("int8, ONNX Runtime", encode_int8(sim, texts, "onnx", ())),
+            ("int8, OpenVINO", encode_int8(sim, texts, "openvino", others)),
+        )
+    }
+    cosines = expected @ expected.T
+    different = cosines[~np.eye(len(texts), dtype=bool)]
+    figures["median cosine of different texts"] = float(np.median(different))
+    print(to_json(figures), end="")
+    if options.json:
+        write_json(options.json, figures)
+
+
+def encode_int8(sim, texts, format, calibration_texts):
+    from roformer_keras.serving import ServedEncoder, export_model
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "served"
+        export_model(
+            sim, folder, format, int8=True, calibration_texts=calibration_texts
+        )
+        return ServedEncoder(folder).encode(texts)
+
+
+def differences(found, expected):
+    gaps, cosines = np.abs(found - expected), np.sum(found * expected, axis=1)
+    return {
+        "largest difference": float(gaps.max()),
+        "mean difference": float(gaps.mean()),
+        "smallest cosine": float(cosines.min()),
+        "mean cosine": float(cosines.mean()),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(exit_with_error(main))

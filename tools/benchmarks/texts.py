@@ -1,0 +1,71 @@
+"""Texts that the benchmarks read: files, their lines, and a draw of whole texts."""
+
+import gzip
+import json
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tools import DATA
+
+__all__ = ["FILES", "draw_texts", "read_lines", "read_texts"]
+
+FILES = [
+    DATA / "sentiment" / "sentiment.train.tsv.gz",
+    DATA / "poetry" / "tang_poems.jsonl.gz",
+]
+# Characters of the texts that are drawn.
+MIN_CHARACTERS, MAX_CHARACTERS = 5, 500
+
+
+def _read_rows(path):
+    """Of `.jsonl` the values of each object, of `.tsv` the first field, or the line."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as rows:
+        for row in rows:
+            if ".jsonl" in path.suffixes:
+                yield json.loads(row).values()
+            else:
+                yield [row.split("\t")[0] if ".tsv" in path.suffixes else row]
+
+
+def _strings(value):
+    if isinstance(value, str):
+        return [value]
+    values = value.values() if isinstance(value, dict) else value
+    return [text for item in values for text in _strings(item)]
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of all strings of a file, gzipped or not."""
+    for row in _read_rows(path):
+        for text in _strings(row):
+            yield from filter(None, text.strip().splitlines())
+
+
+def read_texts(path: Path) -> Iterator[str]:
+    """The longest text of each row of a file; the strings of a list are one text."""
+    for row in _read_rows(path):
+        texts = ["".join(value) for value in row if isinstance(value, str | list)]
+        yield max(texts, key=len).strip()
+
+
+def draw_texts(paths: Sequence[Path], count: int) -> list[str]:
+    """Different texts, as many of each file, in an order given by a seed."""
+    draw, drawn = random.Random(0), []
+    for number, path in enumerate(paths):
+        texts = sorted(
+            text
+            for text in set(read_texts(path))
+            if MIN_CHARACTERS <= len(text) <= MAX_CHARACTERS
+        )
+        share = count * (number + 1) // len(paths) - len(drawn)
+        if len(texts) < share:
+            raise SystemExit(
+                f"{share} different texts of {MIN_CHARACTERS} to {MAX_CHARACTERS} "
+                f"characters are needed of {path}, which has {len(texts)}: lower "
+                "--count, or give other files by --texts"
+            )
+        drawn += draw.sample(texts, share)
+    draw.shuffle(drawn)
+    return drawn
