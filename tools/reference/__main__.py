@@ -1,6 +1,6 @@
 """Writes the golden files of the tests again, by the real bert4keras.
 
-    python -m tools.reference all
+    python -m tools.reference
     python -m tools.reference layers losses --output FOLDER
 
 Without --output they replace the committed files in tests/; with it they are written
@@ -40,7 +40,8 @@ def main(arguments=None):
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("writers", nargs="+", choices=(*WRITERS, "all"))
+    help = f"{', '.join(WRITERS)}; all of them by default"
+    parser.add_argument("writers", nargs="*", metavar="WRITER", help=help)
     parser.add_argument("--output", type=Path, default=ROOT / "tests")
     # Set for the process of one writer.
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
@@ -49,8 +50,9 @@ def main(arguments=None):
         (name,) = options.writers
         importlib.import_module(f"tools.reference.{name}").write(options.output)
         return 0
-    chosen = WRITERS if "all" in options.writers else options.writers
-    for name in chosen:
+    if unknown := [name for name in options.writers if name not in WRITERS]:
+        parser.error(f"{unknown} are not among {', '.join(WRITERS)}")
+    for name in options.writers or WRITERS:
         print(f"{name} ...", flush=True)
         command = [sys.executable, "-m", "tools.reference", name, "--here"]
         try:

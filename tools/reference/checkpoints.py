@@ -8,6 +8,7 @@ import base64
 import json
 import marshal
 import shutil
+import string
 import tempfile
 import zipfile
 from pathlib import Path
@@ -21,58 +22,16 @@ ZIP_TIME = (2021, 5, 1, 0, 0, 0)
 
 # === Vocabularies ===
 
-SPECIALS = [
+ALPHANUMERIC = "0123456789abcdefghijklmnopqrstuvwxyz"
+_TEXT = Path(__file__).with_name("vocabulary.txt").read_text(encoding="utf-8")
+ENGLISH, CHINESE_PUNCTUATION, CHARACTERS, WORDS = _TEXT.splitlines()
+CHARACTER_VOCABULARY = [
     "[PAD]",
     *(f"[unused{i}]" for i in range(1, 100)),
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "<S>",
-    "<T>",
-]
-PUNCTUATION = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-ALPHANUMERIC = list("0123456789abcdefghijklmnopqrstuvwxyz")
-PIECES = [f"##{character}" for character in ALPHANUMERIC]
-ENGLISH = (  # separated by spaces, as are the words below
-    "the of and to in is that it for you this with not are hello world good keras "
-    "bert model time new day 10 20 100 2021 ##ing ##ed ##er ##ly ##tion ##al ##es "
-    "##or ##on ##an"
-)
-CHINESE_PUNCTUATION = list("，。、；：？！“”‘’（）《》【】…—·")
-CHARACTERS = (
-    "的一是了我不人在他有这个上们来到时大地为子中你说生国年着就那和要她出也得里后自以会家可下"
-    "而过天去能对小多然于心学么之都好看起发当没成只如事把还用第样道想作种开美总从无情己面最女但"
-    "现前些所同日手又行意动方期它头经长儿回位分爱老因很给名法间斯知世什两次使身者被高已亲其进此"
-    "话常与活正感见明问力理尔点文几定本公特做外孩相西果走将月十实向声车全信重三机工物气每并别真"
-    "打太新比才便夫再书部水像眼等体却加电主界门利海受听表德少克代员许先口由死安写性马光白或住难"
-    "望教命花结乐色更拉东神记处让母父应直字场平报友关放至张认接告入笑内英军候民岁往何度山觉路带"
-    "万男边风解叫任金快原吃妈变通师立象数四失满战远格士音轻目条呢病始达深完今提求清王化空业思切"
-    "怎非找片罗钱语元喜曾离飞科言干流欢约各即指合反题必该论交终林请医晚制球决传画保读运及则房早"
-    "院量苦火布品近坐产答星精视五连司奇管类未朋且婚台夜青北京市黑错雨雪春秋冬夏诗酒月江河湖云"
-)
-WORDS = (
-    "我们 你们 他们 自己 什么 怎么 这个 那个 一个 没有 可以 知道 因为 所以 如果 但是 "
-    "不是 就是 还是 或者 已经 现在 时候 时间 今天 明天 昨天 天气 不错 北京 上海 中国 "
-    "美国 世界 国家 城市 学生 老师 学校 大学 学习 工作 生活 问题 朋友 孩子 父亲 母亲 "
-    "先生 女人 男人 东西 地方 事情 开始 结束 觉得 认为 希望 喜欢 需要 应该 可能 一定 "
-    "非常 特别 真的 很多 一些 这样 那样 怎样 为什么 多少 几个 第一 最后 以后 以前 "
-    "之后 语言 模型 数据 科学 技术 电脑 电话 手机 电视 电影 音乐 图书 新闻 报纸 公司 "
-    "市场 经济 政治 社会 历史 文化 教育 医院 医生 身体 健康 运动 足球 比赛 成绩 结果 "
-    "原因 方法 办法 条件 关系 影响 发展 变化 提高 增加 减少 使用 利用 管理 服务 信息 "
-    "网络 系统 计算机 人工 智能 机器 自然 处理 研究 分析 理解 表示 位置 编码 旋转 "
-    "距离 注意力 句子 文本 词语 汉语 英语 翻译 写作 诗歌 春天 夏天 秋天 冬天 早上 "
-    "中午 下午 晚上 星期 月份 去年 今年 明年 高兴 快乐 难过 美丽 漂亮 容易 困难 重要 "
-    "简单 复杂 清楚 明白 相信 忘记 记得 看见 听到 说话 回答 提出 介绍 参加 决定 计划 "
-    "准备 继续 停止 飞机 火车 汽车 马路 房子 门口 窗户 桌子 椅子 吃饭 喝酒 喝水 苹果 "
-    "水果 蔬菜 味道"
-)
-
-CHARACTER_VOCABULARY = [
-    *SPECIALS,
-    *PUNCTUATION,
+    *("[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"),
+    *string.punctuation,
     *ALPHANUMERIC,
-    *PIECES,
+    *(f"##{character}" for character in ALPHANUMERIC),
     *ENGLISH.split(),
     *CHINESE_PUNCTUATION,
     *dict.fromkeys(CHARACTERS),

@@ -110,18 +110,9 @@ def make_vocabulary(count: int) -> list[str]:
     return tokens[:count]
 
 
-# Names that other tools still use.
-ROOT = bert4keras.ROOT
-BERT4KERAS = ROOT / ".reference" / "bert4keras-0.11.5"
-tokens = make_vocabulary
+# Names that `experiments/compare_finetuning.py` uses.
+BERT4KERAS = bert4keras.ROOT / ".reference" / "bert4keras-0.11.5"
 bert4keras_environment = bert4keras.environment
-
-
-def check_bert4keras():
-    try:
-        bert4keras.require_bert4keras()
-    except RoFormerError as error:
-        raise SystemExit(f"error: {error}") from error
 
 
 if __name__ == "__main__":

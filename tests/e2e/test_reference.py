@@ -1,0 +1,325 @@
+"""tools/reference, and the files that it wrote.
+
+The checkpoints are read with TensorFlow, h5py and NumPy alone, so that a mistake of the
+package's own readers cannot hide one of the files.
+"""
+
+import functools
+import importlib
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+from common import SIM, reference_folder
+from sources import tensorflow_tensors, tensors_of, unpacked
+
+from tools import ROOT
+from tools.reference import __main__ as reference
+from tools.reference import round_checkpoint
+from tools.reference.bert4keras import CHECKPOINTS, VERSIONS, run_jobs
+
+README = (CHECKPOINTS / "README.md").read_text(encoding="utf-8")
+SAVED_FOLDER = CHECKPOINTS / "saved"
+
+
+def table(*header):
+    """Rows of the README's table with this header."""
+    _, _, rest = README.partition("| " + " | ".join(header) + " |\n")
+    lines = rest.split("\n\n")[0].splitlines()[1:]
+    assert lines, header
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+HEADER = ("zip", "model", *"VEHKIL", "stored as", "tensors")
+ZIPS = {row[0]: dict(zip(HEADER, row, strict=True)) for row in table(*HEADER)}
+LAYER_WEIGHTS = {layer: names.split(", ") for layer, names in table("layer", "weights")}
+SAVED = {
+    name: holds
+    for names, _, holds in table("file", "model", "holds")
+    for name in names.split(", ")
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["__main__", "full_size_checkpoint", "round_checkpoint"]
+)
+def test_help(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"tools.reference.{name}").main(["--help"])
+    assert ended.value.code == 0
+    assert "python -m tools.reference" in capsys.readouterr().out
+
+
+# === The committed checkpoints ===
+
+
+def test_the_readme_lists_every_file():
+    assert set(ZIPS) == {path.stem for path in CHECKPOINTS.glob("*.zip")}
+    saved = {path.name + "/" * path.is_dir() for path in SAVED_FOLDER.iterdir()}
+    assert set(SAVED) == saved
+    golden = {path.name for path in CHECKPOINTS.glob("*.npz")}
+    assert golden == {f"golden-{version}.npz" for version in VERSIONS}
+
+
+def expected_shapes(facts):
+    """Name -> shape of every tensor that the README lists for a zip."""
+    groups, shapes = {"", *facts["tensors"].split(", ")}, {}
+    for name, shape, where in table("tensor", "shape", "where"):
+        sizes = tuple(int(facts.get(size, size)) for size in shape.split(", "))
+        for i in range(int(facts["L"]) if "layer_i" in name else 1):
+            if where in groups:
+                shapes[name.replace("layer_i", f"layer_{i}")] = sizes
+    return shapes
+
+
+@pytest.mark.parametrize("name", ZIPS)
+def test_zip(name, tmp_path):
+    facts = ZIPS[name]
+    with zipfile.ZipFile(CHECKPOINTS / f"{name}.zip") as archive:
+        assert archive.testzip() is None
+        members = archive.infolist()
+    methods = {member.compress_type for member in members[1:]}
+    is_stored = facts["stored as"] == "stored"
+    assert methods == {zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED}
+    assert len({member.date_time for member in members}) == 1
+    folder = unpacked(CHECKPOINTS / f"{name}.zip", tmp_path)
+    parts = {"data-00000-of-00001", "index"}
+    if name == "chinese_roformer-char_L-2_H-32_A-4":
+        parts.add("meta")
+    assert {path.name for path in folder.iterdir()} == {
+        *("bert_config.json", "vocab.txt", "checkpoint"),
+        *(f"bert_model.ckpt.{part}" for part in parts),
+    }
+    assert (folder / "checkpoint").read_text().startswith('model_checkpoint_path: "/')
+    tensors = tensorflow_tensors(folder / "bert_model.ckpt")
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    assert shapes == expected_shapes(facts)
+    for tensor in tensors.values():
+        assert tensor.dtype == "float32" and np.isfinite(tensor).all()
+        assert np.count_nonzero(tensor) == tensor.size
+
+    vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    assert len(vocabulary) == len(set(vocabulary)) == int(facts["V"])
+    specials = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    assert list(map(vocabulary.index, specials)) == [0, *range(100, 104)]
+    config = json.loads((folder / "bert_config.json").read_text())
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    key_size = config.get("attention_key_size", hidden // heads)
+    assert key_size % 2 == 0
+    found = {
+        "V": config["vocab_size"],
+        "E": config.get("embedding_size", hidden),
+        "H": hidden,
+        "K": heads * key_size,
+        "I": config["intermediate_size"],
+        "L": config["num_hidden_layers"],
+    }
+    assert found == {key: int(facts[key]) for key in found}
+
+
+def expected_layers(holds):
+    """Layer -> weights of a model of two layers, in Keras's order."""
+    names = {part: [] for part in ("Embedding", "Transformer", "MLM", "Pooler")}
+    for name in LAYER_WEIGHTS:
+        names[name.split("-")[0]].append(name)
+    ordered = names["Embedding"]
+    for i in range(2):
+        ordered += [name.replace("-i-", f"-{i}-") for name in names["Transformer"]]
+    ordered += names["MLM"] if "mlm" in holds else []
+    ordered += names["Pooler"] if "pool" in holds else []
+    return {
+        layer: [f"{layer}/{w}" for w in LAYER_WEIGHTS[re.sub(r"-\d-", "-i-", layer)]]
+        for layer in ordered
+    }
+
+
+def without_numbers(name):
+    """`dense_12/kernel:0` as the README writes it."""
+    return re.sub(r"\bdense[^/]*", "dense", name.split(":")[0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in SAVED
+        if name.endswith(".h5") and not name.startswith(("v2", "unilm-pool.weights"))
+    ],
+)
+def test_saved_hdf5(name, tmp_path):
+    expected = expected_layers(SAVED[name])
+    if name.startswith("condition"):
+        extra = 3 if "hidden" in name else 2
+        for layer, weights in expected.items():
+            if layer.endswith("-Norm"):
+                weights += extra * [f"{layer}/dense/kernel"]
+    if "nested" in name:
+        expected = {"model": [name for names in expected.values() for name in names]}
+    folder = unpacked(CHECKPOINTS / "roformer-small_L-2_H-8_A-2.zip", tmp_path)
+    written = (folder / "bert_model.ckpt.data-00000-of-00001").read_bytes()
+    with h5py.File(SAVED_FOLDER / name) as file:
+        assert ("model_config" in file.attrs) == ("-model" in name)
+        group, found = file["model_weights"] if "-model" in name else file, {}
+        for layer in group.attrs["layer_names"]:
+            weights = group[layer].attrs["weight_names"]
+            if len(weights):
+                found[layer] = list(map(without_numbers, weights))
+            for weight in weights:
+                is_extra = layer == "dense" or "-Norm/dense" in weight
+                values = group[layer][weight][()]
+                assert (values.tobytes() in written) != is_extra, weight
+    heads = [layer for layer in found if layer.startswith("dense")]
+    assert len(heads) == (SAVED[name] == "head")
+    assert {k: v for k, v in found.items() if k not in heads} == expected
+
+
+def test_other_saved_hdf5():
+    with h5py.File(SAVED_FOLDER / "v2-embedding-size-mlm.h5") as file:
+        kernel = file["Output-Mapping/Output-Mapping/kernel:0"]
+        assert kernel.shape == (24, 16)
+    # The newer layout has one group for each class of layers.
+    with h5py.File(SAVED_FOLDER / "unilm-pool.weights.h5") as file:
+        assert "layer_names" not in file.attrs
+        assert file["layers/embedding/vars/0"].shape == (260, 8)
+
+
+@pytest.mark.parametrize("name", [name for name in SAVED if name.endswith("/")])
+def test_saved_object_checkpoint(name):
+    tensors = tensorflow_tensors(SAVED_FOLDER / name / "best_model.weights")
+    del tensors["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    layers = expected_layers(SAVED[name])
+    weights = sum(len(names) for names in layers.values())
+    assert len(tensors) == weights + 2 * (SAVED[name] == "head")
+    start = "layer_with_weights-0/" if "nested" in name else ""
+    key = f"{start}layer_with_weights-0/embeddings/.ATTRIBUTES/VARIABLE_VALUE"
+    assert tensors[key].shape == (260, 8)
+
+
+# === Goldens ===
+
+
+@functools.cache
+def golden(version):
+    with np.load(CHECKPOINTS / f"golden-{version}.npz") as file:
+        arrays = dict(file)
+    return json.loads(str(arrays.pop("metadata"))), arrays
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_golden_outputs_are_finite_and_padded(version):
+    metadata, arrays = golden(version)
+    assert metadata["bert4keras"] == version
+    assert metadata["layer_norm_epsilon"] == {"0.11.5": 1e-7, "0.10.6": 1e-12}[version]
+    for case, facts in metadata["cases"].items():
+        lengths = (arrays[f"{case}/main/token_ids"] != 0).sum(1)
+        assert lengths.min() < lengths.max(), case
+        assert arrays[f"{case}/main/segment_ids"].max() == 1, case
+        for batch in ("main", "length-2", "length-1"):
+            shape = arrays[f"{case}/{batch}/token_ids"].shape
+            for output in facts["outputs"]:
+                values = arrays[f"{case}/{batch}/{output}"]
+                assert values.dtype == np.float32 and np.isfinite(values).all()
+                assert values.std() > 0, (case, batch, output)
+                axes = 1 if output in ("pooled", "nsp") else 2
+                assert values.shape[:axes] == shape[:axes], (case, batch, output)
+
+
+def test_golden_files_hold_the_same_cases_and_inputs():
+    (new, new_arrays), (old, old_arrays) = map(golden, VERSIONS)
+    names = {*old["cases"], *old["unsupported"]}
+    assert {*new["cases"], *new["unsupported"]} == names
+    unsupported = {f"residual-attention-scores-{kind}" for kind in ("lm", "unilm")}
+    assert set(new["unsupported"]) == unsupported
+    assert {name.split("-")[0] for name in old["unsupported"]} == {"v2"}
+    for case in set(new["cases"]) & set(old["cases"]):
+        for array in ("token_ids", "segment_ids"):
+            key = f"{case}/main/{array}"
+            np.testing.assert_array_equal(new_arrays[key], old_arrays[key])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_bert4keras_computes_the_golden_outputs_again(version, tmp_path):
+    if reference_folder(version) is None:
+        pytest.skip(f"needs bert4keras {version}")
+    metadata, arrays = golden(version)
+    cases, jobs = ["unilm-pool-small", "nsp-pool-linear"], []
+    for case in cases:
+        facts = metadata["cases"][case]
+        folder = unpacked(CHECKPOINTS / f"{facts['source']}.zip", tmp_path)
+        names = ("token_ids", "segment_ids")
+        inputs = {name: arrays[f"{case}/main/{name}"] for name in names}
+        np.savez(tmp_path / f"{case}.npz", **inputs)
+        outputs = str(tmp_path / f"{case}-outputs.npz")
+        batch = {"inputs": str(tmp_path / f"{case}.npz"), "outputs": outputs}
+        paths = {
+            "bert_config": str(folder / "bert_config.json"),
+            "checkpoint": str(folder / "bert_model.ckpt"),
+        }
+        job = {"op": "predict", **paths, "kwargs": facts["kwargs"], "batches": [batch]}
+        jobs.append(job)
+    info, *answers, refused = run_jobs(
+        [{"op": "info"}, *jobs, {"op": "none"}], tmp_path, version
+    )
+    assert info["bert4keras"] == version
+    assert refused["error"].startswith("ValueError: op must be one of")
+    for case, answer in zip(cases, answers, strict=True):
+        assert answer["ok"], answer
+        assert answer["outputs"] == metadata["cases"][case]["outputs"]
+        with np.load(tmp_path / f"{case}-outputs.npz") as outputs:
+            for name, values in outputs.items():
+                if name == "mlm":
+                    values = values[..., arrays[f"{case}/main/mlm_columns"]]
+                # Relative to values of order 1: other processors round differently.
+                close(values, arrays[f"{case}/main/{name}"])
+
+
+def close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.skipif(reference_folder() is None, reason="needs bert4keras")
+def test_the_writers_give_the_committed_files(tmp_path, capfd):
+    """Those of a few seconds each; `generation` and `checkpoints` take longer."""
+    writers = ["layers", "losses", "tokenizer", "finetuning"]
+    assert reference.main([*writers, "--output", str(tmp_path)]) == 0
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) == len(writers)
+    for path in written:
+        committed = ROOT / "tests" / path.relative_to(tmp_path)
+        if path.suffix == ".json":
+            assert json.loads(path.read_text()) == json.loads(committed.read_text())
+            continue
+        with np.load(path) as new, np.load(committed) as old:
+            assert set(new) == set(old)
+            for name in set(new) - {"metadata"}:
+                close(new[name], old[name])
+
+
+# === Rounding ===
+
+
+def test_shipped_weights_are_rounded_and_deflated(tmp_path, capsys):
+    target = tmp_path / SIM.name
+    arguments = [str(SIM), str(target)]
+    assert round_checkpoint.main(arguments) == 0
+    assert str(target) in capsys.readouterr().out
+    before, after = tensors_of(SIM), tensors_of(target)
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        rounded = value.astype(ml_dtypes.bfloat16).astype("float32")
+        np.testing.assert_array_equal(after[name], rounded)
+        assert after[name].dtype == "float32"
+    assert target.stat().st_size < 0.6 * SIM.stat().st_size
+    with zipfile.ZipFile(target) as archive:
+        assert {Path(name).parts[0] for name in archive.namelist()} == {target.stem}
+    assert round_checkpoint.main(arguments) == 4
+    assert round_checkpoint.main([*arguments, "--overwrite"]) == 0
+    missing = [str(tmp_path / "none.zip"), str(tmp_path / "x.zip")]
+    assert round_checkpoint.main(missing) == 2
+    assert "error: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [target]
