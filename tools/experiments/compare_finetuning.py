@@ -50,7 +50,6 @@ import argparse
 import hashlib
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -89,11 +88,11 @@ from roformer_keras.training.report import (
     report_of_numbers,
     report_of_spans,
 )
-from tools.experiments.bert4keras_classifier import hash_of_ids
 from tools.experiments.comparisons import read_rows, reset_run, write_json, write_rows
-from tools.reference.full_size_checkpoint import BERT4KERAS, bert4keras_environment
+from tools.reference.bert4keras import reference_worker, require_bert4keras
+from tools.reference.training import hash_ids
+from tools.workers import WorkerFailed
 
-SCRIPT = Path(__file__).with_name("bert4keras_classifier.py")
 MODELS = ("roformer_keras", "bert4keras")
 # That of bert4keras 0.11.5.
 LAYER_NORM_EPSILON = 1e-7
@@ -157,11 +156,7 @@ def check(options):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigurationError(f"{name} must be at least 1, got {value}")
-    if not (BERT4KERAS / "bert4keras").is_dir():
-        raise ReferenceUnavailable(
-            f"bert4keras is not in {BERT4KERAS}; run `python3 tools/dev.py setup`, or "
-            "set ROFORMER_KERAS_REFERENCE"
-        )
+    require_bert4keras()
 
 
 def settings_of(options, records):
@@ -489,7 +484,7 @@ class Training:
         train, test = self.rows["train"], self.rows["test"]
         every = [train.batch(numbers) for numbers in self.batches]
         every += [test.batch([number]) for number in range(len(test))]
-        return hash_of_ids([inputs["token_ids"].ravel() for inputs in every])
+        return hash_ids([inputs["token_ids"].ravel() for inputs in every])
 
 
 def train(name, seed, options, records):
@@ -585,19 +580,13 @@ def train_theirs(training, first_loss, options, seed, scratch):
         "crf_rate": options.crf_rate,
         "schedule": schedule_of(len(training.batches)),
         "seed": seed,
-        "output": str(scratch / "answer.json"),
     }
-    (scratch / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, SCRIPT, scratch / "job.json"],
-        env=bert4keras_environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ReferenceUnavailable(f"bert4keras failed:\n{done.stderr[-2000:]}")
-    return json.loads((scratch / "answer.json").read_text(encoding="utf-8"))
+    try:
+        worker = reference_worker("tools.reference.training:Trainer", {"job": job})
+        with worker:
+            return worker.call("train")
+    except WorkerFailed as error:
+        raise ReferenceUnavailable(str(error)) from error
 
 
 # === Results ===

@@ -15,7 +15,6 @@ import zipfile
 from pathlib import Path
 
 from roformer_keras.errors import RoFormerError
-from tools.reference import bert4keras
 from tools.reference.bert4keras import run_jobs
 
 __all__ = ["MEMBERS", "make_vocabulary", "write_checkpoint", "write_zip"]
@@ -108,11 +107,6 @@ def make_vocabulary(count: int) -> list[str]:
     for token_id, token in special.items():
         tokens[token_id] = token
     return tokens[:count]
-
-
-# Names that `experiments/compare_finetuning.py` uses.
-BERT4KERAS = bert4keras.ROOT / ".reference" / "bert4keras-0.11.5"
-bert4keras_environment = bert4keras.environment
 
 
 if __name__ == "__main__":
