@@ -296,18 +296,19 @@ def test_attention(tmp_path, monkeypatch, capsys):
     picture = tmp_path / "picture.png"
     kinds = ("softmax", "linear")
     monkeypatch.setattr(attention, "KINDS", {k: attention.KINDS[k] for k in kinds})
+    monkeypatch.setattr(attention, "ENCODERS", ("linear",))
     # Softmax attention has room for the first length alone.
     figures = measure(
         attention,
         tmp_path,
-        "--lengths 64 128 --features 4 8 --repeats 1 --memory 0.001 "
+        "--lengths 512 2048 --features 4 8 --repeats 1 --memory 0.1 "
         f"--picture {picture}",
     )
     first, second = figures["layers"]["softmax"]
     assert first["seconds"] > 0 and second is None
-    assert figures["encoders"]["linear"]["length"] == 128
+    assert figures["encoders"]["linear"]["length"] == 2048
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "linear: slope" in capsys.readouterr().out
+    assert "of memory" in capsys.readouterr().out
 
 
 def test_slopes():

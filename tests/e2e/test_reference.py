@@ -219,9 +219,8 @@ def test_bert4keras_computes_the_golden_outputs_again(version, tmp_path):
         }
         job = {"op": "predict", **paths, "kwargs": facts["kwargs"], "batches": [batch]}
         jobs.append(job)
-    info, *answers, refused = run_jobs(
-        [{"op": "info"}, *jobs, {"op": "none"}], tmp_path, version
-    )
+    jobs = [{"op": "info"}, *jobs, {"op": "none"}]
+    info, *answers, refused = run_jobs(jobs, version)
     assert info["bert4keras"] == version
     assert refused["error"].startswith("ValueError: op must be one of")
     for case, answer in zip(cases, answers, strict=True):

@@ -305,11 +305,10 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
 def test_what_fewer_bits_cost(exports, tmp_path, monkeypatch, capsys):
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"{text}\n" for text in CALIBRATION), encoding="utf-8")
+    made = {format: exports(format, True) for format in ("onnx", "openvino")}
     monkeypatch.setattr(
         "roformer_keras.serving.export_model",
-        lambda sim, folder, format, **options: shutil.copytree(
-            exports(format, True), folder
-        ),
+        lambda sim, folder, format, **options: shutil.copytree(made[format], folder),
     )
     arguments = [str(SIM), "--texts", str(lines), "--count", "3", "--calibration", "10"]
     assert not precision.main(arguments)

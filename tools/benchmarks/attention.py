@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+
 from tools.benchmarks.harness import exit_with_error, make_parser, print_table
 from tools.tables import write_json
 from tools.workers import Worker, peak_bytes
@@ -28,6 +30,9 @@ KINDS = {
     "linear, causal": {"kind": "linear", "causal": True},
     "performer, causal": {"kind": "performer", "causal": True},
 }
+# Kinds whose encoder reads a text of the largest length.
+ENCODERS = ("linear", "cosine", "performer")
+LINE = {"marker": "o", "markersize": 3, "linewidth": 1.2}
 COLORS = {"softmax": "black", "linear": "C0", "cosine": "C1", "performer": "C2"}
 LENGTHS = [2**power for power in range(9, 17)]
 FEATURES = [2**power for power in range(4, 13)]
@@ -47,8 +52,7 @@ def main(arguments=None):
         "lengths": lengths,
         "layers": measured_layers(lengths, options.repeats, options.memory),
         "encoders": {
-            kind: in_process("encoder", kind, lengths[-1])
-            for kind in ("linear", "cosine", "performer")
+            kind: in_process("encoder", kind, lengths[-1]) for kind in ENCODERS
         },
         "convergence": in_process("convergence", sorted(options.features)),
     }
@@ -97,7 +101,6 @@ def in_process(job, *arguments):
 
 def measure_layer(kind, length, repeats):
     import keras
-    import numpy as np
 
     from roformer_keras.compiled import Compiled
     from roformer_keras.layers import LinearRoPEAttention, RoPEAttention
@@ -128,8 +131,6 @@ def measure_layer(kind, length, repeats):
 
 def measure_encoder(kind, length):
     """Seconds, and the peak of the whole process, libraries included."""
-    import numpy as np
-
     from roformer_keras import RoFormerBackbone, RoFormerConfig
     from roformer_keras.models.forward import run_model
 
@@ -158,8 +159,6 @@ def measure_convergence(counts, draws=9, length=256, dim=64):
     features. Directions are orthogonal or independent. It is the median of the draws,
     because now and then a feature outweighs all others.
     """
-    import numpy as np
-
     from roformer_keras.layers.linear_attention import (
         bidirectional_sums,
         orthogonal_directions,
@@ -246,43 +245,39 @@ def crossing(softmax, others, lengths):
 
 
 def report(figures):
-    lengths = figures["lengths"]
-    for what, title, form in (
-        ("seconds", "one layer, seconds", "{:.3f}"),
-        ("mb", "one layer, peak memory, MB", "{:,.0f}"),
+    columns = [f"{length:,}" for length in figures["lengths"]]
+    for what, title, digits in (
+        ("seconds", "one layer, seconds", 3),
+        ("mb", "one layer, peak memory, MB", 0),
     ):
         rows = [
-            [kind, *("-" if row is None else form.format(row[what]) for row in rows)]
+            [kind, *(f"{row[what]:,.{digits}f}" if row else "-" for row in rows)]
             for kind, rows in figures["layers"].items()
         ]
-        print_table(title, [f"{length:,}" for length in lengths], rows)
-    print()
-    for kind, slopes in figures["slopes"].items():
-        found = figures["crossings"][kind]
-        print(
-            f"{kind}: slope {slopes['seconds']:.2f} of time, {slopes['mb']:.2f} of "
-            "memory; "
-            + (
-                f"faster than softmax from {found:,} tokens"
-                if found
-                else "not faster than softmax where both were measured"
-            )
+        print_table(title, columns, rows)
+    rows = [
+        (
+            kind,
+            f"{slopes['seconds']:.2f}",
+            f"{slopes['mb']:.2f}",
+            f"{figures['crossings'][kind] or 'nowhere'}",
         )
-    print()
-    for kind, row in figures["encoders"].items():
-        print(
-            f"encoder of two layers, {kind}: {row['length']:,} tokens in "
-            f"{row['seconds']:.1f} s, peak of the process {row['mb'] / 1000:.2f} GB"
-        )
+        for kind, slopes in figures["slopes"].items()
+    ]
+    columns = ("of time", "of memory", "tokens from which softmax is slower")
+    print_table("slopes", columns, rows)
+    rows = [
+        (kind, f"{row['length']:,}", f"{row['seconds']:.1f}", f"{row['mb'] / 1000:.2f}")
+        for kind, row in figures["encoders"].items()
+    ]
+    print_table("encoder of two layers", ("tokens", "s", "GB of the process"), rows)
     found = figures["convergence"]
-    print_table(
-        "error of random features",
-        [f"{count:,}" for count in found["features"]],
-        [
-            [name, *(f"{error:.3f}" for error in errors)]
-            for name, errors in found["errors"].items()
-        ],
-    )
+    rows = [
+        [name, *(f"{error:.3f}" for error in errors)]
+        for name, errors in found["errors"].items()
+    ]
+    columns = [f"{count:,}" for count in found["features"]]
+    print_table("error of random features", columns, rows)
 
 
 def draw(figures, path):
@@ -290,58 +285,33 @@ def draw(figures, path):
 
     figure = new_figure(13.5, 4.4)
     seconds, memory, error = figure.subplots(1, 3)
-    lengths = figures["lengths"]
-    for axes, what, title in (
-        (seconds, "seconds", "one layer (768, 12 heads), seconds"),
-        (memory, "mb", "peak memory, MB"),
+    for kind, rows in figures["layers"].items():
+        rows = [row for row in rows if row]
+        lengths = figures["lengths"][: len(rows)]
+        dashes = "--" if "causal" in kind else "-"
+        style = {"color": COLORS[kind.split(",")[0]], "linestyle": dashes}
+        for axes, what in ((seconds, "seconds"), (memory, "mb")):
+            axes.plot(lengths, [row[what] for row in rows], label=kind, **LINE, **style)
+    if crossings := [found for found in figures["crossings"].values() if found]:
+        seconds.axvspan(min(crossings), max(crossings), color="gray", alpha=0.2)
+    counts, found = np.array(figures["convergence"]["features"]), figures["convergence"]
+    colors = {"1": "C3", "0.5": "C2", "0.25": "C0"}
+    for name, errors in found["errors"].items():
+        dashes = "--" if "independent" in name else "-"
+        style = {"color": colors[name.split()[1].strip(",")], "linestyle": dashes}
+        error.plot(counts, errors, label=name, **LINE, **style)
+    expected = errors[-1] * (counts[-1] / counts) ** 0.5
+    error.plot(counts, expected, ":", color="gray", label="1 / root of their number")
+    for axes, title, label in (
+        (seconds, "one layer (768, 12 heads), seconds", "tokens"),
+        (memory, "peak memory, MB", "tokens"),
+        (error, "performer: error against softmax", "random features"),
     ):
-        for kind, rows in figures["layers"].items():
-            points = [
-                (length, row[what])
-                for length, row in zip(lengths, rows, strict=True)
-                if row is not None
-            ]
-            axes.plot(
-                *zip(*points, strict=True),
-                color=COLORS[kind.split(",")[0]],
-                linestyle="--" if "causal" in kind else "-",
-                marker="o",
-                markersize=3,
-                linewidth=1.2,
-                label=kind,
-            )
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set(title=title, xlabel="tokens")
+        axes.set(title=title, xlabel=label)
         axes.grid(alpha=0.3)
-    crossings = [found for found in figures["crossings"].values() if found]
-    if crossings:
-        seconds.axvspan(min(crossings), max(crossings), color="gray", alpha=0.2)
     seconds.legend(fontsize=8)
-    found = figures["convergence"]
-    for name, errors in found["errors"].items():
-        error.plot(
-            found["features"],
-            errors,
-            "--" if "independent" in name else "-",
-            color={"1": "C3", "0.5": "C2", "0.25": "C0"}[name.split()[1].strip(",")],
-            marker="o",
-            markersize=3,
-            linewidth=1.2,
-            label=name,
-        )
-    last = found["features"][-1]
-    error.plot(
-        found["features"],
-        [errors[-1] * (last / count) ** 0.5 for count in found["features"]],
-        ":",
-        color="gray",
-        label="1 / root of their number",
-    )
-    error.set_xscale("log", base=2)
-    error.set_yscale("log")
-    error.set(title="performer: error against softmax", xlabel="random features")
-    error.grid(alpha=0.3)
     error.legend(fontsize=8)
     save_figure(figure, path)
 

@@ -256,7 +256,9 @@ def measure(benchmark, part):
     check_samples(turns)
     figures = medians(turns, options.count if part == "mix" else 1)
     if part == "mix":
-        counts = {name: benchmark[run.side].call("count") for name, run in runs.items()}
+        counts = {
+            name: benchmark[run.side].call("count_tokens") for name, run in runs.items()
+        }
         if len({found["ids"] for found in counts.values()}) > 1:
             raise SystemExit(f"the sides must have the same ids, got {counts}")
     return figures

@@ -240,7 +240,7 @@ def measure_memory(benchmark):
     for what, method, count in (
         ("GPT, 1 sample", "generate", 1),
         (f"GPT, {options.samples} samples", "generate", options.samples),
-        (f"Sim, {options.candidates} samples", "candidates", options.candidates),
+        (f"Sim, {options.candidates} samples", "sample_candidates", options.candidates),
         (f"Sim, paraphrase n={options.candidates}", "rank", options.candidates),
     ):
         sizes = []
@@ -330,7 +330,7 @@ class RoFormer(Writer):
         sizes = {"max_length": self.longest, "batch_size": count}
         return {**sizes, **DRAWING, "progress": False}
 
-    def candidates(self, count, kind="sim"):
+    def sample_candidates(self, count, kind="sim"):
         model = self.keep(self.model, kind)
         prompt = model.text_tokenizer().encode(self.sentence())[0]
         options = self.sim_options(count)
@@ -347,7 +347,10 @@ class RoFormer(Writer):
         self.rank(count, kind)
         seconds = time.perf_counter() - start
         # The same seed gives the texts that were ranked.
-        return {"seconds": seconds, "tokens_a_text": self.candidates(count, kind)}
+        return {
+            "seconds": seconds,
+            "tokens_a_text": self.sample_candidates(count, kind),
+        }
 
     def paraphrase_ending(self, count):
         return self.paraphrase(count, "ending")

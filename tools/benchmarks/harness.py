@@ -65,7 +65,8 @@ def make_parser(description: str, sizes: Mapping, parts=()) -> argparse.Argument
 class Side(types.SimpleNamespace):
     """One side of a comparison, in its own process; its attributes are the options.
 
-    Its methods are jobs. What they return is added to `seconds` and `peak_mb`.
+    Its methods are jobs. What they return is added to `seconds` and `peak_mb`. An
+    option hides a method with its name.
     """
 
     def __init__(self, **options):

@@ -11,12 +11,14 @@ during the other's turn.
 """
 
 import functools
+import itertools
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
 from tools.benchmarks.harness import (
     exit_with_error,
@@ -72,58 +74,57 @@ def main(arguments=None):
 
 def measure(folder, dtype, options):
     """Figures of the turns of each side, and the seconds of saving a state."""
-    import keras
-    from tqdm import tqdm
-
     from roformer_keras.training.pretrain import Run
     from roformer_keras.training.pretraining_settings import PretrainingSettings
 
+    class Comparison(Run):
+        def train(self):
+            with self.stage(0, tqdm(disable=True)) as stage:
+                self.turns = take_turns(stage, options)
+                start = time.perf_counter()
+                stage.save(stage=0, done=1)
+                self.saving = time.perf_counter() - start
+
+        def write_results(self):
+            """Nothing is kept."""
+
     write_corpus(folder / "corpus.txt")
-    stage = {
-        "steps": 10**6,
-        "length": options.length,
-        "batch_size": options.batch_size,
+    stage = {"steps": 10**6, "length": options.length, "batch_size": options.batch_size}
+    settings = {
+        "objective": "mlm",
+        "data": [{"files": [str(folder / "corpus.txt")]}],
+        "stages": [stage],
+        "model": TINY if options.quick else BASE,
+        "dtype": dtype,
     }
-    settings = PretrainingSettings.from_dict(
-        {
-            "objective": "mlm",
-            "data": [{"files": [str(folder / "corpus.txt")]}],
-            "stages": [stage],
-            "model": TINY if options.quick else BASE,
-            "dtype": dtype,
-        }
+    settings = PretrainingSettings.from_dict(settings)
+    run = Comparison(settings, folder / "run", verbose=False)
+    run.execute()
+    return run.turns, run.saving
+
+
+def take_turns(stage, options):
+    import keras
+
+    batch = keras.tree.map_structure(
+        keras.ops.convert_to_tensor, next(iter(stage.loader))
     )
-    run = Run(settings, folder)
-    run.prepare()
-    turns = {"memory": [], "files": []}
-    with run.stage(0, tqdm(disable=True)) as stage:
-        batch = keras.tree.map_structure(
-            keras.ops.convert_to_tensor, next(iter(stage.loader))
-        )
-
-        def same():
-            while True:
-                yield batch
-
-        sides = {
-            "memory": (same, []),
-            "files": (lambda: iter(stage.loader), [stage.recorder]),
-        }
-        for number in range(-1, options.rounds):
-            for side, (batches, callbacks) in sides.items():
-                run_updates = functools.partial(
-                    updates, stage.trainer, batches(), callbacks
-                )
-                run_updates(UNTIMED)
-                waited = stage.loader.waited
-                seconds = run_updates(options.updates)
-                # The first turns compile.
-                if number >= 0:
-                    waiting = (stage.loader.waited - waited) / seconds
-                    turns[side].append({"seconds": seconds, "waiting": waiting})
-        start = time.perf_counter()
-        stage.save(stage=0, done=1)
-    return turns, time.perf_counter() - start
+    sides = {
+        "memory": (lambda: itertools.repeat(batch), []),
+        "files": (lambda: iter(stage.loader), [stage.recorder]),
+    }
+    turns = {side: [] for side in sides}
+    # The first turns compile.
+    for number in range(-1, options.rounds):
+        for side, (batches, callbacks) in sides.items():
+            run = functools.partial(updates, stage.trainer, batches(), callbacks)
+            run(UNTIMED)
+            waited = stage.loader.waited
+            seconds = run(options.updates)
+            if number >= 0:
+                waiting = (stage.loader.waited - waited) / seconds
+                turns[side].append({"seconds": seconds, "waiting": waiting})
+    return turns
 
 
 def updates(trainer, batches, callbacks, count):

@@ -111,7 +111,7 @@ class RoFormer(EncodeSide):
     def mix(self):
         return sample(self.embed(self.read_texts()))
 
-    def count(self):
+    def count_tokens(self):
         encode = self.keep(self.model).text_tokenizer().encode
         return count_ids(
             [encode(text, max_length=MAX_LENGTH)[0] for text in self.read_texts()]
@@ -228,7 +228,7 @@ class Bert4keras(EncodeSide):
         found = [self.vectors(texts[start : start + THEIR_ROWS]) for start in starts]
         return sample(np.concatenate(found))
 
-    def count(self):
+    def count_tokens(self):
         return count_ids([ids for ids, _ in self.encode_texts(self.read_texts())])
 
     def latency(self):
