@@ -388,7 +388,7 @@ def check_finetuning():
         model.fit(sentences, labels, epochs=15, batch_size=8, verbose=0)
         places = [
             [(span.start, span.end, span.label) for span in found]
-            for found in model.predict(sentences[:2], verbose=0)
+            for found in model.extract(sentences[:2], verbose=0)
         ]
         assert places == spans[:2], places
 

@@ -475,7 +475,9 @@ def similarity(
         encoder = _sentence_encoder(source, max_length, config, vocabulary)
         if encoder is not None:
             _check_lines(pairs, lambda pair: as_texts([pair], (2,)))
-            return lambda batch: encoder.predict(batch, verbose=0)
+            return lambda batch: encoder.similarity(
+                *zip(*batch, strict=True), verbose=0
+            )
         model = _sim(source, config, vocabulary)
         _check_lines(pairs, lambda pair: [model.check_text(text) for text in pair])
         options = {"max_length": max_length or 512, "progress": False}

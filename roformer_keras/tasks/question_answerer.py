@@ -37,15 +37,16 @@ class RoFormerQuestionAnswerer(TextTask):
         inputs: as `RoFormerBackbone` takes them.
 
     Returns:
-        float32 `(batch, length, 2)`: scores of starts and of ends. `predict` gives a
-        `Span` a row, of the label `"answer"`, or None. Its score is how much more the
-        answer scores than that there is none.
+        float32 `(batch, length, 2)`: scores of starts and of ends; for texts `predict`
+        gives a list of them a text, one a window. `answer` gives a `Span` a text, with
+        the label `"answer"`, or None. Its score is how much more it scores than no
+        answer.
 
     Example:
     ```python
     model = RoFormerQuestionAnswerer.from_preset("roformer-char")
     model.fit([("她在哪里？", "她在北京。")], ["北京"])
-    model.predict([("他在哪里？", "他在上海。")])
+    model.answer([("他在哪里？", "他在上海。")])
     ```
 
     Source: Devlin et al. 2019, arXiv:1810.04805, sections 4.2 and 4.3.
@@ -105,8 +106,19 @@ class RoFormerQuestionAnswerer(TextTask):
 
     # === Answering ===
 
-    def answers(self, outputs, rows, numbers):
-        """Of each window the best span, its score, and whether it is one at all."""
+    def answer(self, x, **kwargs) -> list:
+        """The answer to each question, a `Span` or None; arguments as in `predict`."""
+        return self.map_outputs(x, self._best_spans, self._best_windows, **kwargs)
+
+    def _collect_outputs(self, found, rows):
+        """A list of arrays for each text, one of each window."""
+        texts = [[] for _ in rows.texts]
+        for owner, scores in zip(rows.owners, found, strict=True):
+            texts[owner].append(scores)
+        return texts
+
+    def _best_spans(self, outputs, rows, numbers):
+        """(score, first, last) of the best span of each window."""
         outputs = ops.convert_to_numpy(outputs)
         for place, number in enumerate(numbers):
             length = rows.lengths[number]
@@ -122,7 +134,7 @@ class RoFormerQuestionAnswerer(TextTask):
             )
             yield float(scores[first, last] - scores[0, 0]), int(first), int(last)
 
-    def collect(self, answers, rows):
+    def _best_windows(self, answers, rows):
         found = [None] * len(rows.texts)
         for row, owner in enumerate(rows.owners):
             score, first, last = answers[row]

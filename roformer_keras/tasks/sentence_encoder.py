@@ -7,7 +7,7 @@ import numpy as np
 
 from roformer_keras.checks import is_integer
 from roformer_keras.data.groups import GroupRows
-from roformer_keras.data.texts import Rows, as_numbers, as_texts
+from roformer_keras.data.texts import as_numbers, as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
@@ -47,14 +47,14 @@ class RoFormerSentenceEncoder(TextTask):
 
     Returns:
         What the objective compares: cosines `(pairs,)`, logits `(pairs, num_classes)`
-        or vectors `(texts, hidden_dim)`, in float32. `encode` gives vectors, `predict`
-        the cosines of pairs.
+        or vectors `(texts, hidden_dim)`, in float32. `encode` gives vectors of any
+        texts, `similarity` cosines.
 
     Example:
     ```python
     model = RoFormerSentenceEncoder.from_preset("roformer-char")
     model.fit([("今天天气不错", "天气真好"), ("你好", "再见")], [5, 1])
-    model.predict([("他来了", "他到了")])
+    model.similarity("他来了", "他到了")
     ```
 
     Source: https://kexue.fm/archives/8847; Reimers and Gurevych 2019,
@@ -177,7 +177,7 @@ class RoFormerSentenceEncoder(TextTask):
             texts: a str, texts of any container, one a row, or an iterator of them.
             normalize: bool. Whether vectors are of length 1, so that products are
                 cosines.
-            kwargs: as of `predict`.
+            kwargs: as in `predict`.
 
         Returns:
             float32 `(hidden_dim,)` for a str, `(texts, hidden_dim)` for many; for an
@@ -186,27 +186,44 @@ class RoFormerSentenceEncoder(TextTask):
         if isinstance(texts, str):
             return self.encode([texts], normalize=normalize, **kwargs)[0]
 
-        def answer(rows, **options):
-            vectors = np.stack(self.compute(rows, self.vectors, _as_floats, **options))
+        def collect(vectors, rows):
+            vectors = np.stack(vectors)
             return unit_rows(vectors) if normalize else vectors
 
-        def make_rows(texts):
-            return Rows(self.text_tokenizer(), texts, self.max_length)
+        return self.map_outputs(
+            texts,
+            lambda vectors, *_: vectors.astype("float32"),
+            collect,
+            model=self.vectors,
+            make_rows=super().make_rows,
+            text_counts=(1,),
+            **kwargs,
+        )
 
-        return self.answered(texts, (1,), make_rows, answer, **kwargs)
+    def similarity(
+        self, first: str | Sequence[str], second: str | Sequence[str], **kwargs
+    ) -> float | np.ndarray:
+        """The cosine of two texts, or of each pair of two lists.
 
-    def predict(self, x, **kwargs):
-        """The cosine of each pair of texts, from -1 to 1: float32 `(pairs,)`."""
-        pairs = as_texts(x, (2,))
+        Args:
+            first, second: a str each, or lists of as many texts.
+            kwargs: as in `predict`.
+
+        Returns:
+            float from -1 to 1 for two str, else float32 `(pairs,)`.
+        """
+        if isinstance(first, str) and isinstance(second, str):
+            return float(self.similarity([first], [second], **kwargs)[0])
+        if isinstance(first, str) or isinstance(second, str):
+            raise ConfigurationError(
+                "similarity takes two texts or two lists of texts, got one of each"
+            )
+        pairs = as_texts((list(first), list(second)), (2,))
         # Texts that come again are computed once.
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         places = {text: place for place, text in enumerate(texts)}
         vectors = self.encode(texts, **kwargs)
-        first, second = (
+        one, other = (
             vectors[[places[pair[side]] for pair in pairs]] for side in (0, 1)
         )
-        return np.sum(first * second, axis=1)
-
-
-def _as_floats(vectors, rows, numbers):
-    return vectors.astype("float32")
+        return np.sum(one * other, axis=1)

@@ -38,7 +38,7 @@ class RoFormerSpanExtractor(SpanTask):
 
     Returns:
         float32 `(batch, labels, length, length)`: a score for each start and end.
-        `predict` gives a list of `Span` a text, by start.
+        `extract` gives a list of `Span` a text, by start.
 
     Source: Su et al. 2022, arXiv:2208.03054.
     """
@@ -100,7 +100,7 @@ class RoFormerSpanExtractor(SpanTask):
             found[place, : len(targets[number])] = targets[number]
         return found.astype("int32")
 
-    def answers(self, outputs, rows, numbers):
+    def _find_spans(self, outputs, rows, numbers):
         outputs = ops.convert_to_numpy(outputs)
         for place, number, found in zip(
             range(len(numbers)),

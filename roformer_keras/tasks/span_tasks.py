@@ -15,6 +15,8 @@ __all__ = ["SpanTask", "TextTokens"]
 class SpanTask(TextTask):
     """A task whose labels are spans with names.
 
+    Subclasses define `_find_spans(outputs, rows, numbers)`: the spans of each row.
+
     Args:
         backbone: `RoFormerBackbone` with bidirectional attention.
         tokenizer: `RoFormerTokenizer` of its vocabulary.
@@ -48,8 +50,9 @@ class SpanTask(TextTask):
                     )
         return found
 
-    def collect(self, answers, rows):
-        return answers
+    def extract(self, x, **kwargs) -> list:
+        """The spans in each text, a list of `Span`; arguments as in `predict`."""
+        return self.map_outputs(x, self._find_spans, lambda found, _: found, **kwargs)
 
 
 def checked_labels(labels: Sequence[str]) -> list[str]:

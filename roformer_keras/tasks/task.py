@@ -1,6 +1,5 @@
 """What all models that are fine-tuned share: texts in, answers out."""
 
-import contextlib
 import dataclasses
 import inspect
 import json
@@ -38,14 +37,15 @@ _SECONDS_BEFORE_BAR = 1
 class TextTask(PresetModel):
     """A backbone and a head, which takes texts where a Keras model takes arrays.
 
-    Subclasses say what a row and a target are, and what is answered:
+    Subclasses define:
 
     - `text_counts`: how many texts a row may have.
     - `make_targets(y, rows)`: targets of all rows, checked.
-    - `batch_targets(targets, numbers, inputs)`: of a batch, if it is more than rows of
-      an array.
-    - `answers(outputs, rows, numbers)`: of a batch of outputs.
+    - `batch_targets(targets, numbers, inputs)`: targets of a batch, unless they are
+      rows of an array.
     - `default_loss()`, `default_metrics()`.
+    - one verb for answers: `classify`, `regress`, `rank`, `encode`, `extract` or
+      `answer`.
 
     Args:
         backbone: `RoFormerBackbone`.
@@ -366,7 +366,7 @@ class TextTask(PresetModel):
         """How far two passes of the same rows are from each other: `(rows,)`."""
         raise ConfigurationError(f"{type(self).__name__} has no r_drop; set it to 0")
 
-    # === Answering ===
+    # === Predicting ===
 
     def predict(
         self,
@@ -376,100 +376,99 @@ class TextTask(PresetModel):
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose="auto",
     ):
-        """Answers for texts, in their order.
+        """What `call` computes, for texts in their order.
 
         Texts are computed in batches of similar length, while the next are tokenized.
 
         Args:
-            x: texts as of `as_texts`, or a finite `tf.data.Dataset` of them, whose
-                labels are passed over; or an iterator of rows, which need not fit into
-                memory: some 2,000 are taken from it at a time. Or what Keras's own
-                `predict` takes, with dicts of ids, which is answered by the outputs as
-                they are.
+            x: texts as in `as_texts`; a finite `tf.data.Dataset` of them, with or
+                without labels; an iterator of rows, which need not fit into memory:
+                2,048 are taken from it at a time; or what Keras's own `predict` takes,
+                with dicts of ids.
             batch_size: int. Most rows that are computed together; any number that
                 `batch_tokens` has room for if not given.
             batch_tokens: int. Most tokens, padding included, that are computed
                 together; a longer row is computed alone.
-            verbose: 0 for no progress bar; `"auto"` for one where it takes a second and
-                someone sits before it.
+            verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal if
+                it takes more than a second.
 
         Returns:
-            All answers; for an iterator an iterator of them.
+            Outputs of the texts: an array `(texts, ...)`; or, if outputs have the
+            length of the text, a list of arrays without padding. For an iterator an
+            iterator of the outputs.
         """
         if is_ready(x):
             return super().predict(x, batch_size=batch_size, verbose=verbose)
-        if hasattr(x, "as_numpy_iterator"):
-            x = _texts_of(x)
-        return self.answered(
+        return self.map_outputs(
             x,
-            self.text_counts,
-            self.make_rows,
-            lambda rows, **options: self.collect(
-                self.compute(rows, self, self.answers, **options), rows
-            ),
+            self._split_outputs,
+            self._collect_outputs,
             batch_size=batch_size,
             batch_tokens=batch_tokens,
             verbose=verbose,
         )
 
-    def answered(self, x, counts, make_rows, answer, *, verbose="auto", **options):
-        """What `answer` makes of the rows of each window of texts, joined.
-
-        Args:
-            x: as of `predict`, and no dataset.
-            counts: how many texts a row may have.
-            make_rows: of a list of tuples of texts.
-            answer: of what `make_rows` made, `options` and a `bar` to update.
-        """
-        is_stream = isinstance(x, Iterator)
-        texts = _checked(x, counts) if is_stream else as_texts(x, counts)
-        total = None if is_stream else len(texts)
-
-        def each_window():
-            with _bar(total, verbose) as bar:
-                for rows in windows(texts, make_rows):
-                    yield answer(rows, bar=bar, **options)
-
-        if is_stream:
-            return (one for answers in each_window() for one in answers)
-        found = list(each_window())
-        if isinstance(found[0], np.ndarray):
-            return np.concatenate(found)
-        return [one for answers in found for one in answers]
-
-    def compute(
+    def map_outputs(
         self,
-        rows,
-        model,
-        answers,
+        x,
+        decode,
+        collect,
         *,
+        model=None,
+        make_rows=None,
+        text_counts=None,
         batch_size=None,
         batch_tokens=TOKENS_PER_BATCH,
         verbose="auto",
-        bar=None,
-    ) -> list:
-        """What `answers` makes of a model's outputs for each row, in their order.
+    ):
+        """What functions make of the outputs for texts; see `predict`.
 
         Args:
-            bar: a progress bar that counts texts; if not given, one of its own as
-                `verbose` says.
+            x: texts, a dataset or an iterator, as in `predict`.
+            decode: called with the outputs of a batch, the rows, and which of them are
+                in the batch; returns a result for each of them.
+            collect: called with the results of all rows, and the rows; returns the
+                results of the texts.
+            model, make_rows, text_counts: those of the task if not given.
+            batch_size, batch_tokens, verbose: as in `predict`.
         """
-        shown = _bar(len(rows), verbose) if bar is None else contextlib.nullcontext(bar)
-        found = [None] * len(rows)
-        # A text of several rows counts once.
-        is_first = np.diff(rows.owners, prepend=-1) > 0
-        with shown as bar:
-            for numbers in by_length(rows.lengths, batch_tokens, batch_size):
-                outputs = run_model(model, rows.batch(numbers))
-                own = answers(outputs, rows, numbers)
-                for number, answer in zip(numbers, own, strict=True):
-                    found[number] = answer
-                bar.update(int(is_first[numbers].sum()))
-        return found
+        model, make_rows = model or self, make_rows or self.make_rows
+        if hasattr(x, "as_numpy_iterator"):
+            x = _texts_of(x)
+        is_stream = isinstance(x, Iterator)
+        texts = (_checked if is_stream else as_texts)(
+            x, text_counts or self.text_counts
+        )
 
-    def collect(self, answers: list, rows):
-        """The answers of all rows, in their order, as `predict` returns them."""
-        return np.stack(answers)
+        def each_window():
+            with _bar(None if is_stream else len(texts), verbose) as bar:
+                for rows in windows(texts, make_rows):
+                    # A text of several rows counts once.
+                    is_first = np.diff(rows.owners, prepend=-1) > 0
+                    found = [None] * len(rows)
+                    for numbers in by_length(rows.lengths, batch_tokens, batch_size):
+                        outputs = run_model(model, rows.batch(numbers))
+                        decoded = decode(outputs, rows, numbers)
+                        for number, one in zip(numbers, decoded, strict=True):
+                            found[number] = one
+                        bar.update(int(is_first[numbers].sum()))
+                    yield collect(found, rows)
+
+        if is_stream:
+            return (one for found in each_window() for one in found)
+        found = list(each_window())
+        if isinstance(found[0], np.ndarray):
+            return np.concatenate(found)
+        return [one for results in found for one in results]
+
+    def _split_outputs(self, outputs, rows, numbers):
+        """An output for each row, without padding."""
+        for output, length in zip(outputs, rows.lengths[numbers], strict=True):
+            sizes = self.output.shape[1:]
+            yield output[tuple(slice(length if n is None else None) for n in sizes)]
+
+    def _collect_outputs(self, found, rows):
+        return found if None in self.output.shape[1:] else np.stack(found)
 
     # === Rows and targets, of which subclasses have their own ===
 

@@ -1,4 +1,4 @@
-"""Which class a text, or a pair of texts, is of."""
+"""Classes of texts, and of pairs of texts."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ __all__ = ["RoFormerTextClassifier"]
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerTextClassifier(VectorTask):
-    """Probabilities of classes for a text, or for a pair of texts.
+    """Classifies a text, or a pair of texts.
 
     Args:
         backbone: `RoFormerBackbone` with bidirectional attention.
@@ -34,14 +34,15 @@ class RoFormerTextClassifier(VectorTask):
         inputs: as `RoFormerBackbone` takes them.
 
     Returns:
-        float32 `(batch, num_classes)`: logits. `predict` gives probabilities.
+        float32 `(batch, num_classes)`: logits. `classify` gives classes and
+        probabilities.
 
     Example:
     ```python
     clf = RoFormerTextClassifier.from_preset("roformer-char", num_classes=2)
     clf.compile(make_optimizer(1e-4))
     clf.fit(["好极了", "太差了"], [1, 0])
-    clf.predict(["不错"])
+    clf.classify(["不错"])
     ```
     """
 
@@ -175,26 +176,27 @@ class RoFormerTextClassifier(VectorTask):
 
     # === Answering ===
 
-    def answers(self, outputs, rows, numbers):
-        """Probabilities: float32 `(num_classes,)` each."""
-        activation = ops.sigmoid if self.multi_label else ops.softmax
-        return ops.convert_to_numpy(activation(ops.convert_to_tensor(outputs)))
-
-    def classify(self, x, *, threshold: float = 0.5, **kwargs) -> list:
-        """The names of the classes of texts, or their numbers if they have none.
+    def classify(
+        self, x, *, threshold: float = 0.5, probabilities: bool = False, **kwargs
+    ):
+        """The classes of texts, by name, or by number if they have no names.
 
         Args:
-            x, kwargs: as of `predict`.
-            threshold: float. With `multi_label`, what a probability must reach.
+            x, kwargs: as in `predict`.
+            threshold: float. With `multi_label`, a text has the classes of at least
+                this probability.
+            probabilities: bool. Whether to return the probabilities of all classes.
 
         Returns:
-            A class a row; with `multi_label` a list of classes.
+            A class for each text; with `multi_label` a list of classes. Or the
+            probabilities: float32 `(texts, num_classes)`.
         """
         names = self.classes or list(range(self.num_classes))
-        probabilities = self.predict(x, **kwargs)
-        if self.multi_label:
-            return [
-                [name for name, p in zip(names, row, strict=True) if p >= threshold]
-                for row in probabilities
-            ]
-        return [names[number] for number in probabilities.argmax(axis=1)]
+
+        def label(row):
+            if self.multi_label:
+                return [n for n, p in zip(names, row, strict=True) if p >= threshold]
+            return names[row.argmax()]
+
+        activation = ops.sigmoid if self.multi_label else ops.softmax
+        return self._labels(x, activation, label, probabilities, **kwargs)

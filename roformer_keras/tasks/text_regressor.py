@@ -25,13 +25,13 @@ class RoFormerTextRegressor(VectorTask):
         inputs: as `RoFormerBackbone` takes them.
 
     Returns:
-        float32 `(batch, 1)`. `predict` gives `(texts,)`.
+        float32 `(batch, 1)`. `regress` gives `(texts,)`.
 
     Example:
     ```python
     model = RoFormerTextRegressor.from_preset("roformer-char")
     model.fit([("今天天气不错", "天气真好")], [4.5])
-    model.predict([("他来了", "他到了")])
+    model.regress([("他来了", "他到了")])
     ```
     """
 
@@ -67,5 +67,6 @@ class RoFormerTextRegressor(VectorTask):
     def make_targets(self, y, rows):
         return as_numbers(y)[:, None]
 
-    def answers(self, outputs, rows, numbers):
-        return ops.convert_to_numpy(outputs)[:, 0]
+    def regress(self, x, **kwargs):
+        """A number for each text: float32 `(texts,)`; arguments as in `predict`."""
+        return self._convert(lambda scores: scores[:, 0], self.predict(x, **kwargs))

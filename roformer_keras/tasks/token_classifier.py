@@ -36,14 +36,14 @@ class RoFormerTokenClassifier(SpanTask):
 
     Returns:
         float32 `(batch, length, 1 + 2 * labels)`: scores of the tags; -inf where there
-        is no token of the text, with a field. `predict` gives a list of `Span` a text,
+        is no token of the text, with a field. `extract` gives a list of `Span` a text,
         whose score is the mean probability of its tags, transitions aside.
 
     Example:
     ```python
     tagger = RoFormerTokenClassifier.from_preset("roformer-char", labels=["LOC"])
     tagger.fit(["她在北京大学"], [[(2, 4, "LOC")]])
-    tagger.predict(["我在上海工作"])
+    tagger.extract(["我在上海工作"])
     ```
     """
 
@@ -97,7 +97,7 @@ class RoFormerTokenClassifier(SpanTask):
             found[place, : len(targets[number])] = targets[number]
         return found
 
-    def answers(self, outputs, rows, numbers):
+    def _find_spans(self, outputs, rows, numbers):
         visible = rows.visible(numbers, outputs.shape[1])
         scores = np.where(visible[..., None], outputs, 0.0)
         if self.crf is not None:

@@ -31,7 +31,7 @@ class RoFormerTripletRanker(VectorTask):
         inputs: as `RoFormerBackbone` takes them: rows of (A, B) and (A, C) in turn.
 
     Returns:
-        float32 `(triplets, 2)`: logits. `predict` gives probabilities, `rank` letters.
+        float32 `(triplets, 2)`: logits. `rank` gives letters and probabilities.
 
     Example:
     ```python
@@ -88,12 +88,21 @@ class RoFormerTripletRanker(VectorTask):
             targets.append(numbers[label])
         return np.array(targets, "int32")
 
-    def answers(self, outputs, rows, numbers):
-        return ops.convert_to_numpy(ops.softmax(ops.convert_to_tensor(outputs)))
+    def rank(self, x, *, probabilities: bool = False, **kwargs):
+        """`"B"` or `"C"` for each triplet, whichever A is nearer to.
 
-    def rank(self, x, **kwargs) -> list[str]:
-        """`"B"` or `"C"` for each triplet, whichever A is nearer to."""
-        return ["BC"[number] for number in self.predict(x, **kwargs).argmax(axis=1)]
+        Args:
+            x, kwargs: as in `predict`.
+            probabilities: bool. Whether to return the probabilities of B and C.
+
+        Returns:
+            A letter for each triplet, or float32 `(triplets, 2)`.
+        """
+
+        def letter(row):
+            return "BC"[row.argmax()]
+
+        return self._labels(x, ops.softmax, letter, probabilities, **kwargs)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

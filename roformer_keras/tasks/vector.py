@@ -1,5 +1,7 @@
 """Heads on one vector of a row: what classifying and scoring texts share."""
 
+from collections.abc import Iterator
+
 import keras
 from keras import ops
 
@@ -57,6 +59,20 @@ class VectorTask(TextTask):
             "head_dropout": self.head_dropout,
             **super().options(),
         }
+
+    def _convert(self, function, outputs):
+        """A function of outputs, in NumPy; of an iterator an iterator."""
+        if isinstance(outputs, Iterator):
+            return (self._convert(function, output[None])[0] for output in outputs)
+        return ops.convert_to_numpy(function(ops.convert_to_tensor(outputs)))
+
+    def _labels(self, x, activation, label, probabilities, **kwargs):
+        """`label` of the probabilities of each row, or the probabilities."""
+        found = self._convert(activation, self.predict(x, **kwargs))
+        if probabilities:
+            return found
+        labels = map(label, found)
+        return labels if isinstance(found, Iterator) else list(labels)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

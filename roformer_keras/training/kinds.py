@@ -124,7 +124,7 @@ class TextClassification(Kind):
         return list(map(_class_number, labels))
 
     def report(self, task, texts, labels, verbose=0):
-        found = task.predict(texts, verbose=verbose)
+        found = task.classify(texts, probabilities=True, verbose=verbose)
         names = _names_of(task)
         if not self.is_multi:
             expected = [names.index(label) for label in labels]
@@ -136,7 +136,7 @@ class TextClassification(Kind):
 
     def lines(self, task, texts):
         names = _names_of(task)
-        found = task.predict(texts, verbose=0)
+        found = task.classify(texts, probabilities=True, verbose=0)
         lines = []
         for row in found:
             if self.is_multi:
@@ -158,10 +158,10 @@ class TextRegression(Kind):
         return _number(value)
 
     def report(self, task, texts, labels, verbose=0):
-        return report_of_numbers(labels, task.predict(texts, verbose=verbose))
+        return report_of_numbers(labels, task.regress(texts, verbose=verbose))
 
     def lines(self, task, texts):
-        return [{"score": _rounded(n)} for n in task.predict(texts, verbose=0)]
+        return [{"score": _rounded(n)} for n in task.regress(texts, verbose=0)]
 
 
 class SentenceEmbedding(Kind):
@@ -210,24 +210,23 @@ class SentenceEmbedding(Kind):
 
     def report(self, task, texts, labels, verbose=0):
         if self.objective == "cosent":
-            report = report_of_numbers(labels, task.predict(texts, verbose=verbose))
+            cosines = task.similarity(*zip(*texts, strict=True), verbose=verbose)
+            report = report_of_numbers(labels, cosines)
             # Degrees of any range are no cosines.
             del report["mean_absolute_error"]
             return report
         if self.objective == "contrastive":
             vectors = task.encode([text for (text,) in texts], verbose=verbose)
             return report_of_neighbours(labels, vectors)
-        logits = task.compute(
-            task.make_rows(texts), task, lambda outputs, *_: outputs, verbose=verbose
-        )
-        found = np.argmax(np.array(logits), axis=1)
+        found = task.predict(texts, verbose=verbose).argmax(axis=1)
         return report_of_classes(self.for_task(labels), found, self.labels)
 
     def lines(self, task, texts):
         if len(texts[0]) == 1:
             vectors = task.encode([text for (text,) in texts], verbose=0)
             return [{"vector": list(map(_rounded, vector))} for vector in vectors]
-        return [{"similarity": _rounded(n)} for n in task.predict(texts, verbose=0)]
+        cosines = task.similarity(*zip(*texts, strict=True), verbose=0)
+        return [{"similarity": _rounded(cosine)} for cosine in cosines]
 
 
 class TripletRanking(Kind):
@@ -243,7 +242,7 @@ class TripletRanking(Kind):
         return letters[str(value)]
 
     def report(self, task, texts, labels, verbose=0):
-        found = task.predict(texts, verbose=verbose).argmax(axis=1)
+        found = ["BC".index(letter) for letter in task.rank(texts, verbose=verbose)]
         return report_of_classes(["BC".index(label) for label in labels], found, "BC")
 
     def lines(self, task, texts):
@@ -252,7 +251,7 @@ class TripletRanking(Kind):
                 "label": "BC"[row.argmax()],
                 "probabilities": {"B": _rounded(row[0]), "C": _rounded(row[1])},
             }
-            for row in task.predict(texts, verbose=0)
+            for row in task.rank(texts, probabilities=True, verbose=0)
         ]
 
 
@@ -275,12 +274,12 @@ class _Spans(Kind):
         return {"labels": self.labels}
 
     def report(self, task, texts, labels, verbose=0):
-        return report_of_spans(labels, task.predict(texts, verbose=verbose))
+        return report_of_spans(labels, task.extract(texts, verbose=verbose))
 
     def lines(self, task, texts):
         return [
             {"spans": [_span(span) for span in spans]}
-            for spans in task.predict(texts, verbose=0)
+            for spans in task.extract(texts, verbose=0)
         ]
 
 
@@ -320,12 +319,12 @@ class QuestionAnswering(Kind):
             None if label is None else text[slice(*label)]
             for (_, text), label in zip(texts, labels, strict=True)
         ]
-        found = task.predict(texts, verbose=verbose)
+        found = task.answer(texts, verbose=verbose)
         return report_of_answers(expected, [span and span.text for span in found])
 
     def lines(self, task, texts):
         lines = []
-        for span in task.predict(texts, verbose=0):
+        for span in task.answer(texts, verbose=0):
             answer = span and _span(span)
             if answer:
                 del answer["label"]

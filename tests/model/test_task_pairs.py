@@ -41,7 +41,7 @@ def ranker():
 
 
 def test_cosines_come_in_the_order_of_the_degrees(cosent):
-    found = cosent.predict(PAIRS, verbose=0)
+    found = cosent.similarity(FIRST, SECOND, verbose=0)
     assert list(np.argsort(found)) == [1, 3, 2, 0]
     assert found.dtype == "float32"
     # Those of the vectors, whatever a text is computed beside.
@@ -50,6 +50,8 @@ def test_cosines_come_in_the_order_of_the_degrees(cosent):
     np.testing.assert_allclose((first * second).sum(axis=1), found, atol=1e-5)
     alone = cosent.encode(FIRST[:1], verbose=0, batch_tokens=1)
     np.testing.assert_allclose(alone[0], first[0], atol=1e-5)
+    assert cosent.similarity(*PAIRS[0], verbose=0) == pytest.approx(found[0], abs=1e-5)
+    np.testing.assert_allclose(cosent.predict(PAIRS, verbose=0), found, atol=1e-5)
     # And what the model itself puts out of both rows of each pair.
     rows = [text for pair in PAIRS for text in pair]
     outputs = keras.ops.convert_to_numpy(cosent(cosent.tokenizer(rows)))
@@ -99,15 +101,16 @@ def test_a_sim_checkpoint_will_do():
 def test_triplets_are_ranked(ranker):
     model, triplets = ranker
     assert model.rank(triplets, verbose=0) == ["B", "C", "B", "C"]
-    found = model.predict(triplets, verbose=0)
+    found = model.rank(triplets, probabilities=True, verbose=0)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
     # Three are six rows, which JAX fills up to eight.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("roformer_keras.models.forward._rows_of", lambda count: 8)
-        filled = model.predict(triplets[:3], verbose=0)
+        filled = model.rank(triplets[:3], probabilities=True, verbose=0)
     np.testing.assert_allclose(filled, found[:3], atol=1e-6)
     # The other way round it is the other way round.
-    swapped = model.predict([(a, c, b) for a, b, c in triplets], verbose=0)
+    triplets = [(a, c, b) for a, b, c in triplets]
+    swapped = model.rank(triplets, probabilities=True, verbose=0)
     np.testing.assert_allclose(swapped, found[:, ::-1], atol=1e-5)
 
 

@@ -168,7 +168,7 @@ def test_tags_of_tokens():
 
 
 def found_by(model, texts=TEXTS):
-    found = model.predict(texts, verbose=0)
+    found = model.extract(texts, verbose=0)
     for text, spans in zip(texts, found, strict=True):
         assert all(span.text == text[span.start : span.end] for span in spans)
     return [[(s.start, s.end, s.label) for s in spans] for spans in found]
@@ -198,7 +198,7 @@ def test_a_tagger_finds_spans(tagger):
     assert found_by(tagger) == FLAT
     assert found_by(tagger, TEXTS[::-1]) == FLAT[::-1]
     assert all(
-        0 < span.score <= 1 for row in tagger.predict(TEXTS, verbose=0) for span in row
+        0 < span.score <= 1 for row in tagger.extract(TEXTS, verbose=0) for span in row
     )
     loss, accuracy = tagger.evaluate(TEXTS, FLAT, verbose=0)
     # With a field that of the tags without their transitions.
@@ -245,7 +245,7 @@ def test_they_are_saved_whole(tagger, extractor, tmp_path):
             type(model).from_preset(tmp_path / f"{number}"),
             keras.models.load_model(tmp_path / f"{number}.keras"),
         ):
-            assert found.predict(TEXTS, verbose=0) == model.predict(TEXTS, verbose=0)
+            assert found.extract(TEXTS, verbose=0) == model.extract(TEXTS, verbose=0)
         # Compiled as it was.
         found.evaluate(TEXTS, FLAT, verbose=0)
 

@@ -9,7 +9,7 @@ from common import CHARACTER, SIM, V2, WORD
 from finetuning_cases import assert_mean_of_adversarial_steps
 from sources import FOREIGN_DATA, assert_same, replace_a_dataset, tensors_of
 
-from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert
+from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert, tasks
 from roformer_keras.data import rows as batches
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.forward import run_model
@@ -43,7 +43,7 @@ def fitted():
 
 
 def probabilities(model, texts=TEXTS, **options):
-    return model.predict(texts, verbose=0, **options)
+    return model.classify(texts, probabilities=True, verbose=0, **options)
 
 
 # === Fitting and answering ===
@@ -106,6 +106,39 @@ def test_the_ways_to_give_data_are_one(fitted):
         np.testing.assert_allclose(found, expected, atol=1e-5)
         loss, _ = model.evaluate(x, y, verbose=0)
         assert loss == pytest.approx(model.evaluate(TEXTS, LABELS, verbose=0)[0], 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "count"),
+    [
+        ("TextClassifier", {"num_classes": 3}, 1),
+        ("TextClassifier", {"num_classes": 3, "multi_label": True}, 2),
+        ("TextRegressor", {}, 1),
+        ("SentenceEncoder", {}, 2),
+        ("SentenceEncoder", {"objective": "contrastive"}, 1),
+        ("SentenceEncoder", {"objective": "classification", "num_classes": 2}, 2),
+        ("TripletRanker", {}, 3),
+        ("TokenClassifier", {"labels": ["甲"], "crf": True}, 1),
+        ("SpanExtractor", {"labels": ["甲", "乙"]}, 1),
+        ("QuestionAnswerer", {}, 2),
+    ],
+)
+def test_texts_ids_and_a_call_give_the_same_outputs(name, options, count):
+    model = getattr(tasks, f"RoFormer{name}").from_preset(CHARACTER, **options)
+    texts = [tuple(TEXTS[n : n + count]) for n in range(3)]
+    ids = model.make_rows(texts).batch(np.arange(3))
+    expected = keras.ops.convert_to_numpy(model(ids))
+    model.compile(run_eagerly=True)
+    np.testing.assert_allclose(
+        model.predict(ids, batch_size=6, verbose=0), expected, atol=1e-5
+    )
+    for found in (model.predict(texts, verbose=0), model.predict(iter(texts))):
+        for one, output in zip(found, expected, strict=True):
+            # One window a text.
+            one = one[0] if name == "QuestionAnswerer" else one
+            cut = tuple(map(slice, one.shape))
+            np.testing.assert_allclose(one, output[cut], atol=1e-5)
+            assert output[cut].size == output.size or None in model.output.shape[1:]
 
 
 def test_pairs_are_rows_of_two_segments():
@@ -206,7 +239,7 @@ def test_regression():
     model.compile(keras.optimizers.Adam(3e-3))
     degrees = [1, 0.1, 0.65, 0.2]
     model.fit((GOOD, BAD), degrees, epochs=60, verbose=0)
-    found = probabilities(model, (GOOD, BAD))
+    found = model.regress((GOOD, BAD), verbose=0)
     assert found.shape == (4,)
     np.testing.assert_allclose(found, degrees, atol=0.15)
     with pytest.raises(ConfigurationError, match="finite number, got nan in row 1"):

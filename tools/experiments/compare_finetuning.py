@@ -346,6 +346,9 @@ class Entities(Task):
             max_length=self.options.max_length,
         )
 
+    def ours(self, model, texts):
+        return model.extract(texts, verbose=0)
+
     def theirs(self, model, rows, answers):
         found = []
         for number, tags in enumerate(answers):
