@@ -20,6 +20,7 @@ from .tasks import RoFormerTextClassifier as RoFormerTextClassifier
 from .tasks import RoFormerTextRegressor as RoFormerTextRegressor
 from .tasks import RoFormerTokenClassifier as RoFormerTokenClassifier
 from .tasks import RoFormerTripletRanker as RoFormerTripletRanker
+from .tasks.load import load_model as load_model
 from .text.tokenizer import RoFormerTokenizer as RoFormerTokenizer
 from .training.bleu import corpus_bleu as corpus_bleu
 from .training.evaluate import evaluate_seq2seq as evaluate_seq2seq

@@ -792,11 +792,10 @@ def _tsv(*values) -> str:
 def _generative_model(source, name, unilm, config, vocabulary, quiet):
     """Of the class that the source speaks for."""
     from roformer_keras import models
-    from roformer_keras.conversion.convert import model_of
-    from roformer_keras.conversion.reader import open_checkpoint
-    from roformer_keras.models.seq2seq import class_of_preset
+    from roformer_keras.tasks.load import model_class
 
-    if class_of_preset(source) == "RoFormerSeq2Seq":
+    found = model_class(source, config)
+    if found == "RoFormerSeq2Seq":
         _check_no_files(source, config, vocabulary)
         if name is not None or unilm:
             raise ConfigurationError(
@@ -804,8 +803,6 @@ def _generative_model(source, name, unilm, config, vocabulary, quiet):
             )
         return models.RoFormerSeq2Seq.from_preset(source)
     if name is None:
-        with open_checkpoint(resolve(source), config) as checkpoint:
-            found = model_of(checkpoint)
         name = "RoFormerSim" if found == "RoFormerSim" else "RoFormerCausalLM"
         if found not in ("RoFormerSim", "RoFormerCausalLM") and not (unilm or quiet):
             print(
@@ -820,12 +817,12 @@ def _generative_model(source, name, unilm, config, vocabulary, quiet):
 
 def _sentence_encoder(source, max_length, config, vocabulary, dtype=None):
     """A fine-tuned one; None if the source is another model."""
-    from roformer_keras.tasks.task import TextTask, class_of_task
+    from roformer_keras.tasks.load import load_model, model_class
 
-    if class_of_task(source) != "RoFormerSentenceEncoder":
+    if model_class(source, config) != "RoFormerSentenceEncoder":
         return None
     _check_no_files(source, config, vocabulary)
-    return TextTask.from_preset(source, max_length=max_length, dtype=dtype)
+    return load_model(source, max_length=max_length, dtype=dtype)
 
 
 def _sim(source, config, vocabulary):
@@ -893,16 +890,14 @@ def _tokenizer(source, vocabulary):
 
 def _served_model(source, config, vocabulary):
     """A fine-tuned model whole, `RoFormerSim`, or else the encoder."""
-    from roformer_keras.conversion.convert import model_of
-    from roformer_keras.conversion.reader import open_checkpoint
-    from roformer_keras.tasks.task import TextTask, class_of_task
+    from roformer_keras import tasks
+    from roformer_keras.tasks.load import load_model, model_class
 
-    if class_of_task(source) is not None:
+    name = model_class(source, config)
+    if name in tasks.__all__:
         _check_no_files(source, config, vocabulary)
-        return TextTask.from_preset(source)
-    with open_checkpoint(resolve(source), config) as checkpoint:
-        is_sim = model_of(checkpoint) == "RoFormerSim"
-    if is_sim:
+        return load_model(source)
+    if name == "RoFormerSim":
         return _sim(source, config, vocabulary)
     return _with_vocabulary(_vector_model(source, config), source, vocabulary)
 

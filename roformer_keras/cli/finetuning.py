@@ -18,7 +18,7 @@ from roformer_keras.cli.flags import (
     names,
     positive,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, RoFormerError
 
 __all__ = ["add_verbs", "evaluate", "finetune", "predict"]
 
@@ -138,7 +138,7 @@ def evaluate(
     from roformer_keras.io.atomic import replacing
 
     commands.start_backend()
-    from roformer_keras.models.seq2seq import class_of_preset
+    from roformer_keras.tasks.load import model_class
     from roformer_keras.training.results import (
         evaluation_of,
         load_finetuned,
@@ -154,7 +154,10 @@ def evaluate(
         "tokenize": tokenize,
     }
     given = {name: value for name, value in writing.items() if value is not None}
-    writes = Path(source).is_dir() and class_of_preset(source) == "RoFormerSeq2Seq"
+    writes = False
+    # What is no checkpoint may be an unfinished fine-tuning, which is named below.
+    with contextlib.suppress(RoFormerError):
+        writes = model_class(source) == "RoFormerSeq2Seq"
     if given and not writes:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ConfigurationError(

@@ -394,9 +394,10 @@ def _open_preset(files, stack):
     if saved["model"] in MODEL_FIELDS:
         tensors, head = tensors | head, {}
     stored = sum(math.prod(tensor.shape) for tensor in head.values())
-    for name, value in saved["model_options"].items():
-        # Every integer but this one is the size of a weight.
-        if isinstance(value, int) and name != "max_length" and value > max(1, stored):
+    # Sizes of weights, so that nothing is built that is larger than its file.
+    for name in ("num_classes", "head_dim"):
+        value = saved["model_options"].get(name)
+        if isinstance(value, int) and value > max(1, stored):
             raise CheckpointError(
                 f"{files.label}: {name}={value:,} in task.json does not fit a head of "
                 f"{stored:,} numbers"

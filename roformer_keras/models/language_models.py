@@ -19,12 +19,12 @@ from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
 from roformer_keras.models.initializers import initializer
-from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset import BackboneModel
 
 __all__ = ["RoFormerCausalLM", "RoFormerMaskedLM", "RoFormerSim"]
 
 
-class LanguageModel(PresetModel):
+class LanguageModel(BackboneModel):
     """A backbone and its tied output layer.
 
     Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`.
@@ -90,10 +90,6 @@ class LanguageModel(PresetModel):
         self.mlm_head = head
         self.output_activation = output_activation
 
-    @property
-    def config(self):
-        return self.backbone.config
-
     @classmethod
     def from_roformer_config(cls, config, dtype=None, **options):
         backbone = RoFormerBackbone(config, dtype=dtype, name="backbone")
@@ -101,25 +97,6 @@ class LanguageModel(PresetModel):
 
     def preset_options(self):
         return {"output_activation": self.output_activation}
-
-    def get_config(self):
-        return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
-            "output_activation": self.output_activation,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        options = dict(config)
-        backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
-        trainable = options.pop("trainable", True)
-        model = cls(backbone, **options)
-        if not trainable:
-            # Setting True would thaw a backbone that was frozen by itself.
-            model.trainable = False
-        return model
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

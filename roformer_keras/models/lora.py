@@ -1,8 +1,9 @@
 """What of a model is trained: frozen layers, and low-rank additions to kernels (LoRA).
 
-All of it may be called before `compile` or after. The optimizer of a model that has
-been trained then begins afresh, with its settings, but without its moments and steps.
-That is seen to if the model that is compiled is given, not the backbone inside of it.
+Models have these functions as methods. They may be called before or after `compile`; if
+other weights are trained afterwards, the optimizer starts again with the same settings,
+without its moments and steps. Call them on the model that is compiled, not on the
+backbone inside it, or the optimizer is not reset.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ _EMBEDDINGS = (
 
 
 def trainable_count(model) -> int:
-    """How many numbers training changes."""
+    """The number of trainable parameters."""
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
@@ -50,9 +51,9 @@ def trainable_count(model) -> int:
 
 
 def freeze(model, embeddings: bool = True, layers: int = 0) -> int:
-    """Takes embeddings and the lowest blocks out of training, beside what is out.
+    """Freezes embeddings and the lowest blocks, in addition to what is frozen.
 
-    A head stays in training, also one that shares the token embedding.
+    A head is still trained, also one that shares the token embedding.
 
     Args:
         model: `RoFormerBackbone`, or a model that has one.
@@ -77,7 +78,7 @@ def freeze(model, embeddings: bool = True, layers: int = 0) -> int:
 
 
 def unfreeze(model) -> int:
-    """Takes the whole backbone into training again; under LoRA, its additions alone.
+    """Trains the whole backbone again; under LoRA, its additions alone.
 
     Args:
         model: `RoFormerBackbone`, or a model that has one.
@@ -103,12 +104,12 @@ def enable_lora(
     alpha: float | None = None,
     targets: Sequence[str] = ("query", "value"),
 ) -> int:
-    """Trains low-rank additions to kernels of every block, and nothing else but heads.
+    """Trains low-rank additions to kernels of every block, and the heads, alone.
 
     A kernel W becomes `W + alpha / rank * A B`, A random and B zero: outputs are the
-    same at first. `.keras` and `.weights.h5` files carry the additions twice: within
-    the kernels, for who reads them, and apart, so that training goes on. A preset and
-    `convert` want `merge_lora` first.
+    same at first. `.keras` and `.weights.h5` files hold the additions twice: in the
+    kernels, for other readers, and apart, so that training can continue. Call
+    `merge_lora` before `save_to_preset` and `convert`.
 
     Args:
         model: `RoFormerBackbone`, or a model that has one.
@@ -138,11 +139,11 @@ def enable_lora(
         check_number("alpha", alpha, above=0)
     if _lora_layers(backbone):
         raise ConfigurationError(
-            "LoRA is enabled already: call merge_lora(model), then enable it anew"
+            "LoRA is enabled already: call model.merge_lora(), then enable it again"
         )
     if not any(block.trainable for block in backbone.transformer_layers):
         raise ConfigurationError(
-            "LoRA has nothing to train in blocks that are frozen: call unfreeze(model)"
+            "LoRA has nothing to train in frozen blocks: call model.unfreeze() first"
         )
     with _changes(model):
         _add_factors(backbone, rank, alpha, targets)
@@ -150,9 +151,9 @@ def enable_lora(
 
 
 def merge_lora(model) -> int:
-    """Makes what LoRA has learnt a part of the kernels, which are plain again.
+    """Adds what LoRA has learned to the kernels, and removes the additions.
 
-    Outputs stay the same. What was trainable before LoRA is so again.
+    Outputs stay the same. What was trainable before LoRA is trainable again.
 
     Args:
         model: `RoFormerBackbone`, or a model that has one.
@@ -167,7 +168,7 @@ def merge_lora(model) -> int:
     layers = _lora_layers(backbone)
     if not layers:
         raise ConfigurationError(
-            "there is no LoRA to merge: it is enabled by enable_lora(model, rank)"
+            "there is no LoRA to merge: model.enable_lora(rank) enables it"
         )
     with _changes(model):
         for layer in layers:
@@ -181,10 +182,10 @@ def merge_lora(model) -> int:
 
 
 def trainable_state(backbone) -> bool | dict:
-    """What `trainable` of a serialised backbone says.
+    """The trainable state of a backbone, as its configuration stores it.
 
     Returns:
-        bool if it goes for the whole backbone, else a dict with the names of `frozen`
+        bool if it holds for the whole backbone, else a dict with the names of `frozen`
         layers and the arguments of `enable_lora` as `lora`.
     """
     frozen = [
@@ -207,7 +208,7 @@ def trainable_state(backbone) -> bool | dict:
 
 
 def set_trainable_state(backbone, state: bool | dict):
-    """Makes a new backbone what `trainable_state` said of another."""
+    """Restores a `trainable_state` in a new backbone."""
     if not isinstance(state, dict):
         backbone.trainable = state
         return
@@ -229,7 +230,7 @@ def _backbone_of(model):
 
 def _set_trainable(layer, value):
     layer.trainable = value
-    # TensorFlow passes over what an attribute is already, and all that is below it.
+    # TensorFlow ignores an assignment that changes nothing, and all below it.
     for variable in layer.weights:
         variable.trainable = value
 
@@ -266,7 +267,7 @@ def _train_factors_only(backbone):
 
 @contextlib.contextmanager
 def _changes(model):
-    """Lets a model that is compiled forget what it did for other variables."""
+    """Resets the optimizer of a compiled model if the trained weights change."""
     before = {id(variable) for variable in model.trainable_variables}
     yield
     optimizer = getattr(model, "optimizer", None)

@@ -1,4 +1,4 @@
-"""Loading and saving, which every model of this package shares."""
+"""What every model of this package shares: presets, and what of it is trained."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import is_integer
-from roformer_keras.config import RoFormerConfig
+from roformer_keras.config import RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
@@ -22,11 +22,15 @@ from roformer_keras.conversion.weights import (
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
+from roformer_keras.models import lora
 from roformer_keras.models.checks import check_vocabulary
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-__all__ = ["PresetModel", "check_all_mapped"]
+__all__ = ["BackboneModel", "PresetModel"]
+
+# Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
+_BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
 
 
 class PresetModel(keras.Model):
@@ -35,7 +39,7 @@ class PresetModel(keras.Model):
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
     """
 
-    config: RoFormerConfig
+    config: RoFormerConfig | Seq2SeqConfig
     # Of the source that the model came from, if that has a vocabulary; can be set.
     tokenizer: RoFormerTokenizer | None = None
     # Why that vocabulary gave no tokenizer.
@@ -66,7 +70,7 @@ class PresetModel(keras.Model):
     @classmethod
     def from_preset(
         cls,
-        source: str | os.PathLike,
+        source: str | os.PathLike | Checkpoint,
         *,
         config=None,
         keep_tokens: Sequence[int] | None = None,
@@ -82,20 +86,20 @@ class PresetModel(keras.Model):
         Args:
             source: a zip, folder or checkpoint prefix as released; HDF5 weights, whole
                 models or object checkpoints that bert4keras's users saved; `.keras`,
-                `.weights.h5`, safetensors; a preset folder; or the name of a
-                downloaded checkpoint of the catalogue.
+                `.weights.h5`, safetensors; a preset folder; the name of a downloaded
+                checkpoint of the catalogue; or an open `Checkpoint`.
             config: for sources without a configuration, or instead of theirs: the
                 path or content of a `bert_config.json`; or a `RoFormerConfig`, which
                 is taken as it is, attention and pooler included.
             keep_tokens: ids to keep of the vocabulary, in their new order.
-            compound_tokens: new tokens behind them, each the mean of rows of the kept
+            compound_tokens: new tokens after them, each the mean of rows of the kept
                 table: a list of ids, or a pair (ids, weights).
-            initialize_heads: bool. Whether a head that the source lacks begins afresh
-                instead of being an error.
-            ignore: patterns of the source's own layers to pass over, as `"dense_*"`.
+            initialize_heads: bool. Whether a head that the source lacks gets new
+                weights instead of being an error.
+            ignore: patterns of unexpected tensors to pass over, such as `"dense_*"`.
             dtype: Keras dtype policy.
-            gradient_checkpointing: bool. Of the backbone, see there.
-            changes: configuration fields to set, as `layer_norm_epsilon=1e-7`,
+            gradient_checkpointing: bool. See `RoFormerBackbone`.
+            changes: configuration fields to set, such as `layer_norm_epsilon=1e-7`,
                 `dropout=0.2`, `pooler_activation="tanh"`; and `output_activation` of
                 a model with an MLM head.
 
@@ -112,7 +116,12 @@ class PresetModel(keras.Model):
         options = {}
         if "output_activation" in changes and cls.__name__ != "RoFormerBackbone":
             options["output_activation"] = changes.pop("output_activation")
-        with open_checkpoint(resolve(source), config) as checkpoint:
+        is_open = isinstance(source, Checkpoint)
+        with (
+            contextlib.nullcontext(source)
+            if is_open
+            else open_checkpoint(resolve(source), config)
+        ) as checkpoint:
             if checkpoint.model == cls.__name__:
                 options = {**checkpoint.model_options, **options}
             if isinstance(config, RoFormerConfig):
@@ -128,9 +137,15 @@ class PresetModel(keras.Model):
                 model = cls.from_roformer_config(model_config, dtype, **options)
             _assign(model, checkpoint, rows, kept)
             if gradient_checkpointing:
-                getattr(model, "backbone", model).gradient_checkpointing = True
+                backbone = getattr(model, "backbone", model)
+                if not hasattr(backbone, "gradient_checkpointing"):
+                    raise ConfigurationError(
+                        "gradient_checkpointing is for models with a RoFormerBackbone, "
+                        f"got {cls.__name__}"
+                    )
+                backbone.gradient_checkpointing = True
             if checkpoint.vocabulary is not None and not kept.compounds:
-                # A vocabulary that tells no level serves who works with ids.
+                # A vocabulary without a level is enough for users who work with ids.
                 try:
                     model.tokenizer = _tokenizer(checkpoint, kept.keep_tokens)
                 except VocabularyError as error:
@@ -168,33 +183,93 @@ class PresetModel(keras.Model):
                 f"{self.config.vocabulary_size}"
             )
         overwrite = overwrite or waits
-        name = type(self).__name__
-        rows = weight_table(self.config, model_heads(name, self.config))
         variables = {variable.path: variable for variable in self.weights}
-        homeless = sorted(
+        rows = self._weight_rows()
+        unmapped = sorted(
             path
             for path in variables.keys() - {row.path for row in rows}
             if "seed_generator" not in path
         )
-        check_all_mapped(
-            homeless,
-            "merge_lora(model), or save layers of your own with `model.save`",
-        )
+        if unmapped:
+            raise ConfigurationError(
+                f"a preset has no place for {unmapped[0]} and {len(unmapped) - 1} more "
+                "weights: merge LoRA weights into their kernels by model.merge_lora(), "
+                "save layers of your own with model.save(path)"
+            )
         checkpoint = Checkpoint(
             label=self.name,
             format="model",
             config=self.config,
             tensors={row.name: _tensor(row, variables[row.path]) for row in rows},
             vocabulary=vocabulary,
-            model=name,
+            model=type(self).__name__,
             model_options=self.preset_options(),
             tokenizer=fields,
         )
         save(checkpoint, folder, "preset", overwrite=overwrite)
 
     def preset_options(self) -> dict:
-        """Arguments of the constructor beside the backbone."""
+        """Arguments of the constructor besides backbone and tokenizer; plain types."""
         return {}
+
+    def _weight_rows(self):
+        """Rows of the weight table, one for each weight that a preset stores."""
+        return weight_table(self.config, model_heads(type(self).__name__, self.config))
+
+    # === What is trained ===
+
+    def freeze(self, embeddings: bool = True, layers: int = 0) -> int:
+        """Freezes the embeddings and the lowest blocks; see `lora.freeze`."""
+        return lora.freeze(self, embeddings, layers)
+
+    def unfreeze(self) -> int:
+        """Trains the whole backbone again; see `lora.unfreeze`."""
+        return lora.unfreeze(self)
+
+    def enable_lora(
+        self,
+        rank: int,
+        alpha: float | None = None,
+        targets: Sequence[str] = ("query", "value"),
+    ) -> int:
+        """Trains low-rank additions to kernels alone; see `lora.enable_lora`."""
+        return lora.enable_lora(self, rank, alpha, targets)
+
+    def merge_lora(self) -> int:
+        """Adds what LoRA has learned to the kernels; see `lora.merge_lora`."""
+        return lora.merge_lora(self)
+
+
+class BackboneModel(PresetModel):
+    """A model that stands on a `backbone`, with its configuration and dtype policy."""
+
+    @property
+    def config(self):
+        return self.backbone.config
+
+    def get_config(self):
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **self.preset_options(),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        options = dict(config)
+        backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
+        return cls._restore(options, backbone)
+
+    @classmethod
+    def _restore(cls, options, *arguments):
+        """The model of a configuration, frozen if it was."""
+        trainable = options.pop("trainable", True)
+        model = cls(*arguments, **options)
+        if not trainable:
+            # Setting True would unfreeze a backbone that was frozen by itself.
+            model.trainable = False
+        return model
 
 
 def _tokenizer(checkpoint, keep_tokens):
@@ -217,7 +292,7 @@ def _assign(model, checkpoint, rows, kept):
     variables = {variable.path: variable for variable in model.weights}
     for row in rows:
         value = checkpoint.weight(row.name)
-        if row.name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
+        if row.name in _BY_TOKEN:
             value = kept.rows_of(value)
         variables[row.path].assign(value.T if row.transposed else value)
 
@@ -271,13 +346,4 @@ def _check_ids(name, ids, limit):
     if wrong:
         raise ConfigurationError(
             f"{name} must be ids from 0 to {limit - 1}, got {wrong[0]!r}"
-        )
-
-
-def check_all_mapped(paths, way):
-    """Raises ConfigurationError if there are weights that no preset has a place for."""
-    if paths:
-        raise ConfigurationError(
-            f"a preset has no place for {paths[0]} and {len(paths) - 1} more weights: "
-            f"merge LoRA weights into their kernels first, by {way}"
         )

@@ -1,26 +1,16 @@
 """RoFormer as an encoder-decoder: one text in, another out."""
 
-import json
-import os
-from pathlib import Path
-
-import h5py
 import keras
 from keras import ops
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.config import Seq2SeqConfig
-from roformer_keras.conversion.writer import save_tokenizer, write_metadata
 from roformer_keras.data.batches import TextBatches
 from roformer_keras.data.pair_rows import PairRows, as_pairs
-from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.generate import TextGeneration
 from roformer_keras.generation.options import Prompt
-from roformer_keras.hub.catalog import resolve
-from roformer_keras.io.atomic import replacing
-from roformer_keras.io.hdf5 import assign_hdf5
-from roformer_keras.io.sources import Blob
 from roformer_keras.layers import (
     AttentionMask,
     Dropout,
@@ -30,12 +20,10 @@ from roformer_keras.layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.losses import LabelSmoothing
-from roformer_keras.models.checks import check_vocabulary
-from roformer_keras.models.preset import PresetModel, check_all_mapped
+from roformer_keras.models.preset import PresetModel
 from roformer_keras.optimizers import make_optimizer
-from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-__all__ = ["RoFormerSeq2Seq", "class_of_preset"]
+__all__ = ["RoFormerSeq2Seq"]
 
 # As of Vaswani et al., section 5.3, at other rates: of a model of width d and W updates
 # of warm-up theirs is (d W) ** -0.5.
@@ -131,79 +119,6 @@ class RoFormerSeq2Seq(TextGeneration, PresetModel):
     @classmethod
     def from_roformer_config(cls, config, dtype=None, **options):
         return cls(config, dtype=dtype, **options)
-
-    @classmethod
-    def from_preset(cls, source: str | os.PathLike, *, dtype=None, **changes):
-        """Builds the model with the weights of a folder that `save_to_preset` wrote.
-
-        Args:
-            source: path of the folder.
-            dtype: Keras dtype policy.
-            changes: fields of `Seq2SeqConfig` to set, such as `dropout=0.2`.
-
-        Raises:
-            CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
-            ConfigurationError: it holds another model, or a field breaks its rule.
-            SourceError: there is no such folder.
-            VocabularyError: the vocabulary cannot be used.
-        """
-        folder = Path(resolve(source))
-        name = class_of_preset(folder)
-        if name != cls.__name__:
-            raise ConfigurationError(
-                f"{source} must be a preset folder of a {cls.__name__}, got "
-                f"{'none' if name is None else f'one of a {name}'}"
-            )
-        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        fields = dict(fields["config"])
-        for own in ("name", "dtype", "trainable"):
-            fields.pop(own, None)
-        model = cls(Seq2SeqConfig.from_dict({**fields, **changes}), dtype=dtype)
-        weights = folder / "model.weights.h5"
-        if not weights.is_file():
-            raise CheckpointError(
-                f"a preset must hold its weights, and {weights} is missing: save or "
-                "copy it whole"
-            )
-        variables = {v.path: v for v in model._saved_variables()}
-        assign_hdf5(Blob.of_file(weights), variables)
-        if (folder / "tokenizer.json").is_file():
-            model.tokenizer = RoFormerTokenizer.from_preset(folder)
-        return model
-
-    def save_to_preset(self, folder, tokenizer=None, overwrite=False):
-        """Writes configuration, weights and tokenizer, whole or not at all.
-
-        Args:
-            folder: path of the folder.
-            tokenizer: `RoFormerTokenizer` to save instead of the model's own.
-            overwrite: bool. Whether an existing preset is replaced.
-
-        Raises:
-            OutputError: the folder exists or cannot be written.
-        """
-        tokenizer = tokenizer or self.tokenizer
-        if tokenizer is not None:
-            check_vocabulary(self, tokenizer)
-        paths = [variable.path for variable in self._saved_variables()]
-        lora = [path for path in paths if "lora_kernel" in path]
-        check_all_mapped(lora, "the merge_lora of each layer")
-        with replacing(folder, overwrite, folder=True) as partial:
-            serialized = keras.saving.serialize_keras_object(self)
-            serialized.pop("build_config", None)
-            serialized.pop("compile_config", None)
-            (partial / "config.json").write_text(
-                json.dumps(serialized, indent=2) + "\n", encoding="utf-8"
-            )
-            with h5py.File(partial / "model.weights.h5", "w") as file:
-                for variable in self._saved_variables():
-                    file[variable.path] = ops.convert_to_numpy(variable)
-            if tokenizer is not None:
-                save_tokenizer(partial, tokenizer.vocabulary, tokenizer.to_dict())
-            write_metadata(partial, self.count_params())
-
-    def _saved_variables(self):
-        return [v for v in self.weights if "seed_generator" not in v.path]
 
     def get_config(self):
         return {
@@ -415,24 +330,6 @@ class _Cached:
 
     def visible(self, token_ids, segment_ids):
         return ops.not_equal(token_ids, 0)
-
-
-def class_of_preset(source: str | os.PathLike) -> str | None:
-    """The name of the class that a preset folder was saved by; None of other sources.
-
-    Raises:
-        ConfigurationError: what the folder says of it is damaged.
-        SourceError: it cannot be read.
-    """
-    path = Path(resolve(source)) / "config.json"
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))["class_name"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{path} holds no model: {error}") from error
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _is_ready(x):

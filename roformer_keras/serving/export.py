@@ -84,7 +84,7 @@ def export_model(
     expected = run_model(exported, inputs)
     metadata = {
         "model": type(model).__name__,
-        "options": model.options() if hasattr(model, "options") else {},
+        "options": model.preset_options(),
         "dim": model.config.hidden_dim,
         "format": format,
         "int8": int8,

@@ -42,8 +42,8 @@ def train_step(model, update, embeddings, epsilon, *arguments):
         )
     if not any(embeddings is variable for variable in model.trainable_variables):
         raise ConfigurationError(
-            "adversarial training moves the token embeddings, which are frozen: thaw "
-            "them, or set adversarial_epsilon=0"
+            "adversarial training moves the token embeddings, which are frozen: "
+            "unfreeze them, or set adversarial_epsilon=0"
         )
     return _STEPS[backend](model, update, embeddings, epsilon, *arguments)
 

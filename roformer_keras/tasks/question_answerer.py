@@ -75,11 +75,11 @@ class RoFormerQuestionAnswerer(TextTask):
         super().__init__(backbone, tokenizer, scores, max_length, **kwargs)
         self.stride, self.max_answer_length = int(stride), int(max_answer_length)
 
-    def options(self):
+    def preset_options(self):
         return {
             "stride": self.stride,
             "max_answer_length": self.max_answer_length,
-            **super().options(),
+            **super().preset_options(),
         }
 
     # === Training ===

@@ -67,9 +67,9 @@ class RoFormerSpanExtractor(SpanTask):
         self.head_dim, self.efficient = head_dim, efficient
         self.threshold = threshold
 
-    def options(self):
+    def preset_options(self):
         return {
-            **super().options(),
+            **super().preset_options(),
             "head_dim": self.head_dim,
             "efficient": self.efficient,
             "threshold": self.threshold,

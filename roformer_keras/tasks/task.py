@@ -2,39 +2,36 @@
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
-import h5py
 import keras
 import numpy as np
 from keras import ops
 from tqdm import tqdm
 
 from roformer_keras import tasks
-from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.checks import check_integer
+from roformer_keras.conversion.checkpoint import weights_to_read
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
 from roformer_keras.data.batches import TextBatches
 from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, windows
 from roformer_keras.data.texts import Rows, as_texts
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.hub.catalog import resolve
-from roformer_keras.io.atomic import replacing
-from roformer_keras.io.hdf5 import assign_hdf5
-from roformer_keras.io.sources import Blob
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.forward import run_model
-from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset import BackboneModel
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-__all__ = ["LabelledRows", "TextTask", "class_of_task"]
+__all__ = ["LabelledRows", "TextTask"]
 
 _SECONDS_BEFORE_BAR = 1
 
 
-class TextTask(PresetModel):
+class TextTask(BackboneModel):
     """A backbone and a head, which takes texts where a Keras model takes arrays.
 
     Subclasses define:
@@ -67,84 +64,61 @@ class TextTask(PresetModel):
             # Nor where it answers without having been compiled; see `compile`.
             self.jit_compile = False
 
-    @property
-    def config(self):
-        return self.backbone.config
-
-    # === Coming from and going to files ===
+    # === Presets ===
 
     @classmethod
-    def from_preset(cls, source, *, max_length=None, dtype=None, **options):
+    def from_preset(cls, source, *, config=None, max_length=None, **options):
         """Builds the task on the backbone of a checkpoint, or loads a saved task.
 
         Args:
-            source: whatever `RoFormerBackbone.from_preset` takes: the head is fresh
-                then. Or a folder that `save_to_preset` of this class wrote; of any
-                class if this one is `TextTask`, which gives the class that wrote it.
-            max_length: int. Tokens to which longer rows are cut; as it was saved, or
-                else the default of the class.
-            dtype: Keras dtype policy.
+            source: as in `RoFormerBackbone.from_preset`; the head has new weights then.
+                Or a folder that `save_to_preset` of this class wrote; for `TextTask`
+                itself, of any class, which is returned.
+            config: as in `RoFormerBackbone.from_preset`.
+            max_length: int. Tokens to which longer rows are cut; as saved, or the
+                default of the class, if not given.
             options: arguments of this class, and those of
-                `RoFormerBackbone.from_preset`, such as `dropout=0.2`.
+                `RoFormerBackbone.from_preset`, such as `dropout=0.2` and `dtype`.
 
         Raises:
             ConfigurationError: the folder holds another task, or an argument breaks its
                 rule.
-            RoFormerError: as of `RoFormerBackbone.from_preset`.
+            RoFormerError: as in `RoFormerBackbone.from_preset`.
         """
-        folder = resolve(source)
-        saved = _saved_task(folder)
-        if cls is TextTask:
-            cls = _class_of(saved, source)
-        elif saved is not None and saved["class_name"] != cls.__name__:
-            saved = None
-        if max_length is not None:
-            options["max_length"] = max_length
-        own = inspect.signature(cls.__init__).parameters
-        mine = {k: v for k, v in options.items() if k in own}
-        theirs = {k: v for k, v in options.items() if k not in own}
-        if saved is not None:
-            mine = {**saved["config"], **mine}
-            head = _head_of(folder, mine)
-        backbone = RoFormerBackbone.from_preset(source, dtype=dtype, **theirs)
-        tokenizer = mine.pop("tokenizer", None) or backbone.text_tokenizer()
-        model = cls(backbone, tokenizer, **mine)
-        if saved is not None:
-            variables = {v.path: v for v in model.head_variables()}
-            assign_hdf5(head, variables)
+        with open_checkpoint(resolve(source), config) as checkpoint:
+            if cls is TextTask:
+                cls = _class_of(checkpoint)
+            if max_length is not None:
+                options["max_length"] = max_length
+            names = inspect.signature(cls.__init__).parameters
+            own = {name: options.pop(name) for name in names if name in options}
+            is_saved = checkpoint.model == cls.__name__
+            if is_saved:
+                own = {**checkpoint.model_options, **own}
+            backbone = RoFormerBackbone.from_preset(
+                checkpoint, config=config, **options
+            )
+            tokenizer = own.pop("tokenizer", None) or backbone.text_tokenizer()
+            model = cls(backbone, tokenizer, **own)
+            if is_saved:
+                model._read_head(checkpoint)
         return model
 
-    def save_to_preset(self, folder, overwrite=False):
-        """Writes backbone, tokenizer and head into a folder, whole or not at all.
+    def _read_head(self, checkpoint):
+        head = {variable.path: variable for variable in self.head_variables()}
+        shapes = {path: tuple(variable.shape) for path, variable in head.items()}
+        config = checkpoint.config_for("RoFormerBackbone")
+        heads = model_heads("RoFormerBackbone", config)
+        for row in weights_to_read(checkpoint, config, heads, task_shapes=shapes):
+            if row.head == "task":
+                head[row.path].assign(checkpoint.weight(row.name))
 
-        Args:
-            folder: path. `RoFormerBackbone.from_preset` and `convert` read it too; they
-                leave the head aside.
-            overwrite: bool. Whether an existing preset is replaced.
+    def _weight_rows(self):
+        heads = model_heads("RoFormerBackbone", self.config)
+        shapes = {v.path: tuple(v.shape) for v in self.head_variables()}
+        return weight_table(self.config, heads) + task_rows(shapes)
 
-        Raises:
-            OutputError: the folder exists or cannot be written.
-        """
-        with replacing(folder, overwrite, folder=True) as partial:
-            self.backbone.save_to_preset(partial, self.tokenizer, overwrite=True)
-            task = {
-                "module": type(self).__module__,
-                "class_name": type(self).__name__,
-                "registered_name": f"roformer_keras>{type(self).__name__}",
-                "config": {
-                    **self.options(),
-                    "backbone": keras.saving.serialize_keras_object(self.backbone),
-                },
-            }
-            (partial / "task.json").write_text(
-                json.dumps(task, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
-            with h5py.File(partial / "task.weights.h5", "w") as file:
-                for variable in self.head_variables():
-                    file[variable.path] = ops.convert_to_numpy(variable)
-
-    def options(self) -> dict:
-        """Arguments of the constructor beside backbone and tokenizer; plain types."""
+    def preset_options(self):
         return {"max_length": self.max_length}
 
     def head_variables(self) -> list:
@@ -158,26 +132,17 @@ class TextTask(PresetModel):
 
     def get_config(self):
         return {
-            "name": self.name,
-            "trainable": self.trainable,
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **super().get_config(),
             "vocabulary": list(self.tokenizer.vocabulary),
             "tokenizer": self.tokenizer.to_dict(),
-            **self.options(),
         }
 
     @classmethod
     def from_config(cls, config):
         options = dict(config)
         backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
-        tokenizer = RoFormerTokenizer(
-            options.pop("vocabulary"), **options.pop("tokenizer")
-        )
-        trainable = options.pop("trainable", True)
-        model = cls(backbone, tokenizer, **options)
-        if not trainable:
-            model.trainable = False
-        return model
+        vocabulary, fields = options.pop("vocabulary"), options.pop("tokenizer")
+        return cls._restore(options, backbone, RoFormerTokenizer(vocabulary, **fields))
 
     # === Training ===
 
@@ -651,53 +616,12 @@ def _elements(dataset):
     return dataset.as_numpy_iterator()
 
 
-def _saved_task(folder: Path):
-    """What `task.json` of a preset folder says, or None where there is none."""
-    path = Path(folder) / "task.json"
-    if not path.is_file():
-        return None
-    try:
-        task = json.loads(path.read_text(encoding="utf-8"))
-        options = dict(task["config"])
-        options.pop("backbone")
-        return {"class_name": task["class_name"], "config": options}
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{path} holds no task: {error}") from error
-
-
-def class_of_task(source) -> str | None:
-    """The name of the class that a preset folder was saved by; None of other sources.
-
-    Raises:
-        ConfigurationError: what the folder says of it is damaged.
-    """
-    saved = _saved_task(resolve(source))
-    return saved and saved["class_name"]
-
-
-def _class_of(saved, source):
-    """The class that wrote a preset folder."""
-    name = saved and saved["class_name"]
-    if name not in tasks.__all__ or not name.startswith("RoFormer"):
+def _class_of(checkpoint):
+    """The class of a saved task."""
+    if not checkpoint.is_task or checkpoint.model not in tasks.__all__:
         raise ConfigurationError(
-            f"{source} must be a preset folder that a task was saved to, which has a "
-            f"task.json of its class; got {name and repr(name)}: name the class, as "
+            f"{checkpoint.label} must be a preset folder that a task was saved to, got "
+            f"{checkpoint.model or 'no saved model'}: name the class, as in "
             "RoFormerTextClassifier.from_preset(...)"
         )
-    return getattr(tasks, name)
-
-
-def _head_of(folder, options) -> Blob:
-    """The file of a saved head, once it is known to be large enough for its options."""
-    path = folder / "task.weights.h5"
-    if not path.is_file():
-        raise CheckpointError(f"{path} must hold the head, and is missing")
-    blob = Blob.of_file(path)
-    for name, value in options.items():
-        # Every integer but this one is the size of a weight, which has as many bytes.
-        if name != "max_length" and is_integer(value) and value > len(blob):
-            raise CheckpointError(
-                f"{folder / 'task.json'}: {name}={value:,} does not fit a head of "
-                f"{len(blob):,} bytes"
-            )
-    return blob
+    return getattr(tasks, checkpoint.model)

@@ -79,12 +79,12 @@ class RoFormerTextClassifier(VectorTask):
         self.num_classes, self.classes = int(num_classes), classes
         self.multi_label = multi_label
 
-    def options(self):
+    def preset_options(self):
         return {
             "num_classes": self.num_classes,
             "classes": self.classes,
             "multi_label": self.multi_label,
-            **super().options(),
+            **super().preset_options(),
         }
 
     # === Training ===

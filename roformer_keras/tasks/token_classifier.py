@@ -67,9 +67,9 @@ class RoFormerTokenClassifier(SpanTask):
         super().__init__(backbone, tokenizer, labels, scores, max_length, **kwargs)
         self.tags, self.crf, self.crf_rate = tags, field, crf_rate
 
-    def options(self):
+    def preset_options(self):
         return {
-            **super().options(),
+            **super().preset_options(),
             "crf": self.crf is not None,
             "crf_rate": self.crf_rate,
         }

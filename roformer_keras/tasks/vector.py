@@ -53,11 +53,11 @@ class VectorTask(TextTask):
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.pooling, self.head_dropout = pooling, head_dropout
 
-    def options(self):
+    def preset_options(self):
         return {
             "pooling": self.pooling,
             "head_dropout": self.head_dropout,
-            **super().options(),
+            **super().preset_options(),
         }
 
     def _convert(self, function, outputs):

@@ -24,7 +24,6 @@ import numpy as np
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
-from roformer_keras.models.lora import enable_lora, freeze, merge_lora
 from roformer_keras.optimizers import (
     finetuning_rate,
     layerwise_rates,
@@ -270,7 +269,7 @@ class _Run:
     def write_results(self, progress):
         """The preset, the reports and the pictures."""
         if self.settings.lora_rank:
-            merge_lora(self.task)
+            self.task.merge_lora()
         self.task.save_to_preset(self.folder / PRESET, overwrite=True)
         reports = {
             name: report_on(self.task, self.data.kind, examples, progress=progress)
@@ -405,9 +404,7 @@ def _make_task(settings, kind):
     except SourceError as error:
         raise SourceError(f"preset: {error}") from error
     if settings.freeze_embeddings or settings.freeze_layers:
-        freeze(task, settings.freeze_embeddings, settings.freeze_layers)
+        task.freeze(settings.freeze_embeddings, settings.freeze_layers)
     if settings.lora_rank:
-        enable_lora(
-            task, settings.lora_rank, settings.lora_alpha, settings.lora_targets
-        )
+        task.enable_lora(settings.lora_rank, settings.lora_alpha, settings.lora_targets)
     return task

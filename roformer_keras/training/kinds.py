@@ -356,7 +356,7 @@ def kind_of_task(task: TextTask, labels: Sequence[str] | None = None) -> Kind:
         labels: names of the classes that it was trained on, if it does not know them.
     """
     (kind,) = (kind for kind in _KINDS.values() if kind.task_class is type(task))
-    return kind(task.options(), labels)
+    return kind(task.preset_options(), labels)
 
 
 # === Labels and answers ===

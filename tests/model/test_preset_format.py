@@ -283,7 +283,7 @@ def test_a_model_is_saved_from_its_variables(presets, tmp_path):
         },
         vocabulary=tuple(model.tokenizer.vocabulary),
         model="RoFormerTextClassifier",
-        model_options=model.options(),
+        model_options=model.preset_options(),
         tokenizer=model.tokenizer.to_dict(),
     )
     save(checkpoint, tmp_path / "preset", "preset")

@@ -432,9 +432,7 @@ def test_a_model_of_another_kind_is_refused(corpus, tmp_path):
             tmp_path / "run",
             verbose=False,
         )
-    with pytest.raises(
-        ConfigurationError, match="a preset folder of a RoFormerSeq2Seq"
-    ):
+    with pytest.raises(ConfigurationError, match="holds no encoder-decoder"):
         pretrain(
             settings_of(corpus, source="roformer-char", model={}),
             tmp_path / "other",

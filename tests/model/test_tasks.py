@@ -182,7 +182,7 @@ def test_several_labels_as_arrays_of_0_and_1():
 def test_a_number_that_is_the_name_of_another_class():
     model = classifier(classes=[1, 0])
     rows = model.make_rows([("好",), ("坏",)])
-    with pytest.raises(ConfigurationError, match="1 in row 0 is also the name of"):
+    with pytest.raises(ConfigurationError, match=r"1 is also the name of .* in row 0"):
         model.make_targets([1, 0], rows)
     assert model.make_targets(["1", "0"], rows).tolist() == [0, 1]
     in_order = classifier(classes=["0", "1"])

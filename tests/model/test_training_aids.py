@@ -203,7 +203,7 @@ def test_a_file_with_lora_reads_as_merged(tmp_path):
 def test_a_preset_has_no_place_for_lora(make, tmp_path):
     model = make.from_preset(CHARACTER)
     enable_lora(model, 2)
-    with pytest.raises(ConfigurationError, match=r"first, by merge_lora\(model\)"):
+    with pytest.raises(ConfigurationError, match=r"by model\.merge_lora\(\)"):
         model.save_to_preset(tmp_path / "preset")
     assert list(tmp_path.iterdir()) == []
     merge_lora(model)
@@ -230,14 +230,14 @@ def test_options_of_lora_that_break_a_rule(options, message):
 
 def test_lora_out_of_turn():
     model = classifier()
-    with pytest.raises(ConfigurationError, match=r"enabled by enable_lora\(model"):
+    with pytest.raises(ConfigurationError, match=r"model\.enable_lora\(rank\)"):
         merge_lora(model)
     freeze(model, layers=2)
-    with pytest.raises(ConfigurationError, match=r"frozen: call thaw\(model\)"):
+    with pytest.raises(ConfigurationError, match=r"call model\.unfreeze\(\) first"):
         enable_lora(model, 2)
     unfreeze(model)
     enable_lora(model, 2, targets="query")
-    with pytest.raises(ConfigurationError, match=r"call merge_lora\(model\), then"):
+    with pytest.raises(ConfigurationError, match=r"call model\.merge_lora\(\), then"):
         enable_lora(model, 2)
     with pytest.raises(ConfigurationError, match="have one as its backbone, got Dense"):
         enable_lora(keras.layers.Dense(2), 2)

@@ -1,0 +1,40 @@
+"""The class of a checkpoint, found and loaded."""
+
+import os
+
+from roformer_keras import models, tasks
+from roformer_keras.conversion.convert import model_of
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.hub.catalog import resolve
+from roformer_keras.models.preset import PresetModel
+
+__all__ = ["load_model", "model_class"]
+
+
+def load_model(source: str | os.PathLike, *, config=None, **options) -> PresetModel:
+    """Loads any checkpoint as the model that it holds.
+
+    The class is the one that was saved, or that the catalogue names, or else follows
+    from the heads: a source with an MLM head is a `RoFormerMaskedLM`, one without heads
+    a `RoFormerBackbone`.
+
+    Args:
+        source, config, options: as in `from_preset` of that class.
+
+    Raises:
+        RoFormerError: as in `from_preset`.
+
+    Example:
+    ```python
+    model = load_model("reviews/preset")  # a RoFormerTextClassifier
+    ```
+    """
+    name = model_class(source, config)
+    room = tasks if name in tasks.__all__ else models
+    return getattr(room, name).from_preset(source, config=config, **options)
+
+
+def model_class(source: str | os.PathLike, config=None) -> str:
+    """The name of the class that `load_model` loads a checkpoint as."""
+    with open_checkpoint(resolve(source), config) as checkpoint:
+        return model_of(checkpoint)
