@@ -7,6 +7,7 @@ from keras import ops
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.reports import answer_report
 from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
 from roformer_keras.tasks.task import TextTask
 
@@ -103,6 +104,35 @@ class RoFormerQuestionAnswerer(TextTask):
             if answers[owner] is not None:
                 targets[row] = rows.tokens_of(row, *answers[owner]) or (0, 0)
         return targets
+
+    # === Files ===
+
+    @classmethod
+    def parse_label(cls, value, texts, options):
+        if isinstance(value, str) and not value.strip():
+            return None
+        return _place(value, texts[1])
+
+    @classmethod
+    def figures(cls, options):
+        return ("f1", "exact_match")
+
+    def report(self, texts, labels, verbose=0):
+        expected = [
+            None if label is None else text[slice(*label)]
+            for (_, text), label in zip(texts, labels, strict=True)
+        ]
+        found = self.answer(texts, verbose=verbose)
+        return answer_report(expected, [span and span.text for span in found])
+
+    def to_json(self, texts):
+        lines = []
+        for span in self.answer(texts, verbose=0):
+            found = span and span.to_json()
+            if found:
+                del found["label"]
+            lines.append({"answer": found})
+        return lines
 
     # === Answering ===
 
@@ -240,7 +270,7 @@ def _is_right(y_true, y_pred):
     return ops.cast(ops.all(is_right, axis=-1), "float32")
 
 
-def _place(label, text, row):
+def _place(label, text, row=None):
     """(start, end) of an answer in its text, or None."""
     if label is None:
         return None
@@ -250,7 +280,7 @@ def _place(label, text, row):
             raise ConfigurationError(
                 f"an answer must stand in its text, got {label!r}",
                 row=row,
-                hint="None says that there is none",
+                hint="None, in a file an empty cell, says that there is none",
             )
         label = (start, start + len(label))
     elif isinstance(label, Span):

@@ -13,6 +13,17 @@ from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models.embedding import unit_rows
 from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.labels import (
+    parse_name,
+    parse_number,
+    rounded,
+    sorted_names,
+)
+from roformer_keras.tasks.reports import (
+    classification_report,
+    correlation_report,
+    neighbour_report,
+)
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.vector import TextVector
 
@@ -151,7 +162,11 @@ class RoFormerSentenceEncoder(TextTask):
             )
         return super().labelled(x, y, sample_weight, class_weight)
 
-    def make_targets(self, y, rows):
+    def make_targets(self, y, rows=None):
+        if self.objective == "contrastive" and any(isinstance(n, str) for n in y):
+            # Only which are equal counts.
+            numbers = {}
+            y = [numbers.setdefault(str(label), len(numbers)) for label in y]
         if self.classes is not None:
             y = [self._number(label, row) for row, label in enumerate(y)]
         return as_numbers(y, self.num_classes)
@@ -165,6 +180,56 @@ class RoFormerSentenceEncoder(TextTask):
                 f"a label must be one of {self.classes}, got {label!r}", row=row
             )
         return self.classes.index(label)
+
+    # === Files ===
+
+    @classmethod
+    def parse_label(cls, value, texts, options):
+        is_number = options.get("objective", "cosent") == "cosent"
+        return parse_number(value) if is_number else parse_name(value)
+
+    @classmethod
+    def find_names(cls, labels, options):
+        is_number = options.get("objective", "cosent") == "cosent"
+        return None if is_number else sorted_names(labels)
+
+    @classmethod
+    def name_options(cls, names, options):
+        is_classified = options.get("objective") == "classification"
+        return {"classes": names} if is_classified else {}
+
+    @classmethod
+    def figures(cls, options):
+        return {
+            "cosent": ("spearman", "pearson"),
+            "contrastive": ("accuracy",),
+        }.get(options.get("objective", "cosent"), ("accuracy", "macro_f1"))
+
+    @property
+    def answer_counts(self):
+        return (1, 2)
+
+    def report(self, texts, labels, verbose=0):
+        if self.objective == "cosent":
+            cosines = self.similarity(*zip(*texts, strict=True), verbose=verbose)
+            report = correlation_report(labels, cosines)
+            # Degrees of any range are no cosines.
+            del report["mean_absolute_error"]
+            return report
+        if self.objective == "contrastive":
+            vectors = self.encode([text for (text,) in texts], verbose=verbose)
+            return neighbour_report(labels, vectors)
+        found = self.predict(texts, verbose=verbose).argmax(axis=1)
+        expected = self.make_targets(labels).astype(found.dtype)
+        names = self.classes or list(map(str, range(self.num_classes)))
+        return classification_report(expected, found, names)
+
+    def to_json(self, texts):
+        if len(texts[0]) == 1:
+            vectors = self.encode([text for (text,) in texts], verbose=0)
+            return [{"vector": list(map(rounded, vector))} for vector in vectors]
+        cosines = self.similarity(*zip(*texts, strict=True), verbose=0)
+        return [{"similarity": rounded(cosine)} for cosine in cosines]
 
     # === Answering ===
 

@@ -6,6 +6,8 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.labels import parse_spans, sorted_names
+from roformer_keras.tasks.reports import span_report
 from roformer_keras.tasks.spans import SpanRows, as_spans
 from roformer_keras.tasks.task import TextTask
 
@@ -26,6 +28,7 @@ class SpanTask(TextTask):
     """
 
     text_counts = (1,)
+    min_names = 1
 
     def __init__(self, backbone, tokenizer, labels, outputs, max_length, **kwargs):
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
@@ -49,6 +52,29 @@ class SpanTask(TextTask):
                         f"a label must be one of {self.labels}, got {label!r}", row=row
                     )
         return found
+
+    @classmethod
+    def parse_label(cls, value, texts, options):
+        return as_spans(parse_spans(value), texts[0], None)
+
+    @classmethod
+    def find_names(cls, labels, options):
+        return sorted_names(name for row in labels for _, _, name in row)
+
+    @classmethod
+    def name_options(cls, names, options):
+        return {"labels": names}
+
+    @classmethod
+    def figures(cls, options):
+        return ("f1", "precision", "recall", "macro_f1")
+
+    def report(self, texts, labels, verbose=0):
+        return span_report(labels, self.extract(texts, verbose=verbose))
+
+    def to_json(self, texts):
+        found = self.extract(texts, verbose=0)
+        return [{"spans": [span.to_json() for span in spans]} for spans in found]
 
     def extract(self, x, **kwargs) -> list:
         """The spans in each text, a list of `Span`; arguments as in `predict`."""

@@ -2,13 +2,14 @@
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from roformer_keras.checks import is_integer
 from roformer_keras.data.texts import Rows
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.labels import rounded
 
 __all__ = [
     "Span",
@@ -36,6 +37,10 @@ class Span:
     label: str
     text: str
     score: float
+
+    def to_json(self) -> dict:
+        """The attributes as plain JSON types."""
+        return {**asdict(self), "score": rounded(self.score)}
 
 
 class SpanRows(Rows):
@@ -108,7 +113,7 @@ def offsets_of(tokenizer, text: str) -> np.ndarray:
     return np.array(tokenizer.offsets(text)[1:-1], "int32").reshape(-1, 2)
 
 
-def as_spans(labels, text: str, row: int) -> list[tuple[int, int, str]]:
+def as_spans(labels, text: str, row: int | None) -> list[tuple[int, int, str]]:
     """The labels of one text as (start, end, label), checked.
 
     Blanks at the edges of a span are taken off it, as no answer of a model has them.
@@ -117,7 +122,7 @@ def as_spans(labels, text: str, row: int) -> list[tuple[int, int, str]]:
         labels: triples, `Span`s, dicts with `start`, `end` and `label`; or a tag of BIO
             for each character of the text.
         text: str.
-        row: int. How errors name the text.
+        row: int or None. How errors name the text.
 
     Raises:
         ConfigurationError: a span does not lie in the text or holds nothing but blanks,
@@ -172,7 +177,9 @@ def _is_blank(character):
     return character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
 
 
-def spans_of_tags(tags: Iterable[str], row: int = 0) -> list[tuple[int, int, str]]:
+def spans_of_tags(
+    tags: Iterable[str], row: int | None = None
+) -> list[tuple[int, int, str]]:
     """Spans of tags `B-label`, `I-label` and `O`.
 
     An `I` that follows no span of its label begins one, as it does for `seqeval`.

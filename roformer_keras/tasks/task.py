@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -43,6 +43,8 @@ class TextTask(BackboneModel):
     - `default_loss()`, `default_metrics()`.
     - one verb for answers: `classify`, `regress`, `rank`, `encode`, `extract` or
       `answer`.
+    - for `finetune`, `evaluate` and `predict` of the command line: `parse_label`,
+      `find_names`, `name_options`, `figures`, `report` and `to_json`.
 
     Args:
         backbone: `RoFormerBackbone`.
@@ -52,6 +54,8 @@ class TextTask(BackboneModel):
     """
 
     text_counts = (1, 2)
+    # How many names labels must have.
+    min_names = 2
 
     def __init__(self, backbone, tokenizer, outputs, max_length, **kwargs):
         check_integer("max_length", max_length, minimum=4)
@@ -330,6 +334,50 @@ class TextTask(BackboneModel):
     def divergence(self, first, second):
         """How far two passes of the same rows are from each other: `(rows,)`."""
         raise ConfigurationError(f"{type(self).__name__} has no r_drop; set it to 0")
+
+    # === Files: labels in, reports and JSON out ===
+
+    @classmethod
+    def parse_label(cls, value, texts: tuple[str, ...], options: Mapping):
+        """A label of a file, as `fit` takes it.
+
+        Args:
+            value: as the file has it: str, or any JSON type.
+            texts: of its row.
+            options: arguments of the class.
+
+        Raises:
+            ConfigurationError: it is no label.
+        """
+        return value
+
+    @classmethod
+    def find_names(cls, labels: list, options: Mapping) -> list[str] | None:
+        """The names in parsed labels; None if labels are no names."""
+        return None
+
+    @classmethod
+    def name_options(cls, names: Sequence[str], options: Mapping) -> dict:
+        """Arguments of the class for the names that were found."""
+        return {}
+
+    @classmethod
+    def figures(cls, options: Mapping) -> tuple[str, ...]:
+        """Names of the figures of `report`, the one to monitor first."""
+        raise NotImplementedError
+
+    @property
+    def answer_counts(self) -> tuple[int, ...]:
+        """How many texts a row may have that is answered."""
+        return self.text_counts
+
+    def report(self, texts: list, labels: list, verbose=0) -> dict:
+        """How good the answers to texts are, compared with parsed labels."""
+        raise NotImplementedError
+
+    def to_json(self, texts: list) -> list[dict]:
+        """The answers to texts, as plain JSON types."""
+        raise NotImplementedError
 
     # === Predicting ===
 

@@ -8,6 +8,8 @@ from keras import ops
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.labels import parse_name, rounded, sorted_names
+from roformer_keras.tasks.reports import classification_report
 from roformer_keras.tasks.vector import VectorTask
 
 __all__ = ["RoFormerTextClassifier"]
@@ -110,7 +112,7 @@ class RoFormerTextClassifier(VectorTask):
             (ops.exp(logs[0]) - ops.exp(logs[1])) * (logs[0] - logs[1]), axis=-1
         )
 
-    def make_targets(self, y, rows):
+    def make_targets(self, y, rows=None):
         if not self.multi_label:
             return np.array([self._class(label, row) for row, label in enumerate(y)])
         if hasattr(y, "to_numpy"):
@@ -152,8 +154,8 @@ class RoFormerTextClassifier(VectorTask):
     def _class(self, label, row):
         """The number of a class, from its number or name."""
         if isinstance(label, str):
-            if self.classes is not None and label in self.classes:
-                return self.classes.index(label)
+            if label in self._names:
+                return self._names.index(label)
         # pandas makes a column of integers one of floats where a value is missing.
         elif (
             is_integer(label) or isinstance(label, float | np.floating)
@@ -173,6 +175,59 @@ class RoFormerTextClassifier(VectorTask):
             f"{label!r}",
             row=row,
         )
+
+    # === Files ===
+
+    @classmethod
+    def parse_label(cls, value, texts, options):
+        if not options.get("multi_label"):
+            return parse_name(value)
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",") if name.strip()]
+        if not isinstance(value, list):
+            raise ConfigurationError(
+                "a label of multi_label must be a list of classes, or these with "
+                f"commas between, got {value!r}"
+            )
+        return [parse_name(name) for name in value]
+
+    @classmethod
+    def find_names(cls, labels, options):
+        if options.get("multi_label"):
+            labels = [name for row in labels for name in row]
+        return sorted_names(labels)
+
+    @classmethod
+    def name_options(cls, names, options):
+        return {"classes": names}
+
+    @classmethod
+    def figures(cls, options):
+        figures = ("accuracy", "macro_f1")
+        return figures[::-1] if options.get("multi_label") else figures
+
+    def report(self, texts, labels, verbose=0):
+        found = self.classify(texts, probabilities=True, verbose=verbose)
+        found = found >= 0.5 if self.multi_label else found.argmax(axis=1)
+        expected = self.make_targets(labels).astype(found.dtype)
+        return classification_report(expected, found, self._names)
+
+    def to_json(self, texts):
+        lines = []
+        for row in self.classify(texts, probabilities=True, verbose=0):
+            if self.multi_label:
+                line = {"labels": [self._names[n] for n in np.flatnonzero(row >= 0.5)]}
+            else:
+                line = {"label": self._names[row.argmax()]}
+            numbers = map(rounded, row)
+            line["probabilities"] = dict(zip(self._names, numbers, strict=True))
+            lines.append(line)
+        return lines
+
+    @property
+    def _names(self):
+        """Names of the classes, which are their numbers if they have none."""
+        return self.classes or list(map(str, range(self.num_classes)))
 
     # === Answering ===
 

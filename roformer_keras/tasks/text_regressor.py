@@ -4,6 +4,8 @@ import keras
 from keras import ops
 
 from roformer_keras.data.texts import as_numbers
+from roformer_keras.tasks.labels import parse_number, rounded
+from roformer_keras.tasks.reports import correlation_report
 from roformer_keras.tasks.vector import VectorTask
 
 __all__ = ["RoFormerTextRegressor"]
@@ -66,6 +68,20 @@ class RoFormerTextRegressor(VectorTask):
 
     def make_targets(self, y, rows):
         return as_numbers(y)[:, None]
+
+    @classmethod
+    def parse_label(cls, value, texts, options):
+        return parse_number(value)
+
+    @classmethod
+    def figures(cls, options):
+        return ("spearman", "pearson", "mean_absolute_error")
+
+    def report(self, texts, labels, verbose=0):
+        return correlation_report(labels, self.regress(texts, verbose=verbose))
+
+    def to_json(self, texts):
+        return [{"score": rounded(n)} for n in self.regress(texts, verbose=0)]
 
     def regress(self, x, **kwargs):
         """A number for each text: float32 `(texts,)`; arguments as in `predict`."""

@@ -6,6 +6,8 @@ from keras import ops
 
 from roformer_keras.data.groups import GroupRows
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.labels import rounded
+from roformer_keras.tasks.reports import classification_report
 from roformer_keras.tasks.vector import VectorTask
 
 __all__ = ["RoFormerTripletRanker"]
@@ -75,18 +77,29 @@ class RoFormerTripletRanker(VectorTask):
         groups = [[(a, b), (a, c)] for a, b, c in texts]
         return GroupRows(self.text_tokenizer(), groups, self.max_length)
 
-    def make_targets(self, y, rows):
-        numbers = {"B": 0, "C": 1, 0: 0, 1: 1}
-        targets = []
-        for row, label in enumerate(y):
-            if isinstance(label, bool) or label not in numbers:
-                raise ConfigurationError(
-                    "a label must be 0 or 'B' if the first text is nearer to the "
-                    f"second, 1 or 'C' if to the third, got {label!r}",
-                    row=row,
-                )
-            targets.append(numbers[label])
-        return np.array(targets, "int32")
+    def make_targets(self, y, rows=None):
+        return np.array([_number(label, row) for row, label in enumerate(y)], "int32")
+
+    @classmethod
+    def parse_label(cls, value, texts, options):
+        return "BC"[_number(value)]
+
+    @classmethod
+    def figures(cls, options):
+        return ("accuracy", "macro_f1")
+
+    def report(self, texts, labels, verbose=0):
+        found = ["BC".index(letter) for letter in self.rank(texts, verbose=verbose)]
+        return classification_report(self.make_targets(labels), found, "BC")
+
+    def to_json(self, texts):
+        return [
+            {
+                "label": "BC"[row.argmax()],
+                "probabilities": {"B": rounded(row[0]), "C": rounded(row[1])},
+            }
+            for row in self.rank(texts, probabilities=True, verbose=0)
+        ]
 
     def rank(self, x, *, probabilities: bool = False, **kwargs):
         """`"B"` or `"C"` for each triplet, whichever A is nearer to.
@@ -121,3 +134,15 @@ class PairsOfScores(keras.layers.Layer):
 
     def compute_output_shape(self, scores_shape):
         return (None, 2)
+
+
+def _number(label, row=None):
+    """0 for `"B"`, 1 for `"C"`."""
+    number = {"B": 0, "C": 1, "0": 0, "1": 1}.get(str(label))
+    if number is None:
+        raise ConfigurationError(
+            "a label must be 0 or B if the first text is nearer to the second, 1 or C "
+            f"if to the third, got {label!r}",
+            row=row,
+        )
+    return number

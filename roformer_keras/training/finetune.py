@@ -112,7 +112,7 @@ def _facts_of(settings, data):
     files["preset"] = checkpoint_files(settings.preset)
     inputs = {name: fingerprints(paths) for name, paths in files.items()}
     metadata = run_metadata(settings.to_dict(), inputs)
-    return {**metadata, "labels": data.kind.labels}
+    return {**metadata, "labels": data.names}
 
 
 class _Run:
@@ -120,15 +120,16 @@ class _Run:
 
     def __init__(self, settings, data: Data, folder):
         self.settings, self.data, self.folder = settings, data, folder
-        self.monitor = settings.monitor or data.kind.monitor
-        if self.monitor not in ("loss", *data.kind.figures):
+        self.figures = data.task_class.figures(settings.options)
+        self.monitor = settings.monitor or self.figures[0]
+        if self.monitor not in ("loss", *self.figures):
             raise ConfigurationError(
-                f"monitor must be one of loss, {', '.join(data.kind.figures)}, got "
+                f"monitor must be one of loss, {', '.join(self.figures)}, got "
                 f"{self.monitor!r}"
             )
         # A fresh head and dropout go by Keras's own generators.
         keras.utils.set_random_seed(settings.seed)
-        self.task = _make_task(settings, data.kind)
+        self.task = _make_task(settings, data)
         self.train_rows = self._labelled(data.train, self._class_weights())
         self.valid_rows = data.valid and self._labelled(data.valid)
         if data.test is not None:
@@ -146,8 +147,9 @@ class _Run:
     def _labelled(self, examples, class_weight=None):
         """Rows and targets of a file."""
         with examples.named():
-            labels = self.data.kind.for_task(examples.labels)
-            return self.task.labelled(examples.texts, labels, class_weight=class_weight)
+            return self.task.labelled(
+                examples.texts, examples.labels, class_weight=class_weight
+            )
 
     def _class_weights(self):
         weights = self.settings.class_weights
@@ -258,10 +260,8 @@ class _Run:
         found = self.task.evaluate(
             self.valid_rows.batches(self.settings.rows), verbose=0, return_dict=True
         )
-        report = self.data.kind.report(
-            self.task, self.data.valid.texts, self.data.valid.labels
-        )
-        figures = {name: report[name] for name in self.data.kind.figures}
+        report = self.task.report(self.data.valid.texts, self.data.valid.labels)
+        figures = {name: report[name] for name in self.figures}
         return {"loss": found["loss"], **figures}
 
     # === Results ===
@@ -272,7 +272,7 @@ class _Run:
             self.task.merge_lora()
         self.task.save_to_preset(self.folder / PRESET, overwrite=True)
         reports = {
-            name: report_on(self.task, self.data.kind, examples, progress=progress)
+            name: report_on(self.task, examples, progress=progress)
             for name, examples in (
                 ("valid", self.data.valid),
                 ("test", self.data.test),
@@ -382,9 +382,9 @@ class _AfterEpoch(keras.callbacks.Callback):
                 kept.take(variable)
 
 
-def _make_task(settings, kind):
-    """The task on its checkpoint, with what of it is trained."""
-    own = set(inspect.signature(kind.task_class.__init__).parameters)
+def _make_task(settings, data):
+    """The task on its checkpoint, frozen and with LoRA as the settings say."""
+    own = set(inspect.signature(data.task_class.__init__).parameters)
     own -= {"self", "backbone", "tokenizer", "max_length", "kwargs"}
     unknown = sorted(set(settings.options) - own)
     if unknown:
@@ -393,13 +393,16 @@ def _make_task(settings, kind):
             f"{', '.join(sorted(own))}"
         )
     try:
-        task = kind.task_class.from_preset(
+        task = data.task_class.from_preset(
             settings.preset,
             max_length=settings.max_length,
             dtype=settings.dtype,
             gradient_checkpointing=settings.gradient_checkpointing,
             **settings.model,
-            **{**kind.task_options(), **settings.options},
+            **{
+                **data.task_class.name_options(data.names, settings.options),
+                **settings.options,
+            },
         )
     except SourceError as error:
         raise SourceError(f"preset: {error}") from error

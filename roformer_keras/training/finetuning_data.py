@@ -2,30 +2,30 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
+from roformer_keras import tasks
 from roformer_keras.data.files import read_table
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.finetuning_settings import FinetuningSettings
-from roformer_keras.training.kinds import Kind, kind_of
 
 __all__ = ["Data", "Examples", "read_data", "read_examples"]
 
-# More rows than these tell whether classes come again.
+# With more rows than these, classes must come again.
 _FEW_ROWS = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """Rows of a file, as a kind of task takes them.
+    """Labelled rows of a file.
 
     Attributes:
         path: str. Of the file.
-        texts, lines: as of `Table`.
-        labels: as of `Kind.label`.
+        texts, lines: as in `Table`.
+        labels: as `TextTask.parse_label` returns them.
     """
 
     path: str
@@ -57,12 +57,14 @@ class Data:
     """What a fine-tuning reads.
 
     Attributes:
-        kind: `Kind`, which has the labels of `train`.
+        task_class: subclass of `TextTask`.
+        names: names of the labels, given or of `train`; None if they have none.
         train: `Examples`.
         valid, test: `Examples` or None.
     """
 
-    kind: Kind
+    task_class: type
+    names: list[str] | None
     train: Examples
     valid: Examples | None
     test: Examples | None
@@ -77,45 +79,44 @@ def read_data(settings: FinetuningSettings) -> Data:
             settings do not name the classes.
         ConfigurationError: too little would be left by `holdout`.
     """
-    kind = kind_of(settings.task, settings.options)
-    count, fields = settings.text_count, settings.fields
-    train = read_examples(settings.train, kind, count, fields)
-    kind.labels = settings.options.get("classes", settings.options.get("labels"))
-    if kind.labels is None:
-        kind.labels = kind.names(train.labels)
-        if kind.labels is not None:
+    task_class = getattr(tasks, tasks.TASKS[settings.task].class_name)
+    options = settings.options
+    how = (task_class, options, settings.text_count, settings.fields)
+    train = read_examples(settings.train, *how)
+    names = options.get("classes", options.get("labels"))
+    if names is None:
+        names = task_class.find_names(train.labels, options)
+        if names is not None:
             _check_classes(train)
-    least = 1 if settings.options.get("multi_label") else kind.least_labels
-    if kind.labels is not None and len(kind.labels) < least:
+    min_names = 1 if options.get("multi_label") else task_class.min_names
+    if names is not None and len(names) < min_names:
         raise SourceError(
-            f"{train.path} must have labels of at least {least} names, got "
-            f"{kind.labels}"
+            f"{train.path} must have labels of at least {min_names} names, got {names}"
         )
     others = [
-        path and read_examples(path, kind, count, fields)
-        for path in (settings.valid, settings.test)
+        path and read_examples(path, *how) for path in (settings.valid, settings.test)
     ]
     if settings.holdout:
         train, others[0] = _split(train, settings.holdout, settings.seed)
-    return Data(kind, train, *others)
+    return Data(task_class, names, train, *others)
 
 
 def read_examples(
-    path: str, kind: Kind, count: int, fields: Sequence[str] = ()
+    path: str, task_class, options: Mapping, count: int, fields: Sequence[str] = ()
 ) -> Examples:
-    """Reads one file; see `read_table`."""
+    """Reads one file for a task with these options; see `read_table`."""
     table = read_table(path, count, fields)
     labels = []
     for value, texts, line in zip(table.labels, table.texts, table.lines, strict=True):
         try:
-            labels.append(kind.label(value, texts))
+            labels.append(task_class.parse_label(value, texts, options))
         except ConfigurationError as error:
             raise _error(path, line, error) from error
     return Examples(str(path), table.texts, labels, table.lines)
 
 
 def _check_classes(examples):
-    """Refuses texts that are taken for classes."""
+    """Refuses texts in the column of the classes."""
     labels = examples.labels
     if len(labels) <= _FEW_ROWS or not isinstance(labels[0], str):
         return

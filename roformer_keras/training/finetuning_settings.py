@@ -16,6 +16,7 @@ from roformer_keras.checks import (
     source_path,
 )
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks import TASKS
 from roformer_keras.training.optimizer_settings import (
     OptimizerSettings,
     dtype_policy,
@@ -30,16 +31,6 @@ __all__ = [
     "settings_of_command",
 ]
 
-# Texts of a row, the least first.
-TASKS = {
-    "text-classification": (1, 2),
-    "text-regression": (1, 2),
-    "sentence-embedding": (2,),
-    "triplet-ranking": (3,),
-    "token-classification": (1,),
-    "span-extraction": (1,),
-    "question-answering": (2,),
-}
 SCHEDULES = ("linear", "constant")
 DEFAULT_PRESET = "roformer-char"
 LORA_TARGETS = ("query", "value")
@@ -139,7 +130,7 @@ class FinetuningSettings(Settings):
             raise ConfigurationError(
                 f"holdout stands for valid, got both: {self.holdout} and {self.valid!r}"
             )
-        if self.pairs and len(TASKS[self.task]) == 1:
+        if self.pairs and len(TASKS[self.task].text_counts) == 1:
             raise ConfigurationError(
                 f"pairs are for tasks of one text or two, got task={self.task!r}"
             )
@@ -204,7 +195,7 @@ class FinetuningSettings(Settings):
         """Texts of a row of the files."""
         if self.options.get("objective") == "contrastive":
             return 1
-        counts = TASKS[self.task]
+        counts = TASKS[self.task].text_counts
         if self.fields and len(self.fields) - 1 in counts:
             return len(self.fields) - 1
         return counts[-1] if self.pairs else counts[0]

@@ -10,13 +10,12 @@ from roformer_keras.data.files import read_table, text_names
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.atomic import replacing
+from roformer_keras.tasks.reports import format_report
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import Examples, read_examples
 from roformer_keras.training.finetuning_plots import draw_confusion
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.folder import PRESET, SETTINGS
-from roformer_keras.training.kinds import Kind, kind_of_task
-from roformer_keras.training.report import text_of
 
 __all__ = [
     "CONFUSION",
@@ -41,21 +40,19 @@ class FinetunedTask:
 
     Attributes:
         task: `TextTask`.
-        kind: `Kind` of it.
         preset: Path of its preset folder.
         text_count: int. Texts of a row, where a file does not say it.
         fields: as of `FinetuningSettings`.
     """
 
     task: TextTask
-    kind: Kind
     preset: Path
     text_count: int
     fields: tuple[str, ...] = ()
 
     def check_rows(self, rows: list[tuple[str, ...]]) -> None:
         """Raises ConfigurationError unless the model can answer them."""
-        as_texts(rows, self.kind.text_counts(self.task))
+        as_texts(rows, self.task.answer_counts)
 
 
 def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
@@ -75,7 +72,7 @@ def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
     path = folder / SETTINGS
     if not path.is_file():
         task = TextTask.from_preset(folder, **options)
-        return FinetunedTask(task, kind_of_task(task), folder, min(task.text_counts))
+        return FinetunedTask(task, folder, min(task.text_counts))
     if not (folder / PRESET).is_dir():
         raise SourceError(
             f"{folder} has no {PRESET} yet: run `roformer-keras finetune` again to its "
@@ -83,22 +80,13 @@ def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
         )
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        settings, labels = (
-            FinetuningSettings.from_dict(facts["settings"]),
-            facts["labels"],
-        )
+        settings = FinetuningSettings.from_dict(facts["settings"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
             f"{path} must be of a fine-tuning, and is not: {error}"
         ) from error
     task = TextTask.from_preset(folder / PRESET, **options)
-    return FinetunedTask(
-        task,
-        kind_of_task(task, labels),
-        folder / PRESET,
-        settings.text_count,
-        settings.fields,
-    )
+    return FinetunedTask(task, folder / PRESET, settings.text_count, settings.fields)
 
 
 def read_rows(
@@ -132,7 +120,7 @@ def answers_of(tuned: FinetunedTask, rows: list[tuple[str, ...]]) -> list[dict]:
     names = text_names(len(rows[0]))
     return [
         {**dict(zip(names, row, strict=True)), **line}
-        for row, line in zip(rows, tuned.kind.lines(tuned.task, rows), strict=True)
+        for row, line in zip(rows, tuned.task.to_json(rows), strict=True)
     ]
 
 
@@ -153,18 +141,22 @@ def evaluation_of(
         progress: bool. Whether a bar is shown on standard error.
     """
     count = len(fields) - 1 if fields else tuned.text_count
-    examples = read_examples(path, tuned.kind, count, fields or tuned.fields)
-    return report_on(tuned.task, tuned.kind, examples, progress=progress)
+    examples = read_examples(
+        path,
+        type(tuned.task),
+        tuned.task.preset_options(),
+        count,
+        fields or tuned.fields,
+    )
+    return report_on(tuned.task, examples, progress=progress)
 
 
-def report_on(
-    task: TextTask, kind: Kind, examples: Examples, *, progress: bool = False
-) -> dict:
-    """How good a task is on a file: its name, and the figures of `Kind.report`."""
+def report_on(task: TextTask, examples: Examples, *, progress: bool = False) -> dict:
+    """How good a task is on a file: its name, and the figures of `TextTask.report`."""
     with examples.named():
         # Labels that the task does not know are found before it works.
-        task.labelled(examples.texts, kind.for_task(examples.labels))
-        report = kind.report(task, examples.texts, examples.labels, int(progress))
+        task.labelled(examples.texts, examples.labels)
+        report = task.report(examples.texts, examples.labels, int(progress))
     return {"file": examples.path, **report}
 
 
@@ -198,5 +190,5 @@ def write_reports(folder: Path, facts: dict, reports: dict[str, dict]) -> str:
 def page_of(facts: dict, reports: dict[str, dict]) -> str:
     """Figures as text."""
     parts = ["".join(f"{name:<22} {value}\n" for name, value in facts.items())]
-    parts += [f"{name}\n{text_of(report)}" for name, report in reports.items()]
+    parts += [f"{name}\n{format_report(report)}" for name, report in reports.items()]
     return "\n".join(filter(None, parts))

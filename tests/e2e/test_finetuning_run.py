@@ -572,18 +572,18 @@ def test_texts_that_are_taken_for_classes(tmp_path):
     path = written(tmp_path, "a.tsv", swapped)
     with pytest.raises(SourceError, match=r"a\.tsv must .* 21 of 21 rows .* fields="):
         read_data(settings_of(path))
-    assert read_data(settings_of(path, fields=["2", "1"])).kind.labels == ["0", "1"]
+    assert read_data(settings_of(path, fields=["2", "1"])).names == ["0", "1"]
     named = {"classes": texts}
-    assert read_data(settings_of(path, options=named)).kind.labels == texts
+    assert read_data(settings_of(path, options=named)).names == texts
     # Of a few rows each may have its own.
     path = written(tmp_path, "a.tsv", lines(*enumerate(texts[:20])))
-    assert len(read_data(settings_of(path)).kind.labels) == 20
+    assert len(read_data(settings_of(path)).names) == 20
 
 
 def test_blanks_beside_a_class_are_none_of_its_name(tmp_path):
     path = written(tmp_path, "a.tsv", "你好\t1\n天气\t 1 \n今天\t0\n")
     data = read_data(settings_of(path))
-    assert data.kind.labels == ["0", "1"]
+    assert data.names == ["0", "1"]
     assert data.train.labels == ["1", "1", "0"]
     path = written(tmp_path, "a.tsv", "你好\t1\n天气\t \n")
     with pytest.raises(SourceError, match=r"line 2 .* a label must be a name"):
@@ -591,7 +591,7 @@ def test_blanks_beside_a_class_are_none_of_its_name(tmp_path):
 
 
 def test_texts_to_answer_need_no_names_of_columns(tmp_path):
-    tuned = FinetunedTask(None, None, tmp_path, 1, ("review", "label"))
+    tuned = FinetunedTask(None, tmp_path, 1, ("review", "label"))
     for name, content in (
         ("a.txt", "今天\n天气\n"),
         ("a.csv", "label,review\n好,今天\n坏,天气\n"),
@@ -616,7 +616,7 @@ def test_what_is_held_out_is_not_trained_on(reviews):
             (text,) for text in GOOD + BAD
         )
         assert len(data.valid.texts) == 2
-        assert data.kind.labels == ["坏", "好"]
+        assert data.names == ["坏", "好"]
 
 
 @pytest.mark.parametrize(

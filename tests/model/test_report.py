@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 import seqeval.metrics
 
-from roformer_keras.tasks.spans import Span, spans_of_tags
-from roformer_keras.training import report as report_module
-from roformer_keras.training.report import (
-    report_of_answers,
-    report_of_classes,
-    report_of_neighbours,
-    report_of_numbers,
-    report_of_spans,
-    text_of,
+from roformer_keras.tasks import reports as report_module
+from roformer_keras.tasks.reports import (
+    answer_report,
+    classification_report,
+    correlation_report,
+    format_report,
+    neighbour_report,
+    span_report,
 )
+from roformer_keras.tasks.spans import Span, spans_of_tags
 
 
 def test_classes():
-    report = report_of_classes(
+    report = classification_report(
         [0, 0, 1, 2, 2, 2], [0, 1, 1, 2, 2, 0], ["坏", "中", "好"]
     )
     assert report["rows"] == 6
@@ -27,20 +27,20 @@ def test_classes():
     assert report["classes"]["好"] == pytest.approx(good)
     f1 = [own["f1"] for own in report["classes"].values()]
     assert report["macro_f1"] == pytest.approx(np.mean(f1))
-    page = text_of(report)
+    page = format_report(report)
     assert "accuracy               0.6667" in page
     assert "好        1.0000  0.6667  0.8000        3" in page
 
 
 def test_a_class_that_never_comes_is_no_error():
-    report = report_of_classes([0, 0], [0, 0], ["a", "b"])
+    report = classification_report([0, 0], [0, 0], ["a", "b"])
     assert report["classes"]["b"]["f1"] == 0
 
 
 def test_several_classes_a_row():
     expected = np.array([[1, 0], [1, 1], [0, 0]], bool)
     found = np.array([[1, 0], [1, 0], [0, 0]], bool)
-    report = report_of_classes(expected, found, ["a", "b"])
+    report = classification_report(expected, found, ["a", "b"])
     assert report["accuracy"] == pytest.approx(2 / 3)
     assert report["classes"]["a"]["f1"] == 1
     assert report["classes"]["b"]["recall"] == 0
@@ -48,12 +48,12 @@ def test_several_classes_a_row():
 
 
 def test_numbers():
-    report = report_of_numbers([1, 2, 3, 4], [10, 20, 40, 30])
+    report = correlation_report([1, 2, 3, 4], [10, 20, 40, 30])
     assert report["spearman"] == pytest.approx(0.8)
     assert report["mean_absolute_error"] == pytest.approx(22.5)
-    assert report_of_numbers([1, 1], [1, 2])["spearman"] is None
-    assert "spearman               all are equal" in text_of(
-        report_of_numbers([1], [2])
+    assert correlation_report([1, 1], [1, 2])["spearman"] is None
+    assert "spearman               all are equal" in format_report(
+        correlation_report([1], [2])
     )
 
 
@@ -71,7 +71,7 @@ def test_spans_are_counted_as_seqeval_counts_them():
     # Some are told right.
     both = zip(expected, found, strict=True)
     found = [e if n % 3 == 0 else f for n, (e, f) in enumerate(both)]
-    report = report_of_spans(
+    report = span_report(
         [spans_of_tags(row) for row in expected], [spans_of(row) for row in found]
     )
     assert 0.2 < report["f1"] < 0.8
@@ -83,15 +83,15 @@ def test_spans_are_counted_as_seqeval_counts_them():
 
 
 def test_spans_without_any():
-    report = report_of_spans([[], []], [[], []])
+    report = span_report([[], []], [[], []])
     assert (report["f1"], report["macro_f1"], report["classes"]) == (0, 0, {})
-    assert "f1                     0.0000" in text_of(report)
+    assert "f1                     0.0000" in format_report(report)
 
 
 def test_answers():
     expected = ["北京大学", "上海", None, None, "北京"]
     found = ["北京", "上海", None, "上海", None]
-    report = report_of_answers(expected, found)
+    report = answer_report(expected, found)
     assert report == {
         "rows": 5,
         "exact_match": pytest.approx(2 / 5),
@@ -99,7 +99,7 @@ def test_answers():
         "f1": pytest.approx((2 / 3 + 1 + 1) / 5),
     }
     # A character that comes twice counts twice.
-    assert report_of_answers(["上上"], ["上"])["f1"] == pytest.approx(2 / 3)
+    assert answer_report(["上上"], ["上"])["f1"] == pytest.approx(2 / 3)
 
 
 def test_neighbours(monkeypatch):
@@ -107,6 +107,6 @@ def test_neighbours(monkeypatch):
     angles = np.array([0.0, 0.1, 1.0, 1.15, 1.3, 3.0])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype("float32")
     # The last one is alone with its class.
-    report = report_of_neighbours(["a", "a", "b", "a", "b", "c"], vectors)
+    report = neighbour_report(["a", "a", "b", "a", "b", "c"], vectors)
     assert report == {"rows": 6, "accuracy": pytest.approx(2 / 5)}
-    assert report_of_neighbours(["a", "b"], vectors[:2])["accuracy"] == 0
+    assert neighbour_report(["a", "b"], vectors[:2])["accuracy"] == 0

@@ -79,15 +79,15 @@ from roformer_keras.tasks import (
     RoFormerTextClassifier,
     RoFormerTokenClassifier,
 )
+from roformer_keras.tasks.reports import (
+    classification_report,
+    correlation_report,
+    span_report,
+)
 from roformer_keras.tasks.spans import spans_of_tags
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
-from roformer_keras.training.report import (
-    report_of_classes,
-    report_of_numbers,
-    report_of_spans,
-)
 from tools.experiments.comparisons import read_rows, reset_run, write_json, write_rows
 from tools.reference.bert4keras import reference_worker, require_bert4keras
 from tools.reference.training import hash_ids
@@ -305,7 +305,7 @@ class Classification(Task):
 
     def score(self, labels, answers):
         numbers = [self.classes.index(label) for label in labels]
-        return report_of_classes(numbers, answers, self.classes)["accuracy"]
+        return classification_report(numbers, answers, self.classes)["accuracy"]
 
 
 class Similarity(Task):
@@ -324,7 +324,7 @@ class Similarity(Task):
 
     def score(self, labels, answers):
         # There is no correlation where nothing is told apart.
-        return report_of_numbers(as_numbers(labels), answers)["spearman"] or 0.0
+        return correlation_report(as_numbers(labels), answers)["spearman"] or 0.0
 
 
 class Entities(Task):
@@ -361,7 +361,7 @@ class Entities(Task):
         return found
 
     def score(self, labels, answers):
-        return report_of_spans([spans_of_tags(tags) for tags in labels], answers)["f1"]
+        return span_report([spans_of_tags(tags) for tags in labels], answers)["f1"]
 
 
 TASKS = {

@@ -1,4 +1,4 @@
-"""How good answers are: figures of a task, as numbers and as a page to read."""
+"""How good the answers of a task are: dicts of figures, in plain JSON types."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ import numpy as np
 from roformer_keras.tasks.spans import Span
 
 __all__ = [
-    "report_of_answers",
-    "report_of_classes",
-    "report_of_neighbours",
-    "report_of_numbers",
-    "report_of_spans",
-    "text_of",
+    "answer_report",
+    "classification_report",
+    "correlation_report",
+    "format_report",
+    "neighbour_report",
+    "span_report",
 ]
 
 # Rows whose cosines with all others are in memory together.
 _ROWS_AT_A_TIME = 512
 
 
-def report_of_classes(expected, found, names: Sequence[str]) -> dict:
+def classification_report(expected, found, names: Sequence[str]) -> dict:
     """Accuracy, and precision, recall and F1 of each class.
 
     Args:
@@ -30,10 +30,10 @@ def report_of_classes(expected, found, names: Sequence[str]) -> dict:
         names: of the classes.
 
     Returns:
-        dict of `rows`, `accuracy` (of rows that are right altogether), `macro_f1`,
-        `classes`: dict of name to `precision`, `recall`, `f1`, `count`; and, but with
-        several classes a row, `confusion`: how often a row of each class (outer list)
-        was told to be of which (inner).
+        dict of `rows`, `accuracy` (of rows that are right altogether), `macro_f1`, and
+        `classes`: dict of name to `precision`, `recall`, `f1`, `count`. With one class
+        a row also `confusion`: how often a row of each class (outer list) was predicted
+        to be of each (inner).
     """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
@@ -63,10 +63,10 @@ def report_of_classes(expected, found, names: Sequence[str]) -> dict:
     return report
 
 
-def report_of_numbers(expected, found) -> dict:
-    """How numbers go together: `rows`, `spearman`, `pearson`, `mean_absolute_error`.
+def correlation_report(expected, found) -> dict:
+    """Correlations and error: `rows`, `spearman`, `pearson`, `mean_absolute_error`.
 
-    A correlation is None where all numbers of a side are equal.
+    A correlation is None if all numbers of a side are equal.
     """
     from scipy.stats import pearsonr, spearmanr
 
@@ -80,12 +80,12 @@ def report_of_numbers(expected, found) -> dict:
     }
 
 
-def report_of_spans(
+def span_report(
     expected: Sequence[Sequence[tuple]], found: Sequence[Sequence[Span]]
 ) -> dict:
-    """Precision, recall and F1 of spans: right are those with both ends and the label.
+    """Precision, recall and F1 of spans; a right one has both ends and the label.
 
-    Of spans that do not overlap it is what `seqeval` gives for their tags.
+    Spans that do not overlap have the figures that `seqeval` gives for their tags.
 
     Args:
         expected: (start, end, label) of each text.
@@ -93,20 +93,20 @@ def report_of_spans(
 
     Returns:
         dict of `rows`, `precision`, `recall`, `f1` over all spans, `macro_f1`, and
-        `classes` as of `report_of_classes`.
+        `classes` as in `classification_report`.
     """
-    right, told, there = Counter(), Counter(), Counter()
+    right, predicted, there = Counter(), Counter(), Counter()
     for own, answers in zip(expected, found, strict=True):
         own = {tuple(span) for span in own}
         answers = {(span.start, span.end, span.label) for span in answers}
         there.update(label for _, _, label in own)
-        told.update(label for _, _, label in answers)
+        predicted.update(label for _, _, label in answers)
         right.update(label for _, _, label in own & answers)
     classes = {
-        label: _figures(right[label], told[label], there[label])
-        for label in sorted(there | told)
+        label: _figures(right[label], predicted[label], there[label])
+        for label in sorted(there | predicted)
     }
-    total = _figures(right.total(), told.total(), there.total())
+    total = _figures(right.total(), predicted.total(), there.total())
     return {
         "rows": len(expected),
         "precision": total["precision"],
@@ -117,10 +117,8 @@ def report_of_spans(
     }
 
 
-def report_of_answers(
-    expected: Sequence[str | None], found: Sequence[str | None]
-) -> dict:
-    """How answers agree, as SQuAD and CMRC count it, by characters.
+def answer_report(expected: Sequence[str | None], found: Sequence[str | None]) -> dict:
+    """Exact matches and F1 by character, as SQuAD and CMRC count them.
 
     Args:
         expected: the right answers, None where there is none.
@@ -128,7 +126,7 @@ def report_of_answers(
 
     Returns:
         dict of `rows`, `exact_match`, and `f1`: the mean over rows of the F1 of the
-        characters of both answers; 1 where rightly none was found.
+        characters of both answers, 1 if both are None.
     """
     pairs = list(zip(expected, found, strict=True))
     return {
@@ -145,15 +143,15 @@ def _character_f1(one, other):
     return 2 * (one & other).total() / (one.total() + other.total())
 
 
-def report_of_neighbours(labels: Sequence, vectors: np.ndarray) -> dict:
-    """How often the vector nearest to a row's own is of its class.
+def neighbour_report(labels: Sequence, vectors: np.ndarray) -> dict:
+    """How often the vector nearest to a row's own has its class.
 
     Args:
         labels: of the rows.
         vectors: float32 `(rows, dim)`, of length 1.
 
     Returns:
-        dict of `rows` and `accuracy`; rows whose class has no other are left out of it.
+        dict of `rows` and `accuracy`; of rows that are not alone in their class.
     """
     _, numbers, counts = np.unique(
         np.asarray(labels), return_inverse=True, return_counts=True
@@ -171,17 +169,17 @@ def report_of_neighbours(labels: Sequence, vectors: np.ndarray) -> dict:
     }
 
 
-def _figures(right, told, there):
-    precision, recall = right / max(told, 1), right / max(there, 1)
+def _figures(right, predicted, there):
+    precision, recall = right / max(predicted, 1), right / max(there, 1)
     return {
         "precision": precision,
         "recall": recall,
-        "f1": 2 * right / max(told + there, 1),
+        "f1": 2 * right / max(predicted + there, 1),
         "count": there,
     }
 
 
-def text_of(report: dict) -> str:
+def format_report(report: dict) -> str:
     """The figures of a report, as a page."""
     lines = []
     for name, value in report.items():
