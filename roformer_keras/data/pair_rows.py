@@ -109,7 +109,7 @@ class PairRows:
             warnings.warn(
                 f"{left_out:,} of {len(rows):,} pairs are left out: a text has more "
                 f"than max_length={max_length} tokens",
-                stacklevel=4,
+                stacklevel=5,
             )
         self.lengths = np.array([list(map(len, row)) for row in self._rows], "int64")
 

@@ -1,11 +1,11 @@
 """RoFormer as an encoder-decoder: one text in, another out."""
 
 import keras
+import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.checks import is_integer
 from roformer_keras.config import Seq2SeqConfig
-from roformer_keras.data.batches import TextBatches
 from roformer_keras.data.pair_rows import PairRows, as_pairs
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
@@ -21,6 +21,7 @@ from roformer_keras.layers import (
 )
 from roformer_keras.losses import LabelSmoothing
 from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import make_optimizer
 
 __all__ = ["RoFormerSeq2Seq"]
@@ -46,7 +47,7 @@ _LAYERS = (
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSeq2Seq(TextGeneration, PresetModel):
+class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     """A Transformer that writes a text from another, with rotary positions.
 
     Queries and keys are turned by position in the self-attention of both sides;
@@ -89,6 +90,9 @@ class RoFormerSeq2Seq(TextGeneration, PresetModel):
         - [Su et al., 2021](https://arxiv.org/abs/2104.09864)
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
+
+    default_batch_size = 64
+    row_options = ("max_length",)
 
     def __init__(self, config, dtype=None, **kwargs):
         # === Layers ===
@@ -139,118 +143,40 @@ class RoFormerSeq2Seq(TextGeneration, PresetModel):
 
     # === Training ===
 
-    def compile(self, optimizer=None, loss=None, **kwargs):
-        """As of Keras, by default as Vaswani et al. trained.
+    # By default as Vaswani et al. trained.
 
-        Args:
-            optimizer: Keras optimizer or its name; if not given Adam with the betas 0.9
-                and 0.98 and epsilon 1e-9, whose rate rises over 4,000 updates and then
-                falls with their root.
-            loss: cross-entropy with a label smoothing of 0.1 if not given.
-            kwargs: as of `keras.Model.compile`.
-        """
-        if keras.backend.backend() == "tensorflow":
-            kwargs.setdefault("jit_compile", False)
-        if optimizer is None:
-            optimizer = make_optimizer(
-                (self.config.hidden_dim * _WARMUP) ** -0.5,
-                warmup=_WARMUP,
-                beta_2=0.98,
-                epsilon=1e-9,
-                weight_decay=0.0,
-                clip_norm=0.0,
-            )
-        super().compile(
-            optimizer=optimizer,
-            loss=LabelSmoothing(_SMOOTHING) if loss is None else loss,
-            **kwargs,
+    def default_optimizer(self):
+        """Adam whose rate rises over 4,000 updates, then falls with their root."""
+        return make_optimizer(
+            (self.config.hidden_dim * _WARMUP) ** -0.5,
+            warmup=_WARMUP,
+            beta_2=0.98,
+            epsilon=1e-9,
+            weight_decay=0.0,
+            clip_norm=0.0,
         )
 
-    def compile_from_config(self, config):
-        # Keras does this itself only where `compile` is its own.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+    def default_loss(self):
+        return LabelSmoothing(_SMOOTHING)
 
-    def fit(
-        self,
-        x=None,
-        y=None,
-        batch_size: int = 64,
-        *,
-        validation_data=None,
-        max_length: int = 128,
-        shuffle: bool = True,
-        seed: int = 0,
-        initial_epoch: int = 0,
-        **kwargs,
-    ):
-        """As of Keras, on pairs of texts.
+    def labelled(
+        self, x, y=None, sample_weight=None, class_weight=None, *, max_length=128
+    ) -> TextData:
+        """Pairs of texts, checked and tokenized.
 
         Args:
-            x: a list of str, the sources; or what Keras's own `fit` takes.
+            x: list of str, the sources.
             y: as many str, the targets.
-            batch_size: int. Pairs a batch; they are of similar length.
-            validation_data: pair of such lists.
-            max_length: int. Pairs of which a text has more tokens, with `[CLS]` and
-                `[SEP]`, are left out, with a warning.
-            shuffle: bool. Whether pairs come in another order in each epoch.
-            seed: int. Of that order.
-            initial_epoch, kwargs: as of `keras.Model.fit`.
-
-        Raises:
-            ConfigurationError: texts are not as many as the others, one is empty, or no
-                pair is short enough.
-            VocabularyError: the model has no tokenizer.
+            max_length: int. Pairs with a text of more tokens, `[CLS]` and `[SEP]`
+                included, are left out, with a warning.
         """
-        if not self.compiled:
-            self.compile()
-        if _is_ready(x):
-            return super().fit(
-                x,
-                y,
-                **({} if y is None else {"batch_size": batch_size}),
-                validation_data=validation_data,
-                shuffle=shuffle and y is not None,
-                initial_epoch=initial_epoch,
-                **kwargs,
+        if sample_weight is not None or class_weight is not None:
+            raise ConfigurationError(
+                "pairs of texts have no weights and no classes: leave sample_weight "
+                "and class_weight out"
             )
-        batches = self._batches(
-            x,
-            y,
-            max_length,
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            epoch=initial_epoch,
-        )
-        held_out = None
-        if validation_data is not None:
-            if len(validation_data) != 2:
-                raise ConfigurationError(
-                    "validation_data must be two lists, sources and targets, got "
-                    f"{len(validation_data)}"
-                )
-            held_out = self._batches(*validation_data, max_length, batch_size)
-        return super().fit(
-            batches,
-            # TextBatches shuffle by themselves, and by a seed.
-            shuffle=False,
-            validation_data=held_out,
-            initial_epoch=initial_epoch,
-            **kwargs,
-        )
-
-    def evaluate(self, x=None, y=None, batch_size=64, *, max_length=128, **kwargs):
-        """As of Keras, on pairs of texts; see `fit`."""
-        if _is_ready(x):
-            size = {} if y is None else {"batch_size": batch_size}
-            return super().evaluate(x, y, **size, **kwargs)
-        return super().evaluate(self._batches(x, y, max_length, batch_size), **kwargs)
-
-    def _batches(self, x, y, max_length, batch_size, **options):
-        check_integer("batch_size", batch_size, minimum=1)
         rows = PairRows(self.text_tokenizer(), as_pairs(x, y), max_length)
-        return TextBatches(rows.lengths, rows.batch, batch_size, **options)
+        return TextData(rows.lengths, np.arange(len(rows)), rows.batch)
 
     # === Writing ===
 
@@ -330,11 +256,6 @@ class _Cached:
 
     def visible(self, token_ids, segment_ids):
         return ops.not_equal(token_ids, 0)
-
-
-def _is_ready(x):
-    """Whether `x` is for Keras as it is, and no texts."""
-    return isinstance(x, dict | keras.utils.PyDataset) or hasattr(x, "element_spec")
 
 
 # === The two sides ===

@@ -1,6 +1,5 @@
 """What all models that are fine-tuned share: texts in, answers out."""
 
-import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,11 +9,10 @@ from keras import ops
 from tqdm import tqdm
 
 from roformer_keras import tasks
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_integer, check_number
 from roformer_keras.conversion.checkpoint import weights_to_read
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
-from roformer_keras.data.batches import TextBatches
 from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, windows
 from roformer_keras.data.texts import Rows, as_texts
 from roformer_keras.errors import ConfigurationError
@@ -22,16 +20,22 @@ from roformer_keras.hub.catalog import resolve
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.forward import run_model
 from roformer_keras.models.preset import BackboneModel
+from roformer_keras.models.text_trainer import (
+    TextData,
+    TextTrainer,
+    is_ready,
+    texts_of,
+)
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-__all__ = ["LabelledRows", "TextTask"]
+__all__ = ["TextTask"]
 
 _SECONDS_BEFORE_BAR = 1
 
 
-class TextTask(BackboneModel):
+class TextTask(TextTrainer, BackboneModel):
     """A backbone and a head, which takes texts where a Keras model takes arrays.
 
     Subclasses define:
@@ -160,42 +164,29 @@ class TextTask(BackboneModel):
         r_drop: float = 0.0,
         **kwargs,
     ):
-        """As of Keras, with this task's own optimizer, loss and metrics by default.
+        """As in Keras, with this task's own optimizer, loss and metrics by default.
 
         Args:
-            optimizer: Keras optimizer or its name; AdamW if not given, at a rate that
-                suits the width of the model, see `finetuning_rate`.
-            loss, metrics: of the task if not given.
+            optimizer, loss, metrics: as in Keras; if not given those of the task, with
+                AdamW at a rate that fits the width of the model, see `finetuning_rate`.
             adversarial_epsilon: float, 0 for none. Length of the step by which the
                 token embeddings are moved against the loss before each update (FGM).
             r_drop: float, 0 for none. Weight of the divergence between two passes of
                 the same rows under different dropout; rows are computed twice.
-            kwargs: as of `keras.Model.compile`; but TensorFlow is not to compile by XLA
-                unless `jit_compile` says so, which takes long for each width of batch.
+            kwargs: as in `TextTrainer.compile`.
         """
-        if keras.backend.backend() == "tensorflow":
-            kwargs.setdefault("jit_compile", False)
         self._check_loss(loss)
-        for name, value in (
-            ("adversarial_epsilon", adversarial_epsilon),
-            ("r_drop", r_drop),
-        ):
-            if not value >= 0:
-                raise ConfigurationError(f"{name} must be at least 0, got {value!r}")
+        check_number("adversarial_epsilon", adversarial_epsilon, minimum=0)
+        check_number("r_drop", r_drop, minimum=0)
         self.adversarial_epsilon, self.r_drop = adversarial_epsilon, r_drop
-        self._by_default = [
-            name
-            for name, value in (("loss", loss), ("metrics", metrics))
-            if value is None
-        ]
-        if optimizer is None:
-            optimizer = make_optimizer(finetuning_rate(self.config.hidden_dim))
-        super().compile(
-            optimizer=optimizer,
-            loss=self.default_loss() if loss is None else loss,
-            metrics=self.default_metrics() if metrics is None else metrics,
-            **kwargs,
-        )
+        super().compile(optimizer, loss, metrics, **kwargs)
+
+    def default_optimizer(self):
+        return make_optimizer(finetuning_rate(self.config.hidden_dim))
+
+    @property
+    def row_copies(self):
+        return 2 if self.r_drop else 1
 
     def _check_loss(self, loss):
         """Outputs are scores, and a loss that takes them for probabilities is wrong."""
@@ -210,107 +201,8 @@ class TextTask(BackboneModel):
 
     def get_compile_config(self):
         config = super().get_compile_config()
-        if not config:
-            return config
-        # The task makes its own again; a loss with weights of a layer is never saved.
-        config.update(dict.fromkeys(self._by_default))
-        return {
-            **config,
-            "adversarial_epsilon": self.adversarial_epsilon,
-            "r_drop": self.r_drop,
-        }
-
-    def compile_from_config(self, config):
-        # Keras does this itself only where `compile` is its own.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
-    def fit(
-        self,
-        x=None,
-        y=None,
-        batch_size: int = 32,
-        *,
-        validation_data=None,
-        validation_split: float = 0.0,
-        shuffle: bool = True,
-        class_weight=None,
-        sample_weight=None,
-        seed: int = 0,
-        initial_epoch: int = 0,
-        **kwargs,
-    ):
-        """As of Keras, on texts.
-
-        Args:
-            x: texts as of `as_texts`, a finite `tf.data.Dataset` of texts and labels,
-                or what Keras's own `fit` takes, with dicts of ids; not with `r_drop`.
-            y: labels of the rows of `x`.
-            batch_size: int. Rows a batch.
-            validation_data: pair of texts and labels, or triple with weights; or a
-                dataset as `x`.
-            validation_split: float in [0, 1). The share of the rows, drawn from the
-                seed, that is validated on instead of trained on.
-            shuffle: bool. Whether rows come in another order in each epoch.
-            class_weight: dict of label to weight.
-            sample_weight: float `(rows,)`.
-            seed: int. Of the order of the rows.
-            initial_epoch, kwargs: as of `keras.Model.fit`.
-        """
-        if not self.compiled:
-            self.compile()
-        if is_ready(x):
-            # In batches of this package each row stands beside its copy.
-            if self.r_drop and not isinstance(x, TextBatches):
-                raise ConfigurationError(
-                    "r_drop computes each row twice, which takes texts: give texts "
-                    "instead of ids, or set r_drop to 0"
-                )
-            return super().fit(
-                x,
-                y,
-                **({} if y is None else {"batch_size": batch_size}),
-                validation_data=validation_data,
-                validation_split=validation_split,
-                # A dataset comes in its own order.
-                shuffle=shuffle and y is not None,
-                class_weight=class_weight,
-                sample_weight=sample_weight,
-                initial_epoch=initial_epoch,
-                **kwargs,
-            )
-        data = self.labelled(x, y, sample_weight, class_weight)
-        held_out = None
-        if validation_data is not None:
-            is_dataset = hasattr(validation_data, "as_numpy_iterator")
-            parts = (validation_data,) if is_dataset else validation_data
-            held_out = self.labelled(*parts)
-        elif validation_split:
-            data, held_out = data.split(validation_split, seed)
-        batches = data.batches(
-            batch_size,
-            # Under R-Drop each row comes twice, side by side.
-            copies=2 if self.r_drop else 1,
-            shuffle=shuffle,
-            seed=seed,
-            epoch=initial_epoch,
-        )
-        return super().fit(
-            batches,
-            # TextBatches shuffle by themselves, and by a seed.
-            shuffle=False,
-            validation_data=held_out and held_out.batches(batch_size),
-            initial_epoch=initial_epoch,
-            **kwargs,
-        )
-
-    def evaluate(self, x=None, y=None, batch_size=32, sample_weight=None, **kwargs):
-        """As of Keras, on texts; see `fit`."""
-        if is_ready(x):
-            size = {} if y is None else {"batch_size": batch_size}
-            return super().evaluate(x, y, **size, sample_weight=sample_weight, **kwargs)
-        data = self.labelled(x, y, sample_weight)
-        return super().evaluate(data.batches(batch_size), **kwargs)
+        aids = {name: getattr(self, name) for name in ("adversarial_epsilon", "r_drop")}
+        return {**config, **aids} if config else config
 
     def train_step(self, *arguments):
         if not self.adversarial_epsilon:
@@ -447,7 +339,7 @@ class TextTask(BackboneModel):
         """
         model, make_rows = model or self, make_rows or self.make_rows
         if hasattr(x, "as_numpy_iterator"):
-            x = _texts_of(x)
+            x = texts_of(x)
         is_stream = isinstance(x, Iterator)
         texts = (_checked if is_stream else as_texts)(
             x, text_counts or self.text_counts
@@ -494,13 +386,7 @@ class TextTask(BackboneModel):
         return targets[numbers]
 
     def labelled(self, x, y=None, sample_weight=None, class_weight=None):
-        """Texts and labels, checked and tokenized, as `batches` of them are made.
-
-        Args:
-            x, y, sample_weight, class_weight: as of `fit`.
-        """
-        if hasattr(x, "as_numpy_iterator"):
-            x, y, sample_weight = _materialised(x, y)
+        """Texts and labels, checked and tokenized; arguments as in `fit`."""
         if y is None:
             raise ConfigurationError("texts to learn from need labels: give y")
         texts = as_texts(x, self.text_counts)
@@ -519,7 +405,13 @@ class TextTask(BackboneModel):
                 )
             sample_weight = np.asarray(sample_weight, "float32")[rows.owners]
         weights = self._weights(targets, sample_weight, class_weight)
-        return LabelledRows(self, rows, targets, weights, np.arange(len(rows)))
+
+        def make_batch(numbers, more):
+            inputs = rows.batch(numbers, more)
+            batch = (inputs, self.batch_targets(targets, numbers, inputs))
+            return batch if weights is None else (*batch, weights[numbers])
+
+        return TextData(rows.lengths, rows.owners, make_batch, weights)
 
     def _weights(self, targets, sample_weight, class_weight):
         if sample_weight is None and class_weight is None:
@@ -539,52 +431,6 @@ class TextTask(BackboneModel):
         )
 
 
-@dataclasses.dataclass
-class LabelledRows:
-    """Rows of a task that have labels; some of them, by number."""
-
-    task: TextTask
-    rows: Rows
-    targets: object
-    weights: np.ndarray | None
-    numbers: np.ndarray
-
-    def split(self, share, seed):
-        """Two parts, the second of that share, drawn from the seed."""
-        owners = np.unique(self.rows.owners)
-        order = np.random.default_rng([seed, 0]).permutation(owners)
-        count = round(share * len(order))
-        if not 0 < share < 1 or count in (0, len(order)):
-            raise ConfigurationError(
-                f"validation_split must leave texts on both sides, got {share!r} of "
-                f"{len(order)}"
-            )
-        # All that is made of one text goes to one side.
-        is_held_out = np.isin(self.rows.owners, order[:count])
-        return tuple(
-            dataclasses.replace(self, numbers=np.flatnonzero(mask))
-            for mask in (~is_held_out, is_held_out)
-        )
-
-    def batches(self, batch_size, copies=1, **options):
-        """`TextBatches`, which `fit` and `evaluate` take.
-
-        Args:
-            batch_size: int. Rows a batch.
-            copies: int. How often each row comes, side by side.
-            options: of `TextBatches`.
-        """
-        check_integer("batch_size", batch_size, minimum=1)
-
-        def make(places, more):
-            numbers = np.repeat(self.numbers[places], copies)
-            inputs = self.rows.batch(numbers, more)
-            batch = (inputs, self.task.batch_targets(self.targets, numbers, inputs))
-            return batch if self.weights is None else (*batch, self.weights[numbers])
-
-        return TextBatches(self.rows.lengths[self.numbers], make, batch_size, **options)
-
-
 def _bar(total, verbose):
     shown = {"disable": not verbose}
     if verbose == "auto":
@@ -600,68 +446,6 @@ def _checked(stream, counts):
             yield as_texts([row], counts)[0]
         except ConfigurationError as error:
             raise ConfigurationError(f"row {number} of the stream: {error}") from error
-
-
-def is_ready(x) -> bool:
-    """Whether `x` is for Keras as it is, and no texts."""
-    if isinstance(x, keras.utils.PyDataset):
-        return True
-    if isinstance(x, dict):
-        return "token_ids" in x
-    spec = getattr(x, "element_spec", None)
-    first = spec[0] if isinstance(spec, tuple) else spec
-    return isinstance(first, dict) and "token_ids" in first
-
-
-def _materialised(dataset, y):
-    """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
-    if y is not None:
-        raise ConfigurationError("a dataset holds its labels: leave y out")
-    records = []
-    for element in _elements(dataset):
-        if not isinstance(element, tuple) or len(element) not in (2, 3):
-            raise ConfigurationError(
-                "a dataset must give pairs of texts and labels, or triples with "
-                f"weights, got {type(element).__name__}"
-            )
-        texts, *rest = element
-        parts = texts if isinstance(texts, tuple) else (texts,)
-        records += _rows_of((*parts, *rest))
-    if not records:
-        raise ConfigurationError("a dataset must have an element, got none")
-    columns, count = list(map(list, zip(*records, strict=True))), len(parts)
-    texts = tuple(columns[:count]) if count > 1 else columns[0]
-    return texts, columns[count], (columns[count + 1 :] or [None])[0]
-
-
-def _texts_of(dataset):
-    """Texts of a `tf.data.Dataset` of texts, with or without labels."""
-    found = []
-    for element in _elements(dataset):
-        # As Keras takes them: a tuple is of what goes in, and of labels and weights.
-        texts = element[0] if isinstance(element, tuple) else element
-        found += _rows_of(texts if isinstance(texts, tuple) else (texts,))
-    return found
-
-
-def _rows_of(columns):
-    """Rows of an element of a dataset, which is one row, or a batch of them."""
-    is_batch = np.ndim(columns[0]) == 1
-    rows = zip(*columns, strict=True) if is_batch else [columns]
-    return [
-        tuple(v.decode("utf-8") if isinstance(v, bytes) else v for v in row)
-        for row in rows
-    ]
-
-
-def _elements(dataset):
-    """Those of a dataset that ends, as NumPy arrays and bytes."""
-    if int(dataset.cardinality()) == -1:
-        raise ConfigurationError(
-            "a dataset must end, and this one repeats for ever: leave repeat() out, "
-            "epochs do it"
-        )
-    return dataset.as_numpy_iterator()
 
 
 def _class_of(checkpoint):

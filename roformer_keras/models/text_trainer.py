@@ -1,0 +1,293 @@
+"""`compile`, `fit` and `evaluate` of Keras models, on texts."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from roformer_keras.checks import check_integer
+from roformer_keras.data.batches import TextBatches
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["TextData", "TextTrainer", "is_ready", "texts_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextData:
+    """Tokenized rows to train on; some of them, by number.
+
+    Args:
+        lengths: int `(rows,)` or `(rows, texts)`. Tokens, as in `TextBatches`.
+        owners: int `(rows,)`. Which text each row is made of.
+        make_batch: called with numbers of rows and columns of additional padding;
+            returns what `fit` takes as a batch.
+        weights: float `(rows,)` or None.
+        numbers: int. Which rows; all if not given.
+    """
+
+    lengths: np.ndarray
+    owners: np.ndarray
+    make_batch: Callable
+    weights: np.ndarray | None = None
+    numbers: np.ndarray | None = None
+
+    def split(self, share: float, seed: int) -> tuple["TextData", "TextData"]:
+        """Two parts; the second has that share of the texts, drawn by the seed."""
+        owners = np.unique(self.owners)
+        order = np.random.default_rng([seed, 0]).permutation(owners)
+        count = round(share * len(order))
+        if not 0 < share < 1 or count in (0, len(order)):
+            raise ConfigurationError(
+                f"validation_split must leave texts on both sides, got {share!r} of "
+                f"{len(order)}"
+            )
+        # All rows of one text are on one side.
+        is_held_out = np.isin(self.owners, order[:count])
+        return tuple(
+            dataclasses.replace(self, numbers=np.flatnonzero(mask))
+            for mask in (~is_held_out, is_held_out)
+        )
+
+    def batches(self, batch_size: int, copies: int = 1, **options) -> TextBatches:
+        """Batches for `fit` and `evaluate`.
+
+        Args:
+            batch_size: int. Rows of a batch.
+            copies: int. How often each row comes, one copy after the other.
+            options: of `TextBatches`.
+        """
+        check_integer("batch_size", batch_size, minimum=1)
+        numbers = self.numbers
+        if numbers is None:
+            numbers = np.arange(len(self.lengths))
+
+        def make(places, more):
+            return self.make_batch(np.repeat(numbers[places], copies), more)
+
+        return TextBatches(self.lengths[numbers], make, batch_size, **options)
+
+
+class TextTrainer:
+    """A base of Keras models that are compiled, fitted and evaluated on texts.
+
+    Subclasses define `labelled(x, y, sample_weight, class_weight)`, which returns
+    `TextData`, `default_optimizer()`, `default_loss()` and `default_metrics()`.
+    """
+
+    default_batch_size = 32
+    # How often each row comes in a batch of `fit`.
+    row_copies = 1
+    # Keyword arguments of `fit` and `evaluate` that `labelled` takes.
+    row_options = ()
+
+    def default_metrics(self):
+        return []
+
+    def compile(self, optimizer=None, loss=None, metrics=None, **kwargs):
+        """As in Keras, with the model's own optimizer, loss and metrics by default.
+
+        Args:
+            optimizer, loss, metrics: as in Keras; the model's own if not given.
+            kwargs: as in `keras.Model.compile`. On TensorFlow `jit_compile` is False
+                if not given: XLA takes long to compile, for each width of a batch.
+        """
+        if keras.backend.backend() == "tensorflow":
+            kwargs.setdefault("jit_compile", False)
+        self._default_names = [
+            name
+            for name, value in (("loss", loss), ("metrics", metrics))
+            if value is None
+        ]
+        super().compile(
+            optimizer=self.default_optimizer() if optimizer is None else optimizer,
+            loss=self.default_loss() if loss is None else loss,
+            metrics=self.default_metrics() if metrics is None else metrics,
+            **kwargs,
+        )
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        # A loss may have weights of a layer: defaults are made again, not saved.
+        return {**config, **dict.fromkeys(self._default_names)} if config else config
+
+    def compile_from_config(self, config):
+        # Keras does this itself only if `compile` is not overridden.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(
+        self,
+        x=None,
+        y=None,
+        batch_size: int | None = None,
+        *,
+        validation_data=None,
+        validation_split: float = 0.0,
+        shuffle: bool = True,
+        class_weight=None,
+        sample_weight=None,
+        seed: int = 0,
+        initial_epoch: int = 0,
+        **kwargs,
+    ):
+        """As in Keras, on texts; a model that is not compiled is compiled by default.
+
+        Args:
+            x: texts in any container that `labelled` takes, a finite `tf.data.Dataset`
+                of texts and labels, or what Keras's own `fit` takes, with dicts of ids.
+            y: labels of the rows of `x`, or the texts to write.
+            batch_size: int. Rows of a batch; the class's own number if not given.
+            validation_data: pair of texts and labels, or triple with weights; or a
+                dataset like `x`.
+            validation_split: float in [0, 1). Share of the rows, drawn by the seed, for
+                validation instead of training.
+            shuffle: bool. Whether each epoch has its own order.
+            class_weight: dict of label to weight.
+            sample_weight: float `(rows,)`.
+            seed: int. Determines the order.
+            initial_epoch, kwargs: as in `keras.Model.fit`; `max_length` of an
+                encoder-decoder.
+
+        Raises:
+            ConfigurationError: texts or labels break a rule; names the row.
+            VocabularyError: the model has no tokenizer.
+        """
+        if not self.compiled:
+            self.compile()
+        options = self._pop_row_options(kwargs)
+        if is_ready(x):
+            # In batches of this package each row is next to its copy.
+            if self.row_copies > 1 and not isinstance(x, TextBatches):
+                raise ConfigurationError(
+                    "r_drop computes each row twice, which needs texts: give texts "
+                    "instead of ids, or set r_drop to 0"
+                )
+            return super().fit(
+                x,
+                y,
+                **self._size_of_ready(y, batch_size),
+                validation_data=validation_data,
+                validation_split=validation_split,
+                # A dataset has its own order.
+                shuffle=shuffle and y is not None,
+                class_weight=class_weight,
+                sample_weight=sample_weight,
+                initial_epoch=initial_epoch,
+                **kwargs,
+            )
+        batch_size = self.default_batch_size if batch_size is None else batch_size
+        data = self._read(x, y, sample_weight, class_weight, **options)
+        held_out = None
+        if validation_data is not None:
+            is_dataset = hasattr(validation_data, "as_numpy_iterator")
+            parts = (validation_data,) if is_dataset else tuple(validation_data)
+            if not is_dataset and len(parts) not in (2, 3):
+                raise ConfigurationError(
+                    "validation_data must be a pair of texts and labels, or a triple "
+                    f"with weights, got {len(parts)} of them"
+                )
+            held_out = self._read(*parts, **options)
+        elif validation_split:
+            data, held_out = data.split(validation_split, seed)
+        batches = data.batches(
+            batch_size,
+            copies=self.row_copies,
+            shuffle=shuffle,
+            seed=seed,
+            epoch=initial_epoch,
+        )
+        return super().fit(
+            batches,
+            # TextBatches shuffle by themselves, by a seed.
+            shuffle=False,
+            validation_data=held_out and held_out.batches(batch_size),
+            initial_epoch=initial_epoch,
+            **kwargs,
+        )
+
+    def evaluate(self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs):
+        """As in Keras, on texts; see `fit`."""
+        options = self._pop_row_options(kwargs)
+        if is_ready(x):
+            size = self._size_of_ready(y, batch_size)
+            return super().evaluate(x, y, **size, sample_weight=sample_weight, **kwargs)
+        batch_size = self.default_batch_size if batch_size is None else batch_size
+        data = self._read(x, y, sample_weight, **options)
+        return super().evaluate(data.batches(batch_size), **kwargs)
+
+    def _read(self, x, y=None, *weights, **options):
+        if hasattr(x, "as_numpy_iterator"):
+            x, y, *weights = _labelled_texts(x, y)
+        return self.labelled(x, y, *weights, **options)
+
+    def _pop_row_options(self, kwargs):
+        return {name: kwargs.pop(name) for name in self.row_options if name in kwargs}
+
+    def _size_of_ready(self, y, batch_size):
+        if y is None:
+            return {}
+        return {"batch_size": batch_size or self.default_batch_size}
+
+
+def is_ready(x) -> bool:
+    """Whether `x` is input for Keras itself: batches, or dicts of ids."""
+    if isinstance(x, keras.utils.PyDataset):
+        return True
+    spec = x if isinstance(x, dict) else getattr(x, "element_spec", None)
+    first = spec[0] if isinstance(spec, tuple) else spec
+    return isinstance(first, dict) and any("token_ids" in name for name in first)
+
+
+# === tf.data ===
+
+
+def texts_of(dataset) -> list:
+    """Rows of a `tf.data.Dataset` of texts, with or without labels."""
+    found = []
+    for element in _elements(dataset):
+        # As in Keras, a tuple holds inputs, and then labels and weights.
+        texts = element[0] if isinstance(element, tuple) else element
+        found += _rows_of(texts if isinstance(texts, tuple) else (texts,))
+    return found
+
+
+def _labelled_texts(dataset, y):
+    """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
+    if y is not None:
+        raise ConfigurationError("a dataset holds its labels: leave y out")
+    records = []
+    for element in _elements(dataset):
+        if not isinstance(element, tuple) or len(element) not in (2, 3):
+            raise ConfigurationError(
+                "a dataset must give pairs of texts and labels, or triples with "
+                f"weights, got {type(element).__name__}"
+            )
+        texts, *rest = element
+        parts = texts if isinstance(texts, tuple) else (texts,)
+        records += _rows_of((*parts, *rest))
+    if not records:
+        raise ConfigurationError("a dataset must have an element, got none")
+    columns, count = list(map(list, zip(*records, strict=True))), len(parts)
+    texts = tuple(columns[:count]) if count > 1 else columns[0]
+    return texts, columns[count], (columns[count + 1 :] or [None])[0]
+
+
+def _rows_of(columns):
+    """Rows of an element of a dataset, which is one row or a batch."""
+    is_batch = np.ndim(columns[0]) == 1
+    rows = zip(*columns, strict=True) if is_batch else [columns]
+    return [
+        tuple(v.decode("utf-8") if isinstance(v, bytes) else v for v in row)
+        for row in rows
+    ]
+
+
+def _elements(dataset):
+    """The elements of a dataset that ends, as NumPy arrays and bytes."""
+    if int(dataset.cardinality()) == -1:
+        raise ConfigurationError(
+            "a dataset must end, and this one repeats for ever: leave repeat() out and "
+            "set epochs"
+        )
+    return dataset.as_numpy_iterator()
