@@ -51,7 +51,7 @@ def finetune(
                 output,
                 callbacks=[commands.interruptible()],
                 overwrite=overwrite,
-                progress=commands.shows_progress(quiet),
+                verbose=commands.shows_progress(quiet),
             )
     except KeyboardInterrupt:
         print(
@@ -174,7 +174,7 @@ def evaluate(
             report, lines = _report_on_pairs(source, input, fields, given, progress)
         else:
             tuned = load_finetuned(source)
-            report = evaluation_of(tuned, input, fields, progress=progress)
+            report = evaluation_of(tuned, input, fields, verbose=progress)
         interrupts.check()
         page = page_of({}, {"evaluation": report})
         if partial is not None:

@@ -129,7 +129,7 @@ def evaluation_of(
     path: str,
     fields: Sequence[str] = (),
     *,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> dict:
     """How good a model is on a file; see `report_on`.
 
@@ -138,7 +138,7 @@ def evaluation_of(
         path: of a file as `read_table` takes it.
         fields: columns or keys of texts and label; those of the training if none are
             given.
-        progress: bool. Whether a bar is shown on standard error.
+        verbose: bool. Whether a progress bar is shown.
     """
     count = len(fields) - 1 if fields else tuned.text_count
     examples = read_examples(
@@ -148,15 +148,15 @@ def evaluation_of(
         count,
         fields or tuned.fields,
     )
-    return report_on(tuned.task, examples, progress=progress)
+    return report_on(tuned.task, examples, verbose=verbose)
 
 
-def report_on(task: TextTask, examples: Examples, *, progress: bool = False) -> dict:
+def report_on(task: TextTask, examples: Examples, *, verbose: bool = False) -> dict:
     """How good a task is on a file: its name, and the figures of `TextTask.report`."""
     with examples.named():
         # Labels that the task does not know are found before it works.
         task.labelled(examples.texts, examples.labels)
-        report = task.report(examples.texts, examples.labels, int(progress))
+        report = task.report(examples.texts, examples.labels, int(verbose))
     return {"file": examples.path, **report}
 
 

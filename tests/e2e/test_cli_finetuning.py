@@ -51,7 +51,7 @@ def reviews(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         train_eagerly(patch)
-        finetune(settings, folder / "run", progress=False)
+        finetune(settings, folder / "run", verbose=False)
     return folder
 
 

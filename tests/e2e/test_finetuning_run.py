@@ -35,7 +35,7 @@ from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training import finetuning_plots as pictures
 from roformer_keras.training import results
-from roformer_keras.training.finetune import _Run, finetune
+from roformer_keras.training.finetune import FinetuningRun, finetune
 from roformer_keras.training.finetuning_data import read_data
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.results import (
@@ -169,7 +169,7 @@ def eagerly(monkeypatch):
 
 
 def train(settings, folder, **options):
-    return finetune(settings, folder, progress=False, **options)
+    return finetune(settings, folder, verbose=False, **options)
 
 
 def rows_of(folder):
@@ -235,7 +235,7 @@ def test_a_file_becomes_a_model_that_serves(case, tmp_path, capsys):
     alone = load_finetuned(run / "preset")
     alone = dataclasses.replace(alone, text_count=tuned.text_count)
     fields = changes.get("fields", ())
-    assert evaluation_of(alone, path, fields, progress=True) == report["valid"]
+    assert evaluation_of(alone, path, fields, verbose=True) == report["valid"]
     assert "100%" in capsys.readouterr().err
 
 
@@ -333,7 +333,8 @@ def test_rare_classes_weigh_more(tmp_path):
     )
     path = written(tmp_path, "a.tsv", content)
     settings = settings_of(path, class_weights="balanced")
-    run = _Run(settings, read_data(settings), tmp_path)
+    run = FinetuningRun(settings, tmp_path)
+    run.prepare()
     weights = dict(
         zip(run.data.train.labels, run.train_rows.weights.tolist(), strict=True)
     )
@@ -400,10 +401,10 @@ def test_the_best_epoch_is_kept_and_ends_the_training(reviews, tmp_path, monkeyp
 
     def evaluate(run):
         evaluated.append(next(figures))
-        weights.append(weights_of(run.task))
+        weights.append(weights_of(run.model))
         return {"loss": 1.0, "accuracy": evaluated[-1], "macro_f1": 0.0}
 
-    monkeypatch.setattr(_Run, "evaluate", evaluate)
+    monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
     settings = settings_of(reviews, valid=reviews, epochs=9, patience=2)
     # After the best epoch, which the state has then.
     with pytest.raises(Interrupted):
@@ -428,7 +429,7 @@ def test_a_lower_loss_is_better(reviews, tmp_path, monkeypatch):
     def evaluate(run):
         return {"loss": next(losses), "accuracy": 0.0, "macro_f1": 0.0}
 
-    monkeypatch.setattr(_Run, "evaluate", evaluate)
+    monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
     train(
         settings_of(reviews, valid=reviews, epochs=3, monitor="loss"), tmp_path / "run"
     )
