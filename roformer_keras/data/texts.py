@@ -72,12 +72,11 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
     return rows
 
 
-def as_numbers(labels, count: int | None = None) -> np.ndarray:
+def as_numbers(labels) -> np.ndarray:
     """Labels that are numbers: float32 `(rows,)`.
 
     Args:
         labels: numbers, or str of them.
-        count: int. If given, they must be integers from 0 to below it.
 
     Raises:
         ConfigurationError: one is not.
@@ -87,14 +86,11 @@ def as_numbers(labels, count: int | None = None) -> np.ndarray:
         numbers = np.array([float(label) for label in labels], "float32")
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"a label must be a number: {error}") from error
-    is_wrong, rule = ~np.isfinite(numbers), "a finite number"
-    if count is not None:
-        is_wrong |= ~np.isin(numbers, range(count))
-        rule = f"an integer from 0 to {count - 1}"
+    is_wrong = ~np.isfinite(numbers)
     if is_wrong.any():
         row = int(is_wrong.argmax())
         raise ConfigurationError(
-            f"a label must be {rule}, got {labels[row]!r}", row=row
+            f"a label must be a finite number, got {labels[row]!r}", row=row
         )
     return numbers
 

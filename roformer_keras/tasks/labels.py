@@ -5,9 +5,18 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["parse_name", "parse_number", "parse_spans", "rounded", "sorted_names"]
+__all__ = [
+    "class_names",
+    "class_number",
+    "parse_name",
+    "parse_number",
+    "parse_spans",
+    "rounded",
+    "sorted_names",
+]
 
 
 def parse_name(value) -> str:
@@ -44,6 +53,45 @@ def parse_spans(value) -> list:
     if not isinstance(value, list):
         raise ConfigurationError(f"a label must be a list of spans, got {value!r}")
     return value
+
+
+def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | None]:
+    """The number of classes, and their names as str if they have any; checked."""
+    classes = None if classes is None else [str(name) for name in classes]
+    if num_classes is None and classes is not None:
+        num_classes = len(classes)
+    check_integer("num_classes", num_classes, minimum=minimum)
+    if classes is not None and len(set(classes)) != num_classes:
+        raise ConfigurationError(
+            f"classes must be {num_classes} different names, got {classes!r}"
+        )
+    return int(num_classes), classes
+
+
+def class_number(label, num_classes: int, classes: list[str] | None, row) -> int:
+    """The number of a class, from its number or name; `row` is for errors."""
+    if isinstance(label, str):
+        names = list(map(str, range(num_classes))) if classes is None else classes
+        if label in names:
+            return names.index(label)
+    # pandas makes a column of integers one of floats if a value is missing.
+    elif (is_integer(label) or isinstance(label, float | np.floating)) and (
+        label in range(num_classes)
+    ):
+        number, name = int(label), str(int(label))
+        if name in (classes or ()) and classes.index(name) != number:
+            raise ConfigurationError(
+                f"a number is the place of a class, and {label!r} is also the name of "
+                f"another one of {classes}",
+                row=row,
+                hint="give names as str, or classes in the order of their numbers",
+            )
+        return number
+    names = f", or a name of {classes}" if classes else ""
+    raise ConfigurationError(
+        f"a label must be an integer from 0 to {num_classes - 1}{names}, got {label!r}",
+        row=row,
+    )
 
 
 def sorted_names(names: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import numpy as np
 
-from roformer_keras.checks import is_integer
+from roformer_keras.checks import check_number
 from roformer_keras.data.groups import GroupRows
 from roformer_keras.data.texts import as_numbers, as_texts
 from roformer_keras.errors import ConfigurationError
@@ -14,6 +14,8 @@ from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models.embedding import unit_rows
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.labels import (
+    class_names,
+    class_number,
     parse_name,
     parse_number,
     rounded,
@@ -90,23 +92,14 @@ class RoFormerSentenceEncoder(TextTask):
                 f"{objective!r}"
             )
         is_classified = objective == "classification"
-        classes = None if classes is None else [str(name) for name in classes]
-        if num_classes is None and classes is not None:
-            num_classes = len(classes)
-        if is_classified != (num_classes is not None) or (
-            is_classified and (not is_integer(num_classes) or num_classes < 2)
-        ):
+        if is_classified:
+            num_classes, classes = class_names(num_classes, classes, minimum=2)
+        elif num_classes is not None or classes is not None:
             raise ConfigurationError(
-                "num_classes must be an integer of at least 2 with the objective "
-                f"'classification', and is for no other, got {num_classes!r} with "
+                "num_classes and classes are for the objective 'classification', got "
                 f"{objective!r}"
             )
-        if classes is not None and len(set(classes)) != num_classes:
-            raise ConfigurationError(
-                f"classes must be {num_classes} different names, got {classes!r}"
-            )
-        if not scale > 0:
-            raise ConfigurationError(f"scale must be above 0, got {scale!r}")
+        check_number("scale", scale, above=0)
         vectors = TextVector(pooling, dtype=backbone.dtype_policy, name="vector")(
             sequence_of(backbone), backbone.input["token_ids"]
         )
@@ -114,7 +107,7 @@ class RoFormerSentenceEncoder(TextTask):
             outputs = PairCosines(dtype="float32", name="cosines")(vectors)
         elif is_classified:
             features = PairFeatures(dtype="float32", name="features")(vectors)
-            outputs = dense_head(backbone, int(num_classes), "classes")(features)
+            outputs = dense_head(backbone, num_classes, "classes")(features)
         else:
             outputs = vectors
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
@@ -163,23 +156,14 @@ class RoFormerSentenceEncoder(TextTask):
         return super().labelled(x, y, sample_weight, class_weight)
 
     def make_targets(self, y, rows=None):
-        if self.objective == "contrastive" and any(isinstance(n, str) for n in y):
+        if self.objective == "classification":
+            options = self.num_classes, self.classes
+            y = [class_number(label, *options, row) for row, label in enumerate(y)]
+        elif self.objective == "contrastive" and any(isinstance(n, str) for n in y):
             # Only which are equal counts.
             numbers = {}
             y = [numbers.setdefault(str(label), len(numbers)) for label in y]
-        if self.classes is not None:
-            y = [self._number(label, row) for row, label in enumerate(y)]
-        return as_numbers(y, self.num_classes)
-
-    def _number(self, label, row):
-        """The number of a class that is given by its name."""
-        if not isinstance(label, str):
-            return label
-        if label not in self.classes:
-            raise ConfigurationError(
-                f"a label must be one of {self.classes}, got {label!r}", row=row
-            )
-        return self.classes.index(label)
+        return as_numbers(y)
 
     # === Files ===
 

@@ -6,9 +6,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.tasks.labels import parse_name, rounded, sorted_names
+from roformer_keras.tasks.labels import (
+    class_names,
+    class_number,
+    parse_name,
+    rounded,
+    sorted_names,
+)
 from roformer_keras.tasks.reports import classification_report
 from roformer_keras.tasks.vector import VectorTask
 
@@ -60,25 +65,20 @@ class RoFormerTextClassifier(VectorTask):
         max_length: int = 512,
         **kwargs,
     ):
-        classes = None if classes is None else [str(name) for name in classes]
-        if num_classes is None and classes is not None:
-            num_classes = len(classes)
-        check_integer("num_classes", num_classes, minimum=1 if multi_label else 2)
-        if classes is not None and len(set(classes)) != num_classes:
-            raise ConfigurationError(
-                f"classes must be {num_classes} different names, got {classes!r}"
-            )
+        num_classes, classes = class_names(
+            num_classes, classes, minimum=1 if multi_label else 2
+        )
         super().__init__(
             backbone,
             tokenizer,
-            int(num_classes),
+            num_classes,
             "classes",
             pooling,
             head_dropout,
             max_length,
             **kwargs,
         )
-        self.num_classes, self.classes = int(num_classes), classes
+        self.num_classes, self.classes = num_classes, classes
         self.multi_label = multi_label
 
     def preset_options(self):
@@ -152,29 +152,7 @@ class RoFormerTextClassifier(VectorTask):
         return weights[targets]
 
     def _class(self, label, row):
-        """The number of a class, from its number or name."""
-        if isinstance(label, str):
-            if label in self._names:
-                return self._names.index(label)
-        # pandas makes a column of integers one of floats where a value is missing.
-        elif (
-            is_integer(label) or isinstance(label, float | np.floating)
-        ) and label in range(self.num_classes):
-            number, name = int(label), str(int(label))
-            if name in (self.classes or ()) and self.classes.index(name) != number:
-                raise ConfigurationError(
-                    f"a number is the place of a class, and {label!r} is also the name "
-                    f"of another one of {self.classes}",
-                    row=row,
-                    hint="give names as str, or classes in the order of their numbers",
-                )
-            return number
-        names = f", or a name of {self.classes}" if self.classes else ""
-        raise ConfigurationError(
-            f"a label must be an integer from 0 to {self.num_classes - 1}{names}, got "
-            f"{label!r}",
-            row=row,
-        )
+        return class_number(label, self.num_classes, self.classes, row)
 
     # === Files ===
 

@@ -170,7 +170,7 @@ QUERY = "decoder_layer_0/cross_attention/query/kernel"
         (
             SEQ2SEQ,
             lambda file: file.update({"extra": np.zeros(3, "float32")}),
-            r"unexpected extra \(3,\); if these are your own layers",
+            r"unexpected extra \(3,\): if these are your own layers",
         ),
         (
             SEQ2SEQ,
