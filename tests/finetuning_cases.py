@@ -7,6 +7,13 @@ import numpy as np
 
 from roformer_keras.tasks.task import TextTask
 
+# What makes a small model smaller: one block, and no dropout.
+ONE_BLOCK = {
+    "num_layers": 1,
+    "ignore": "bert/encoder/layer_[1-9]*",
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 BAD = ["天气不", "在上海工作的人", "不是我们", "他们不学习"]
 COUPLES = list(zip(GOOD, BAD, strict=True))

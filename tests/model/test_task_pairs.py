@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, SIM
+from finetuning_cases import ONE_BLOCK
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
@@ -15,16 +16,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 FIRST = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 SECOND = ["天气不", "在北京工作的人", "不是我们", "他们不学习"]
 PAIRS = list(zip(FIRST, SECOND, strict=True))
-NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def model_of(kind, source=CHARACTER, **options):
     keras.utils.set_random_seed(0)
-    return kind.from_preset(source, **NO_DROPOUT, **options)
+    return kind.from_preset(source, **ONE_BLOCK, **options)
 
 
 def taught(model, x, y, rate=3e-3, epochs=25):
-    model.compile(keras.optimizers.Adam(rate))
+    model.compile(keras.optimizers.Adam(rate), run_eagerly=True)
     model.fit(x, y, epochs=epochs, verbose=0)
     return model
 

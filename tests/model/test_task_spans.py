@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, WORD
+from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import ConfigurationError
@@ -28,7 +29,6 @@ LABELS = [
     [(0, 2, "LOC")],
 ]
 FLAT = [[(2, 6, "ORG")], *LABELS[1:]]
-NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 # === Without a model ===
@@ -177,9 +177,9 @@ def found_by(model, texts=TEXTS):
 def taught(kind, labels, epochs, **options):
     keras.utils.set_random_seed(0)
     model = kind.from_preset(
-        CHARACTER, labels=["LOC", "ORG"], **{**NO_DROPOUT, **options}
+        CHARACTER, labels=["LOC", "ORG"], **{**ONE_BLOCK, **options}
     )
-    model.compile(keras.optimizers.Adam(1e-2))
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     model.fit(TEXTS, labels, epochs=epochs, verbose=0)
     return model
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, SIM, V2, WORD
-from finetuning_cases import assert_mean_of_adversarial_steps
+from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 from sources import FOREIGN_DATA, assert_same, replace_a_dataset, tensors_of
 
 from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert, tasks
@@ -98,9 +98,9 @@ def test_the_ways_to_give_data_are_one(fitted):
     ]
     expected = None
     for x, y in given:
-        model = classifier()
+        model = classifier(**ONE_BLOCK)
         model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
-        model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+        model.fit(x, y, batch_size=8, verbose=0)
         found = probabilities(model)
         expected = found if expected is None else expected
         np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -124,7 +124,8 @@ def test_the_ways_to_give_data_are_one(fitted):
     ],
 )
 def test_texts_ids_and_a_call_give_the_same_outputs(name, options, count):
-    model = getattr(tasks, f"RoFormer{name}").from_preset(CHARACTER, **options)
+    cls = getattr(tasks, f"RoFormer{name}")
+    model = cls.from_preset(CHARACTER, **ONE_BLOCK, **options)
     texts = [tuple(TEXTS[n : n + count]) for n in range(3)]
     ids = model.make_rows(texts).batch(np.arange(3))
     expected = keras.ops.convert_to_numpy(model(ids))
@@ -153,11 +154,11 @@ def test_pairs_are_rows_of_two_segments():
 
 
 def test_several_labels():
-    model = classifier(classes=["天", "学", "人"], multi_label=True)
-    model.compile(keras.optimizers.Adam(3e-3))
+    model = classifier(classes=["天", "学", "人"], multi_label=True, **ONE_BLOCK)
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     labels = [[c for c in "天学人" if c in text] for text in TEXTS]
     assert [] in labels and len(labels[3]) == 1
-    model.fit(TEXTS, labels, batch_size=4, epochs=40, verbose=0)
+    model.fit(TEXTS, labels, batch_size=8, epochs=25, verbose=0)
     assert model.classify(TEXTS, verbose=0) == labels
     found = probabilities(model)
     assert ((found > 0.5).sum(axis=1) == [len(own) for own in labels]).all()
@@ -226,7 +227,7 @@ def test_what_is_validated_on_is_not_trained_on():
 def test_batches_of_any_widths():
     """Also where the first two are equally wide, and others are not."""
     texts, labels = ["今北京"] * 8 + ["今北京安门上海"] * 4, [0, 1] * 6
-    model = classifier()
+    model = classifier(**ONE_BLOCK)
     model.compile(keras.optimizers.SGD(0.1))
     for shuffle in (False, True):
         model.fit(texts, labels, batch_size=4, shuffle=shuffle, epochs=2, verbose=0)
@@ -235,10 +236,10 @@ def test_batches_of_any_widths():
 
 def test_regression():
     keras.utils.set_random_seed(0)
-    model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **NO_DROPOUT)
-    model.compile(keras.optimizers.Adam(3e-3))
+    model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **ONE_BLOCK)
+    model.compile(keras.optimizers.Adam(3e-3), run_eagerly=True)
     degrees = [1, 0.1, 0.65, 0.2]
-    model.fit((GOOD, BAD), degrees, epochs=60, verbose=0)
+    model.fit((GOOD, BAD), degrees, epochs=40, verbose=0)
     found = model.regress((GOOD, BAD), verbose=0)
     assert found.shape == (4,)
     np.testing.assert_allclose(found, degrees, atol=0.15)
