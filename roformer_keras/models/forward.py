@@ -1,4 +1,4 @@
-"""A model's answers by compiled functions that are kept."""
+"""Outputs of a model, by compiled functions that are kept with it."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ _ROWS_BEFORE = 2
 
 
 def run_model(model, inputs: dict[str, np.ndarray]):
-    """What a functional model computes, without what `predict` does around it.
+    """The outputs of a functional model, without the overhead of `predict`.
 
     The compiled functions are kept with the model. They read the weights as they are
     when they are called.
@@ -49,7 +49,7 @@ def run_model(model, inputs: dict[str, np.ndarray]):
     if short:
         outputs = kept.shortened(outputs, length)
     if rows > count:
-        # Of rows that are told of together there are fewer outputs.
+        # Groups of rows have one output each.
         outputs = keras.tree.map_structure(
             lambda output: output[: len(output) * count // rows], outputs
         )

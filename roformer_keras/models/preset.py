@@ -194,7 +194,7 @@ class PresetModel(keras.Model):
             raise ConfigurationError(
                 f"a preset has no place for {unmapped[0]} and {len(unmapped) - 1} more "
                 "weights: merge LoRA weights into their kernels by model.merge_lora(), "
-                "save layers of your own with model.save(path)"
+                "save other layers with model.save(path)"
             )
         checkpoint = Checkpoint(
             label=self.name,

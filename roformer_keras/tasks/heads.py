@@ -1,4 +1,4 @@
-"""What heads are made of."""
+"""Parts of heads."""
 
 import keras
 
@@ -14,11 +14,11 @@ def sequence_of(backbone):
 
 
 def dense_head(backbone, units: int, name: str) -> keras.layers.Dense:
-    """A fresh dense layer, whose outputs are told by."""
+    """A new float32 dense layer."""
     return keras.layers.Dense(
         units,
         kernel_initializer=initializer(backbone.config),
-        # What is told of a bfloat16 sum would be rounded to three digits.
+        # bfloat16 would round logits to three digits.
         dtype=keras.DTypePolicy("float32"),
         name=name,
     )

@@ -68,8 +68,16 @@ def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | No
     return int(num_classes), classes
 
 
-def class_number(label, num_classes: int, classes: list[str] | None, row) -> int:
-    """The number of a class, from its number or name; `row` is for errors."""
+def class_number(
+    label, num_classes: int, classes: list[str] | None, row=None, what="a label"
+) -> int:
+    """The number of a class, from its number or name.
+
+    Args:
+        label: int or str.
+        num_classes, classes: of the model.
+        row, what: how errors name the row and the label.
+    """
     if isinstance(label, str):
         names = list(map(str, range(num_classes))) if classes is None else classes
         if label in names:
@@ -89,7 +97,7 @@ def class_number(label, num_classes: int, classes: list[str] | None, row) -> int
         return number
     names = f", or a name of {classes}" if classes else ""
     raise ConfigurationError(
-        f"a label must be an integer from 0 to {num_classes - 1}{names}, got {label!r}",
+        f"{what} must be an integer from 0 to {num_classes - 1}{names}, got {label!r}",
         row=row,
     )
 

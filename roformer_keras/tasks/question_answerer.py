@@ -1,4 +1,4 @@
-"""The piece of a text that answers a question."""
+"""Answers to questions, as spans of a text."""
 
 import keras
 import numpy as np
@@ -21,13 +21,13 @@ _EXCLUDED = -1e9
 class RoFormerQuestionAnswerer(TextTask):
     """Finds the answer to a question in a text, or that there is none.
 
-    A text that is too long is read in windows that overlap. Where the answer is not in
-    a window, `[CLS]` is.
+    A long text is read in overlapping windows. In a window without the answer, `[CLS]`
+    is the answer.
 
     Args:
         backbone: `RoFormerBackbone` with bidirectional attention.
         tokenizer: `RoFormerTokenizer` of its vocabulary.
-        stride: int, at least 1. Tokens by which a window lies behind the one before.
+        stride: int, at least 1. Tokens from one window to the next.
         max_answer_length: int, at least 1. Most tokens of an answer.
         max_length: int, at least 4. Tokens of question and window together.
 
@@ -157,7 +157,7 @@ class RoFormerQuestionAnswerer(TextTask):
             places = np.arange(length)
             size = places[None, :] - places[:, None] + 1
             fits = (size >= 1) & (size <= self.max_answer_length)
-            # [CLS] is no span, but what a span is held against.
+            # [CLS] is no span: spans are compared with it.
             fits[0] = False
             first, last = np.unravel_index(
                 np.where(fits, scores, 2 * _EXCLUDED).argmax(), scores.shape
@@ -181,7 +181,7 @@ class Windows(SpanRows):
         tokenizer: `RoFormerTokenizer`.
         texts: pairs of question and text.
         max_length: int. Tokens of a row. A question takes at most half of them.
-        stride: int. Tokens by which a window lies behind the one before.
+        stride: int. Tokens from one window to the next.
 
     Attributes:
         texts: as given.
@@ -214,7 +214,7 @@ class Windows(SpanRows):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class PlacesOfAnswer(keras.layers.Layer):
-    """Leaves scores at `[CLS]` and in the second text alone.
+    """Excludes all scores but those at `[CLS]` and in the second text.
 
     Call arguments:
         scores: float `(batch, length, 2)`.

@@ -1,4 +1,4 @@
-"""Vectors of sentences, trained so that cosines say how alike they are."""
+"""Vectors of sentences, trained so that cosines measure similarity."""
 
 from collections.abc import Iterator, Sequence
 
@@ -36,18 +36,18 @@ _OBJECTIVES = ("cosent", "classification", "contrastive")
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerSentenceEncoder(TextTask):
-    """A vector for each text, near those of texts that say the same.
+    """Encodes texts as vectors, which are close if the texts mean the same.
 
     Args:
         backbone: `RoFormerBackbone`. Its pooler, where it has one, is not used.
         tokenizer: `RoFormerTokenizer` of its vocabulary.
-        objective: what is learned from:
-            - `"cosent"`: pairs with a degree of sameness, of any range. Of any two the
-              one with the higher degree shall have the higher cosine.
+        objective: what labels are:
+            - `"cosent"`: pairs with a degree of similarity, of any range. Of two pairs
+              the one with the higher degree should have the higher cosine.
             - `"classification"`: pairs with a class, its name or its number from 0 to
-              `num_classes - 1`, told from (a, b, |a - b|) of their vectors.
-            - `"contrastive"`: texts with a class. In a batch a text shall be nearer to
-              those of its class than to others.
+              `num_classes - 1`, predicted from (a, b, |a - b|) of their vectors.
+            - `"contrastive"`: texts with a class. In a batch a text should be nearer
+              to those of its class than to others.
         num_classes: int, for `"classification"`. If not given, that of `classes`.
         classes: sequence of str: their names, by which labels may be given.
         scale: float above 0. What cosines are multiplied by in the other two.

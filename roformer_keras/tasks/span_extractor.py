@@ -1,4 +1,4 @@
-"""Spans that may nest and overlap, each told by its start and its end."""
+"""Spans that may nest and overlap, by a score for each start and end."""
 
 from collections.abc import Sequence
 
@@ -93,9 +93,9 @@ class RoFormerSpanExtractor(SpanTask):
         return targets
 
     def batch_targets(self, targets, numbers, inputs):
-        # As many for all batches: Keras takes for fixed in what the first two agree.
-        most = max(1, *map(len, targets))
-        found = np.full((len(numbers), most, 3), -1)
+        # Equal for all batches: Keras takes a size for fixed if the first two agree.
+        count = max(1, *map(len, targets))
+        found = np.full((len(numbers), count, 3), -1)
         for place, number in enumerate(numbers):
             found[place, : len(targets[number])] = targets[number]
         return found.astype("int32")

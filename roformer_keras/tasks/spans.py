@@ -47,8 +47,8 @@ class SpanRows(Rows):
     """Rows that know where in its text each token comes from.
 
     Args:
-        tokenizer, texts, max_length: as of `Rows`. Offsets are those of the last text
-            of a row: the one alone, or the one behind a question.
+        tokenizer, texts, max_length: as in `Rows`. Offsets are those of the last text
+            of a row: the only one, or the one after a question.
 
     Attributes:
         texts: as given.
@@ -223,8 +223,9 @@ def tags_of_spans(
         first, last = place
         if (found[first : last + 1] != tags["O"]).any():
             raise ConfigurationError(
-                f"spans must not share a token, got {label} from {start} to {end} in "
-                f"row {number}: take RoFormerSpanExtractor, which finds nested ones"
+                f"spans must not share a token, got {label} from {start} to {end}",
+                row=number,
+                hint="use RoFormerSpanExtractor, which finds nested spans",
             )
         found[first] = tags[f"B-{label}"]
         found[first + 1 : last + 1] = tags[f"I-{label}"]

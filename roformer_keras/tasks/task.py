@@ -1,4 +1,4 @@
-"""What all models that are fine-tuned share: texts in, answers out."""
+"""The base of models that are fine-tuned: texts in, answers out."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ class TextTask(TextTrainer, BackboneModel):
         self.tokenizer, self.max_length = tokenizer, max_length
         self.adversarial_epsilon = self.r_drop = 0.0
         if keras.backend.backend() == "tensorflow":
-            # Nor where it answers without having been compiled; see `compile`.
+            # Also for a model that predicts without being compiled; see `compile`.
             self.jit_compile = False
 
     # === Presets ===
@@ -189,13 +189,13 @@ class TextTask(TextTrainer, BackboneModel):
         return 2 if self.r_drop else 1
 
     def _check_loss(self, loss):
-        """Outputs are scores, and a loss that takes them for probabilities is wrong."""
+        """Refuses a loss that expects probabilities: outputs are logits."""
         is_name = isinstance(loss, str) and "crossentropy" in loss
         if is_name or getattr(loss, "from_logits", True) is False:
             name = loss if is_name else type(loss).__name__
             raise ConfigurationError(
                 f"the outputs of {type(self).__name__} are logits, and the loss {name} "
-                "is told that they are probabilities: leave loss out, or give it as "
+                "expects probabilities: leave loss out, or give it as "
                 "keras.losses....(from_logits=True)"
             )
 

@@ -148,11 +148,11 @@ class RoFormerTextClassifier(VectorTask):
             return super().weights_of_classes(targets, class_weight)
         weights = np.ones(self.num_classes, "float32")
         for label, weight in class_weight.items():
-            weights[self._class(label, "of class_weight")] = weight
+            weights[self._class(label, what="a label of class_weight")] = weight
         return weights[targets]
 
-    def _class(self, label, row):
-        return class_number(label, self.num_classes, self.classes, row)
+    def _class(self, label, row=None, what="a label"):
+        return class_number(label, self.num_classes, self.classes, row, what)
 
     # === Files ===
 

@@ -1,4 +1,4 @@
-"""A tag for each token, and the spans that the tags mean."""
+"""Spans that do not overlap, by a tag for each token."""
 
 from collections.abc import Sequence
 
@@ -22,9 +22,9 @@ class RoFormerTokenClassifier(SpanTask):
         backbone: `RoFormerBackbone` with bidirectional attention.
         tokenizer: `RoFormerTokenizer` of its vocabulary.
         labels: sequence of str. Names of spans, as `["LOC", "PER"]`.
-        crf: bool. Whether tags are told together, by a conditional random field.
-        crf_rate: float above 0. How much faster than other weights the transitions of
-            that field learn; see `ConditionalRandomField`.
+        crf: bool. Whether tags are predicted together, by a conditional random field.
+        crf_rate: float above 0. Learning rate of the field's transitions, relative to
+            other weights; see `ConditionalRandomField`.
         max_length: int, at least 4. Tokens to which longer texts are cut.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a

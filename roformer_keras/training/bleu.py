@@ -10,13 +10,13 @@ __all__ = ["Bleu", "corpus_bleu", "load_sacrebleu", "make_metric", "tokenize_of"
 
 @dataclasses.dataclass(frozen=True)
 class Bleu:
-    """What sacrebleu found.
+    """The result of sacrebleu.
 
     Attributes:
         score: float from 0 to 100.
         tokenize: str. How texts were cut.
-        signature: str. What the score depends on, sacrebleu's version included; in the
-            words in which it is to be cited.
+        signature: str. What the score depends on, sacrebleu's version included; cite
+            it with the score.
     """
 
     score: float
@@ -30,7 +30,7 @@ def corpus_bleu(
     """BLEU of texts that were written, each against one that is right.
 
     Args:
-        hypotheses: what was written.
+        hypotheses: texts that were written.
         references: as many texts.
         tokenize: how sacrebleu cuts texts: `"13a"` at spaces and marks, `"zh"` besides
             around each Chinese character, `"char"` everywhere, or another name of its.
@@ -63,7 +63,7 @@ def tokenize_of(references: Sequence[str]) -> str:
 
 
 def _is_chinese(letter):
-    # The blocks of ideographs, and those of the planes behind.
+    # The blocks of ideographs, and those of the higher planes.
     return (
         "\u3400" <= letter <= "\u9fff"
         or "\uf900" <= letter <= "\ufaff"
@@ -72,7 +72,7 @@ def _is_chinese(letter):
 
 
 def make_metric(tokenize: str):
-    """`sacrebleu.metrics.BLEU`, or what is wrong with how it shall cut texts.
+    """`sacrebleu.metrics.BLEU` with a way to cut texts, checked.
 
     Raises:
         ConfigurationError: sacrebleu is not installed, has no such way to cut, or needs

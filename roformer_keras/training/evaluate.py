@@ -1,4 +1,4 @@
-"""How well an encoder-decoder writes what stands in a table of pairs."""
+"""BLEU and loss of an encoder-decoder on a table of pairs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -63,16 +63,16 @@ def evaluate_seq2seq(
     tokenize: str | None = None,
     progress: bool = True,
 ) -> Seq2SeqEvaluation:
-    """Writes a text from every source by beam search, and holds it against another.
+    """Writes a text from every source by beam search, and compares it with another.
 
     Args:
         model: `RoFormerSeq2Seq` with its tokenizer.
         sources: what is written from.
         references: as many texts, which are right.
-        num_beams, length_penalty, max_length: as of `RoFormerSeq2Seq.generate`; none
-            of them bears on the loss.
+        num_beams, length_penalty, max_length: as in `RoFormerSeq2Seq.generate`; the
+            loss depends on none of them.
         batch_size: int. Most beams that are computed together; and pairs, of the loss.
-        tokenize: as of `corpus_bleu`.
+        tokenize: as in `corpus_bleu`.
         progress: bool. Whether writing shows a bar if it takes more than two seconds.
 
     Raises:
@@ -132,7 +132,7 @@ def cross_entropy(
     on the loss that the model is compiled with.
 
     Returns:
-        Nats a token; `[SEP]` behind each text counts as one.
+        Nats a token; `[SEP]` after each text counts as one.
     """
     rows = PairRows(model.text_tokenizer(), as_pairs(sources, targets), _ANY_LENGTH)
     batches = TextBatches(rows.lengths, rows.batch, batch_size)
@@ -160,7 +160,7 @@ def read_pairs(path: str, fields: Sequence[str] = ()) -> list[tuple[str, str]]:
 
     Raises:
         ConfigurationError: there are not two fields.
-        SourceError: as of `read_table`.
+        SourceError: as in `read_table`.
     """
     if fields and len(fields) != 2:
         raise ConfigurationError(

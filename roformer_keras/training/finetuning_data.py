@@ -1,4 +1,4 @@
-"""Labelled texts of files, checked, whose errors name file and line."""
+"""Labelled texts of files; errors name file and line."""
 
 import dataclasses
 from collections import Counter
@@ -43,7 +43,7 @@ class Examples:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Errors that speak of a row of these speak of its line instead."""
+        """Within it, errors name the line of the file instead of the row."""
         try:
             yield
         except ConfigurationError as error:
@@ -75,7 +75,7 @@ def read_data(settings: FinetuningSettings) -> Data:
 
     Raises:
         SourceError: one cannot be read, or a row is not what the task takes: names
-            file and line. Or most rows of `train` have a class of their own, and the
+            file and line. Or the classes of most rows of `train` are unique, and the
             settings do not name the classes.
         ConfigurationError: too little would be left by `holdout`.
     """
@@ -123,8 +123,8 @@ def _check_classes(examples):
     alone = sum(count == 1 for count in Counter(labels).values())
     if alone > len(labels) / 2:
         raise SourceError(
-            f"{examples.path} must have classes that come again, and {alone} of "
-            f"{len(labels)} rows have one of their own, such as {labels[0]!r:.40}",
+            f"{examples.path} must have classes that come again, and those of {alone} "
+            f"of {len(labels)} rows do not, such as {labels[0]!r:.40}",
             hint="if texts and labels are swapped, name their columns with fields=",
         )
 

@@ -1,4 +1,4 @@
-"""What a fine-tuning is told: a small TOML file, or keywords of the same names."""
+"""Settings of a fine-tuning: a small TOML file, or keywords of the same names."""
 
 import dataclasses
 import os
@@ -38,51 +38,49 @@ LORA_TARGETS = ("query", "value")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningSettings(Settings):
-    """All of a fine-tuning but where it is written to.
+    """All settings of a fine-tuning but the folder of its output.
 
     Args:
         task: str of `TASKS`.
         train: str. File of labelled texts, as `read_table` takes it.
-        preset: str. The checkpoint to begin from: whatever `from_preset` takes; a small
-            one that comes with this package if not given.
-        valid: str or None. File that says after each epoch how good the model is.
-        test: str or None. File that is reported on at the end alone.
-        holdout: float in [0, 1). Share of `train` that stands for `valid`, drawn by the
-            seed.
+        preset: str. The checkpoint to start from, as in `from_preset`; a small one
+            that this package ships if not given.
+        valid: str or None. File to evaluate the model on after each epoch.
+        test: str or None. File to report on at the end.
+        holdout: float in [0, 1). Share of `train` to use as `valid`, drawn by the seed.
         fields: columns or keys of the texts and of the label; see `read_table`.
-        pairs: bool. Whether a row has two texts, where a task takes one or two.
-        options: of the class of the task, as `multi_label`, `crf`, `pooling`.
+        pairs: bool. Whether a row has two texts, if the task takes one or two.
+        options: arguments of the task's class, such as `multi_label`, `crf`, `pooling`.
         model: fields of `RoFormerConfig` to change, such as `dropout`.
         max_length: int or None. Tokens to which rows are cut; the class's own if None.
-        epochs: int. Most passes over `train`.
-        batch_size: int. Rows an update.
-        accumulation: int. Into so many parts is a batch cut, one computed after the
-            other, for what does not fit into memory.
-        learning_rate: float or None. One that suits the width of the model if None: see
-            `finetuning_rate`.
+        epochs: int. Maximum of passes over `train`.
+        batch_size: int. Rows of an update.
+        accumulation: int. Parts of a batch that are computed one after the other, to
+            save memory.
+        learning_rate: float or None. See `finetuning_rate` for the default.
         warmup: float in [0, 1). Share of all updates over which the rate rises from 0.
-        schedule: `"linear"` lets it fall to 0 then, `"constant"` leaves it.
-        optimizer: decay, clipping and a running mean of the weights.
-        layer_decay: float in (0, 1]. By which the rate falls from block to block,
-            downwards.
-        lora_rank: int, 0 for none. Only additions to kernels of this rank, and the
-            head, are trained.
+        schedule: `"linear"`: the rate then falls to 0; `"constant"`: it stays.
+        optimizer: weight decay, clipping and a running mean of the weights.
+        layer_decay: float in (0, 1]. Factor of the rate from each block to the one
+            below.
+        lora_rank: int, 0 for none. Rank of additions to kernels; only these and the
+            head are trained.
         lora_alpha: float or None. `lora_rank` if None.
-        lora_targets: kernels that get one; see `enable_lora`.
+        lora_targets: kernels that get additions; see `enable_lora`.
         freeze_embeddings: bool. Whether embeddings are not trained.
         freeze_layers: int. How many of the lowest blocks are not trained.
         adversarial_epsilon: float, 0 for none. Length of the step of FGM.
         r_drop: float, 0 for none. Weight of the divergence of two passes.
-        class_weights: `"balanced"` (as rare as each class is in `train`), a table of
-            class to weight, or None.
+        class_weights: `"balanced"` (the inverse of the frequency of a class in
+            `train`), a table of class to weight, or None.
         dtype: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or
             `"mixed_float16"`.
         gradient_checkpointing: bool. Less memory, more time.
-        monitor: str or None. The figure of `valid` that is best where the model is:
-            one of its report, or `"loss"`; the task's own if None.
-        patience: int or None. Epochs without a better figure that end the training.
-        keep_best: bool. Whether the weights are those of the best epoch, not the last.
-        seed: int from 0 to 2**32 - 1. Of fresh weights, the order of the data, what is
+        monitor: str or None. The figure of `valid` that determines the best epoch: one
+            of its report, or `"loss"`; the task's own if None.
+        patience: int or None. Epochs without a better figure after which to stop.
+        keep_best: bool. Whether to keep the weights of the best epoch, not the last.
+        seed: int from 0 to 2**32 - 1. Of new weights, the order of the data, what is
             held out, and dropout.
     """
 
@@ -212,16 +210,16 @@ def load_settings(path: str | os.PathLike) -> FinetuningSettings:
 
 
 def settings_of_command(task: str, config: str | None, **flags) -> FinetuningSettings:
-    """Settings of a file, and of the flags of the command line, which go before them.
+    """Settings of a file, overridden by the flags of the command line.
 
     Args:
         task: of `TASKS`.
         config: path of the TOML file, or None.
-        flags: by name; None where one is not given. Those of `OptimizerSettings` and of
-            the class of the task are told apart here.
+        flags: by name, None if not given; also those of `OptimizerSettings` and options
+            of the class of the task.
 
     Raises:
-        SourceError, ConfigurationError: as of `load_settings`.
+        SourceError, ConfigurationError: as in `load_settings`.
     """
     content = read_fields(FinetuningSettings, config) if config is not None else {}
     if content.setdefault("task", task) != task:

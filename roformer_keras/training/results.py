@@ -1,4 +1,4 @@
-"""What a fine-tuning leaves to be used: the model, and how good it is."""
+"""The results of a fine-tuning: the model, its answers and its reports."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ class FinetunedTask:
         task: `TextTask`.
         preset: Path of its preset folder.
         text_count: int. Texts of a row, where a file does not say it.
-        fields: as of `FinetuningSettings`.
+        fields: as in `FinetuningSettings`.
     """
 
     task: TextTask
@@ -56,11 +56,11 @@ class FinetunedTask:
 
 
 def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
-    """Loads what `finetune` left.
+    """Loads the model that `finetune` wrote.
 
     Args:
         folder: of the fine-tuning, or a preset folder of a task.
-        options: as of `TextTask.from_preset`.
+        options: as in `TextTask.from_preset`.
 
     Raises:
         SourceError: it is no folder, or the fine-tuning is not finished.
@@ -101,7 +101,7 @@ def read_rows(
             or the first columns on standard input and of a `.txt` that lacks those.
 
     Raises:
-        SourceError, ConfigurationError: as of `read_table`.
+        SourceError, ConfigurationError: as in `read_table`.
     """
     count = len(fields) or tuned.text_count
     or_first = not fields

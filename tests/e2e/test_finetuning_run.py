@@ -734,7 +734,7 @@ def test_a_loss_that_is_no_number_ends_a_training_unsaved(reviews, tmp_path):
     ("prepare", "error", "message"),
     [
         (lambda run: None, SourceError, "must be a folder of a fine-tuning"),
-        (lambda run: run.mkdir(), ConfigurationError, "folder that a task was saved"),
+        (lambda run: run.mkdir(), SourceError, "no checkpoint in"),
         (
             lambda run: (run.mkdir(), written(run, "settings.json", "{}")),
             SourceError,
