@@ -37,6 +37,7 @@ from roformer_keras.errors import (
     VocabularyError,
     errors_at,
 )
+from roformer_keras.io.blob import Blob
 from roformer_keras.io.hdf5 import (
     hdf5_datasets,
     hdf5_errors,
@@ -44,7 +45,7 @@ from roformer_keras.io.hdf5 import (
     hdf5_text,
     open_hdf5,
 )
-from roformer_keras.io.sources import Blob, open_source
+from roformer_keras.io.sources import open_source
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.tensor_bundle import TensorBundleReader
 from roformer_keras.io.vocabulary import read_vocabulary

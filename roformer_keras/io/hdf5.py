@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 
 from roformer_keras.errors import CheckpointError, RoFormerError
-from roformer_keras.io.sources import MAX_RATIO, RATIO_EXEMPT_SIZE, Blob
+from roformer_keras.io.archive import MAX_RATIO, RATIO_EXEMPT_SIZE
+from roformer_keras.io.blob import Blob
 from roformer_keras.io.tensor import Tensor
 
 __all__ = [

@@ -675,7 +675,7 @@ def data_with_a_flipped_byte_in_a_deflated_zip(bench):
     return packed(folder, bench.folder / "x.zip", method=zipfile.ZIP_DEFLATED)
 
 
-@bad(SourceError, f"{SHARD} is missing beside bert_model.ckpt.index")
+@bad(SourceError, f"{SHARD} is missing next to bert_model.ckpt.index")
 def data_missing(bench):
     path = bench.write() / SHARD
     path.unlink()

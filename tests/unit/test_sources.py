@@ -3,6 +3,7 @@
 No tensor is read here, so members are made-up bytes.
 """
 
+import io
 import json
 import os
 import random
@@ -24,13 +25,9 @@ from roformer_keras.errors import (
     RoFormerError,
     SourceError,
 )
-from roformer_keras.io import sources as files_module
 from roformer_keras.io.atomic import replacing
-from roformer_keras.io.sources import (
-    Blob,
-    open_source,
-    verify_archive,
-)
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.sources import open_source, verify_archive
 
 ROOT = Path(__file__).parents[2]
 SHARD = "data-00000-of-00001"
@@ -248,7 +245,15 @@ def test_a_keras_file_is_not_just_any_zip(tmp_path):
 
 PRESET_CONTENTS = (
     "preset",
-    {role: PRESET[name] for role, name in files_module._PRESET_PARTS.items()},
+    {
+        "config": PRESET["config.json"],
+        "weights": HDF5,
+        "metadata": b"{}",
+        "task": b"{}",
+        "task_weights": PRESET["task.weights.h5"],
+        "tokenizer": b"{}",
+        "vocabulary": PRESET["assets/tokenizer/vocabulary.txt"],
+    },
 )
 
 
@@ -411,7 +416,7 @@ def test_a_missing_shard_or_index_is_named(tmp_path):
     (tmp_path / "m.data-00000-of-00002").write_bytes(b"d")
     refuse(tmp_path / "m", r"m\.index is missing")
     (tmp_path / "m.index").write_bytes(b"i")
-    refuse(tmp_path / "m", r": m\.data-00001-of-00002 is missing beside m\.index")
+    refuse(tmp_path / "m", r": m\.data-00001-of-00002 is missing next to m\.index")
     (tmp_path / f"bert_model.ckpt.{SHARD}").unlink()
     refuse(tmp_path / "bert_model.ckpt", f"bert_model.ckpt.{SHARD} is missing")
     partly = {k: v for k, v in wrapped(MEMBERS).items() if SHARD not in k}
@@ -442,7 +447,7 @@ def test_a_folder_without_a_checkpoint_lists_what_it_holds(tmp_path):
         (tmp_path / f"{i:02}.txt").write_bytes(b"x")
     refuse(tmp_path, "it holds 00.txt, .*, 09.txt and 2 more")
     write_zip(tmp_path / "released.zip", MEMBERS)
-    refuse(tmp_path, "it holds released.zip; give the path of the zip itself")
+    refuse(tmp_path, "it holds released.zip; give the path of the one")
 
 
 @contextmanager
@@ -525,87 +530,149 @@ def bundle(tmp_path):
     return write_zip(tmp_path / "x.zip", MEMBERS, zipfile.ZIP_DEFLATED)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("../evil.txt", "points outside the archive"),
-        ("a/../../ev.txt", "points outside the archive"),
-        ("..", "points outside the archive"),
-        ("/etc/evil", "has an absolute path"),
-        ("C:evil.txt", "has an absolute path"),
-        ("c:/evil.txt", "has an absolute path"),
-        ("..\\evil.txt", "has a name with a backslash"),
-        ("\\\\host\\evil", "has a name with a backslash"),
-        ("vocab.txt\0.png", "has a name with a backslash or a NUL"),
-    ],
-)
-def test_names_that_lead_elsewhere(tmp_path, name, message):
-    stand_in = "~" * len(name)
-    path = write_zip(tmp_path / "x.zip", {stand_in: b"evil"})
-    rename(path, stand_in.encode(), name.encode())
-    refuse_zip(path, message)
+STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 
-@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
-def test_links_and_devices(tmp_path, kind):
-    path = tmp_path / "x.zip"
-    link = zipfile.ZipInfo("vocab.txt")
-    link.create_system = 3
-    link.external_attr = (kind | 0o777) << 16
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(link, "/etc/passwd")
-    refuse_zip(path, "'vocab.txt' is a link or a device")
+def renamed(name):
+    """A maker of a zip with a member of this name."""
+
+    def make(path):
+        stand_in = "~" * len(name)
+        write_zip(path, {stand_in: b"evil"})
+        rename(path, stand_in.encode(), name.encode())
+
+    return make
 
 
-@pytest.mark.parametrize("flag", [0x1, 0x40, 0x2000])
-def test_encrypted_members(bundle, flag):
-    patch(bundle, "vocab.txt", "flags", flag)
-    refuse_zip(bundle, "'vocab.txt' is encrypted")
+def special(kind):
+    def make(path):
+        link = zipfile.ZipInfo("vocab.txt")
+        link.create_system = 3
+        link.external_attr = (kind | 0o777) << 16
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(link, "/etc/passwd")
+
+    return make
 
 
-def test_methods_other_than_stored_and_deflated(tmp_path):
-    path = write_zip(tmp_path / "x.zip", MEMBERS, zipfile.ZIP_LZMA)
-    refuse_zip(path, "is neither stored nor deflated")
+def patched(name, method=STORED, more=None, **fields):
+    """A maker of a zip whose directory has other fields for a member."""
+
+    def make(path):
+        write_zip(path, {**(more or {}), **MEMBERS}, method)
+        for field, value in fields.items():
+            patch(path, name, field, value)
+
+    return make
 
 
-def test_duplicate_names(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {**MEMBERS, "vocab.txX": b"other"})
+def zipped(members, method=STORED):
+    return lambda path: write_zip(path, members, method)
+
+
+def duplicate(path):
+    write_zip(path, {**MEMBERS, "vocab.txX": b"other"})
     rename(path, b"vocab.txX", b"vocab.txt")
-    refuse_zip(path, "'vocab.txt' occurs twice")
-    path = write_zip(tmp_path / "y.zip", {"vocab/": b"", "vocab": b"other"})
-    refuse_zip(path, "'vocab' occurs twice")
 
 
-def test_overlapping_members(tmp_path):
-    # As the densest zip bombs do it: many entries, one run of data.
-    path = write_zip(tmp_path / "x.zip", {"a": b"same", "b": b"same", **MEMBERS})
-    patch(path, "b", "header_offset", 0)
-    refuse_zip(path, "overlaps another member")
+def contradiction(path):
+    data = write_zip(path, MEMBERS, DEFLATED).read_bytes()
+    path.write_bytes(data.replace(b"vocab.txt", b"vocab.tXt", 1))
 
 
-def test_a_member_that_swallows_the_next(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {"a": b"1234", **MEMBERS})
-    patch(path, "a", "size", 200)
-    patch(path, "a", "compress_size", 200)
-    refuse_zip(path, "bert_config.json overlaps another member")
+SIZE = len(MEMBERS["vocab.txt"])
+START = MEMBERS["vocab.txt"][:11]
+NESTED = write_zip(io.BytesIO(), MEMBERS).getvalue()
+HOSTILE = [
+    # Names that lead elsewhere.
+    (renamed("../evil.txt"), "points outside the archive"),
+    (renamed("a/../../ev.txt"), "points outside the archive"),
+    (renamed(".."), "points outside the archive"),
+    (renamed("/etc/evil"), "has an absolute path"),
+    (renamed("C:evil.txt"), "has an absolute path"),
+    (renamed("c:/evil.txt"), "has an absolute path"),
+    (renamed("..\\evil.txt"), "has a name with a backslash"),
+    (renamed("\\\\host\\evil"), "has a name with a backslash"),
+    (renamed("vocab.txt\0.png"), "has a name with a backslash or a NUL"),
+    (duplicate, "'vocab.txt' occurs twice"),
+    (zipped({"vocab/": b"", "vocab": b"other"}), "'vocab' occurs twice"),
+    # Kinds that no checkpoint has.
+    (special(stat.S_IFLNK), "'vocab.txt' is a link or a device"),
+    (special(stat.S_IFIFO), "'vocab.txt' is a link or a device"),
+    (special(stat.S_IFCHR), "'vocab.txt' is a link or a device"),
+    (patched("vocab.txt", flags=0x1), "'vocab.txt' is encrypted"),
+    (patched("vocab.txt", flags=0x40), "'vocab.txt' is encrypted"),
+    (patched("vocab.txt", flags=0x2000), "'vocab.txt' is encrypted"),
+    (zipped(MEMBERS, zipfile.ZIP_LZMA), "is neither stored nor deflated"),
+    # Many entries with one run of data, as the densest zip bombs have.
+    (
+        patched("b", more={"a": b"same", "b": b"same"}, header_offset=0),
+        "overlaps another member",
+    ),
+    # A member that swallows the next, or reaches into the directory.
+    (
+        patched("a", more={"a": b"1234"}, size=200, compress_size=200),
+        "bert_config.json overlaps another member",
+    ),
+    (
+        patched(f"bert_model.ckpt.{SHARD}", size=300_001, compress_size=300_001),
+        f"{SHARD} reaches beyond the members",
+    ),
+    (patched("vocab.txt", header_offset=7), "vocab.txt has no header where"),
+    (contradiction, "is damaged .File name in directory 'vocab.txt'"),
+    # Sizes.
+    (
+        zipped({"m.index": b"i", f"m.{SHARD}": bytes(3 * 2**20)}, DEFLATED),
+        f"{SHARD}' declares a compression above 100:1",
+    ),
+    (
+        patched("vocab.txt", DEFLATED, size=SIZE + 1),
+        f"vocab.txt is shorter than the {SIZE + 1} bytes it declares",
+    ),
+    # zipfile itself is content with a checksum of the declared bytes alone.
+    (
+        patched("vocab.txt", DEFLATED, size=10, crc=zipfile.crc32(START)),
+        "vocab.txt is longer than the 10 bytes it declares",
+    ),
+    (patched("vocab.txt", size=5), "is stored, but declares two different sizes"),
+    (
+        zipped({f"{i}": b"" for i in range(10_001)}),
+        "has 10,001 members, more than 10,000",
+    ),
+    # No checkpoint.
+    (
+        zipped({"a/chinese.zip": NESTED, "readme": b"hi"}),
+        "it holds a/chinese.zip; unpack it",
+    ),
+    (
+        zipped({"a.txt": b"1", "b/c.txt": b"2", ".x": b""}),
+        "no checkpoint in .*: it holds a.txt, b/c.txt; a checkpoint is",
+    ),
+    (zipped({}), "it holds nothing"),
+]
+CORRUPT = [
+    (
+        patched("vocab.txt", DEFLATED, size=10, crc=zipfile.crc32(START[:10])),
+        "vocab.txt is corrupt .Bad CRC-32",
+    ),
+    *(
+        (patched(name, method, crc=1), rf"x\.zip: {name} is corrupt .Bad CRC-32")
+        for name in ("vocab.txt", "bert_model.ckpt.index")
+        for method in (STORED, DEFLATED)
+    ),
+]
 
 
-def test_a_member_that_reaches_into_the_directory(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {**MEMBERS, "zz": b"1234"})
-    patch(path, "zz", "size", 5)
-    patch(path, "zz", "compress_size", 5)
-    refuse_zip(path, "zz reaches beyond the members")
+@pytest.mark.parametrize(("make", "message"), HOSTILE)
+def test_hostile_archives_are_refused(make, message, tmp_path):
+    make(tmp_path / "x.zip")
+    refuse_zip(tmp_path / "x.zip", message)
 
 
-def test_a_directory_that_points_at_no_member(bundle):
-    patch(bundle, "vocab.txt", "header_offset", 7)
-    refuse_zip(bundle, "vocab.txt has no header where")
-
-
-def test_headers_that_contradict_the_directory(bundle):
-    data = bundle.read_bytes()
-    bundle.write_bytes(data.replace(b"vocab.txt", b"vocab.tXt", 1))
-    refuse_zip(bundle, "is damaged .File name in directory 'vocab.txt'")
+@pytest.mark.parametrize(("make", "message"), CORRUPT)
+def test_corrupt_members_are_named(make, message, tmp_path):
+    make(tmp_path / "x.zip")
+    refuse_zip(tmp_path / "x.zip", message, CheckpointError)
 
 
 def test_absurd_sizes_in_total(tmp_path, monkeypatch):
@@ -617,61 +684,8 @@ def test_absurd_sizes_in_total(tmp_path, monkeypatch):
     for i in range(5):
         patch(path, f"{i}.bin", "size", 2**32 - 2)
     # The ratio would refuse each of them first.
-    monkeypatch.setattr(files_module, "MAX_RATIO", 2**40)
+    monkeypatch.setattr("roformer_keras.io.archive.MAX_RATIO", 2**40)
     refuse_zip(path, "declares 21,474,836,470 bytes, more than the 17,179,869,184")
-
-
-def test_an_absurd_compression_ratio(tmp_path):
-    zeros = {
-        "bert_model.ckpt.index": b"i",
-        f"bert_model.ckpt.{SHARD}": bytes(3 * 2**20),
-    }
-    path = write_zip(tmp_path / "x.zip", zeros, zipfile.ZIP_DEFLATED)
-    refuse_zip(path, f"{SHARD}' declares a compression above 100:1")
-
-
-@pytest.mark.parametrize(
-    ("beyond", "message", "error"),
-    [
-        (0, "vocab.txt is corrupt .Bad CRC-32", CheckpointError),
-        (1, "vocab.txt is longer than the 10 bytes it declares", SourceError),
-    ],
-)
-def test_a_stream_longer_than_declared(bundle, beyond, message, error):
-    # zipfile itself is content with a checksum of the declared bytes alone.
-    declared = MEMBERS["vocab.txt"][:10]
-    patch(bundle, "vocab.txt", "size", len(declared))
-    covered = MEMBERS["vocab.txt"][: 10 + beyond]
-    patch(bundle, "vocab.txt", "crc", zipfile.crc32(covered))
-    refuse_zip(bundle, message, error)
-
-
-def test_a_stream_shorter_than_declared(bundle):
-    patch(bundle, "vocab.txt", "size", len(MEMBERS["vocab.txt"]) + 1)
-    refuse_zip(bundle, "vocab.txt is shorter than the 15 bytes it declares")
-
-
-def test_a_stored_member_of_two_sizes(tmp_path):
-    path = write_zip(tmp_path / "x.zip", MEMBERS)
-    patch(path, "vocab.txt", "size", 5)
-    refuse_zip(path, "is stored, but declares two different sizes")
-
-
-def test_too_many_members(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {f"{i}": b"" for i in range(10_001)})
-    refuse_zip(path, "has 10,001 members, more than 10,000")
-
-
-def test_a_zip_in_a_zip(tmp_path):
-    inner = write_zip(tmp_path / "inner.zip", MEMBERS).read_bytes()
-    path = write_zip(tmp_path / "x.zip", {"a/chinese.zip": inner, "readme": b"hi"})
-    refuse_zip(path, "it holds a/chinese.zip; unpack it")
-
-
-def test_a_zip_without_a_checkpoint(tmp_path):
-    path = write_zip(tmp_path / "x.zip", {"a.txt": b"1", "b/c.txt": b"2", ".x": b""})
-    refuse_zip(path, "no checkpoint in .*: it holds a.txt, b/c.txt; a checkpoint is")
-    refuse_zip(write_zip(tmp_path / "empty.zip", {}), "it holds nothing")
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.999])
@@ -679,14 +693,6 @@ def test_a_truncated_zip(bundle, kept):
     data = bundle.read_bytes()
     bundle.write_bytes(data[: int(len(data) * kept)])
     refuse_zip(bundle, "x.zip is a damaged or truncated zip .*: download it again")
-
-
-@pytest.mark.parametrize("name", ["vocab.txt", "bert_model.ckpt.index"])
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_corrupt_members_are_named(tmp_path, name, method):
-    path = write_zip(tmp_path / "x.zip", MEMBERS, method)
-    patch(path, name, "crc", 1)
-    refuse_zip(path, rf"x\.zip: {name} is corrupt .Bad CRC-32", CheckpointError)
 
 
 def test_a_corrupt_deflated_shard_leaves_nothing_behind(bundle):

@@ -1,0 +1,281 @@
+"""Zips of checkpoints, which may be damaged or hostile.
+
+Nothing is unpacked before every member has passed the rules in `_find_problem`.
+Content is checked against its declared length and CRC when it is read.
+"""
+
+import copy
+import os
+import re
+import shutil
+import stat
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from roformer_keras.errors import CheckpointError, RoFormerError, SourceError
+from roformer_keras.io.blob import CHUNK, HEAD_SIZE, Blob
+
+__all__ = [
+    "MAX_MEMBERS",
+    "MAX_RATIO",
+    "MAX_TOTAL_SIZE",
+    "RATIO_EXEMPT_SIZE",
+    "ZipTree",
+    "is_zip",
+    "looks_like_zip",
+]
+
+# An archive beyond any of these is taken for an attack. The largest released zip holds
+# about 1.3 GB in five members; weights hardly compress at all.
+MAX_MEMBERS = 10_000
+MAX_TOTAL_SIZE = 16 * 2**30
+MAX_RATIO = 100
+RATIO_EXEMPT_SIZE = 2**20
+
+# The end record of a zip, its longest comment, and the two records of a large zip.
+_MAX_TAIL = 22 + 0xFFFF + 20 + 56
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+# What zipfile raises for a damaged zip.
+_DAMAGE = (zipfile.BadZipFile, NotImplementedError, ValueError, zlib.error, EOFError)
+
+
+class ZipTree:
+    """Members of a zip, seen as `sources.FolderTree` sees files of a folder.
+
+    Raises:
+        SourceError: the archive is damaged or unsafe.
+    """
+
+    is_archive = True
+    advice = "unpack it and give the path of the one you mean"
+
+    def __init__(self, path: Path, stack: ExitStack):
+        self.path, self.label = path, str(path)
+        self._stack = stack
+        try:
+            self._zip = stack.enter_context(zipfile.ZipFile(path))
+            self._check_count()
+        except _DAMAGE as error:
+            raise SourceError(
+                f"{path} is a damaged or truncated zip ({error}): download it again"
+            ) from error
+        self._check_members()
+        self._data_offsets = self._check_layout()
+        infos = [info for info in self._zip.infolist() if not info.is_dir()]
+        self.members = {info.filename: info for info in infos}
+        self._names_by_folder: dict[str, list[str]] = {}
+        for member in sorted(self.members):
+            folder, _, name = member.rpartition("/")
+            self._names_by_folder.setdefault(folder, []).append(name)
+
+    # --- As in a folder ---
+
+    def levels(self) -> Iterator[list[str]]:
+        yield list(self._names_by_folder)
+
+    def files(self, folder: str) -> list[str]:
+        return self._names_by_folder[folder]
+
+    def has(self, name: str) -> bool:
+        return name in self.members
+
+    def head(self, name: str) -> tuple[bytes, int]:
+        return next(self.chunks(name, HEAD_SIZE), b""), self.members[name].file_size
+
+    def inventory(self) -> tuple[list[str], list[str]]:
+        zips = [n for n in self.members if looks_like_zip(self.head(n)[0])]
+        return list(self.members), zips
+
+    def blobs(self, parts: Mapping[str, str]) -> dict[str, Blob]:
+        """Stored members are read in place, the others are unpacked."""
+        deflated = [
+            name
+            for name in parts.values()
+            if self.members[name].compress_type != zipfile.ZIP_STORED
+        ]
+        folder = self._scratch(deflated) if deflated else None
+        blobs = {}
+        for role, name in parts.items():
+            label = self._name(name)
+            if name in deflated:
+                path = folder / str(len(blobs))
+                self._unpack(name, path)
+                blobs[role] = Blob(path, 0, path.stat().st_size, label)
+                continue
+            # A tensor in a data shard has its own checksum, which its reader compares.
+            # Other stored parts have only that of the zip.
+            if not role.startswith("data-"):
+                for _ in self.chunks(name):
+                    pass
+            offset, size = self._data_offsets[name], self.members[name].file_size
+            blobs[role] = Blob(self.path, offset, size, label)
+        return blobs
+
+    def chunks(self, name: str, size: int = CHUNK) -> Iterator[bytes]:
+        """Content of a member, its length and its CRC checked by the end."""
+        info = self.members[name]
+        # One byte more than declared is asked for, because zipfile silently cuts a
+        # longer stream off at the declared size.
+        probe = copy.copy(info)
+        probe.file_size += 1
+        seen = 0
+        try:
+            with self._zip.open(probe) as stream:
+                while chunk := stream.read(size):
+                    seen += len(chunk)
+                    if seen > info.file_size:
+                        break
+                    yield chunk
+        except _DAMAGE as error:
+            raise CheckpointError(
+                f"{self._name(name)} is corrupt ({error}): download the archive again"
+            ) from error
+        if seen != info.file_size:
+            relation = "longer" if seen > info.file_size else "shorter"
+            raise SourceError(
+                f"{self._name(name)} is {relation} than the {info.file_size:,} bytes "
+                "it declares: the archive is damaged or hostile, download it again"
+            )
+
+    def _name(self, name: str) -> str:
+        return f"{self.path.name}: {name}"
+
+    # --- Checks, before any content is read ---
+
+    def _check_count(self):
+        """Compares the members that zipfile found with the number the zip declares.
+
+        A damaged length in the directory makes zipfile skip the members after it.
+        """
+        with open(self.path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _MAX_TAIL))
+            tail = file.read()
+        (declared,) = struct.unpack_from("<H", tail, tail.rindex(b"PK\x05\x06") + 10)
+        zip64 = tail.rfind(b"PK\x06\x06")
+        if declared == 0xFFFF and zip64 >= 0:
+            (declared,) = struct.unpack_from("<Q", tail, zip64 + 32)
+        found = len(self._zip.filelist)
+        if declared != found:
+            raise zipfile.BadZipFile(
+                f"it declares {declared:,} members and {found:,} can be found"
+            )
+
+    def _check_members(self):
+        infos = self._zip.infolist()
+        if len(infos) > MAX_MEMBERS:
+            raise SourceError(
+                f"{self.label} has {len(infos):,} members, more than {MAX_MEMBERS:,}: "
+                "it is not a checkpoint"
+            )
+        seen = set()
+        for info in infos:
+            name = info.orig_filename.rstrip("/")
+            problem = _find_problem(info) or (name in seen and "occurs twice")
+            if problem:
+                raise SourceError(
+                    f"{self.label}: member {info.orig_filename!r} {problem}; the "
+                    "archive is not read, get it from its publisher or pack it again"
+                )
+            seen.add(name)
+        total = sum(info.file_size for info in infos)
+        if total > MAX_TOTAL_SIZE:
+            raise SourceError(
+                f"{self.label} declares {total:,} bytes, more than the "
+                f"{MAX_TOTAL_SIZE:,} that are unpacked at most"
+            )
+
+    def _check_layout(self) -> dict[str, int]:
+        """Where each member's data begins, checked to lie apart from all others."""
+        offsets, end = {}, 0
+        with open(self.path, "rb") as file:
+            for info in sorted(self._zip.infolist(), key=lambda i: i.header_offset):
+                file.seek(max(info.header_offset, 0))
+                header = file.read(_LOCAL_HEADER.size).ljust(_LOCAL_HEADER.size)
+                magic, *_, name_size, extra_size = _LOCAL_HEADER.unpack(header)
+                offset = info.header_offset + len(header) + name_size + extra_size
+                problem = None
+                if magic != b"PK\x03\x04":
+                    problem = "has no header where the directory of the zip says"
+                elif info.header_offset < end:
+                    problem = "overlaps another member"
+                elif offset + info.compress_size > self._zip.start_dir:
+                    problem = "reaches beyond the members of the zip"
+                else:
+                    # zipfile compares the header with the directory.
+                    try:
+                        self._zip.open(info).close()
+                    except _DAMAGE as error:
+                        problem = f"is damaged ({error})"
+                if problem is not None:
+                    raise SourceError(
+                        f"{self._name(info.filename)} {problem}: the archive is "
+                        "damaged or hostile, download it again"
+                    )
+                offsets[info.filename] = offset
+                end = offset + info.compress_size
+        return offsets
+
+    # --- Unpacking ---
+
+    def _scratch(self, names: list[str]) -> Path:
+        needed = sum(self.members[name].file_size for name in names)
+        place = tempfile.gettempdir()
+        free = shutil.disk_usage(place).free
+        if needed > free:
+            raise SourceError(
+                f"unpacking {self.label} takes {needed:,} bytes and {place} has "
+                f"{free:,} free: free some, or set TMPDIR to a folder on another disk"
+            )
+        temporary = tempfile.TemporaryDirectory(prefix="roformer_keras-")
+        return Path(self._stack.enter_context(temporary))
+
+    def _unpack(self, name: str, path: Path):
+        try:
+            with open(path, "xb") as file:
+                file.writelines(self.chunks(name))
+        except RoFormerError:
+            raise
+        except OSError as error:
+            raise SourceError(
+                f"could not unpack {self._name(name)} into {path.parent.parent} "
+                f"({error.strerror}): free some space there, or set TMPDIR to a folder "
+                "on another disk"
+            ) from error
+
+
+def _find_problem(info: zipfile.ZipInfo) -> str | None:
+    """What is wrong with a member, by its entry in the directory."""
+    name, method = info.orig_filename, info.compress_type
+    stored, sizes = method == zipfile.ZIP_STORED, (info.compress_size, info.file_size)
+    # The upper half holds the Unix mode; 0 where the archiver wrote none.
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    rules = {
+        "has a name with a backslash or a NUL, or none": {*"\0\\"} & {*name}
+        or not name,
+        "has an absolute path": re.match("/|[A-Za-z]:", name),
+        "points outside the archive": ".." in name.split("/"),
+        "is a link or a device, not a file": kind
+        not in (0, stat.S_IFREG, stat.S_IFDIR),
+        "is encrypted": info.flag_bits & 0x2041,
+        "is neither stored nor deflated": not stored and method != zipfile.ZIP_DEFLATED,
+        "is stored, but declares two different sizes": stored and sizes[0] != sizes[1],
+        f"declares a compression above {MAX_RATIO}:1": (
+            sizes[1] > max(RATIO_EXEMPT_SIZE, MAX_RATIO * sizes[0])
+        ),
+    }
+    return next((problem for problem, broken in rules.items() if broken), None)
+
+
+def looks_like_zip(head: bytes) -> bool:
+    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+
+def is_zip(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return looks_like_zip(file.read(4)) or zipfile.is_zipfile(file)

@@ -1,0 +1,80 @@
+"""Runs of bytes on disk, read piece by piece."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from roformer_keras.errors import SourceError
+
+__all__ = ["CHUNK", "HEAD_SIZE", "Blob", "unreadable"]
+
+CHUNK = 2**20
+# Bytes that are enough to recognize a format.
+HEAD_SIZE = 512
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A run of bytes on disk: a file, or a stored member inside a zip.
+
+    `len` and slices read it piece by piece.
+
+    Args:
+        path: Path of the file that holds the bytes.
+        offset: int. First byte.
+        size: int. Number of bytes.
+        label: str. What error messages call it, such as
+            `"x.zip: name/bert_model.ckpt.index"`.
+    """
+
+    path: Path
+    offset: int
+    size: int
+    label: str
+
+    @classmethod
+    def of_file(cls, path: Path) -> "Blob":
+        """A whole file; raises FileNotFoundError if there is none."""
+        return cls(path, 0, path.stat().st_size, str(path))
+
+    def read(self, start: int = 0, size: int | None = None) -> bytes:
+        """All of it, or `size` bytes from `start` on, as far as it goes.
+
+        Read rather than mapped: mapped pages would count as memory of the process,
+        and touching them ends it if someone cuts the file short.
+
+        Raises:
+            SourceError: the file cannot be read, or has become shorter.
+        """
+        size = min(self.size - start, self.size if size is None else size)
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self.offset + start)
+                data = file.read(max(0, size))
+        except OSError as error:
+            raise unreadable(self.label, error) from error
+        if len(data) < size:
+            raise SourceError(
+                f"{self.label} has become shorter than its {self.size:,} bytes since "
+                "it was opened; leave the file alone while it is in use"
+            )
+        return data
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, piece: slice) -> bytes:
+        start, stop, _ = piece.indices(self.size)
+        return self.read(start, stop - start)
+
+    def chunks(self, size: int = CHUNK) -> Iterator[bytes]:
+        """All of it, piece by piece; raises as `read` does."""
+        for start in range(0, self.size, size):
+            yield self.read(start, size)
+
+
+def unreadable(label: str, error: OSError) -> SourceError:
+    """The error for a file that cannot be read."""
+    if isinstance(error, PermissionError):
+        return SourceError(f"no permission to read {error.filename or label}")
+    return SourceError(f"cannot read {label}: {error.strerror or error}")
