@@ -1,4 +1,4 @@
-"""The twelve released checkpoints and the three of this package, and where they lie.
+"""The twelve released checkpoints, the three of this package, and their places.
 
 Sources: the READMEs of the three repositories, and Su et al. 2021, arXiv:2104.09864.
 """
@@ -30,18 +30,14 @@ _SEGMENTS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogEntry:
-    """What is known of one released zip.
+    """One released zip.
 
     Args:
         name: str. Stem of the zip.
         model_type: `"roformer"` or `"roformer_v2"`.
         level: `"word"` or `"character"`. What a token is.
-        vocabulary_size: int.
-        num_layers: int.
-        hidden_dim: int.
-        num_heads: int.
-        intermediate_dim: int.
-        model_class: str. The model of this package that uses all that is in the file.
+        vocabulary_size, num_layers, hidden_dim, num_heads, intermediate_dim: int.
+        model_class: str. The model of this package that uses the whole file.
         heads: str. What the file holds beyond the encoder; "unproven" where nobody has
             shown it.
         repository: str. Address of the publisher's repository.
@@ -70,7 +66,7 @@ class CatalogEntry:
 
     @property
     def parameters(self) -> int:
-        """Number of weights by the shapes above; unproven heads are not counted."""
+        """Number of weights, without unproven heads."""
         hidden, inner = self.hidden_dim, self.intermediate_dim
         embeddings = (self.vocabulary_size + _SEGMENTS) * hidden
         kernels = self.num_layers * (4 * hidden * hidden + 2 * hidden * inner)
@@ -85,11 +81,11 @@ class CatalogEntry:
 
     @property
     def download_megabytes(self) -> int:
-        """About what the zip weighs: four bytes a weight, which hardly compress."""
+        """Approximate size of the zip: four bytes a weight, which hardly compress."""
         return round(4 * self.parameters / 1e6)
 
     def to_dict(self) -> dict:
-        """Everything above in plain JSON types."""
+        """Fields and properties as JSON types."""
         return {
             **asdict(self),
             "url": self.url,
@@ -98,75 +94,76 @@ class CatalogEntry:
         }
 
 
-def _entry(prefix: str, layers: int, hidden: int, **facts) -> CatalogEntry:
-    heads = hidden // 64
-    return CatalogEntry(
-        name=f"{prefix}_L-{layers}_H-{hidden}_A-{heads}",
-        num_layers=layers,
-        hidden_dim=hidden,
-        num_heads=heads,
-        intermediate_dim=4 * hidden,
-        licence="Apache-2.0",
-        **facts,
-    )
-
-
-_CHARACTERS = {"level": "character", "vocabulary_size": 12_000}
-_WORDS = {"level": "word", "vocabulary_size": 50_000}
-_V1 = {
-    "model_type": "roformer",
-    "repository": "https://github.com/ZhuiyiTechnology/roformer",
-}
-_SIM = {
-    "model_type": "roformer",
-    "repository": "https://github.com/ZhuiyiTechnology/roformer-sim",
-    "model_class": "RoFormerSim",
-    "heads": "pooler (linear), masked LM",
-}
-_V2 = {
-    "model_type": "roformer_v2",
-    "repository": "https://github.com/ZhuiyiTechnology/roformer-v2",
-    "model_class": "RoFormerMaskedLM",
-    "heads": "masked LM (the tied embedding alone)",
-}
-_WORD_MLM = {
-    "model_class": "RoFormerMaskedLM",
-    "heads": "masked LM; pooler unproven",
-    "description": "RoFormer over words, pre-trained as a masked language model",
-}
-_CHARACTER_MLM = {
-    "model_class": "RoFormerMaskedLM",
-    "heads": "masked LM",
-    "description": "RoFormer over characters, pre-trained as a masked language model",
-}
-_GPT = {
-    "model_class": "RoFormerCausalLM",
-    "heads": "language model",
-    "description": "RoFormer over characters that writes from left to right",
-}
-_SIM_BASE = {"description": "Sentence vectors, and similar sentences (SimBERT's task)"}
-_SIM_TUNED = {
-    "description": "RoFormer-Sim fine-tuned further on labelled sentence pairs"
-}
-_V2_TEXT = {
-    "description": "RoFormerV2: no biases, RMS norm, supervised tasks in pre-training"
-}
-
-CATALOG: tuple[CatalogEntry, ...] = (
-    _entry("chinese_roformer", 12, 768, **_V1, **_WORDS, **_WORD_MLM),
-    _entry("chinese_roformer", 6, 384, **_V1, **_WORDS, **_WORD_MLM),
-    _entry("chinese_roformer-char", 12, 768, **_V1, **_CHARACTERS, **_CHARACTER_MLM),
-    _entry("chinese_roformer-char", 6, 384, **_V1, **_CHARACTERS, **_CHARACTER_MLM),
-    _entry("chinese_roformer-gpt-char", 12, 768, **_V1, **_CHARACTERS, **_GPT),
-    _entry("chinese_roformer-sim-char", 12, 768, **_SIM, **_CHARACTERS, **_SIM_BASE),
-    _entry("chinese_roformer-sim-char", 6, 384, **_SIM, **_CHARACTERS, **_SIM_BASE),
-    _entry(
-        "chinese_roformer-sim-char-ft", 12, 768, **_SIM, **_CHARACTERS, **_SIM_TUNED
+# Name, repository, class, heads, description, and sizes as (layers, hidden_dim).
+_FAMILIES = (
+    (
+        "chinese_roformer",
+        "roformer",
+        "RoFormerMaskedLM",
+        "masked LM; pooler unproven",
+        "RoFormer over words, pre-trained as a masked language model",
+        ((12, 768), (6, 384)),
     ),
-    _entry("chinese_roformer-sim-char-ft", 6, 384, **_SIM, **_CHARACTERS, **_SIM_TUNED),
-    _entry("chinese_roformer-v2-char", 6, 384, **_V2, **_CHARACTERS, **_V2_TEXT),
-    _entry("chinese_roformer-v2-char", 12, 768, **_V2, **_CHARACTERS, **_V2_TEXT),
-    _entry("chinese_roformer-v2-char", 24, 1024, **_V2, **_CHARACTERS, **_V2_TEXT),
+    (
+        "chinese_roformer-char",
+        "roformer",
+        "RoFormerMaskedLM",
+        "masked LM",
+        "RoFormer over characters, pre-trained as a masked language model",
+        ((12, 768), (6, 384)),
+    ),
+    (
+        "chinese_roformer-gpt-char",
+        "roformer",
+        "RoFormerCausalLM",
+        "language model",
+        "RoFormer over characters that writes from left to right",
+        ((12, 768),),
+    ),
+    (
+        "chinese_roformer-sim-char",
+        "roformer-sim",
+        "RoFormerSim",
+        "pooler (linear), masked LM",
+        "Sentence vectors, and similar sentences (SimBERT's task)",
+        ((12, 768), (6, 384)),
+    ),
+    (
+        "chinese_roformer-sim-char-ft",
+        "roformer-sim",
+        "RoFormerSim",
+        "pooler (linear), masked LM",
+        "RoFormer-Sim fine-tuned further on labelled sentence pairs",
+        ((12, 768), (6, 384)),
+    ),
+    (
+        "chinese_roformer-v2-char",
+        "roformer-v2",
+        "RoFormerMaskedLM",
+        "masked LM (the tied embedding alone)",
+        "RoFormerV2: no biases, RMS norm, supervised tasks in pre-training",
+        ((6, 384), (12, 768), (24, 1024)),
+    ),
+)
+
+CATALOG: tuple[CatalogEntry, ...] = tuple(
+    CatalogEntry(
+        name=f"{family}_L-{num_layers}_H-{hidden_dim}_A-{hidden_dim // 64}",
+        model_type="roformer_v2" if repository == "roformer-v2" else "roformer",
+        level="character" if family.endswith(("-char", "-ft")) else "word",
+        vocabulary_size=50_000 if family == "chinese_roformer" else 12_000,
+        num_layers=num_layers,
+        hidden_dim=hidden_dim,
+        num_heads=hidden_dim // 64,
+        intermediate_dim=4 * hidden_dim,
+        model_class=model_class,
+        heads=heads,
+        repository=f"https://github.com/ZhuiyiTechnology/{repository}",
+        licence="Apache-2.0",
+        description=description,
+    )
+    for family, repository, model_class, heads, description, sizes in _FAMILIES
+    for num_layers, hidden_dim in sizes
 )
 _BY_NAME = {entry.name: entry for entry in CATALOG}
 
@@ -193,7 +190,7 @@ class ShippedCheckpoint:
         return _SHIPPED_FOLDER / f"{self.name}.zip"
 
     def to_dict(self) -> dict:
-        """Everything above in plain JSON types."""
+        """Fields and path as JSON types."""
         return {**asdict(self), "path": str(self.path)}
 
 
@@ -211,7 +208,7 @@ SHIPPED: tuple[ShippedCheckpoint, ...] = (
         alias="roformer-gpt-char",
         name="chinese_roformer-gpt-char_L-4_H-256_A-8",
         model_class="RoFormerCausalLM",
-        description="Goes on writing a Tang poem from its first line",
+        description="Continues a Tang poem from its first line",
     ),
     ShippedCheckpoint(
         alias="roformer-sim-char",

@@ -524,30 +524,35 @@ def test_without_bert4keras_the_error_says_how_to_get_it(tmp_path, monkeypatch, 
 # === With the real one ===
 
 VERSIONS = {"0.11.5": 1e-7, "0.10.6": 1e-12}
-LM = {("encoder", "sequence"), ("mlm", "mlm"), ("lm", "mlm"), ("unilm", "mlm")}
-LM |= {("keep-tokens", "mlm")}
-POOLER = {("unilm", "pooled"), ("pool-linear", "pooled"), ("pool-tanh", "pooled")}
-COMPARED = {
-    CHARACTER: LM,
-    SIM: LM | POOLER,
-    NSP: LM | POOLER | {("nsp", "nsp")},
-    SAVED / "encoder.h5": ENCODER,
-    SAVED / "lm": LM,
-    SAVED / "unilm-pool.h5": LM | POOLER,
-    "preset": LM | POOLER,
-    "x.safetensors": LM | POOLER,
-    "x.keras": LM | POOLER,
-    V2: LM,
-    V2_EMBEDDING_SIZE: ENCODER,
+LM = ["encoder", "mlm", "lm", "unilm", "keep-tokens"]
+POOLER = [*LM[:-1], "pool-linear", "pool-tanh", "keep-tokens"]
+# What there are weights for, and which cases are compared.
+SOURCES = {
+    CHARACTER: (LM, LM),
+    SIM: (POOLER, POOLER),
+    NSP: ([*POOLER[:-1], "nsp", "keep-tokens"],) * 2,
+    SAVED / "encoder.h5": (["encoder", "keep-tokens"],) * 2,
+    SAVED / "lm": (LM, ["lm"]),
+    SAVED / "unilm-pool.h5": (POOLER, ["unilm"]),
+    # bert4keras cannot load these: they are exported for it.
+    "preset": (POOLER, ["unilm"]),
+    "x.safetensors": (POOLER, ["unilm"]),
+    "x.keras": (POOLER, ["unilm"]),
+    V2_EMBEDDING_SIZE: (["encoder", "keep-tokens"],) * 2,
+    V2: (LM, LM),
 }
-# Sources that the older version is asked for; it refuses the last one.
-OLDER = (CHARACTER, SIM, NSP, V2)
-MATRIX = [
-    (source, version)
-    for version in VERSIONS
-    for source in COMPARED
-    if version == "0.11.5" or source in OLDER
-]
+# The older version refuses the last one.
+MATRIX = [(source, "0.11.5") for source in SOURCES]
+MATRIX += [(source, "0.10.6") for source in (CHARACTER, SIM, NSP, V2)]
+
+
+def outputs_of(case, cases):
+    """Outputs of a case, where these are all cases of a source."""
+    with_mlm, with_pooler = "mlm" in cases, "pool-tanh" in cases
+    outputs = {"encoder": ["sequence"], "nsp": ["nsp"]}
+    outputs |= {"pool-linear": ["pooled"], "pool-tanh": ["pooled"]}
+    outputs["unilm"] = ["pooled", "mlm"] if with_pooler else ["mlm"]
+    return outputs.get(case, ["mlm"] if with_mlm else ["sequence"])
 
 
 @pytest.fixture(scope="module")
@@ -574,10 +579,9 @@ def real():
 )
 def test_the_real_bert4keras_computes_the_same(source, version, real, tmp_path):
     reference = real(version)
-    options = {"lengths": (1, 2, 40) if version == "0.11.5" else (2, 40)}
-    compared = COMPARED[source]
+    every, cases = SOURCES[source]
+    options = {"cases": cases}
     if isinstance(source, str):
-        # bert4keras cannot load these: they are exported for it.
         source = convert(SMALL, tmp_path / source, verbose=0)
     elif source.parent == SAVED:
         options["config"] = CONFIG
@@ -585,13 +589,21 @@ def test_the_real_bert4keras_computes_the_same(source, version, real, tmp_path):
         with pytest.raises(ReferenceUnavailable, match="has no model 'roformer_v2'"):
             check(source, reference, **options)
         return
-    report = check(source, reference, **options)
+    with pytest.raises(ConfigurationError, match=f"some of {', '.join(every)}, got"):
+        check(source, reference, **{**options, "cases": ["none"]})
+    # The goldens have other lengths of the older version.
+    lengths = (1, 2, 40) if version == "0.11.5" and cases == every else (40,)
+    report = check(source, reference, lengths=lengths, **options)
     print(report)
     assert report.passed
     assert report.reference == f"bert4keras {version}"
     assert report.layer_norm_epsilon == VERSIONS[version]
-    assert {(c.case, c.output) for c in report.comparisons} == compared
-    assert len(report.comparisons) == len(compared) * len(options["lengths"])
+    assert {(c.case, c.output, c.length) for c in report.comparisons} == {
+        (case, output, length)
+        for case in cases
+        for output in outputs_of(case, every)
+        for length in lengths
+    }
     assert all(c.largest < 1e-5 for c in report.comparisons)
     assert all((c.same_top is None) == (c.output != "mlm") for c in report.comparisons)
     assert any(c.largest > 0 for c in report.comparisons)
