@@ -163,8 +163,9 @@ def _check_only_preset(folder: Path) -> None:
     strangers = sorted({path.name for path in folder.iterdir()} - PRESET_NAMES)
     if strangers:
         raise OutputError(
-            f"{folder} holds what is no part of a preset ({', '.join(strangers[:3])}), "
-            "and would be replaced whole: give a folder of its own"
+            f"{folder} holds files that are no part of a preset "
+            f"({', '.join(strangers[:3])}), and would be replaced whole: give another "
+            "folder"
         )
 
 
@@ -183,17 +184,17 @@ def _format_of(target: Path) -> str:
 
 
 def pooler_activation_of(checkpoint: Checkpoint, model: str | None = None) -> str:
-    """Of a stored pooler: what was saved, linear in RoFormer-Sim, tanh as in BERT."""
+    """Activation of a stored pooler: as saved, linear in RoFormer-Sim, else tanh."""
     if checkpoint.config.pooler_activation is not None:
         return checkpoint.config.pooler_activation
     return "linear" if (model or model_of(checkpoint)) == "RoFormerSim" else "tanh"
 
 
 def model_of(checkpoint: Checkpoint) -> str:
-    """The class that was saved, or the one that the name and the heads speak for."""
+    """The class that was saved, or else inferred from the name and the heads."""
     if checkpoint.model is not None:
         return checkpoint.model
-    # Names of the released zips: only they tell GPT from an encoder. A prefix has
+    # Only the name of a released zip distinguishes GPT from an encoder. A prefix has
     # that name in its folder.
     path = Path(checkpoint.label)
     unnamed = path.name.startswith("bert_model.ckpt")
@@ -205,7 +206,7 @@ def model_of(checkpoint: Checkpoint) -> str:
         return "RoFormerCausalLM"
     if checkpoint.heads == ("pooler", "mlm"):
         return "RoFormerSim"
-    # That of RoFormerV2 is the token embedding, and in no file a head of its own.
+    # RoFormerV2's head is the token embedding, which every file holds.
     tied = not any(row.head for row in weight_table(checkpoint.config, ("mlm",)))
     if "mlm" in checkpoint.heads or tied:
         return "RoFormerMaskedLM"

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _BlobFile(io.RawIOBase):
-    """A blob as a file of its own: HDF5 weights inside a `.keras` zip."""
+    """A blob as a file: HDF5 weights inside a `.keras` zip."""
 
     def __init__(self, blob: Blob):
         self._blob, self._at = blob, 0
@@ -127,7 +127,7 @@ def hdf5_datasets(blob: Blob, file) -> list[tuple[str, Tensor]]:
 
 @contextmanager
 def hdf5_errors(what: str):
-    """Of a damaged file, h5py raises whatever the damage comes to."""
+    """Turns what h5py raises for a damaged file, which may be anything, into ours."""
     try:
         yield
     except RoFormerError:

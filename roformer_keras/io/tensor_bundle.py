@@ -92,14 +92,14 @@ class TensorBundleReader:
     """The numeric tensors of one checkpoint, read one at a time.
 
     Opening checks the whole index and that every tensor lies inside its shard;
-    `read` checks the tensor's own bytes. String tensors, such as the object graph
-    that `tf.train.Checkpoint` adds, are left out.
+    `read` checks the tensor's bytes. String tensors, such as the object graph that
+    `tf.train.Checkpoint` adds, are left out.
 
     Args:
         index: bytes. Content of `<prefix>.index`.
         shards: the content of `<prefix>.data-?????-of-?????`, in that order: bytes,
-            or what gives its length and, when sliced, bytes.
-        label: str. Begins every error message, so that it says which checkpoint.
+            or an object with a length whose slices are bytes.
+        label: str. The checkpoint's name in error messages.
 
     Raises:
         CheckpointError: the index is damaged or is not one, a shard is missing or
@@ -145,8 +145,8 @@ class TensorBundleReader:
     def read(self, name: str) -> np.ndarray:
         """One tensor, read-only.
 
-        Where the shard is in memory it is a view, unless the bytes are not aligned to
-        the item size there: few libraries that take an array are ready for that.
+        It is a view of a shard in memory, or a copy if the bytes there are not aligned
+        to the item size, for which few libraries are ready.
 
         Raises:
             CheckpointError: there is no such tensor, it is not numeric, it is split
@@ -171,11 +171,11 @@ class TensorBundleReader:
         return array
 
     def object_names(self) -> dict[str, str]:
-        """The variable behind each key of an object checkpoint, by the name it had.
+        """The variable name for each key of an object checkpoint.
 
         `tf.train.Checkpoint`, and `save_weights` of tf.keras, name tensors by the
-        attributes that lead to them; the object graph beside them remembers the name
-        of each variable, such as `"Transformer-0-FeedForward/dense/kernel"`.
+        attributes that lead to them; the object graph in the same file holds the names
+        of the variables, such as `"Transformer-0-FeedForward/dense/kernel"`.
 
         Returns:
             dict of key to variable name; empty if this is no object checkpoint.
@@ -252,16 +252,11 @@ def write_tensor_bundle(
 ) -> None:
     """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
 
-    Files of these names are overwritten; after an error what was written so far is
-    left behind.
+    Files of these names are overwritten; an error leaves what was written so far.
 
     Args:
         prefix: path that both files' names begin with, in an existing folder.
-        tensors: as `write_shard` takes them.
-
-    Raises:
-        CheckpointError: as `write_shard` does.
-        OSError: a file cannot be written.
+        tensors: as in `write_shard`, which also says what is raised.
     """
     prefix = os.fspath(prefix)
     with open(f"{prefix}.data-00000-of-00001", "wb") as shard:
@@ -315,14 +310,14 @@ def write_shard(shard: BinaryIO, tensors: Iterable[tuple[str, np.ndarray]]) -> b
 
 def _numpy_dtype(name: str) -> np.dtype:
     if name == "bfloat16":
-        import ml_dtypes  # NumPy has no bfloat16 of its own
+        import ml_dtypes  # NumPy has no bfloat16
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name).newbyteorder("<")
 
 
 def _masked_crc32c(data) -> int:
-    """CRC-32C, masked as LevelDB does because CRCs of data that holds CRCs are weak."""
+    """CRC-32C, masked as in LevelDB, because CRCs of data that holds CRCs are weak."""
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -459,7 +454,7 @@ def _append_block(table: bytearray, block: bytes) -> bytes:
 
 
 def _separator(key: bytes, following: bytes) -> bytes:
-    """A short key from `key` on that is less than `following`, as LevelDB has it."""
+    """LevelDB's short key that is at least `key` and less than `following`."""
     shared = _shared_length(key, following)
     if shared < len(key) and key[shared] + 1 < following[shared]:
         return key[:shared] + bytes([key[shared] + 1])

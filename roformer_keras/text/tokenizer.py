@@ -91,10 +91,10 @@ class RoFormerTokenizer:
         vocabulary: path of a `vocab.txt` (UTF-8; the first field of a line is the
             token, the line number from 0 its id), or a list of tokens, or a dict from
             token to id.
-        level: `"character"`, `"word"`, or None to tell from the vocabulary. One that
-            contradicts the vocabulary is an error, for it would give garbage.
+        level: `"character"`, `"word"`, or None to infer it from the vocabulary. One
+            that contradicts the vocabulary is an error.
         lower_case: bool. False for a cased vocabulary, to keep case and accents. The
-            released ones are not, and no file tells but a saved `tokenizer.json`.
+            released ones are not cased; only a saved `tokenizer.json` says so.
 
     Raises:
         VocabularyError: the vocabulary is empty, not UTF-8, has duplicates or gaps,
@@ -426,7 +426,7 @@ class RoFormerTokenizer:
                 longer sequence, from `first` if they are equally long.
             truncate_from: which token a step takes. `"right"` is the one before the
                 last (which is `[SEP]`), `"left"` the one after the first; an int is an
-                index as of `list.pop`.
+                index as in `list.pop`.
             keep_mask: see `tokenize`.
 
         Returns:

@@ -33,22 +33,22 @@ def build_vocabulary(
 ) -> tuple[list[str], dict]:
     """The tokens of a vocabulary of characters, by falling count.
 
-    Special tokens come first, with the ids that they have in the released
-    vocabularies, `[PAD]` 0 to `<T>` 105. Characters follow, those of one count in the
-    order of their code points, as they are after `RoFormerTokenizer` has normalised a
-    text. One that is part of longer words, such as a Latin letter or a digit, is there
-    as `x` and as `##x`, so that every word of known characters can be split.
+    Special tokens come first, with their ids in the released vocabularies, `[PAD]` 0 to
+    `<T>` 105. Normalised characters follow; equally frequent ones in the order of their
+    code points. A character that is part of longer words, such as a Latin letter or a
+    digit, is there as `x` and as `##x`, so that every word of known characters can be
+    split.
 
     Args:
-        corpus_records: iterable of strs that ends, such as `Corpus.once()`.
-        min_count: int, at least 1. What is rarer is left out.
-        max_size: int above 106, or None. Of the whole vocabulary; the rarest
+        corpus_records: finite iterable of tuples of str.
+        min_count: int, at least 1. Rarer characters are left out.
+        max_size: int above 106, or None. Size of the whole vocabulary; the rarest
             characters are left out.
-        lower_case: bool. Of the tokenizer that it is for.
+        lower_case: bool. That of the tokenizer.
 
     Returns:
-        The tokens, and facts: `characters` that were seen, `kept` of them, and
-        `coverage`, the share of the running characters that are kept ones.
+        The tokens, and metadata: the number of `characters` seen, of those `kept`, and
+        `coverage`, the share of the running characters that are kept.
 
     Raises:
         ConfigurationError: `min_count` or `max_size` breaks its rule.
@@ -70,22 +70,20 @@ def build_subword_vocabulary(
 ) -> tuple[list[str], dict]:
     """The tokens of a vocabulary of characters and of parts of words.
 
-    Behind the characters, as `build_vocabulary` has them, come whole words and parts,
-    in the order in which they were found: again and again the two neighbouring parts
-    that are found most often together become one (byte-pair encoding). Those that
-    begin no word are written with `##` before, as in WordPiece, whose way to split a
-    word the tokenizer has.
+    Words and their parts follow the characters of `build_vocabulary`, in the order in
+    which byte-pair encoding merges them: the most frequent pair of neighbouring parts
+    becomes one part, again and again. Parts that do not begin a word have `##` before
+    them, as in WordPiece, which splits words in the tokenizer.
 
     Args:
-        corpus_records: as of `build_vocabulary`.
-        max_size: int above 106. Of the whole vocabulary; there are fewer tokens if no
-            two parts come together twice any more.
-        min_count: int, at least 1. Characters that are rarer are left out, and so are
-            words that have one.
-        lower_case: bool. Of the tokenizer that it is for.
+        corpus_records: as in `build_vocabulary`.
+        max_size: int above 106. Size of the whole vocabulary; it is smaller if no pair
+            of parts occurs twice any more.
+        min_count: int, at least 1. Rarer characters, and words with one, are left out.
+        lower_case: bool. That of the tokenizer.
 
     Returns:
-        The tokens, and facts as of `build_vocabulary`.
+        The tokens, and metadata as in `build_vocabulary`.
 
     Raises:
         ConfigurationError: `min_count` or `max_size` breaks its rule.
@@ -96,10 +94,10 @@ def build_subword_vocabulary(
     check_integer("min_count", min_count, minimum=1)
     check_integer("max_size", max_size, minimum=len(_SPECIALS) + 1)
     words = _count_words(corpus_records, lower_case)
-    tokens, facts = _characters(words, min_count, max_size, lower_case)
+    tokens, metadata = _characters(words, min_count, max_size, lower_case)
     known = set(tokens)
     spellings, counts = [], []
-    # In an order of their own, so that ties do not depend on that of the records.
+    # Sorted, so that ties do not depend on the order of the records.
     for word, count in sorted(words.items()):
         parts = [word[0], *(f"##{character}" for character in word[1:])]
         if known.issuperset(parts):
@@ -108,11 +106,11 @@ def build_subword_vocabulary(
     merges = _merges(spellings, counts)
     for token in itertools.islice(merges, max_size - len(tokens)):
         tokens.append(token)
-    return tokens, facts
+    return tokens, metadata
 
 
 def _merges(spellings, counts):
-    """What two parts become, the most frequent two first; spellings change."""
+    """Merged parts, the most frequent pair first; changes the spellings."""
     found, places = Counter(), defaultdict(set)
     for place, (parts, count) in enumerate(zip(spellings, counts, strict=True)):
         for pair in itertools.pairwise(parts):
@@ -124,7 +122,7 @@ def _merges(spellings, counts):
     while heap:
         count, pair = heapq.heappop(heap)
         if -count != found[pair]:
-            # What was pushed before its count changed.
+            # An entry from before its count changed.
             continue
         if -count < 2:
             return
@@ -143,7 +141,7 @@ def _merges(spellings, counts):
         for one in changed:
             if found[one] > 0:
                 heapq.heappush(heap, (-found[one], one))
-        # Two ways may lead to the same.
+        # Other pairs may merge into the same part.
         if merged not in seen:
             seen.add(merged)
             yield merged
@@ -159,7 +157,7 @@ def _joined(parts, pair, merged):
 
 
 def _count_words(corpus_records, lower_case):
-    """How often there is each word, and each character that stands alone."""
+    """Counts of words, and of characters that stand alone."""
     # A vocabulary without characters leaves every word whole.
     tokenizer = RoFormerTokenizer(_SPECIALS, lower_case=lower_case)
     words = Counter()
@@ -170,7 +168,7 @@ def _count_words(corpus_records, lower_case):
 
 
 def _characters(words, min_count, max_size, lower_case):
-    """Special tokens and characters, and facts, as of `build_vocabulary`."""
+    """Special tokens and characters, and metadata, as in `build_vocabulary`."""
     tokenizer = RoFormerTokenizer(_SPECIALS, lower_case=lower_case)
     counts = Counter()
     for word, count in words.items():
@@ -196,9 +194,9 @@ def _characters(words, min_count, max_size, lower_case):
             f"{len(counts)} characters, the most frequent "
             f"{max(counts.values(), default=0)} times"
         )
-    facts = {
+    metadata = {
         "characters": len(counts),
         "kept": kept,
         "coverage": running / counts.total(),
     }
-    return tokens, facts
+    return tokens, metadata

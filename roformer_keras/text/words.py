@@ -1,9 +1,8 @@
-"""Cutting Chinese text into words, as `jieba.cut(text, HMM=False)` does.
+"""Cuts Chinese text into words, as `jieba.cut(text, HMM=False)` does.
 
 Word-level RoFormer vocabularies were built on that cut, so it must be the same to the
-last tie. jieba's dictionary file is read, its code is not run: this route search is
-faster, needs no cache file in the temporary folder, and does not change when other
-code in the process calls `jieba.add_word`.
+last tie. This search uses jieba's dictionary but not its code: it is faster, needs no
+cache file, and does not change when other code calls `jieba.add_word`.
 """
 
 import functools
@@ -17,7 +16,7 @@ from roformer_keras.errors import SourceError
 
 __all__ = ["Segmenter", "default_segmenter"]
 
-# What jieba looks up in its dictionary; every other character is an item of its own.
+# What jieba looks up in its dictionary; every other character is one item.
 _BLOCK = re.compile(r"([\u4E00-\u9FD5a-zA-Z0-9+#&._%\-]+)")
 _ALPHANUMERIC = re.compile("[a-zA-Z0-9]")
 _NEVER = -math.inf
