@@ -75,7 +75,7 @@ def inspect(source, *, config=None, vocabulary=None, as_json: bool = False) -> i
     """What a source holds, without loading a model."""
     from roformer_keras.conversion.convert import model_of
     from roformer_keras.conversion.reader import open_checkpoint
-    from roformer_keras.text.tokenizer import vocabulary_level
+    from roformer_keras.text.level import vocabulary_level
 
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         tokens = checkpoint.vocabulary

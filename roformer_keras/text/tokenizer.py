@@ -18,52 +18,37 @@ import itertools
 import os
 import pathlib
 import re
-import string
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.checks import is_integer
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.conversion.writer import save_tokenizer
 from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.vocabulary import read_vocabulary, write_vocabulary
+from roformer_keras.text.characters import (
+    ALONE,
+    CJK_CHARACTER,
+    PLAIN,
+    RUNS,
+    SPACING,
+    is_punctuation,
+    normalise,
+    normalise_with_origins,
+)
+from roformer_keras.text.level import count_words, resolve_level
+from roformer_keras.text.truncation import join, join_rows
 from roformer_keras.text.words import default_segmenter
 
-__all__ = ["RoFormerTokenizer", "vocabulary_level"]
-
-LEVELS = ("character", "word")
-# Above this share of a vocabulary, words of several CJK characters make it one of
-# words. The released ones hold none (characters) or 80 % (words).
-_WORD_SHARE = 0.01
+__all__ = ["RoFormerTokenizer"]
 
 _PAD, _UNK, _CLS, _SEP, _MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
-# The blocks that BERT calls CJK; neither kana nor 々 and 〇 are among them.
-_CJK = (
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
-    "\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
-)
 _SPECIAL = re.compile(r"\[.*\]")
 _MASK_TOKEN = re.compile(r"(\[MASK\])")
-_CJK_CHARACTER = re.compile(f"[{_CJK}]")
-_CJK_WORD = re.compile(f"[{_CJK}]{{2}}")
-# The most frequent punctuation.
-_MARKS = "!-/:-@\\[-`{-~\u2010-\u2027\u3001-\u3003\u3008-\u3011，．：；？！（）"
-# A text that is its own normal form and of which every character stands alone.
-_PLAIN = re.compile(f"[\u3400-\u4dbf\u4e00-\u9fff{_MARKS}]*")
-# In a normalised text: a run of characters that stand alone, or what else there is
-# between spaces.
-_ALONE = re.compile(f"[{_CJK}{_MARKS}]+")
-_RUNS = re.compile(f"([{_CJK}{_MARKS}]+)|([^{_CJK}{_MARKS} \\t\\n\\r]+)")
-# Everything but the most frequent blocks that hold no combining mark.
-_MAYBE_MARKS = re.compile(
-    "[^\\u0000-\\u02ff\u2000-\u206f\u3000-\u3029\u4e00-\u9fff\uff00-\uffef]+"
-)
-
 # bert4keras leaves longer words whole, with the UNK id.
 _LONGEST_WORD = 200
 _CACHED_RUNS = 1 << 16
@@ -117,7 +102,7 @@ class RoFormerTokenizer:
         self._tokens = _read_vocabulary(vocabulary)
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self._check_tokens()
-        self.level = _resolve_level(self._tokens, level)
+        self.level = resolve_level(self._tokens, level)
         self.lower_case = lower_case
         self._longest_token = max(map(len, self._tokens))
         self._cached_split = functools.lru_cache(_CACHED_RUNS)(self._split_run)
@@ -200,7 +185,7 @@ class RoFormerTokenizer:
         A subset of a word vocabulary is one of characters if it holds no word.
         """
         tokens = [self.id_to_token(index) for index in keep_tokens]
-        level = self.level if _count_words(tokens) else None
+        level = self.level if count_words(tokens) else None
         return RoFormerTokenizer(tokens, level, self.lower_case)
 
     def simplified(
@@ -335,23 +320,23 @@ class RoFormerTokenizer:
         return _MASK_TOKEN.split(text)
 
     def _section_tokens(self, section):
-        if self.level == "character" and _PLAIN.fullmatch(section):
+        if self.level == "character" and PLAIN.fullmatch(section):
             return list(section)
         if self.lower_case:
-            section = _normalise(section)
+            section = normalise(section)
         return self._normalised_tokens(section)
 
     def _normalised_tokens(self, text):
         tokens = []
         if self.level == "character":
-            for alone, other in _RUNS.findall(text):
+            for alone, other in RUNS.findall(text):
                 # Extending by a string appends its characters.
                 tokens.extend(alone or self._split(other))
             return tokens
         for word in default_segmenter().cut(text):
             if word in self._ids:
                 tokens.append(word)
-            elif _ALONE.fullmatch(word):
+            elif ALONE.fullmatch(word):
                 tokens.extend(word)
             else:
                 tokens.extend(self._split(word))
@@ -359,7 +344,7 @@ class RoFormerTokenizer:
 
     def _section_spans(self, section):
         if self.lower_case:
-            characters, origins = _normalise_with_origins(section)
+            characters, origins = normalise_with_origins(section)
         else:
             characters = section
             origins = [(place, place + 1) for place in range(len(section))]
@@ -382,7 +367,7 @@ class RoFormerTokenizer:
 
     def _split_run(self, run):
         tokens = []
-        for word in run.translate(_SPACING).split():
+        for word in run.translate(SPACING).split():
             tokens.extend(self._match(word))
         return tuple(tokens)
 
@@ -438,7 +423,7 @@ class RoFormerTokenizer:
         first = self._as_tokens(first, keep_mask)
         if second is not None:
             second = self._as_tokens(second, keep_mask)
-        first, second = _join(first, second, max_length, truncate_from)
+        first, second = join(first, second, max_length, truncate_from)
         return self._as_ids(first + second), [0] * len(first) + [1] * len(second)
 
     def __call__(
@@ -476,7 +461,7 @@ class RoFormerTokenizer:
         if padding == "max_length" and max_length is None:
             raise ConfigurationError("padding='max_length' needs max_length, got None")
         tokens_of = functools.partial(self._as_tokens, keep_mask=keep_mask)
-        rows = _join_rows(tokens_of, texts, pairs, max_length, truncate_from)
+        rows = join_rows(tokens_of, texts, pairs, max_length, truncate_from)
         first_ends = np.array([len(first) for first, _ in rows], int)[:, None]
         ends = first_ends + np.array([len(second) for _, second in rows], int)[:, None]
         length = max_length if padding == "max_length" else ends.max(initial=0)
@@ -488,7 +473,7 @@ class RoFormerTokenizer:
         batch = {"token_ids": token_ids, "segment_ids": segment_ids}
         if return_offsets:
             spans_of = functools.partial(self.offsets, keep_mask=keep_mask)
-            rows = _join_rows(spans_of, texts, pairs, max_length, truncate_from)
+            rows = join_rows(spans_of, texts, pairs, max_length, truncate_from)
             batch["offsets"] = np.zeros((len(rows), length, 2), "int32")
             batch["offsets"][is_token] = np.reshape(_flatten(rows), (-1, 2))
         return batch
@@ -523,9 +508,9 @@ class RoFormerTokenizer:
         for token in itertools.filterfalse(_SPECIAL.fullmatch, tokens):
             if token.startswith("##"):
                 text += token[2:]
-            elif len(token) == 1 and _is_punctuation(token):
+            elif len(token) == 1 and is_punctuation(token):
                 text += token + " "
-            elif _CJK_CHARACTER.fullmatch(token) or _CJK_CHARACTER.match(text[-1:]):
+            elif CJK_CHARACTER.fullmatch(token) or CJK_CHARACTER.match(text[-1:]):
                 text += token
             else:
                 text += " " + token
@@ -533,68 +518,6 @@ class RoFormerTokenizer:
         text = _CLITIC.sub(r"'\1 ", text)
         text = _GLUED_MARK.sub(r"\1", text)
         return _DECIMAL.sub(r"\1\2", text).strip()
-
-
-class _Spacing(dict):
-    """A table for `str.translate`, filled as characters are met.
-
-    Standalone characters get spaces around them, every kind of space becomes " ",
-    control characters go.
-    """
-
-    def __missing__(self, code):
-        character = chr(code)
-        category = unicodedata.category(character)
-        if _is_punctuation(character) or _CJK_CHARACTER.match(character):
-            spaced = f" {character} "
-        elif character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
-            spaced = " "
-        elif category in ("Cc", "Cf") or character == "\ufffd":
-            spaced = None
-        else:
-            spaced = character
-        self[code] = spaced
-        return spaced
-
-
-_SPACING = _Spacing()
-
-
-def vocabulary_level(tokens: Iterable[str]) -> str | None:
-    """`"word"`, `"character"`, or None for a vocabulary with hardly any word.
-
-    A word is a token with two CJK characters side by side: no character-level
-    tokenization yields it.
-    """
-    tokens = list(tokens)
-    words = _count_words(tokens)
-    if not words:
-        return "character"
-    return "word" if words >= _WORD_SHARE * len(tokens) else None
-
-
-def _count_words(tokens):
-    return sum(1 for token in tokens if _CJK_WORD.search(token))
-
-
-def _resolve_level(tokens, level):
-    if level is not None and level not in LEVELS:
-        raise ConfigurationError(
-            f"level must be {' or '.join(map(repr, LEVELS))} or None, got {level!r}"
-        )
-    found = vocabulary_level(tokens)
-    count = f"{_count_words(tokens)} of its {len(tokens)} tokens are Chinese words"
-    if level is None and found is None:
-        raise VocabularyError(
-            f"the vocabulary does not show its level, for {count}; pass "
-            "level='character' or level='word'"
-        )
-    if level is not None and found not in (None, level):
-        raise VocabularyError(
-            f"level={level!r} contradicts the vocabulary, which is of level {found!r}: "
-            f"{count}; leave level out, or use the vocabulary of the checkpoint"
-        )
-    return level or found
 
 
 def _read_vocabulary(vocabulary):
@@ -632,52 +555,9 @@ def _read_vocabulary_file(path):
         raise SourceError(f"cannot read the vocabulary {path}: {error}") from error
 
 
-def _normalise(text):
-    """Lower case, decomposed (NFD), without combining marks."""
-    text = unicodedata.normalize("NFD", text.lower())
-    return _MAYBE_MARKS.sub(_drop_marks, text)
-
-
-def _drop_marks(match):
-    return "".join(c for c in match[0] if unicodedata.category(c) != "Mn")
-
-
-def _normalise_with_origins(text):
-    """`_normalise(text)`, and for each of its characters the span it comes from."""
-    # Only one by one do characters keep their places; lower() alone looks at its
-    # context, and only to choose between two forms of sigma.
-    owners = [index for index, char in enumerate(text) for _ in char.lower()]
-    pieces = [
-        (piece, owner, owner + 1)
-        for char, owner in zip(text.lower(), owners, strict=True)
-        for piece in unicodedata.normalize("NFD", char)
-    ]
-    ordered = []
-    for are_marks, run in itertools.groupby(
-        pieces, key=lambda piece: unicodedata.combining(piece[0]) > 0
-    ):
-        run = list(run)
-        if are_marks:
-            # NFD orders the marks on a character, so that their spans may cross.
-            start, end = run[0][1], run[-1][2]
-            marks = sorted((mark for mark, _, _ in run), key=unicodedata.combining)
-            run = [(mark, start, end) for mark in marks]
-        ordered.extend(run)
-    kept = [piece for piece in ordered if unicodedata.category(piece[0]) != "Mn"]
-    characters = "".join(char for char, _, _ in kept)
-    return characters, [(start, end) for _, start, end in kept]
-
-
-def _is_punctuation(character):
-    """Unicode punctuation and every ASCII symbol, `$+<=>^|~` and the backtick too."""
-    return character in string.punctuation or unicodedata.category(
-        character
-    ).startswith("P")
-
-
 def _is_redundant(token):
     return len(token) > 1 and any(
-        _is_punctuation(char) or _CJK_CHARACTER.match(char)
+        is_punctuation(char) or CJK_CHARACTER.match(char)
         for char in token.removeprefix("##")
     )
 
@@ -698,65 +578,9 @@ def _as_batch(texts, pairs):
     return texts, pairs
 
 
-def _join(first, second, max_length, truncate_from):
-    """The two parts of one input, truncated together; `second` without its start."""
-    if max_length is not None:
-        check_integer("max_length", max_length, minimum=1)
-        index = {"right": -2, "left": 1}.get(truncate_from, truncate_from)
-        if not is_integer(index):
-            raise ConfigurationError(
-                "truncate_from must be 'right', 'left' or an integer, got "
-                f"{truncate_from!r}"
-            )
-        # The first token of `second` is counted out: it goes below.
-        budget = max_length + (second is not None)
-        sizes = _truncated_sizes(len(first), len(second or ()), budget)
-        first = _without(first, index, sizes[0])
-        second = second and _without(second, index, sizes[1])
-    return first, (second or [])[1:]
-
-
-def _truncated_sizes(first, second, budget):
-    """What is left of two lengths when the longer one, or the first, shrinks by 1."""
-    excess = max(first + second - budget, 0)
-    level = min(excess, abs(first - second))
-    if first > second:
-        first -= level
-    else:
-        second -= level
-    excess -= level
-    return first - (excess + 1) // 2, second - excess // 2
-
-
-def _join_rows(sequence_of, texts, pairs, max_length, truncate_from):
-    return [
-        _join(
-            sequence_of(first),
-            second if second is None else sequence_of(second),
-            max_length,
-            truncate_from,
-        )
-        for first, second in zip(texts, pairs, strict=True)
-    ]
-
-
 def _flatten(rows):
     """The elements of a list of pairs of lists, in one list."""
     return list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
-
-
-def _without(sequence, index, size):
-    """`sequence` after as many `pop(index)` as leave `size` elements."""
-    surplus = len(sequence) - size
-    if not surplus:
-        return sequence
-    if not -size - 1 <= index <= size:
-        raise ConfigurationError(
-            f"cannot truncate to {size} tokens by taking the one at index {index}, for "
-            "there is none in the end; raise max_length or move truncate_from"
-        )
-    start = index if index >= 0 else len(sequence) + index - surplus + 1
-    return sequence[:start] + sequence[start + surplus :]
 
 
 def _brief(value):

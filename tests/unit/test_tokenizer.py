@@ -18,9 +18,10 @@ from roformer_keras.errors import (
     SourceError,
     VocabularyError,
 )
-from roformer_keras.text import tokenizer
+from roformer_keras.text import characters
 from roformer_keras.text import words as segmentation
-from roformer_keras.text.tokenizer import RoFormerTokenizer, vocabulary_level
+from roformer_keras.text.level import vocabulary_level
+from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 DATA = pathlib.Path(__file__).parents[1] / "data" / "tokenizer"
 GOLDEN = json.loads((DATA / "golden.json").read_text(encoding="utf-8"))
@@ -128,11 +129,11 @@ def test_the_shortcuts_hold_in_this_version_of_unicode():
     for code in range(sys.maxunicode + 1):
         char = chr(code)
         if unicodedata.category(char) == "Mn":
-            assert tokenizer._MAYBE_MARKS.fullmatch(char), hex(code)
-        if tokenizer._PLAIN.fullmatch(char):
-            assert tokenizer._normalise(char) == char, hex(code)
-        if tokenizer._PLAIN.fullmatch(char) or tokenizer._ALONE.fullmatch(char):
-            assert tokenizer._SPACING[code] == f" {char} ", hex(code)
+            assert characters._MAYBE_MARKS.fullmatch(char), hex(code)
+        if characters.PLAIN.fullmatch(char):
+            assert characters.normalise(char) == char, hex(code)
+        if characters.PLAIN.fullmatch(char) or characters.ALONE.fullmatch(char):
+            assert characters.SPACING[code] == f" {char} ", hex(code)
 
 
 # === Offsets ===
@@ -174,8 +175,8 @@ def test_a_token_is_its_span_normalised(level, text):
         # Lowered as part of the text: a final sigma is one only there.
         shown = "".join(
             char
-            for char in tokenizer._normalise(text[start:end]).replace("ς", "σ")
-            if tokenizer._SPACING[ord(char)] not in (None, " ")
+            for char in characters.normalise(text[start:end]).replace("ς", "σ")
+            if characters.SPACING[ord(char)] not in (None, " ")
         )
         stem = token.removeprefix("##").replace("ς", "σ")
         # Several tokens may come from one character, or from the marks on it.
@@ -185,9 +186,9 @@ def test_a_token_is_its_span_normalised(level, text):
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS)
 def test_origins_spell_the_normal_form(text):
-    characters, origins = tokenizer._normalise_with_origins(text)
-    assert characters == tokenizer._normalise(text)
-    assert len(origins) == len(characters)
+    normal, origins = characters.normalise_with_origins(text)
+    assert normal == characters.normalise(text)
+    assert len(origins) == len(normal)
 
 
 # === [MASK] in a text ===

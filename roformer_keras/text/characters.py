@@ -1,0 +1,106 @@
+"""Characters of a text: normal forms, blocks, and which of them stand alone."""
+
+import itertools
+import re
+import string
+import unicodedata
+
+__all__ = [
+    "ALONE",
+    "CJK_CHARACTER",
+    "CJK_WORD",
+    "PLAIN",
+    "RUNS",
+    "SPACING",
+    "is_punctuation",
+    "normalise",
+    "normalise_with_origins",
+]
+
+# The blocks that BERT calls CJK; neither kana nor 々 and 〇 are among them.
+_CJK = (
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
+    "\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+)
+CJK_CHARACTER = re.compile(f"[{_CJK}]")
+CJK_WORD = re.compile(f"[{_CJK}]{{2}}")
+# The most frequent punctuation.
+_MARKS = "!-/:-@\\[-`{-~\u2010-\u2027\u3001-\u3003\u3008-\u3011，．：；？！（）"
+# A text that is its own normal form and of which every character stands alone.
+PLAIN = re.compile(f"[\u3400-\u4dbf\u4e00-\u9fff{_MARKS}]*")
+# In a normalised text: a run of characters that stand alone, or what else there is
+# between spaces.
+ALONE = re.compile(f"[{_CJK}{_MARKS}]+")
+RUNS = re.compile(f"([{_CJK}{_MARKS}]+)|([^{_CJK}{_MARKS} \\t\\n\\r]+)")
+# Everything but the most frequent blocks that hold no combining mark.
+_MAYBE_MARKS = re.compile(
+    "[^\\u0000-\\u02ff\u2000-\u206f\u3000-\u3029\u4e00-\u9fff\uff00-\uffef]+"
+)
+
+
+class _Spacing(dict):
+    """A table for `str.translate`, filled as characters are met.
+
+    Standalone characters get spaces around them, every kind of space becomes " ",
+    control characters go.
+    """
+
+    def __missing__(self, code):
+        character = chr(code)
+        category = unicodedata.category(character)
+        if is_punctuation(character) or CJK_CHARACTER.match(character):
+            spaced = f" {character} "
+        elif character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
+            spaced = " "
+        elif category in ("Cc", "Cf") or character == "\ufffd":
+            spaced = None
+        else:
+            spaced = character
+        self[code] = spaced
+        return spaced
+
+
+SPACING = _Spacing()
+
+
+def normalise(text):
+    """Lower case, decomposed (NFD), without combining marks."""
+    text = unicodedata.normalize("NFD", text.lower())
+    return _MAYBE_MARKS.sub(_drop_marks, text)
+
+
+def _drop_marks(match):
+    return "".join(c for c in match[0] if unicodedata.category(c) != "Mn")
+
+
+def normalise_with_origins(text):
+    """`normalise(text)`, and for each of its characters the span it comes from."""
+    # Only one by one do characters keep their places; lower() alone looks at its
+    # context, and only to choose between two forms of sigma.
+    owners = [index for index, char in enumerate(text) for _ in char.lower()]
+    pieces = [
+        (piece, owner, owner + 1)
+        for char, owner in zip(text.lower(), owners, strict=True)
+        for piece in unicodedata.normalize("NFD", char)
+    ]
+    ordered = []
+    for are_marks, run in itertools.groupby(
+        pieces, key=lambda piece: unicodedata.combining(piece[0]) > 0
+    ):
+        run = list(run)
+        if are_marks:
+            # NFD orders the marks on a character, so that their spans may cross.
+            start, end = run[0][1], run[-1][2]
+            marks = sorted((mark for mark, _, _ in run), key=unicodedata.combining)
+            run = [(mark, start, end) for mark in marks]
+        ordered.extend(run)
+    kept = [piece for piece in ordered if unicodedata.category(piece[0]) != "Mn"]
+    characters = "".join(char for char, _, _ in kept)
+    return characters, [(start, end) for _, start, end in kept]
+
+
+def is_punctuation(character):
+    """Unicode punctuation and every ASCII symbol, `$+<=>^|~` and the backtick too."""
+    return character in string.punctuation or unicodedata.category(
+        character
+    ).startswith("P")

@@ -1,0 +1,62 @@
+"""One input of two sequences, truncated together."""
+
+from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["join", "join_rows"]
+
+
+def join(first, second, max_length, truncate_from):
+    """The two parts of one input, truncated together; `second` without its start."""
+    if max_length is not None:
+        check_integer("max_length", max_length, minimum=1)
+        index = {"right": -2, "left": 1}.get(truncate_from, truncate_from)
+        if not is_integer(index):
+            raise ConfigurationError(
+                "truncate_from must be 'right', 'left' or an integer, got "
+                f"{truncate_from!r}"
+            )
+        # The first token of `second` is counted out: it goes below.
+        budget = max_length + (second is not None)
+        sizes = _truncated_sizes(len(first), len(second or ()), budget)
+        first = _without(first, index, sizes[0])
+        second = second and _without(second, index, sizes[1])
+    return first, (second or [])[1:]
+
+
+def _truncated_sizes(first, second, budget):
+    """What is left of two lengths when the longer one, or the first, shrinks by 1."""
+    excess = max(first + second - budget, 0)
+    level = min(excess, abs(first - second))
+    if first > second:
+        first -= level
+    else:
+        second -= level
+    excess -= level
+    return first - (excess + 1) // 2, second - excess // 2
+
+
+def join_rows(sequence_of, texts, pairs, max_length, truncate_from):
+    return [
+        join(
+            sequence_of(first),
+            second if second is None else sequence_of(second),
+            max_length,
+            truncate_from,
+        )
+        for first, second in zip(texts, pairs, strict=True)
+    ]
+
+
+def _without(sequence, index, size):
+    """`sequence` after as many `pop(index)` as leave `size` elements."""
+    surplus = len(sequence) - size
+    if not surplus:
+        return sequence
+    if not -size - 1 <= index <= size:
+        raise ConfigurationError(
+            f"cannot truncate to {size} tokens by taking the one at index {index}, for "
+            "there is none in the end; raise max_length or move truncate_from"
+        )
+    start = index if index >= 0 else len(sequence) + index - surplus + 1
+    return sequence[:start] + sequence[start + surplus :]
