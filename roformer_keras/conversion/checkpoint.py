@@ -1,4 +1,4 @@
-"""What a source holds, and the strict check of what a model takes from it.
+"""The content of a source, and the strict check of what a model loads from it.
 
 A model is loaded in five steps; nothing is built before the checkpoint is known to fit.
 
@@ -45,10 +45,10 @@ __all__ = ["Checkpoint", "weights_to_read"]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a source holds.
+    """The content of a source.
 
     Args:
-        label: str. How messages name the source.
+        label: str. Name of the source in messages.
         format: str. `"bert4keras"`, `"tf_object"`, `"hdf5"`, `"keras_weights"`,
             `"keras"`, `"preset"`, `"safetensors"` or `"model"`.
         config: `RoFormerConfig` of the stored tensors, or `Seq2SeqConfig`.
@@ -99,7 +99,7 @@ class Checkpoint:
 
     @property
     def is_task(self) -> bool:
-        """Whether a model was saved that stands on a backbone, without an MLM head."""
+        """Whether a task was saved: a head other than MLM on a backbone."""
         return not (self.model is None or self.is_seq2seq or self.model in MODEL_FIELDS)
 
     def config_for(self, model: str, **changes) -> RoFormerConfig | Seq2SeqConfig:
@@ -127,11 +127,7 @@ class Checkpoint:
         return config_for_model(model, self.config, stored_as, **changes)
 
     def weight(self, name: str) -> np.ndarray:
-        """The value of a tensor that must be a weight.
-
-        Raises:
-            CheckpointError: it is not of a float type, or cannot be read.
-        """
+        """The value of a tensor, which must be of a float type."""
         return self.tensors[name].read_weight(f"{self.label}: {name}")
 
 
@@ -143,9 +139,9 @@ def weights_to_read(
     initialize_heads: bool = False,
     task_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> tuple[Weight, ...]:
-    """The rows of the weight table that a model takes from a checkpoint; strict.
+    """The rows of the weight table that a model loads from a checkpoint; strict.
 
-    Only names and shapes are compared: it can run before a model is built.
+    It compares names and shapes alone, and can run before a model is built.
 
     Args:
         checkpoint: `Checkpoint`.

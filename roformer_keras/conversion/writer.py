@@ -1,7 +1,7 @@
-"""A checkpoint to files: every format that this package writes.
+"""Writes a checkpoint in every format of this package, one tensor at a time.
 
-Tensors are read and written one at a time. Each function writes to the path that it is
-given; `convert.save` puts a finished result in its place.
+Each function writes to the given path; `convert.save` moves a complete result into its
+place.
 """
 
 import json
@@ -66,7 +66,7 @@ def _values(
 
 
 def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
-    """Keras-Hub's layout: the backbone, and what stands on it as a task."""
+    """Keras-Hub's layout: a backbone, and a task on it."""
     import h5py
 
     base = "RoFormerSeq2Seq" if checkpoint.is_seq2seq else "RoFormerBackbone"
@@ -87,12 +87,9 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
 
 
 def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
-    """`tokenizer.json` and `assets/tokenizer/vocabulary.txt` into a preset folder.
+    """Writes `tokenizer.json` and the vocabulary into a preset folder.
 
-    Each file is replaced whole; the folder is made if there is none.
-
-    Raises:
-        OutputError: a file cannot be written.
+    Each file is replaced in one step; the folder is made if there is none.
     """
     assets = folder / "assets" / "tokenizer"
     try:
@@ -114,7 +111,7 @@ def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
 
 
 def write_metadata(folder: Path, parameter_count: int):
-    """`metadata.json` into a preset folder: which versions wrote it."""
+    """Writes `metadata.json` into a preset folder: which versions wrote it."""
     _write_json(
         folder / "metadata.json",
         {
@@ -126,7 +123,7 @@ def write_metadata(folder: Path, parameter_count: int):
 
 
 def _serialized(checkpoint: Checkpoint, model: str) -> dict:
-    """What Keras itself writes of a model, without building it."""
+    """What Keras serializes for a model, without building it."""
     fields = {"name": "backbone", **checkpoint.config.to_dict()}
     if model == "RoFormerSeq2Seq":
         del fields["name"]

@@ -29,8 +29,7 @@ def replacing(
 
     The target appears, or changes, only when the block has ended without an exception
     and everything is on the disk; not even a kill leaves half of it. The temporary
-    path is in the same folder, and its name ends in the target's, because some writers
-    choose the format by the extension.
+    name ends in the target's, because some writers choose the format by the extension.
 
     Args:
         target: the final file or folder.
@@ -72,9 +71,7 @@ def replacing(
 def output_errors(target: str | os.PathLike, outcome: str) -> Iterator[None]:
     """Turns errors of the operating system and of file formats into `OutputError`.
 
-    Args:
-        target: what is written.
-        outcome: what the error leaves behind, such as `"nothing was written"`.
+    `outcome` says what an error leaves, such as `"nothing was written"`.
     """
     try:
         yield

@@ -52,11 +52,8 @@ _PATIENCE = 0.1
 def locked(output: str | os.PathLike) -> Iterator[None]:
     """Keeps other processes from writing an output until the block ends.
 
-    The lock is a hidden file, in the output if that is a folder, else next to it. The
-    operating system releases the lock of a process that dies.
-
-    Args:
-        output: path of a file, which need not exist yet, or of an existing folder.
+    The lock is a hidden file in a folder, or next to a file, which need not exist yet.
+    The operating system releases the lock of a process that dies.
 
     Raises:
         OutputError: another process has the lock, or its file cannot be written.
@@ -91,11 +88,7 @@ def locked(output: str | os.PathLike) -> Iterator[None]:
 
 
 def fingerprints(paths: Iterable[str | os.PathLike]) -> list[list]:
-    """Path, size and modification time of each file, sorted by path.
-
-    Raises:
-        SourceError: a file cannot be read.
-    """
+    """Path, size and modification time of each file, sorted by path."""
     found = []
     for path in sorted({os.fspath(path) for path in paths}):
         try:
@@ -112,11 +105,9 @@ def digest(content) -> str:
 
 
 def run_metadata(settings: Mapping, inputs: Mapping) -> dict:
-    """What distinguishes one run from another, as `read_record` returns it.
+    """What distinguishes one run from another: JSON values by name.
 
-    Args:
-        settings: JSON values by name.
-        inputs: for each input by name its `fingerprints` or its `digest`.
+    The value of an input is its `fingerprints` or its `digest`.
     """
     return json.loads(json.dumps({"settings": settings, "inputs": inputs}))
 
@@ -133,9 +124,9 @@ def is_new_run(
     """Whether a run starts from nothing; False if it resumes the recorded run.
 
     Args:
-        record: as `read_record` returned it.
-        metadata: as `run_metadata` returned it.
-        output: what the run writes, for the error message.
+        record: result of `read_record`.
+        metadata: result of `run_metadata`.
+        output: path, for the error message.
         has_data: bool. Whether the output holds anything worth keeping.
         overwrite: bool. Whether data of another run may be discarded.
         free: names of settings that may differ.
@@ -176,11 +167,9 @@ def _find_differences(before, now, free):
 
 
 def read_record(path: Path, data: Path | None = None) -> dict | None:
-    """The content of a record; None if it is missing or cannot be used.
+    """The content of a record, or None if it is missing or damaged.
 
-    Args:
-        path: of the record.
-        data: path of the file whose bytes the record counts, if it counts any.
+    If it counts bytes of `data`, there must be as many.
     """
     try:
         record = json.loads(path.read_bytes())
@@ -194,20 +183,16 @@ def read_record(path: Path, data: Path | None = None) -> dict | None:
 
 
 def write_record(path: Path, metadata: Mapping, **progress) -> None:
-    """Replaces a record, in one step.
+    """Replaces a record in one step, or leaves the old one and raises OutputError.
 
     Args:
         path: of the record.
-        metadata: as `run_metadata` returned it.
+        metadata: result of `run_metadata`.
         progress: more JSON values; `bytes` is how many bytes of the data count.
-
-    Raises:
-        OutputError: it cannot be written; the old record is still there.
     """
     text = json.dumps({**metadata, **progress}, indent=2, ensure_ascii=False)
     with replacing(path, overwrite=True) as partial:
-        # Arguments of a command line can hold bytes that are not text. The escape is
-        # that of JSON.
+        # Arguments of a command line can hold bytes that are not text.
         partial.write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
@@ -238,14 +223,11 @@ class AppendedFile:
             self._file.truncate(self.size)
 
     def append(self, data: bytes, sync: bool = True) -> None:
-        """Writes data at the end.
+        """Writes data at the end, or leaves the file as it was and raises OutputError.
 
         Args:
             data: bytes.
             sync: bool. Whether to wait until they are on the disk.
-
-        Raises:
-            OutputError: they cannot be written; the file is as it was before.
         """
         rest = memoryview(data)
         with self._errors():
@@ -276,11 +258,7 @@ class AppendedFile:
 
 
 def finish(data: Path, record: Path, target: Path) -> None:
-    """Gives complete data their final name, and deletes the record.
-
-    Raises:
-        OutputError: the data cannot be renamed; they and the record are still there.
-    """
+    """Gives complete data their final name, and deletes the record."""
     with output_errors(target, f"the result is in {data}"):
         sync_entry(data)
         os.replace(data, target)

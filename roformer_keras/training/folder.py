@@ -22,11 +22,7 @@ SETTINGS, STATE, LOG, PRESET = "settings.json", "state.safetensors", "log.csv", 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Makes a folder if need be, and keeps other processes from writing to it.
-
-    Raises:
-        OutputError: it cannot be written to, or another process writes to it.
-    """
+    """Makes a folder if need be, and keeps other processes from writing to it."""
     with output_errors(folder, "nothing was written"):
         folder.mkdir(parents=True, exist_ok=True)
     with journal.locked(folder):
@@ -63,13 +59,7 @@ def is_new_run(
 
 
 def reset_run(folder: Path, metadata: Mapping, leftovers: Sequence[str] = ()) -> None:
-    """Deletes what an earlier training left, and writes the settings of a new one.
-
-    Args:
-        folder: of the training.
-        metadata: as in `io.journal.run_metadata`.
-        leftovers: names of more files and folders to delete.
-    """
+    """Deletes an earlier training, and `leftovers`, and writes the new settings."""
     # The state first: what a kill leaves is not taken for a state of the new training.
     for name in (STATE, LOG, PRESET, *leftovers):
         path = folder / name

@@ -33,10 +33,7 @@ class LogFile:
                 self._columns = next(csv.reader(file))
 
     def write(self, figures: Mapping) -> None:
-        """Appends a row. The first row determines the columns.
-
-        Args:
-            figures: values by column. The cell of a missing one stays empty.
+        """Appends a row of figures by column. The first row determines the columns.
 
         Raises:
             OutputError: the row cannot be written; the rows before it are kept.

@@ -29,7 +29,7 @@ _ATTENTION = {"encoder": "bidirectional", "lm": "causal", "unilm": "unilm"}
 
 
 def counterpart(source, kwargs, **options):
-    """Loads what bert4keras would build, where it loads `source`.
+    """Loads the model that bert4keras would build for the same source.
 
     Args:
         source: as `from_preset` takes it.
