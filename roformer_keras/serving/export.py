@@ -132,7 +132,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
     calibrates = int8 and format == "openvino"
     if calibration_texts and not calibrates:
         raise ConfigurationError(
-            "calibration_texts are for int8 and the format 'openvino' alone, got "
+            "texts to calibrate with are for int8 and the format 'openvino' alone, got "
             f"{format!r} with int8={int8}",
             hint="leave out calibration_texts=",
         )

@@ -25,7 +25,15 @@ from common import (
     reference_folder,
     zipped_json,
 )
-from sources import copied, listing, tensors_of, unpacked, write_checkpoint
+from sources import (
+    INPUTS,
+    assert_same,
+    copied,
+    listing,
+    tensors_of,
+    unpacked,
+    write_checkpoint,
+)
 
 import roformer_keras.layers.block
 from roformer_keras import convert, verify
@@ -632,3 +640,54 @@ def test_the_real_bert4keras_fails_other_weights(real, tmp_path):
     reference = OtherWeights(real("0.11.5"), prefix)
     report = check(changed, reference, lengths=(5,), cases=["encoder"])
     assert failed(report) == {("encoder", "sequence")}
+
+
+def files_of(source, folder):
+    """`bert_config` and `checkpoint` of a job, unpacked from a zip."""
+    files = unpacked(source, folder)
+    names = {"bert_config": "bert_config.json", "checkpoint": "bert_model.ckpt"}
+    return {field: str(files / name) for field, name in names.items()}
+
+
+def predicted(reference, job, inputs, folder):
+    """What bert4keras computes for a job, by role."""
+    batch = {name: str(folder / f"{name}.npz") for name in ("inputs", "outputs")}
+    np.savez(batch["inputs"], **inputs)
+    ((_, answer),) = reference.run([{"op": "predict", "batches": [batch], **job}])
+    with np.load(batch["outputs"]) as arrays:
+        assert arrays.files == answer["outputs"]
+        return dict(arrays)
+
+
+CONVERTED = {
+    SIM: {"application": "unilm", "with_pool": "linear"},
+    NSP: {"with_nsp": True, "with_mlm": "linear"},
+    V2: {"model": "roformer_v2", "with_mlm": "linear"},
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("source", CONVERTED, ids=lambda path: path.stem)
+def test_the_real_bert4keras_reads_what_is_converted(source, version, real, tmp_path):
+    if source == V2 and version == "0.10.6":
+        pytest.skip("0.10.6 has no RoFormerV2")
+    middle = convert(source, tmp_path / "x.safetensors", verbose=0)
+    outputs = {}
+    for dtype in ("original", "float32", "float16"):
+        made = source
+        if dtype != "original":
+            made = convert(middle, tmp_path / f"{dtype}.zip", dtype=dtype, verbose=0)
+        job = files_of(made, tmp_path / f"{dtype}-files")
+        job["kwargs"] = {"model": "roformer", **CONVERTED[source]}
+        outputs[dtype] = predicted(real(version), job, INPUTS, tmp_path)
+    assert_same(outputs["float32"], outputs["original"])
+    for role, value in outputs["original"].items():
+        np.testing.assert_allclose(outputs["float16"][role], value, atol=0.05)
+        assert not np.array_equal(outputs["float16"][role], value)
+
+
+def test_a_failed_job_says_what_bert4keras_said(real):
+    with pytest.raises(
+        CheckpointError, match=r"could not do none .* op must be one of"
+    ):
+        list(real("0.11.5").run([{"op": "none"}]))

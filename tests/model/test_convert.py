@@ -21,19 +21,16 @@ from common import (
     NSP,
     ROOT,
     SAVED,
-    SHARED,
     SIM,
     SMALL,
     V2,
     V2_EMBEDDING_SIZE,
     WORD,
-    reference_folder,
     zipped,
     zipped_json,
 )
 from safetensors.numpy import load_file
 from sources import (
-    INPUTS,
     assert_same,
     listing,
     packed,
@@ -48,7 +45,6 @@ from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
-from roformer_keras.verification.reference import Reference
 
 TARGETS = {
     "preset": "preset",
@@ -552,60 +548,6 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
                 rf"no space left to write .*{target} \(.*\): nothing was", message
             )
     assert listing(scratch) == []
-
-
-# === bert4keras ===
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("version", ["0.11.5", "0.10.6"])
-def test_the_real_bert4keras_computes_the_same_from_what_is_written(version, tmp_path):
-    folder = reference_folder(version)
-    if folder is None:
-        message = f"needs bert4keras {version} in .reference"
-        (pytest.fail if SHARED.is_dir() else pytest.skip)(message)
-    sources = {
-        "sim": (SIM, {"application": "unilm", "with_pool": "linear"}),
-        "nsp": (NSP, {"with_nsp": True, "with_mlm": "linear"}),
-        "v2": (V2, {"model": "roformer_v2", "with_mlm": "linear"}),
-    }
-    if version == "0.10.6":
-        del sources["v2"]
-    np.savez(tmp_path / "inputs.npz", **INPUTS)
-    jobs = []
-    for name, (source, kwargs) in sources.items():
-        middle = quietly(source, tmp_path / f"{name}.safetensors")
-        places = {
-            "original": unpacked(source, tmp_path / f"{name}-original"),
-            "float32": unpacked(
-                quietly(middle, tmp_path / f"{name}.zip"), tmp_path / f"{name}-new"
-            ),
-            "float16": unpacked(
-                quietly(middle, tmp_path / f"{name}-half.zip", dtype="float16"),
-                tmp_path / f"{name}-half",
-            ),
-        }
-        for kind, place in places.items():
-            outputs = str(tmp_path / f"{name}-{kind}.npz")
-            batch = {"inputs": str(tmp_path / "inputs.npz"), "outputs": outputs}
-            jobs.append(
-                {
-                    "op": "predict",
-                    "bert_config": str(place / "bert_config.json"),
-                    "checkpoint": str(place / "bert_model.ckpt"),
-                    "kwargs": {"model": "roformer", **kwargs},
-                    "batches": [batch],
-                }
-            )
-    with Reference(folder) as reference:
-        assert len(list(reference.run(jobs))) == len(jobs)
-    for name in sources:
-        original = dict(np.load(tmp_path / f"{name}-original.npz"))
-        assert_same(dict(np.load(tmp_path / f"{name}-float32.npz")), original)
-        half = dict(np.load(tmp_path / f"{name}-float16.npz"))
-        for role, value in original.items():
-            np.testing.assert_allclose(half[role], value, atol=0.05)
-            assert not np.array_equal(half[role], value)
 
 
 # === Memory ===
