@@ -349,56 +349,36 @@ def test_what_is_no_path(source):
     refuse(source, "a source must be a path, got")
 
 
-def test_an_empty_file(tmp_path):
-    for name in ("x.zip", "x.h5", "x.index"):
-        (tmp_path / name).touch()
-        refuse(tmp_path / name, f"{name} is empty")
+HTML = "is a web page, not a checkpoint"
+LFS = b"version https://git-lfs.github.com/spec/v1"
+TORN = struct.pack("<Q", 5000) + b"{"
+FILES = [
+    *((name, b"", f"{name} is empty") for name in ("x.zip", "x.h5", "x.index")),
+    ("x.zip", b"<!DOCTYPE html><p>404", HTML),
+    ("x.zip", b"\n <html>no", HTML),
+    ("x.zip", b'<?xml version="1.0"?><Error>', HTML),
+    ("x", b"\x1f\x8b\x08....", "is a gzip archive: unpack it"),
+    ("x", b"7z\xbc\xaf\x27\x1c....", "is a 7z archive: unpack it"),
+    ("x", b"Rar!\x1a....", "is a rar archive: unpack it"),
+    ("x", b"BZh9....", "is a bzip2 archive: unpack it"),
+    ("x.h5", LFS, "it begins with b'version https://'"),
+    ("x.safetensors", TORN, "is not a checkpoint, or a damaged one"),
+    (f"a.ckpt.{SHARD}", b"d", "give its prefix, .*/a.ckpt$"),
+    ("a.ckpt.meta", b"m", "give its prefix, .*/a.ckpt$"),
+    *(
+        (name, b"x", "holds no weights: give its folder, .*/f$")
+        for name in ("vocab.txt", "bert_config.json", "checkpoint")
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "page", [b"<!DOCTYPE html><p>404", b"\n <html>no", b'<?xml version="1.0"?><Error>']
-)
-def test_a_web_page_saved_as_a_zip(tmp_path, page):
-    (tmp_path / "x.zip").write_bytes(page)
-    refuse(tmp_path / "x.zip", "is a web page, not a checkpoint")
-    with pytest.raises(SourceError, match="is a web page"):
-        verify_archive(tmp_path / "x.zip")
-
-
-@pytest.mark.parametrize(
-    ("head", "kind"),
-    [
-        (b"\x1f\x8b\x08", "gzip"),
-        (b"7z\xbc\xaf\x27\x1c", "7z"),
-        (b"Rar!\x1a", "rar"),
-        (b"BZh9", "bzip2"),
-    ],
-)
-def test_archives_of_other_kinds(tmp_path, head, kind):
-    (tmp_path / "x").write_bytes(head + b"." * 50)
-    refuse(tmp_path / "x", f"is a {kind} archive: unpack it")
-
-
-@pytest.mark.parametrize("part", [SHARD, "meta"])
-def test_one_part_of_a_checkpoint_names_its_prefix(tmp_path, part):
-    write_folder(tmp_path, MEMBERS)
-    text = refuse(tmp_path / f"bert_model.ckpt.{part}", "give its prefix")
-    assert text.endswith(str(tmp_path / "bert_model.ckpt"))
-
-
-@pytest.mark.parametrize("name", ["vocab.txt", "bert_config.json", "checkpoint"])
-def test_a_companion_names_its_folder(tmp_path, name):
-    write_folder(tmp_path, MEMBERS)
-    text = refuse(tmp_path / name, "holds no weights: give its folder")
-    assert text.endswith(str(tmp_path))
-
-
-def test_content_that_is_nothing_known(tmp_path):
-    (tmp_path / "x.h5").write_bytes(b"version https://git-lfs.github.com/spec/v1")
-    refuse(tmp_path / "x.h5", "it begins with b'version https://'")
-    truncated = struct.pack("<Q", 5000) + b"{"
-    (tmp_path / "x.safetensors").write_bytes(truncated)
-    refuse(tmp_path / "x.safetensors", "is not a checkpoint, or a damaged one")
+@pytest.mark.parametrize(("name", "content", "message"), FILES)
+def test_files_that_are_no_checkpoint(name, content, message, tmp_path):
+    path = write_folder(tmp_path / "f", {name: content}) / name
+    refuse(path, message)
+    if message == HTML:
+        with pytest.raises(SourceError, match=message):
+            verify_archive(path)
 
 
 def test_neither_file_nor_folder(tmp_path):
@@ -583,26 +563,25 @@ def contradiction(path):
 SIZE = len(MEMBERS["vocab.txt"])
 START = MEMBERS["vocab.txt"][:11]
 NESTED = write_zip(io.BytesIO(), MEMBERS).getvalue()
+NAMES = {
+    "points outside the archive": ("../evil.txt", "a/../../ev.txt", ".."),
+    "has an absolute path": ("/etc/evil", "C:evil.txt", "c:/evil.txt"),
+    "has a name with a backslash": ("..\\evil.txt", "\\\\host\\evil"),
+    "has a name with a backslash or a NUL": ("vocab.txt\0.png",),
+}
 HOSTILE = [
-    # Names that lead elsewhere.
-    (renamed("../evil.txt"), "points outside the archive"),
-    (renamed("a/../../ev.txt"), "points outside the archive"),
-    (renamed(".."), "points outside the archive"),
-    (renamed("/etc/evil"), "has an absolute path"),
-    (renamed("C:evil.txt"), "has an absolute path"),
-    (renamed("c:/evil.txt"), "has an absolute path"),
-    (renamed("..\\evil.txt"), "has a name with a backslash"),
-    (renamed("\\\\host\\evil"), "has a name with a backslash"),
-    (renamed("vocab.txt\0.png"), "has a name with a backslash or a NUL"),
+    *((renamed(name), text) for text, names in NAMES.items() for name in names),
     (duplicate, "'vocab.txt' occurs twice"),
     (zipped({"vocab/": b"", "vocab": b"other"}), "'vocab' occurs twice"),
     # Kinds that no checkpoint has.
-    (special(stat.S_IFLNK), "'vocab.txt' is a link or a device"),
-    (special(stat.S_IFIFO), "'vocab.txt' is a link or a device"),
-    (special(stat.S_IFCHR), "'vocab.txt' is a link or a device"),
-    (patched("vocab.txt", flags=0x1), "'vocab.txt' is encrypted"),
-    (patched("vocab.txt", flags=0x40), "'vocab.txt' is encrypted"),
-    (patched("vocab.txt", flags=0x2000), "'vocab.txt' is encrypted"),
+    *(
+        (special(kind), "'vocab.txt' is a link or a device")
+        for kind in (stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR)
+    ),
+    *(
+        (patched("vocab.txt", flags=flag), "'vocab.txt' is encrypted")
+        for flag in (0x1, 0x40, 0x2000)
+    ),
     (zipped(MEMBERS, zipfile.ZIP_LZMA), "is neither stored nor deflated"),
     # Many entries with one run of data, as the densest zip bombs have.
     (
