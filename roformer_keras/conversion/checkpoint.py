@@ -52,13 +52,13 @@ class Checkpoint:
         format: str. `"bert4keras"`, `"tf_object"`, `"hdf5"`, `"keras_weights"`,
             `"keras"`, `"preset"`, `"safetensors"` or `"model"`.
         config: `RoFormerConfig` of the stored tensors, or `Seq2SeqConfig`.
-        tensors: dict of checkpoint name to `Tensor`; see `task_rows` for the names in
-            the head of a task.
-        vocabulary: tuple of str, or None where the source has none.
-        model: str or None. Name of the class that was saved, where the source says so.
+        tensors: dict of checkpoint name to `Tensor`; `task_rows` names those in the
+            head of a task.
+        vocabulary: tuple of str, or None.
+        model: str or None. Name of the class that was saved, if the source says so.
         model_options: dict. Arguments of that class, without backbone and tokenizer.
         tokenizer: dict. Arguments of the tokenizer that was saved.
-        bert_config: dict or None. `bert_config.json` as it was found.
+        bert_config: dict or None. Content of `bert_config.json`.
         unexpected: names that belong to no model with this configuration.
         training_state: names that belong to an optimizer or a counter.
     """
@@ -105,7 +105,7 @@ class Checkpoint:
     def config_for(self, model: str, **changes) -> RoFormerConfig | Seq2SeqConfig:
         """The configuration with which a model class loads these weights.
 
-        Attention and pooler are the class's own, unless the same class was saved.
+        Attention and pooler are the defaults of the class, unless it was saved.
 
         Args:
             model: str. Name of the class; `"RoFormerBackbone"` for a task.

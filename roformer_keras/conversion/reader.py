@@ -1,8 +1,8 @@
-"""Any source becomes one `Checkpoint`: a configuration, a vocabulary and named tensors.
+"""Opens any source as a `Checkpoint`: a configuration, a vocabulary and named tensors.
 
 Tensors have their checkpoint names (`bert/encoder/layer_0/...`) and are read one at a
-time, when they are asked for. An opener for each format finds the tensors of a source
-under the source's own names; all else is the same for every format.
+time, on request. The opener of a format finds the tensors under the source's names; the
+rest is the same for every format.
 """
 
 import json
@@ -135,10 +135,10 @@ class _Found:
 
     Args:
         format: str, as in `Checkpoint`.
-        tensors: dict of the source's own name to a pair of key and `Tensor`.
-        key_of: function of a `Weight`: its key in this format.
+        tensors: dict of the source's name to a pair of key and `Tensor`.
+        key_of: function of a `Weight` that returns its key in this format.
         task: dict of variable path to `Tensor`: the head of a task.
-        saved: fields of `Checkpoint` that the source itself gives.
+        saved: fields of `Checkpoint` that the source gives.
     """
 
     format: str

@@ -1,4 +1,4 @@
-"""The table of weights: every weight of a model, with each name that it has somewhere.
+"""The table of weights: every weight of a model, with its name in every format.
 
 A weight has a name in a checkpoint (`bert/encoder/layer_0/...`, the name that readers
 return and writers expect), a variable path in the Keras model, a dataset in the HDF5
@@ -34,9 +34,9 @@ SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 
 HEADS = ("pooler", "nsp", "mlm")
-# Before the variable path of a weight in the head of a task.
+# Comes before the variable path of a weight in the head of a task.
 TASK_PREFIX = "task/"
-# Before the datasets of a backbone in the files that Keras writes of a larger model.
+# Comes before the datasets of a backbone in Keras's files of a larger model.
 KERAS_BACKBONE = "layers/ro_former_backbone/"
 
 
@@ -48,16 +48,15 @@ class Weight:
         name: name in a checkpoint.
         path: `variable.path` in the Keras model.
         shape: shape of the Keras variable.
-        dataset: name in the HDF5 files of presets, and in those that Keras writes of
-            the model; there `KERAS_BACKBONE` comes before the weights of a backbone
-            inside another model.
+        dataset: name in the HDF5 files of presets and of Keras; Keras puts
+            `KERAS_BACKBONE` before the weights of a backbone in another model.
         layer: bert4keras's layer that holds the weight; "" if bert4keras has none.
         index: position among the weights of that layer.
         attribute: where that layer keeps it, as object checkpoints name it.
         head: `"pooler"`, `"nsp"`, `"mlm"`, `"task"`, or None outside of a head.
         transposed: whether the checkpoint holds the transpose.
-        optional: whether a file may lack it, because bert4keras's checkpoints never
-            hold it and its initial value changes nothing.
+        optional: whether a file may lack it: bert4keras's checkpoints never hold it,
+            and its initial value changes nothing.
     """
 
     name: str

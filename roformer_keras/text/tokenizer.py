@@ -7,8 +7,6 @@ level an item is a word of jieba's cut, kept whole if the vocabulary holds it; a
 character level the whole text is one item. An item is split at spaces, punctuation and
 CJK characters, and each piece is matched greedily against the vocabulary.
 
-Neither Keras nor jieba is imported here.
-
 Source: bert4keras 0.11.5, `Tokenizer(vocabulary, do_lower_case=True)`, for words with
 `pre_tokenize=lambda text: jieba.cut(text, HMM=False)`.
 """
@@ -156,7 +154,7 @@ class RoFormerTokenizer:
 
     @property
     def mask_id(self) -> int:
-        """The id of `[MASK]`, which a simplified vocabulary may lack: then an error."""
+        """The id of `[MASK]`; VocabularyError if the vocabulary lacks it."""
         if _MASK not in self._ids:
             raise VocabularyError(
                 f"this vocabulary has no {_MASK}; if it was simplified, name it in "
@@ -193,15 +191,15 @@ class RoFormerTokenizer:
     ) -> tuple["RoFormerTokenizer", list[int]]:
         """Drops the tokens of several characters that hold CJK or punctuation.
 
-        Those are words, and specials such as `[unused1]`: character-level
-        tokenization yields none of them.
+        Those are words, and specials such as `[unused1]`, which character-level
+        tokenization never yields.
 
         Args:
             startswith: tokens that come first and are kept in any case; `[PAD]` first.
 
         Returns:
-            The tokenizer, and the ids in this vocabulary of its tokens, which is the
-            `keep_tokens` of a model.
+            The tokenizer, and the ids of its tokens in this vocabulary: `keep_tokens`
+            of a model.
 
         Source: bert4keras 0.11.5, `load_vocab(simplified=True, startswith=[...])`.
         """
@@ -229,11 +227,10 @@ class RoFormerTokenizer:
         """The tokenizer of a checkpoint: its vocabulary and level.
 
         Args:
-            source: a zip, folder, checkpoint prefix, preset folder or other source of
-                a model's `from_preset`, or the name of a downloaded checkpoint; or a
-                folder that `save_to_preset` or an export wrote, without a model.
-            level: see the class; what was saved or is detected, if not given.
-            vocabulary: path of a `vocab.txt`, for a source without one or instead.
+            source: as in a model's `from_preset`, or a folder that `save_to_preset` or
+                an export wrote.
+            level: see the class; if not given, as saved or inferred.
+            vocabulary: path of a `vocab.txt` to use instead.
 
         Raises:
             VocabularyError: the source has no vocabulary, or one that cannot be used.
@@ -249,10 +246,7 @@ class RoFormerTokenizer:
     def save_to_preset(self, folder: str | os.PathLike) -> None:
         """Writes `tokenizer.json` and the vocabulary into a preset folder.
 
-        Files of these names are replaced; the folder is made if there is none.
-
-        Raises:
-            OutputError: a file cannot be written; what was there stays.
+        The folder is made if there is none; each file is replaced in one step.
         """
         save_tokenizer(pathlib.Path(folder), self._tokens, self.to_dict())
 
@@ -278,7 +272,7 @@ class RoFormerTokenizer:
         Args:
             text: str.
             keep_mask: bool. Whether each literal `[MASK]` in the text is the mask
-                token, for filling masks; what lies between is tokenized on its own.
+                token, for filling masks; the parts in between are tokenized apart.
         """
         tokens = [_CLS]
         for position, section in enumerate(self._sections(text, keep_mask)):
@@ -290,11 +284,11 @@ class RoFormerTokenizer:
         return tokens
 
     def offsets(self, text: str, *, keep_mask: bool = False) -> list[tuple[int, int]]:
-        """For each token of `tokenize`, the span `[start, end)` in the text as given.
+        """For each token of `tokenize`, its span `[start, end)` in the given text.
 
-        Spans count characters (code points) and never decrease. `[CLS]` and `[SEP]`
-        have `(0, 0)`. Tokens that come from one character (the jamo of a Hangul
-        syllable) have the same span, and so have spacing marks on one character.
+        Spans count code points and never decrease. `[CLS]` and `[SEP]` have `(0, 0)`.
+        Tokens from one character (the jamo of a Hangul syllable, or spacing marks on
+        it) have the same span.
         """
         spans = [(0, 0)]
         offset = 0
@@ -403,15 +397,14 @@ class RoFormerTokenizer:
         """The ids of `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
 
         Args:
-            first: str, or a list of tokens, which is taken as it is: `tokenize` adds
-                `[CLS]` and `[SEP]`, this method does not.
-            second: str, list of tokens, or None. Without its first token, which is
-                `[CLS]`, it follows `first`.
-            max_length: int, at least 1, or None. Tokens are taken one by one from the
+            first: str, or a list of tokens with `[CLS]` and `[SEP]`, as `tokenize`
+                returns it.
+            second: the same, or None. It follows `first` without its first token.
+            max_length: int, at least 1, or None. Tokens are removed one by one from the
                 longer sequence, from `first` if they are equally long.
-            truncate_from: which token a step takes. `"right"` is the one before the
-                last (which is `[SEP]`), `"left"` the one after the first; an int is an
-                index as in `list.pop`.
+            truncate_from: which token to remove. `"right"` is the one before the last
+                (`[SEP]`), `"left"` the one after the first; an int is an index as in
+                `list.pop`.
             keep_mask: see `tokenize`.
 
         Returns:
@@ -440,14 +433,13 @@ class RoFormerTokenizer:
         """Encodes a batch, padded with 0 on the right.
 
         Args:
-            texts: the first texts of the batch, each as `encode` takes it.
+            texts: the first texts of the batch, each as in `encode`.
             pairs: as many second texts, or None.
-            max_length: int or None. See `encode`.
+            max_length, truncate_from: as in `encode`.
             padding: `"longest"` pads to the longest row, `"max_length"` to
                 `max_length`.
-            truncate_from: see `encode`.
-            keep_mask: see `tokenize`.
-            return_offsets: bool. Adds the spans of `offsets`, for str only.
+            keep_mask: as in `tokenize`.
+            return_offsets: bool. Whether to add the spans of `offsets`, for str only.
 
         Returns:
             dict of int32 arrays: token_ids `(batch, length)`, segment_ids
@@ -493,10 +485,9 @@ class RoFormerTokenizer:
     # === Ids to text ===
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text of a row of ids, as bert4keras spaces it.
+        """Readable text of a row of ids, with bert4keras's spaces.
 
-        Tokens in square brackets are dropped: `[CLS]`, `[SEP]`, `[MASK]`, `[UNK]`, and
-        the padding, so that a row of a padded batch can be passed as it is.
+        Tokens in square brackets, such as `[CLS]` and the padding, are dropped.
 
         Args:
             ids: `(length,)` integers, of any iterable.
