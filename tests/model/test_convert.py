@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 import zipfile
 
 import h5py
@@ -435,24 +434,6 @@ def test_progress_is_shown_on_request_and_only_there(tmp_path, capsys):
 # === Killed, and out of space ===
 
 
-@pytest.fixture(scope="module")
-def big(tmp_path_factory):
-    """A checkpoint that takes long enough to write to be interrupted: 103 MB."""
-    folder = tmp_path_factory.mktemp("big")
-    config = {**zipped_json(SMALL), "vocab_size": 400_000, "hidden_size": 64}
-    config["intermediate_size"] = 128
-    parsed = RoFormerConfig.from_bert_config(config)
-    tensors = {
-        row.name: np.full(row.checkpoint_shape, 0.5, "float32")
-        for row in weight_table(parsed, ())
-    }
-    tokens = [f"t{i}" for i in range(400_000)]
-    write_checkpoint(folder / "x", tensors, config, tokens)
-    packed(folder / "x", folder / "x.zip")
-    shutil.rmtree(folder / "x")
-    return folder / "x.zip"
-
-
 def python(code, *arguments, **options):
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
@@ -462,42 +443,48 @@ def python(code, *arguments, **options):
 
 
 @pytest.mark.parametrize("format", TARGETS)
-def test_killed_in_the_middle_nothing_has_the_final_name(format, big, tmp_path):
-    target = tmp_path / TARGETS[format]
-    scratch = tmp_path / "scratch"
+def test_killed_in_the_middle_nothing_has_the_final_name(format, tmp_path):
+    target, scratch = tmp_path / TARGETS[format], tmp_path / "scratch"
     scratch.mkdir()
     code = """
-        import sys
+        import pathlib, sys, time
+        import safetensors.numpy
         from roformer_keras import convert
+        from roformer_keras.conversion.checkpoint import Checkpoint
+
+        def stop():
+            print("ready", flush=True)
+            time.sleep(60)
+
+        def weight(self, name):
+            seen.append(name)
+            if len(seen) == 20 and not sys.argv[2].endswith(".safetensors"):
+                stop()
+            return read(self, name)
+
+        def save_file(tensors, path, metadata):
+            pathlib.Path(path).write_bytes(b"half")
+            stop()
+
+        read, seen = Checkpoint.weight, []
+        Checkpoint.weight, safetensors.numpy.save_file = weight, save_file
         convert(sys.argv[1], sys.argv[2], verbose=0)
-        print("done")
     """
-    process = python(
-        code,
-        big,
-        target,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(scratch)},
-    )
-    deadline = time.monotonic() + 60
-    while not (left := list(tmp_path.glob(".partial-*"))):
-        assert process.poll() is None, "the conversion ended before it was seen"
-        assert time.monotonic() < deadline
-    process.send_signal(signal.SIGKILL)
-    output, _ = process.communicate()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    process = python(code, SMALL, target, stdout=subprocess.PIPE, env=environment)
+    with process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    assert output == b""
     assert not target.exists()
-    # What is left says what it is, and the next run takes it away.
+    # What is left says what it is, and the next conversion deletes it.
     pattern = rf"\.partial-{process.pid}-[0-9a-f]+\.{re.escape(target.name)}"
-    assert [bool(re.fullmatch(pattern, path.name)) for path in left] == [True]
-    quietly(big, target)
+    left = [path.name for path in tmp_path.glob(".partial-*")]
+    assert len(left) == 1 and re.fullmatch(pattern, left[0])
+    quietly(SMALL, target)
     assert not list(tmp_path.glob(".partial-*"))
-    given = {"config": zipped_json(big)} if format == "weights.h5" else {}
-    with open_checkpoint(target, **given) as checkpoint:
-        assert len(checkpoint.tensors) == 36
-        for tensor in checkpoint.tensors.values():
-            assert (tensor.read() == 0.5).all()
+    given = {"config": zipped_json(SMALL)} if format == "weights.h5" else {}
+    assert_same(tensors_of(target, **given), tensors_of(SMALL))
 
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
