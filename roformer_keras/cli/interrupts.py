@@ -2,7 +2,7 @@
 
 Python raises KeyboardInterrupt wherever it happens to be. Code that catches every
 exception, as libraries do while they compile, loses it, and so do callbacks and
-destructors, which cannot raise: the command would go on as if nobody had asked.
+destructors, which cannot raise: the command would continue.
 """
 
 import signal
@@ -18,16 +18,14 @@ _came = False
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Remembers a Ctrl-C that comes meanwhile, beside raising KeyboardInterrupt."""
+    """Remembers a Ctrl-C that comes during the block, which also raises as usual."""
     global _came
     _came = False
     before = signal.getsignal(signal.SIGINT)
-    # Who ignores the signal, or handles it in another way, goes on to do so; and only
-    # the main thread may set a handler.
-    if (
-        before is not signal.default_int_handler
-        or threading.current_thread() is not threading.main_thread()
-    ):
+    # A caller that ignores or handles the signal keeps doing so, and only the main
+    # thread may set a handler.
+    is_main = threading.current_thread() is threading.main_thread()
+    if before is not signal.default_int_handler or not is_main:
         yield
         return
     hook = sys.unraisablehook
@@ -38,7 +36,7 @@ def watched() -> Iterator[None]:
         raise KeyboardInterrupt
 
     def show(unraisable):
-        # It is acted upon later, so that it was ignored is not worth a traceback.
+        # It is acted upon later, and needs no traceback here.
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             hook(unraisable)
 

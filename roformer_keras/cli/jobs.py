@@ -1,43 +1,129 @@
-"""Long jobs of the command line, which write lines and can be resumed.
+"""Long commands that write lines, a window of inputs at a time, and can be resumed.
 
 While OUTPUT is being made, OUTPUT.partial holds the lines so far, in the order of the
-inputs, and OUTPUT.job.json is their record; see `io.journal`. A job that ends early
-loses only the batch that was being computed.
+inputs, and OUTPUT.job.json is their record; see `io.journal`. A command that ends early
+loses only the window that was being computed.
 """
 
 import os
 import secrets
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from roformer_keras.cli import interrupts
+from roformer_keras.cli.terminal import (
+    log_to_stderr,
+    remark,
+    shows_progress,
+    start_backend,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.hub.catalog import checkpoint_files, resolve
 from roformer_keras.io.atomic import check_target
 from roformer_keras.io.journal import (
     AppendedFile,
+    digest,
+    fingerprints,
     finish,
     is_new_run,
     locked,
     read_record,
+    run_metadata,
     write_record,
 )
 
-__all__ = ["FileJob", "PrintedJob", "open_job"]
+__all__ = ["Job", "open_job", "run_job"]
+
+
+def run_job(
+    load: Callable,
+    write: Callable,
+    inputs: Sequence[tuple],
+    window: int,
+    output: str,
+    settings: Mapping,
+    source,
+    *,
+    config=None,
+    vocabulary=None,
+    seed: int | None = None,
+    overwrite: bool,
+    quiet: bool,
+) -> None:
+    """Computes the lines of an output, and prints its name at the end.
+
+    Args:
+        load: function without arguments; returns the model, or raises an error if it
+            cannot use all inputs.
+        write: function of model, window and `Job`; returns the lines of the window.
+        inputs: pairs of where an input comes from and the input.
+        window: int. How many inputs are computed, and written, together.
+        output: path of a `.jsonl` or `.tsv` file, or "-" for standard output.
+        settings: what distinguishes the job from others on the same inputs.
+        source, config, vocabulary: files of the model.
+        seed: int, or None to draw one.
+        overwrite, quiet: flags of the command.
+    """
+    from tqdm import tqdm
+
+    if output != "-" and not output.endswith((".jsonl", ".tsv")):
+        raise ConfigurationError(
+            f"the output must end in .jsonl or .tsv, or be - for lines of JSON, "
+            f"got {output!r}"
+        )
+    contents = [content for _, content in inputs]
+    files = {"config": config, "vocabulary": vocabulary}
+    stamps = {
+        name: fingerprints([file] if file else []) for name, file in files.items()
+    }
+    metadata = run_metadata(
+        {**settings, "source": os.path.abspath(resolve(source)), **files, "seed": seed},
+        {
+            "source": fingerprints(checkpoint_files(source)),
+            **stamps,
+            "texts": digest(contents),
+        },
+    )
+    count = len(inputs)
+    with open_job(output, metadata, seed, overwrite) as job:
+        if job.done and not quiet:
+            remark(f"resuming after {job.done} of {count}")
+        try:
+            start_backend()
+            model = load()
+            bar = tqdm(total=count, initial=job.done, disable=not shows_progress(quiet))
+            with bar, log_to_stderr(quiet):
+                while job.done < count:
+                    interrupts.check()
+                    batch = contents[job.done : job.done + window]
+                    job.write(write(model, batch, job), len(batch))
+                    bar.update(len(batch))
+            interrupts.check()
+        except BaseException:
+            if job.done and job.partial is not None:
+                remark(
+                    f"{job.done} of {count} are kept in {job.partial}; run the same "
+                    "command again to resume"
+                )
+            raise
+    if output != "-":
+        print(output)
 
 
 @contextmanager
 def open_job(
     output: str, metadata: Mapping, seed: int | None = None, overwrite: bool = False
-) -> Iterator["PrintedJob | FileJob"]:
+) -> Iterator["Job"]:
     """Yields the job that lines are written to, and completes the output at the end.
 
     If the block ends by an exception, the lines so far are kept. Nothing is written or
     replaced before the first lines are.
 
     Args:
-        output: path, or "-" for standard output.
+        output: path, or "-" for standard output, which cannot be resumed.
         metadata: what distinguishes this job; see `io.journal.run_metadata`.
-        seed: int or None to draw one, which a resumed job keeps.
+        seed: int, or None to draw one, which a resumed job keeps.
         overwrite: bool. Whether an existing output may be replaced, and the lines of
             another job discarded.
 
@@ -45,10 +131,8 @@ def open_job(
         OutputError: the output exists or cannot be written, or its partial is that of
             another job, or in use.
     """
-    if seed is None:
-        seed = secrets.randbits(63)
     if output == "-":
-        yield PrintedJob(seed)
+        yield Job(None, metadata, seed, overwrite)
         return
     # If it is a symbolic link, it stays one.
     final = Path(os.path.realpath(output))
@@ -56,7 +140,7 @@ def open_job(
     with locked(final):
         # Another process may have completed it before this one got the lock.
         check_target(final, overwrite, folder=False)
-        job = FileJob(final, metadata, seed, overwrite)
+        job = Job(final, metadata, seed, overwrite)
         try:
             yield job
             check_target(final, overwrite, folder=False)
@@ -65,39 +149,24 @@ def open_job(
             job.close()
 
 
-class PrintedJob:
-    """Lines on standard output, where nothing can be resumed.
+class Job:
+    """Lines of a command in a file, or on standard output; see `open_job`.
 
     Attributes:
         done: int. Inputs whose lines are written.
         seed: int. Seed of the whole job.
+        partial: Path of the lines so far, or None on standard output.
     """
 
-    def __init__(self, seed: int):
-        self.done, self.seed = 0, seed
-
-    def write(self, lines: Sequence[str], inputs: int) -> None:
-        """Writes the lines of the next inputs, at once."""
-        for line in lines:
-            print(line)
-        sys.stdout.flush()
-        self.done += inputs
-
-
-class FileJob:
-    """Lines in a file, which a later process can continue; see `open_job`.
-
-    Attributes:
-        done, seed: as in `PrintedJob`; those of the job that is resumed.
-        partial: Path of the lines so far.
-    """
-
-    def __init__(self, final: Path, metadata: Mapping, seed: int, overwrite: bool):
-        self.done, self.seed = 0, seed
+    def __init__(self, final: Path | None, metadata, seed, overwrite):
+        self.done = 0
+        self.seed = secrets.randbits(63) if seed is None else seed
+        self.partial = self._file = None
+        if final is None:
+            return
         self.partial = final.with_name(f"{final.name}.partial")
         self._final, self._metadata = final, metadata
         self._record = final.with_name(f"{final.name}.job.json")
-        self._file = None
         record = read_record(self._record, self.partial)
         has_data = self.partial.exists() and self.partial.stat().st_size > 0
         if not is_new_run(
@@ -112,6 +181,10 @@ class FileJob:
         Raises:
             OutputError: they are not; the lines of earlier calls are.
         """
+        if self.partial is None:
+            print("".join(f"{line}\n" for line in lines), end="", flush=True)
+            self.done += inputs
+            return
         if self._file is None:
             # In this order: lines never count for another job.
             self._count(0, 0)

@@ -12,7 +12,6 @@ from roformer_keras.checks import (
     file_paths,
     integer,
     number,
-    read_fields,
     source_path,
 )
 from roformer_keras.errors import ConfigurationError
@@ -28,7 +27,6 @@ __all__ = [
     "TASKS",
     "FinetuningSettings",
     "load_settings",
-    "settings_of_command",
 ]
 
 SCHEDULES = ("linear", "constant")
@@ -207,43 +205,3 @@ def load_settings(path: str | os.PathLike) -> FinetuningSettings:
         ConfigurationError: it is not TOML, or a setting breaks its rule.
     """
     return FinetuningSettings.from_toml(path)
-
-
-def settings_of_command(task: str, config: str | None, **flags) -> FinetuningSettings:
-    """Settings of a file, overridden by the flags of the command line.
-
-    Args:
-        task: of `TASKS`.
-        config: path of the TOML file, or None.
-        flags: by name, None if not given; also those of `OptimizerSettings` and options
-            of the class of the task.
-
-    Raises:
-        SourceError, ConfigurationError: as in `load_settings`.
-    """
-    content = read_fields(FinetuningSettings, config) if config is not None else {}
-    if content.setdefault("task", task) != task:
-        raise ConfigurationError(
-            f"{config} is for the task {content['task']!r}, the command for {task!r}"
-        )
-    given = {name: value for name, value in flags.items() if value is not None}
-    if "valid" in given:
-        content.pop("holdout", None)
-    elif "holdout" in given:
-        content.pop("valid", None)
-    known = {field.name for field in dataclasses.fields(FinetuningSettings)}
-    of_optimizer = {field.name for field in dataclasses.fields(OptimizerSettings)}
-    tables = {
-        "optimizer": of_optimizer,
-        "model": {"dropout"},
-        "options": given.keys() - known - of_optimizer - {"dropout"},
-    }
-    for table, names in tables.items():
-        own = {name: given.pop(name) for name in names if name in given}
-        if own:
-            content[table] = {**content.get(table, {}), **own}
-    if "train" not in content and "train" not in given:
-        raise ConfigurationError(
-            "name --train, or a configuration file that has it with --config"
-        )
-    return FinetuningSettings.from_dict({**content, **given})

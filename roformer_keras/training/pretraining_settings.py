@@ -3,13 +3,12 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from roformer_keras.checks import (
     Settings,
     choice,
-    from_fields,
     integer,
     number,
     read_fields,
@@ -28,7 +27,6 @@ __all__ = [
     "TrainingStage",
     "load_settings",
     "read_settings",
-    "settings_of_command",
 ]
 
 # One task of the command line each.
@@ -39,8 +37,6 @@ OBJECTIVES_OF = {
     "seq2seq": ("seq2seq",),
 }
 OBJECTIVES = tuple(itertools.chain.from_iterable(OBJECTIVES_OF.values()))
-# Of a command line that names neither.
-_STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64, "seq2seq": 64}
 # These compare each pair of texts with the others that are computed with it.
 _COMPARING = ("simbert", "distillation", "cosent")
 # A source has them already, and its weights fit no others.
@@ -237,86 +233,6 @@ def load_settings(path: str | os.PathLike) -> PretrainingSettings:
         ConfigurationError: it is not TOML, or a setting breaks its rule.
     """
     return PretrainingSettings.from_toml(path)
-
-
-def settings_of_command(
-    task: str, files: Sequence[str], config: str | None, **flags
-) -> PretrainingSettings:
-    """Settings of a file, and of the flags of the command line, which go before them.
-
-    Args:
-        task: `"mlm"`, `"lm"`, `"sim"` or `"seq2seq"`.
-        files: of the corpus; if there are any, those of the file are not read.
-        config: path of the TOML file, or None.
-        flags: by name; None where one is not given. `steps` stretches a schedule of
-            the file to its own length.
-
-    Raises:
-        SourceError, ConfigurationError: as of `load_settings`.
-    """
-    content = read_settings(config) if config is not None else {}
-    given = {name: value for name, value in flags.items() if value is not None}
-    content.setdefault("objective", OBJECTIVES_OF[task][0])
-    objective = given.get("objective", content["objective"])
-    if objective not in OBJECTIVES_OF[task]:
-        raise ConfigurationError(
-            f"the objective of {task} must be {' or '.join(OBJECTIVES_OF[task])}, got "
-            f"{objective!r}"
-        )
-    data = {
-        name: given.pop(name)
-        for name in ("fields", "group", "holdout")
-        if name in given
-    }
-    if files:
-        if task == "seq2seq":
-            # The first two columns, where nothing else is said.
-            data.setdefault("fields", ("1", "2"))
-        content["data"] = [{"files": files, **data}]
-    elif data:
-        raise ConfigurationError(
-            f"{', '.join(data)} say something of files: name files too, or say it in "
-            "the configuration file"
-        )
-    if "data" not in content:
-        raise ConfigurationError(
-            "name the files of the corpus, or a configuration file with --config"
-        )
-    stages = content.setdefault("stages", [{"steps": _STEPS, "length": _LENGTHS[task]}])
-    model = {
-        field: given.pop(name)
-        for name, field in (
-            ("layers", "num_layers"),
-            ("hidden", "hidden_dim"),
-            ("heads", "num_heads"),
-        )
-        if name in given
-    }
-    if model:
-        content["model"] = {**content.get("model", {}), **model}
-    if "whole_word" in given:
-        whole_word = {"whole_word": given.pop("whole_word")}
-        content["options"] = {**content.get("options", {}), **whole_word}
-    shape = {
-        name: given.pop(name)
-        for name in ("steps", "length", "batch_size", "learning_rate")
-        if name in given
-    }
-    if shape:
-        content["stages"] = [_reshaped(stage, shape) for stage in stages]
-    return PretrainingSettings.from_dict({**content, **given})
-
-
-def _reshaped(stage, shape):
-    """A stage with some fields changed, and its schedule as long as it is now."""
-    changed = {**stage, **shape}
-    if "steps" in shape and "steps" in stage and "schedule" in stage:
-        before = from_fields(TrainingStage, stage, "stages")
-        share = shape["steps"] / before.steps
-        # Of points that fall together the last one counts.
-        points = {round(step * share): factor for step, factor in before.schedule}
-        changed["schedule"] = list(points.items())
-    return changed
 
 
 def read_settings(path: str | os.PathLike) -> dict:

@@ -28,7 +28,7 @@ from common import run_main as run
 from sources import listing, unpacked
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.cli import commands, jobs, main
+from roformer_keras.cli import generate, jobs, main, models, paraphrase, similarity
 from roformer_keras.errors import ConfigurationError, RoFormerError
 
 PROMPTS = ["今天天气不错", "北京", "我爱北京天安门", "你好", "天气", "我", "今天", "门"]
@@ -39,7 +39,7 @@ SHORT = ("--max-length", "16", "--batch-size", "4")
 # Rows that end together stay in one batch, and so have the same last digits.
 EVEN = (*SHORT, "--min-length", "16")
 PARAPHRASE = (*SHORT, "--n", "4", "--k", "2")
-LOAD = commands._generative_model
+LOAD, LOAD_SIM = generate.load_model, models.load_sim
 
 
 def lines_file(path, lines):
@@ -55,11 +55,10 @@ def json_lines(text):
 def loaded_once():
     """Models with what was compiled of them serve every test."""
     patch = pytest.MonkeyPatch()
-    load = functools.cache(LOAD)
-    patch.setattr(
-        commands, "_generative_model", lambda *options: load(*options[:-1], quiet=True)
-    )
-    patch.setattr(commands, "_sim", functools.cache(commands._sim))
+    load, load_sim = functools.cache(LOAD), functools.cache(LOAD_SIM)
+    patch.setattr(generate, "load_model", lambda *given: load(*given[:-1], quiet=True))
+    for command in (paraphrase, similarity):
+        patch.setattr(command, "load_sim", load_sim)
     yield
     patch.undo()
 
@@ -83,14 +82,22 @@ def pairs(tmp_path):
 
 
 def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
-    arguments = ("generate", GPT, prompts, *EVEN, "--num-return-sequences", "2")
+    arguments = (
+        "generate",
+        "--source",
+        GPT,
+        prompts,
+        *EVEN,
+        "--num-return-sequences",
+        "2",
+    )
     out = tmp_path / "out.jsonl"
     code, shown, err = run(*arguments, "--seed", "3", "-o", out, capsys=capsys)
     assert (code, shown) == (0, f"{out}\n")
     assert "roformer-keras: compiling steps, 4 x 48 tokens\n" in err
     assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
     found = json_lines(out.read_text(encoding="utf-8"))
-    model = commands._generative_model(str(GPT), None, False, None, None, True)
+    model = generate.load_model(str(GPT), None, False, None, None, True)
     # All at once, in other batches.
     expected = model.generate(
         PROMPTS,
@@ -126,8 +133,8 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
 
 def test_generate_has_the_options_of_the_method(tmp_path, capsys):
     path = lines_file(tmp_path / "x", PROMPTS[:4])
-    model = commands._generative_model(str(GPT), None, False, None, None, True)
-    arguments = ("generate", GPT, path, *SHORT, "--quiet")
+    model = generate.load_model(str(GPT), None, False, None, None, True)
+    arguments = ("generate", "--source", GPT, path, *SHORT, "--quiet")
     for flags, options in (
         (["--method", "greedy"], {"method": "greedy"}),
         (
@@ -166,7 +173,7 @@ def test_the_source_tells_the_class(source, flags, model, attention, remark, cap
     options = {"name": None, "unilm": False, "quiet": False, **flags}
     found = LOAD(str(source), config=None, vocabulary=None, **options)
     assert (type(found).__name__, found.config.attention) == (model, attention)
-    assert ("nothing tells that" in capsys.readouterr().err) == remark
+    assert ("does not say that it was" in capsys.readouterr().err) == remark
 
 
 def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
@@ -177,7 +184,7 @@ def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
     lines_file(vocabulary, lines)
     stdin(monkeypatch, "今\t北\n")
     code, out, _ = run(
-        *("similarity", SIM, "-", "--vocabulary", vocabulary), capsys=capsys
+        *("similarity", "--source", SIM, "-", "--vocabulary", vocabulary), capsys=capsys
     )
     assert code == 0
     expected = RoFormerSim.from_preset(SIM).similarity("北", "今")
@@ -185,7 +192,16 @@ def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
 
 
 def test_a_text_on_the_command_line_is_streamed_to_a_terminal(monkeypatch, capsys):
-    arguments = ("generate", GPT, "--text", "今天天气", *SHORT, "--seed", "5")
+    arguments = (
+        "generate",
+        "--source",
+        GPT,
+        "--text",
+        "今天天气",
+        *SHORT,
+        "--seed",
+        "5",
+    )
     code, out, _ = run(*arguments, capsys=capsys)
     expected = json.loads(out)["outputs"][0]["text"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -193,7 +209,7 @@ def test_a_text_on_the_command_line_is_streamed_to_a_terminal(monkeypatch, capsy
     assert (code, out) == (0, f"{expected}\n")
     # Lines of JSON are for programs, a table is for who looks at it.
     code, out, _ = run(
-        *("paraphrase", SIM, "--text", "你好", *PARAPHRASE), capsys=capsys
+        *("paraphrase", "--source", SIM, "--text", "你好", *PARAPHRASE), capsys=capsys
     )
     lines = out.splitlines()
     assert (code, lines[0]) == (0, "你好")
@@ -203,12 +219,21 @@ def test_a_text_on_the_command_line_is_streamed_to_a_terminal(monkeypatch, capsy
 
 def test_what_is_compiled_for_a_stream_is_said_before_its_line(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
-    monkeypatch.setattr(commands, "_generative_model", lambda *arguments: model)
+    monkeypatch.setattr(generate, "load_model", lambda *arguments: model)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     # As on a screen.
     monkeypatch.setattr(sys, "stderr", sys.stdout)
     # With this seed the first token is a piece already, before steps are compiled.
-    arguments = ("generate", GPT, "--text", "今天天气", *SHORT, "--seed", "2")
+    arguments = (
+        "generate",
+        "--source",
+        GPT,
+        "--text",
+        "今天天气",
+        *SHORT,
+        "--seed",
+        "2",
+    )
     code, out, _ = run(*arguments, capsys=capsys)
     text = model.generate("今天天气", max_length=16, seed=2)
     assert (code, out) == (
@@ -263,15 +288,24 @@ def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
 
 
 def test_paraphrase_writes_what_the_method_returns(texts, tmp_path, capsys):
-    model = commands._sim(str(SIM), None, None)
+    model = similarity.load_sim(str(SIM), None, None)
     for flags, options in (
         ((), {}),
         (
-            ("--mask-positions", "1,2", "--top-p", "0.5", "--top-k", "9"),
+            ("--masked-positions", "1,2", "--top-p", "0.5", "--top-k", "9"),
             {"masked_positions": (1, 2), "top_p": 0.5, "top_k": 9},
         ),
     ):
-        arguments = ("paraphrase", SIM, texts, *PARAPHRASE, "--seed", "4", *flags)
+        arguments = (
+            "paraphrase",
+            "--source",
+            SIM,
+            texts,
+            *PARAPHRASE,
+            "--seed",
+            "4",
+            *flags,
+        )
         code, out, err = run(*arguments, "--quiet", capsys=capsys)
         assert (code, err) == (0, "")
         found = json_lines(out)
@@ -289,7 +323,7 @@ def test_paraphrase_writes_what_the_method_returns(texts, tmp_path, capsys):
 
 
 def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, capsys):
-    expected = commands._sim(str(SIM), None, None).similarity(
+    expected = similarity.load_sim(str(SIM), None, None).similarity(
         *zip(*PAIRS, strict=True), progress=False
     )
     lists = lines_file(tmp_path / "x.jsonl", [json.dumps(pair) for pair in PAIRS])
@@ -307,7 +341,9 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
         *([pairs], [lists], [objects], [renamed, "--fields", "a,b"]),
         *(typed, ["-"]),
     ):
-        code, out, err = run("similarity", SIM, *way, "--quiet", capsys=capsys)
+        code, out, err = run(
+            "similarity", "--source", SIM, *way, "--quiet", capsys=capsys
+        )
         assert (code, err) == (0, "")
         outputs.append(out)
     assert len(set(outputs)) == 1
@@ -322,7 +358,7 @@ def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
     pairs = [["今\t天\\n", "北\n京\r"], ["我", "\\"]]
     source = lines_file(tmp_path / "x.jsonl", map(json.dumps, pairs))
     out = tmp_path / "out.tsv"
-    assert run("similarity", SIM, source, "-o", out, capsys=capsys)[0] == 0
+    assert run("similarity", "--source", SIM, source, "-o", out, capsys=capsys)[0] == 0
     data = out.read_bytes().decode()
     rows = [line.split("\t") for line in data.removesuffix("\n").split("\n")]
     assert [len(row) for row in rows] == [3, 3]
@@ -331,10 +367,12 @@ def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
 
 
 def test_a_text_without_outputs_has_a_row(monkeypatch, texts, tmp_path, capsys):
-    model = commands._sim(str(SIM), None, None)
+    model = similarity.load_sim(str(SIM), None, None)
     monkeypatch.setattr(model, "_candidates", lambda text, written: [])
     out = tmp_path / "out.tsv"
-    code, _, _ = run("paraphrase", SIM, texts, *PARAPHRASE, "-o", out, capsys=capsys)
+    code, _, _ = run(
+        "paraphrase", "--source", SIM, texts, *PARAPHRASE, "-o", out, capsys=capsys
+    )
     assert code == 0
     assert out.read_text() == "".join(f"{text}\t\t\n" for text in TEXTS)
 
@@ -344,26 +382,34 @@ def test_a_text_without_outputs_has_a_row(monkeypatch, texts, tmp_path, capsys):
 
 def interrupted_after(windows, monkeypatch, error=KeyboardInterrupt):
     """Lets so many windows be written, then comes Ctrl-C."""
-    write, calls = jobs.FileJob.write, itertools.count()
+    write, calls = jobs.Job.write, itertools.count()
 
     def counted(self, lines, inputs):
         if next(calls) == windows:
             raise error
         write(self, lines, inputs)
 
-    monkeypatch.setattr(jobs.FileJob, "write", counted)
+    monkeypatch.setattr(jobs.Job, "write", counted)
 
 
 @pytest.mark.parametrize(
     ("verb", "suffix"),
     [
-        (("generate", GPT, "prompts.txt", *EVEN), "jsonl"),
+        (("generate", "--source", GPT, "prompts.txt", *EVEN), "jsonl"),
         (
-            ("generate", GPT, "prompts.txt", *EVEN, "--num-return-sequences", "2"),
+            (
+                "generate",
+                "--source",
+                GPT,
+                "prompts.txt",
+                *EVEN,
+                "--num-return-sequences",
+                "2",
+            ),
             "tsv",
         ),
-        (("paraphrase", SIM, "texts.txt", *PARAPHRASE), "tsv"),
-        (("similarity", SIM, "pairs.tsv"), "jsonl"),
+        (("paraphrase", "--source", SIM, "texts.txt", *PARAPHRASE), "tsv"),
+        (("similarity", "--source", SIM, "pairs.tsv"), "jsonl"),
     ],
     ids=["generate", "two", "paraphrase", "similarity"],
 )
@@ -371,7 +417,7 @@ def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
     verb, suffix, prompts, texts, pairs, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
+    monkeypatch.setattr(similarity, "_WINDOW", 1)
     whole, out, partial = f"whole.{suffix}", f"out.{suffix}", f"out.{suffix}.partial"
     state = f"{out}.job.json"
     seeded = verb[0] != "similarity"
@@ -380,7 +426,7 @@ def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
         interrupted_after(1, patch)
         code, shown, err = run(*verb, "-o", out, capsys=capsys)
     assert (code, shown) == (130, "")
-    count = len((tmp_path / verb[2]).read_text().splitlines())
+    count = len((tmp_path / verb[3]).read_text().splitlines())
     done = json.loads((tmp_path / state).read_bytes())["done"]
     assert 0 < done < count
     assert err.splitlines()[-2:] == [
@@ -406,7 +452,7 @@ def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
 def test_a_process_that_is_interrupted_loses_little(tmp_path, capsys):
     prompts = [f"{first}{second}" for first in PROMPTS for second in PROMPTS] * 12
     path, out = lines_file(tmp_path / "prompts", prompts), tmp_path / "out.jsonl"
-    arguments = ("generate", GPT, path, *EVEN, "-o")
+    arguments = ("generate", "--source", GPT, path, *EVEN, "-o")
     process = subprocess.Popen(
         [sys.executable, "-m", "roformer_keras", *map(str, (*arguments, out))],
         cwd=ROOT,
@@ -485,16 +531,16 @@ def turn():
 def test_an_interruption_that_a_library_loses_ends_the_job(
     lose, at, kept, handler, pairs, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
-    model = commands._sim(str(SIM), None, None)
-    calls, similarity = itertools.count(), model.similarity
+    monkeypatch.setattr(similarity, "_WINDOW", 1)
+    model = similarity.load_sim(str(SIM), None, None)
+    calls, compare = itertools.count(), model.similarity
 
     def losing(*arguments, **options):
         if next(calls) == at:
             lose()
-        return similarity(*arguments, **options)
+        return compare(*arguments, **options)
 
-    arguments = ("similarity", SIM, pairs, "-o", tmp_path / "out.jsonl")
+    arguments = ("similarity", "--source", SIM, pairs, "-o", tmp_path / "out.jsonl")
     with monkeypatch.context() as patch:
         patch.setattr(model, "similarity", losing)
         code, out, err = run(*arguments, capsys=capsys)
@@ -512,30 +558,40 @@ def test_an_interruption_that_a_library_loses_ends_the_job(
 
 def test_who_handles_an_interruption_goes_on_to(handler, pairs, monkeypatch, capsys):
     seen = []
-    model = commands._sim(str(SIM), None, None)
-    similarity = model.similarity
+    model = similarity.load_sim(str(SIM), None, None)
+    compare = model.similarity
 
     def interrupted(*arguments, **options):
         signal.raise_signal(signal.SIGINT)
-        return similarity(*arguments, **options)
+        return compare(*arguments, **options)
 
     monkeypatch.setattr(model, "similarity", interrupted)
     signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
-    code, _, err = run("similarity", SIM, pairs, capsys=capsys)
+    code, _, err = run("similarity", "--source", SIM, pairs, capsys=capsys)
     signal.signal(signal.SIGINT, handler)
     assert (code, err, seen) == (0, "", [signal.SIGINT])
 
 
 def test_a_command_runs_in_any_thread(pairs, capsys):
     with ThreadPoolExecutor() as pool:
-        code = pool.submit(main, ["similarity", str(SIM), str(pairs)]).result()
+        code = pool.submit(
+            main, ["similarity", "--source", str(SIM), str(pairs)]
+        ).result()
     assert (code, len(json_lines(capsys.readouterr().out))) == (0, 3)
 
 
 @pytest.fixture
 def interrupted(prompts, tmp_path, monkeypatch, capsys):
     """The command of a job of which four of eight prompts are done."""
-    command = ("generate", GPT, prompts, *SHORT, "-o", tmp_path / "out.jsonl")
+    command = (
+        "generate",
+        "--source",
+        GPT,
+        prompts,
+        *SHORT,
+        "-o",
+        tmp_path / "out.jsonl",
+    )
     with monkeypatch.context() as patch:
         interrupted_after(1, patch)
         assert run(*command, "--seed", "1", capsys=capsys)[0] == 130
@@ -595,12 +651,12 @@ def test_other_inputs_and_other_weights_are_another_job(
 def test_an_output_may_lie_in_a_folder_of_the_model(
     pairs, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
+    monkeypatch.setattr(similarity, "_WINDOW", 1)
     folder = unpacked(SIM, tmp_path)
     (folder / "results").mkdir()
     for source, place in ((folder, folder), (tmp_path, tmp_path / folder.name)):
         arguments = (
-            *("similarity", source, pairs),
+            *("similarity", "--source", source, pairs),
             *("-o", place / "results" / f"{source.name}.jsonl"),
         )
         with monkeypatch.context() as patch:
@@ -609,7 +665,14 @@ def test_an_output_may_lie_in_a_folder_of_the_model(
         code, _, err = run(*arguments, capsys=capsys)
         assert (code, err) == (0, "roformer-keras: resuming after 1 of 3\n")
     # Weights that lie one folder deeper are known by their times too.
-    arguments = ("similarity", tmp_path, pairs, "-o", tmp_path / "out.jsonl")
+    arguments = (
+        "similarity",
+        "--source",
+        tmp_path,
+        pairs,
+        "-o",
+        tmp_path / "out.jsonl",
+    )
     with monkeypatch.context() as patch:
         interrupted_after(1, patch)
         assert run(*arguments, capsys=capsys)[0] == 130
@@ -619,18 +682,18 @@ def test_an_output_may_lie_in_a_folder_of_the_model(
 
 
 def test_an_error_in_mid_job_keeps_what_was_made(pairs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(commands, "_PAIRS_AT_A_TIME", 1)
-    model = commands._sim(str(SIM), None, None)
-    calls, similarity = itertools.count(), model.similarity
+    monkeypatch.setattr(similarity, "_WINDOW", 1)
+    model = similarity.load_sim(str(SIM), None, None)
+    calls, compare = itertools.count(), model.similarity
 
     def once(*arguments, **options):
         if next(calls):
             raise RoFormerError("enough")
-        return similarity(*arguments, **options)
+        return compare(*arguments, **options)
 
     monkeypatch.setattr(model, "similarity", once)
     out = tmp_path / "out.jsonl"
-    code, _, err = run("similarity", SIM, pairs, "-o", out, capsys=capsys)
+    code, _, err = run("similarity", "--source", SIM, pairs, "-o", out, capsys=capsys)
     assert code == 2
     assert err.splitlines()[0].startswith("roformer-keras: 1 of 3 are kept in ")
     assert err.splitlines()[1] == "roformer-keras: error: enough"
@@ -653,56 +716,160 @@ def test_a_bar_begins_where_the_job_is_taken_up(interrupted, monkeypatch, capsys
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["generate", GPT], 2, "give a text file, or - for standard input, or --text"),
-        (["generate", GPT, "good", "--text", "今"], 2, "give a text file, or - for"),
-        (["generate", GPT, "今天"], 2, "No such file or directory; to give a text it"),
-        (["generate", "nowhere.zip", "good"], 2, "no file or folder nowhere.zip here"),
-        (["generate", "no/where.zip", "good"], 2, "no/where.zip"),
-        (["generate", GPT, "blank"], 2, "line 2 of blank: a prompt must hold text"),
-        (["generate", GPT, "strange"], 2, "line 3 of strange: a prompt must have tok"),
-        (["generate", GPT, "long"], 2, "line 2 of long: a prompt must be shorter tha"),
-        (["generate", GPT, "--text", ""], 2, "text 1: a prompt must hold text, got"),
-        (["generate", GPT, "empty"], 2, "empty holds no text"),
-        (["generate", GPT, "gbk"], 2, "gbk must be UTF-8 text"),
-        (["generate", GPT, "good", "--top-p", "0"], 2, "top_p must be a number in (0"),
-        (["generate", GPT, "good", "--top-p", "nan"], 2, "top_p must be a number in"),
-        (["generate", GPT, "good", "--temperature", "0"], 2, "temperature must be a"),
-        (["generate", GPT, "good", "--stop", "今天"], 2, "a stop token must be in the"),
         (
-            ["generate", GPT, "good", "--seed", "-1"],
+            ["generate", "--source", GPT],
+            2,
+            "give a text file, or - for standard input, or --text",
+        ),
+        (
+            ["generate", "--source", GPT, "good", "--text", "今"],
+            2,
+            "give a text file, or - for",
+        ),
+        (
+            ["generate", "--source", GPT, "今天"],
+            2,
+            "No such file or directory; to give a text it",
+        ),
+        (
+            ["generate", "--source", "nowhere.zip", "good"],
+            2,
+            "no file or folder nowhere.zip here",
+        ),
+        (["generate", "--source", "no/where.zip", "good"], 2, "no/where.zip"),
+        (
+            ["generate", "--source", GPT, "blank"],
+            2,
+            "line 2 of blank: a prompt must hold text",
+        ),
+        (
+            ["generate", "--source", GPT, "strange"],
+            2,
+            "line 3 of strange: a prompt must have tok",
+        ),
+        (
+            ["generate", "--source", GPT, "long"],
+            2,
+            "line 2 of long: a prompt must be shorter tha",
+        ),
+        (
+            ["generate", "--source", GPT, "--text", ""],
+            2,
+            "text 1: a prompt must hold text, got",
+        ),
+        (["generate", "--source", GPT, "empty"], 2, "empty holds no text"),
+        (["generate", "--source", GPT, "gbk"], 2, "gbk must be UTF-8 text"),
+        (
+            ["generate", "--source", GPT, "good", "--top-p", "0"],
+            2,
+            "top_p must be a number in (0",
+        ),
+        (
+            ["generate", "--source", GPT, "good", "--top-p", "nan"],
+            2,
+            "top_p must be a number in",
+        ),
+        (
+            ["generate", "--source", GPT, "good", "--temperature", "0"],
+            2,
+            "temperature must be a",
+        ),
+        (
+            ["generate", "--source", GPT, "good", "--stop", "今天"],
+            2,
+            "a stop token must be in the",
+        ),
+        (
+            ["generate", "--source", GPT, "good", "--seed", "-1"],
             2,
             "seed must be an integer from 0",
         ),
         (
-            ["generate", GPT, "good", "--min-length", "999"],
+            ["generate", "--source", GPT, "good", "--min-length", "999"],
             2,
             "error: min_length must be an",
         ),
         (
-            ["generate", GPT, "good", "--min-length", "-1"],
+            ["generate", "--source", GPT, "good", "--min-length", "-1"],
             2,
             "error: min_length must be an",
         ),
-        (["generate", GPT, "good", "-o", "x.txt"], 2, "must end in .jsonl or .tsv"),
-        (["generate", GPT, "good", "-o", "no/x.tsv"], 4, "no is not a folder: make"),
-        (["generate", GPT, "good", "-o", "old.tsv"], 4, "exists: choose another name"),
-        (["generate", GPT, "good", "-o", "d.tsv"], 4, "d.tsv is a folder: give the"),
-        (["paraphrase", GPT, "good"], 3, "no pooler head"),
-        (["paraphrase", SIM, "blank"], 2, "line 2 of blank: a prompt must hold text"),
-        (["paraphrase", SIM, "long"], 2, "line 2 of long: a prompt must be no longer"),
         (
-            ["paraphrase", SIM, "good", "--mask-positions", "2"],
+            ["generate", "--source", GPT, "good", "-o", "x.txt"],
+            2,
+            "must end in .jsonl or .tsv",
+        ),
+        (
+            ["generate", "--source", GPT, "good", "-o", "no/x.tsv"],
+            4,
+            "no is not a folder: make",
+        ),
+        (
+            ["generate", "--source", GPT, "good", "-o", "old.tsv"],
+            4,
+            "exists: choose another name",
+        ),
+        (
+            ["generate", "--source", GPT, "good", "-o", "d.tsv"],
+            4,
+            "d.tsv is a folder: give the",
+        ),
+        (["paraphrase", "--source", GPT, "good"], 3, "no pooler head"),
+        (
+            ["paraphrase", "--source", SIM, "blank"],
+            2,
+            "line 2 of blank: a prompt must hold text",
+        ),
+        (
+            ["paraphrase", "--source", SIM, "long"],
+            2,
+            "line 2 of long: a prompt must be no longer",
+        ),
+        (
+            ["paraphrase", "--source", SIM, "good", "--masked-positions", "2"],
             2,
             "line 2 of good: masked_positions must be integers from 1 to 1",
         ),
-        (["similarity", SIM], 2, "give a file of pairs, or - for standard input"),
-        (["similarity", SIM, "good"], 2, "line 1 of good: a pair must be two texts w"),
-        (["similarity", SIM, "three"], 2, "with a tab between, got 3 columns: 今"),
-        (["similarity", SIM, "half"], 2, "line 1 of half: a text to compare must"),
-        (["similarity", SIM, "--pair", "今", ""], 2, "pair 1: a text to compare must "),
-        (["similarity", SIM, "bad.jsonl"], 2, "line 2 of bad.jsonl: a line must be J"),
-        (["similarity", SIM, "one.jsonl"], 2, "line 1 of one.jsonl: a pair must be a"),
-        (["similarity", SIM, "nowhere.tsv"], 2, "cannot read nowhere.tsv: No such"),
+        (
+            ["similarity", "--source", SIM],
+            2,
+            "give a file of pairs, or - for standard input",
+        ),
+        (
+            ["similarity", "--source", SIM, "good"],
+            2,
+            "line 1 of good: a pair must be two texts w",
+        ),
+        (
+            ["similarity", "--source", SIM, "three"],
+            2,
+            "with a tab between, got 3 columns: 今",
+        ),
+        (
+            ["similarity", "--source", SIM, "half"],
+            2,
+            "line 1 of half: a text to compare must",
+        ),
+        (
+            ["similarity", "--source", SIM, "--pair", "今", ""],
+            2,
+            "pair 1: a text to compare must ",
+        ),
+        (
+            ["similarity", "--source", SIM, "bad.jsonl"],
+            2,
+            "line 2 of bad.jsonl: a line must be J",
+        ),
+        (
+            ["similarity", "--source", SIM, "one.jsonl"],
+            2,
+            "line 1 of one.jsonl: a pair must be a",
+        ),
+        (
+            ["similarity", "--source", SIM, "nowhere.tsv"],
+            2,
+            "cannot read nowhere.tsv: No such",
+        ),
     ],
     ids=lambda value: (
         "-".join(getattr(v, "name", v) for v in value)
@@ -738,27 +905,6 @@ def test_bad_input_is_told_before_the_work(
     assert listing(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["generate", "x", "y", "--num-return-sequences", "0"],
-        ["generate", "x", "y", "--method", "best"],
-        ["generate", "x", "y", "--batch-size", "0"],
-        ["generate", "x", "y", "--model", "RoFormerMaskedLM"],
-        ["paraphrase", "x", "y", "--n", "0"],
-        ["paraphrase", "x", "y", "--k", "many"],
-        ["paraphrase", "x", "y", "--mask-positions", "1,,2"],
-        ["similarity", "x", "y", "--fields", "a"],
-        ["similarity", "x", "--pair", "今"],
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_is_exit_code_two(arguments, capsys):
-    code, out, err = run(*arguments, capsys=capsys)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"usage: roformer-keras {arguments[0]}")
-
-
 def test_weights_that_are_no_numbers_are_exit_code_three(
     prompts, tmp_path, monkeypatch, capsys
 ):
@@ -766,9 +912,11 @@ def test_weights_that_are_no_numbers_are_exit_code_three(
     model.backbone.token_embedding.embeddings.assign(
         np.full(model.backbone.token_embedding.embeddings.shape, np.nan)
     )
-    monkeypatch.setattr(commands, "_generative_model", lambda *arguments: model)
+    monkeypatch.setattr(generate, "load_model", lambda *arguments: model)
     out = tmp_path / "out.jsonl"
-    code, shown, err = run("generate", GPT, prompts, *SHORT, "-o", out, capsys=capsys)
+    code, shown, err = run(
+        "generate", "--source", GPT, prompts, *SHORT, "-o", out, capsys=capsys
+    )
     assert (code, shown) == (3, "")
     assert "must be finite numbers, got NaN" in err
     assert listing(tmp_path) == ["prompts.txt"]
@@ -785,6 +933,6 @@ def test_weights_that_are_no_numbers_are_exit_code_three(
     ],
 )
 def test_what_generate_refuses(prompts, options, message):
-    model = commands._generative_model(str(GPT), None, False, None, None, True)
+    model = generate.load_model(str(GPT), None, False, None, None, True)
     with pytest.raises(ConfigurationError, match=message):
         model.generate(prompts, **options)

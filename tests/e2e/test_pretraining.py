@@ -304,9 +304,17 @@ def test_attention_of_linear_cost_from_the_command_line(
     assert (code, out) == (0, f"{run / 'preset'}\n"), err
     assert not list(run.glob("*.zip"))
     if objective == "lm":
-        use = ("generate", run / "preset", "--text", "天地玄", "--max-length", "8")
+        use = (
+            "generate",
+            "--source",
+            run / "preset",
+            "--text",
+            "天地玄",
+            "--max-length",
+            "8",
+        )
     else:
-        use = ("fill-mask", run / "preset", "天[MASK]玄黄")
+        use = ("fill-mask", "--source", run / "preset", "天[MASK]玄黄")
         model = RoFormerTextClassifier.from_preset(run / "preset", num_classes=2)
         assert model.config.attention_type == "linear"
         model.compile()

@@ -9,7 +9,7 @@ import pytest
 from common import CHARACTER, run_main, written_tiny_seq2seq
 
 from roformer_keras import RoFormerSeq2Seq, corpus_bleu, evaluate_seq2seq
-from roformer_keras.cli import commands
+from roformer_keras.cli import evaluate
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.bleu import tokenize_of
 from roformer_keras.training.evaluate import cross_entropy, read_pairs
@@ -217,8 +217,8 @@ def test_the_command_says_the_same(
         **BEAMS,
     }
     target = tmp_path / "report"
-    monkeypatch.setattr(commands, "shows_progress", lambda quiet: not quiet)
-    arguments = ["evaluate", preset, table, *FLAGS, "--out", target]
+    monkeypatch.setattr(evaluate, "shows_progress", lambda quiet: not quiet)
+    arguments = ["evaluate", preset, table, *FLAGS, "--output", target]
     code, out, err = run_main(*arguments, "--quiet", capsys=capsys)
     assert (code, err) == (0, "")
     assert f"bleu                   {score:.4f}\n" in out
@@ -254,7 +254,7 @@ def test_a_bar_for_who_sits_before_it(preset, table, monkeypatch, capsys):
     from roformer_keras.generation import generate
 
     monkeypatch.setattr(generate, "_SECONDS_BEFORE_BAR", 0)
-    monkeypatch.setattr(commands, "shows_progress", lambda quiet: not quiet)
+    monkeypatch.setattr(evaluate, "shows_progress", lambda quiet: not quiet)
     for flags in ([], ["--quiet"]):
         code, out, err = run_main(
             "evaluate", preset, table, *FLAGS, *flags, capsys=capsys
@@ -292,7 +292,7 @@ def test_options_of_writing_are_for_what_writes(table, tmp_path, capsys):
     for source in (CHARACTER, tmp_path):
         code, out, err = run_main("evaluate", source, table, *FLAGS, capsys=capsys)
         assert (code, out) == (2, "")
-        assert "--num-beams, --length-penalty, --max-length: for the preset" in err
+        assert "--num-beams, --length-penalty, --max-length must be left out" in err
 
 
 def test_the_command_names_a_missing_library(preset, table, monkeypatch, capsys):

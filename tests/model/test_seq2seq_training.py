@@ -473,11 +473,11 @@ def test_pairs_that_are_too_long_are_told_of(corpus, tmp_path, capsys):
 
 
 def test_the_command_line_trains_and_writes(corpus, tmp_path, capsys):
-    size = ["--layers", 1, "--heads", 2, "--hidden", 16, "--length", 16]
+    size = ["--num-layers", 1, "--num-heads", 2, "--hidden-dim", 16, "--length", 16]
     code, out, err = run_main(
         *("pretrain", "seq2seq", corpus, "-o", tmp_path / "run", *size),
         *("--steps", 4, "--batch-size", 8, "--learning-rate", 0.01, "--quiet"),
-        *("--subwords", "--max-vocabulary", 150, "--cased"),
+        *("--subwords", "--max-vocabulary", 150, "--no-lower-case"),
         capsys=capsys,
     )
     assert (code, err) == (0, "")
@@ -488,7 +488,16 @@ def test_the_command_line_trains_and_writes(corpus, tmp_path, capsys):
     texts = tmp_path / "texts.txt"
     texts.write_text("天地玄\n日月\n", encoding="utf-8")
     code, out, err = run_main(
-        *("generate", preset, texts, "--method", "beam", "--length-penalty", 0.6),
+        *(
+            "generate",
+            "--source",
+            preset,
+            texts,
+            "--method",
+            "beam",
+            "--length-penalty",
+            0.6,
+        ),
         *("--max-length", 8, "--quiet"),
         capsys=capsys,
     )
@@ -510,9 +519,12 @@ def test_what_the_command_line_refuses(corpus, whole, capsys):
     folder, _ = whole
     preset = folder / "preset"
     for arguments, message in (
-        (("generate", preset, "--text", "天", "--unilm"), "leave --model and --unilm"),
         (
-            ("generate", preset, "--text", "天", "--vocabulary", corpus),
+            ("generate", "--source", preset, "--text", "天", "--unilm"),
+            "leave --model and --unilm",
+        ),
+        (
+            ("generate", "--source", preset, "--text", "天", "--vocabulary", corpus),
             "leave --config and --vocabulary out",
         ),
         (
@@ -524,7 +536,10 @@ def test_what_the_command_line_refuses(corpus, whole, capsys):
             "no heads that a source could lack",
         ),
         (("convert", preset, folder / "out.zip"), "only the format 'preset' can store"),
-        (("pretrain", "seq", "-o", folder / "new"), "TASK must be one of mlm, lm, sim"),
+        (
+            ("pretrain", "seq", "-o", folder / "new"),
+            "invalid choice: 'seq' (choose from",
+        ),
     ):
         code, out, err = run_main(*arguments, capsys=capsys)
         assert (code, out) == (2, "")

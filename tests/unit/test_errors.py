@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from roformer_keras import errors
-from roformer_keras.cli.flags import with_flags
+from roformer_keras.cli.flags import show_flags
 from roformer_keras.errors import ConfigurationError, RoFormerError, errors_at
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
@@ -55,4 +55,4 @@ def test_the_command_line_shows_the_flags_that_it_has(hint, shown):
     parser = argparse.ArgumentParser()
     for flag in ("--overwrite", "--fields", "--batch-size"):
         parser.add_argument(flag)
-    assert with_flags(hint, parser) == shown
+    assert show_flags(hint, parser) == shown

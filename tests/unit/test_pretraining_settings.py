@@ -1,9 +1,8 @@
-"""Settings of a pre-training, from TOML and from the command line."""
+"""Settings of a pre-training, from TOML."""
 
 import json
 
 import pytest
-from common import run_main
 
 from roformer_keras.data.corpus import CorpusSource
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -11,7 +10,6 @@ from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     TrainingStage,
     load_settings,
-    settings_of_command,
 )
 
 # The staged schedule of the released RoFormer: length, batch size, steps.
@@ -178,82 +176,6 @@ def test_defaults():
         PretrainingSettings(objective="lm", data=(), stages=(TrainingStage(steps=1),))
 
 
-# === The command line ===
-
-
-def test_files_and_nothing_else():
-    settings = settings_of_command("sim", ["a.tsv"], None, fields=("1", "2"))
-    assert settings.objective == "simbert"
-    assert settings.data[0].files == ("a.tsv",)
-    assert settings.data[0].fields == ("1", "2")
-    assert settings.stages == (TrainingStage(steps=10_000, length=64),)
-
-
-def test_flags_go_before_the_file(toml):
-    path = toml(TOML + stages((64, 8, 2000), (32, 16, 1000)))
-    settings = settings_of_command(
-        "mlm",
-        [],
-        str(path),
-        steps=10,
-        layers=2,
-        seed=7,
-        whole_word=None,
-        save_every=50,
-    )
-    assert [(s.steps, s.length) for s in settings.stages] == [(10, 64), (10, 32)]
-    # As warm-up for 2,000 updates, 10 would be nothing else.
-    assert [s.schedule for s in settings.stages] == [((5, 1.0), (10, 0.0))] * 2
-    assert settings.model == {"num_layers": 2, "num_heads": 12, "hidden_dim": 768}
-    assert settings.options == {"whole_word": True}
-    assert (settings.seed, settings.save_every) == (7, 50)
-    assert len(settings.data[0].files) == 2
-    settings = settings_of_command("mlm", ["b.txt"], str(path), holdout=0.1)
-    assert settings.data[0].files == ("b.txt",)
-    assert settings.data[0].fields == ()
-    assert settings.data[0].holdout == 0.1
-
-
-def test_flags_that_do_not_go_together(toml):
-    path = str(toml(TOML + stages((64, 8, 2000))))
-    with pytest.raises(ConfigurationError, match="objective of lm must be lm"):
-        settings_of_command("lm", [], path)
-    with pytest.raises(ConfigurationError, match="holdout say something of files"):
-        settings_of_command("mlm", [], path, holdout=0.1)
-    with pytest.raises(ConfigurationError, match="name the files"):
-        settings_of_command("mlm", [], None)
-    with pytest.raises(ConfigurationError, match="got 'simbert'"):
-        settings_of_command("mlm", ["a.txt"], None, objective="simbert")
-    with pytest.raises(ConfigurationError, match="leave out hidden_dim= or source="):
-        settings_of_command("mlm", ["a.txt"], None, source="a.zip", hidden=8)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("data=3", r"data must be tables \[\[data\]\], got 3"),
-        ("[stages]\nsteps=4", r"stages must be tables \[\[stages\]\]"),
-        ("stages=[3]", r"stages must be tables"),
-        ("model=3", r"model must be a table \[model\], got 3"),
-        ("options=3", r"options must be a table \[options\], got 3"),
-        ("optimizer=[1]", r"optimizer must be a table \[optimizer\]"),
-    ],
-)
-def test_what_is_no_table_where_one_must_be(text, message, toml):
-    path = str(toml(text))
-    flags = {"steps": 5, "layers": 2, "whole_word": True}
-    with pytest.raises(ConfigurationError, match=rf"settings.toml: {message}"):
-        settings_of_command("mlm", ["a.txt"], path, **flags)
-    with pytest.raises(ConfigurationError, match=rf"^{path}: {message}"):
-        load_settings(path)
-
-
-def test_points_of_a_schedule_that_fall_together(toml):
-    path = str(toml("[[stages]]\nsteps=100\nschedule=[[10,1],[12,0.5],[100,0]]"))
-    settings = settings_of_command("lm", ["a.txt"], path, steps=10)
-    assert settings.stages[0].schedule == ((1, 0.5), (10, 0.0))
-
-
 def test_settings_from_python_are_held_to_their_types_too():
     for changes, message in (
         ({"stages": (3,)}, "stages must be a list of TrainingStage"),
@@ -267,46 +189,3 @@ def test_settings_from_python_are_held_to_their_types_too():
         }
         with pytest.raises(ConfigurationError, match=message):
             PretrainingSettings(**{**fields, **changes})
-
-
-@pytest.mark.parametrize(
-    ("line", "task", "files"),
-    [
-        ("mlm a.txt b.txt -o run", "mlm", ["a.txt", "b.txt"]),
-        ("mlm -o run a.txt", "mlm", ["a.txt"]),
-        ("-o run lm a.txt --packed b.txt", "lm", ["a.txt", "b.txt"]),
-        ("sim -o run --config c.toml", "sim", []),
-    ],
-)
-def test_operands_stand_anywhere(line, task, files, monkeypatch, capsys):
-    given = {}
-    monkeypatch.setattr(
-        "roformer_keras.cli.commands.pretrain", lambda **flags: given.update(flags) or 0
-    )
-    assert run_main("pretrain", *line.split(), capsys=capsys) == (0, "", "")
-    assert (given["task"], given["files"], given["output"]) == (task, files, "run")
-    assert not {"operands", "split", "verb", "default_of"} & given.keys()
-    # What is not given is left to the file of settings.
-    assert {given[name] for name in ("source", "initialize_heads", "teacher")} == {None}
-
-
-@pytest.mark.parametrize("line", ["", "bert a.txt", "a.txt mlm"])
-def test_tasks_that_are_none(line, capsys):
-    code, _, err = run_main("pretrain", "-o", "run", *line.split(), capsys=capsys)
-    assert code == 2
-    assert "TASK must be one of mlm, lm, sim, seq2seq, got" in err
-
-
-def test_flags_of_sim(monkeypatch, capsys):
-    given = {}
-    monkeypatch.setattr(
-        "roformer_keras.cli.commands.pretrain", lambda **flags: given.update(flags) or 0
-    )
-    line = "sim a.tsv -o run --fields 1,2 --source a.zip --initialize-heads"
-    line += " --objective distillation --teacher b.zip"
-    run_main("pretrain", *line.split(), capsys=capsys)
-    for name in ("output", "overwrite", "quiet", "command"):
-        given.pop(name, None)
-    settings = settings_of_command(given.pop("task"), given.pop("files"), **given)
-    assert settings.initialize_heads
-    assert (settings.objective, settings.teacher) == ("distillation", "b.zip")

@@ -1,0 +1,128 @@
+"""`roformer-keras evaluate`."""
+
+import contextlib
+from pathlib import Path
+
+from roformer_keras.cli import interrupts
+from roformer_keras.cli.flags import Count
+from roformer_keras.cli.terminal import shows_progress, start_backend
+from roformer_keras.cli.texts import json_line, print_json
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["run"]
+
+EXAMPLES = (
+    "evaluate reviews held-out.tsv",
+    "evaluate reviews held-out.tsv --json -o report",
+    "evaluate run/preset test.tsv --num-beams 4 --length-penalty 0.6",
+)
+
+
+def run(
+    source: str,
+    file: str,
+    *,
+    fields: tuple[str, ...] = (),
+    output: str | None = None,
+    num_beams: Count | None = None,
+    length_penalty: float | None = None,
+    max_length: Count | None = None,
+    batch_size: Count | None = None,
+    tokenize: str | None = None,
+    as_json: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Measure a fine-tuned model on labelled texts, or an encoder-decoder on pairs.
+
+    Of an encoder-decoder the figures are BLEU by sacrebleu (pip install
+    'roformer-keras[evaluate]') and the cross-entropy in nats a token, without label
+    smoothing. Pairs whose source has no token of the vocabulary are left out.
+
+    Args:
+        source: folder of `finetune`, or a preset folder of a task or of `pretrain
+            seq2seq`.
+        file: as `finetune --train` takes it; for an encoder-decoder rows of two texts,
+            of which it writes the second from the first.
+        fields: columns or keys of texts and label (default: as in training; of an
+            encoder-decoder 1,2, in JSON first,second).
+        output: folder for report.txt, report.json and confusion.png, or
+            hypotheses.jsonl.
+        num_beams: encoder-decoder: beams of each text (default: 4).
+        length_penalty: encoder-decoder: beams are ranked by score / length ** X
+            (default: 0).
+        max_length: encoder-decoder: maximum of tokens that are written (default: 50
+            more than the source has).
+        batch_size: encoder-decoder: beams that are computed together (default: 64).
+        tokenize: encoder-decoder: how sacrebleu splits texts, as 13a, zh or char
+            (default: zh if most letters of the references are Chinese, else 13a).
+    """
+    start_backend()
+    from roformer_keras.io.atomic import replacing
+    from roformer_keras.models.seq2seq import class_of_preset
+    from roformer_keras.training.results import (
+        evaluation_of,
+        load_finetuned,
+        page_of,
+        write_reports,
+    )
+
+    writing = {
+        "num_beams": num_beams,
+        "length_penalty": length_penalty,
+        "max_length": max_length,
+        "batch_size": batch_size,
+        "tokenize": tokenize,
+    }
+    writing = {name: value for name, value in writing.items() if value is not None}
+    writes = Path(source).is_dir() and class_of_preset(source) == "RoFormerSeq2Seq"
+    if writing and not writes:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in writing)
+        raise ConfigurationError(
+            f"{flags} must be left out: {source} is not the preset folder of a "
+            "RoFormerSeq2Seq"
+        )
+    # An output that cannot be written is refused before the work.
+    target = contextlib.nullcontext()
+    if output is not None:
+        target = replacing(output, overwrite, folder=True)
+    with target as partial:
+        progress, lines = shows_progress(quiet), None
+        if writes:
+            report, lines = _evaluate_pairs(source, file, fields, writing, progress)
+        else:
+            tuned = load_finetuned(source)
+            report = evaluation_of(tuned, file, fields, progress=progress)
+        interrupts.check()
+        page = page_of({}, {"evaluation": report})
+        if partial is not None:
+            if lines is not None:
+                text = "".join(f"{json_line(line)}\n" for line in lines)
+                (partial / "hypotheses.jsonl").write_text(text, encoding="utf-8")
+            page = write_reports(partial, {}, {"evaluation": report})
+    if as_json:
+        print_json(report)
+    else:
+        print(page, end="")
+
+
+def _evaluate_pairs(source, file, fields, options, progress):
+    """The report of an encoder-decoder, and a line for each pair."""
+    from roformer_keras.models import RoFormerSeq2Seq
+    from roformer_keras.training.evaluate import evaluate_seq2seq, read_pairs
+
+    sources, references = zip(*read_pairs(file, fields), strict=True)
+    options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
+    model = RoFormerSeq2Seq.from_preset(source)
+    found = evaluate_seq2seq(model, sources, references, **options, progress=progress)
+    by = "--tokenize" if "tokenize" in options else "the letters of the references"
+    report = {"file": file, **found.figures(), "tokenize_by": by}
+    # No figure depends on how many are computed together.
+    del options["batch_size"]
+    lines = [
+        {"source": source, "reference": reference, "hypothesis": hypothesis}
+        for (source, reference), hypothesis in zip(
+            found.pairs, found.hypotheses, strict=True
+        )
+    ]
+    return {**report, **options}, lines

@@ -1,0 +1,89 @@
+"""`roformer-keras export`."""
+
+from pathlib import Path
+from typing import Literal
+
+from roformer_keras.cli.models import (
+    check_no_files,
+    load_encoder,
+    load_sim,
+    set_vocabulary,
+)
+from roformer_keras.cli.terminal import start_backend
+from roformer_keras.cli.texts import print_json, read_lines
+from roformer_keras.hub.catalog import resolve
+
+__all__ = ["run"]
+
+EXAMPLES = (
+    "export roformer-sim-char served --format onnx --int8",
+    "export reviews served",
+)
+
+
+def run(
+    source: str,
+    target: str,
+    *,
+    format: Literal["saved_model", "onnx", "openvino"] = "saved_model",
+    int8: bool = False,
+    calibration_texts: str | None = None,
+    config: str | None = None,
+    vocabulary: str | None = None,
+    overwrite: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Write a model that runs without this package and without Keras.
+
+    A fine-tuned model gives its answers, RoFormerSim its vectors; any other model gives
+    the output of each position, and the pooled output if it has a pooler.
+
+    Args:
+        target: folder.
+        format: of the model (default: saved_model).
+        int8: compute products of integers, with --format onnx and openvino.
+        calibration_texts: file of some 100 typical texts, one a line; for --int8 with
+            --format openvino.
+    """
+    start_backend()
+    from roformer_keras.io.atomic import check_target
+    from roformer_keras.serving import check_export, export_model
+
+    # Checked before a model is loaded.
+    check_target(Path(target), overwrite, folder=True)
+    texts = () if calibration_texts is None else read_lines(calibration_texts)
+    check_export(format, int8, texts)
+    found = export_model(
+        _load(source, config, vocabulary),
+        *(target, format),
+        int8=int8,
+        calibration_texts=texts,
+        overwrite=overwrite,
+    )
+    if as_json:
+        print_json(found)
+        return
+    print(target)
+    for name, shape in found["outputs"].items():
+        difference = found["differences"][name]
+        print(
+            f"  {name:<20} {shape:<28} to Keras at most {difference['largest']:.1e}, "
+            f"mean {difference['mean']:.1e}, cosine at least "
+            f"{difference['min_cosine']:.6f}"
+        )
+
+
+def _load(source, config, vocabulary):
+    """A fine-tuned model, a `RoFormerSim`, or else the encoder."""
+    from roformer_keras.conversion.convert import model_of
+    from roformer_keras.conversion.reader import open_checkpoint
+    from roformer_keras.tasks.task import TextTask, class_of_task
+
+    if class_of_task(source) is not None:
+        check_no_files(source, config, vocabulary)
+        return TextTask.from_preset(source)
+    with open_checkpoint(resolve(source), config) as checkpoint:
+        is_sim = model_of(checkpoint) == "RoFormerSim"
+    if is_sim:
+        return load_sim(source, config, vocabulary)
+    return set_vocabulary(load_encoder(source, config), source, vocabulary)

@@ -1,0 +1,196 @@
+"""`roformer-keras generate`."""
+
+import itertools
+from typing import Literal
+
+from roformer_keras.cli import interrupts
+from roformer_keras.cli.flags import Count
+from roformer_keras.cli.jobs import run_job
+from roformer_keras.cli.models import check_no_files, set_vocabulary
+from roformer_keras.cli.terminal import (
+    log_to_stderr,
+    remark,
+    remark_source,
+    start_backend,
+)
+from roformer_keras.cli.texts import (
+    check_inputs,
+    output_lines,
+    output_style,
+    read_inputs,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.hub.catalog import resolve
+
+__all__ = ["load_model", "run"]
+
+EXAMPLES = (
+    "generate --text 床前明月光，",
+    "generate --text 春风 --num-return-sequences 3 --top-p 0.8 --seed 1",
+    "generate --source roformer-sim-char --text 他的军队被打败，逃回了京城。 "
+    "--method beam",
+)
+FLAGS_OF = "roformer_keras.generation.options.GenerationConfig"
+_SAMPLING = ("method", "temperature", "top_k", "top_p")
+FLAGS = (*_SAMPLING, "num_return_sequences", "num_beams", "length_penalty")
+
+
+def run(
+    file: str | None = None,
+    *,
+    text: list[str] | None = None,
+    source: str | None = None,
+    config: str | None = None,
+    vocabulary: str | None = None,
+    output: str = "-",
+    model: Literal["RoFormerCausalLM", "RoFormerSim"] | None = None,
+    unilm: bool = False,
+    max_length: Count | None = None,
+    min_length: int = 0,
+    top_p: float = 0.95,
+    stop: list[str] | None = None,
+    seed: int | None = None,
+    batch_size: Count = 64,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **search,
+) -> None:
+    """Write continuations of prompts.
+
+    A command that is interrupted keeps what it has written in FILE.partial; the same
+    command resumes it.
+
+    Args:
+        file: prompts, one a line; - is standard input.
+        text: prompt to take instead of a file; may be repeated.
+        source: checkpoint (default: roformer-gpt-char; with --unilm or --model
+            RoFormerSim roformer-sim-char).
+        output: .jsonl, or .tsv with rows of prompt, text and score, in which tabs and
+            line ends are escaped; - for JSON lines on standard output.
+        model: class to load, if the source does not say it.
+        unilm: the model sees the prompt in both directions, and writes a second text.
+        max_length: maximum of tokens of prompt and text together, with UniLM of each of
+            the two (default: 256, or 64 with RoFormerSim); of what an encoder-decoder
+            writes (default: 50 more than the prompt has).
+        min_length: tokens, counted likewise, before which a text does not end.
+        stop: token that ends a text, such as 。 (default: [SEP]); may be repeated.
+        seed: the same seed gives the same texts.
+        batch_size: texts that are computed, and written, together.
+    """
+    prompts = read_inputs(file, text)
+    is_sim = unilm or model == "RoFormerSim"
+    if source is None:
+        source = "roformer-sim-char" if is_sim else "roformer-gpt-char"
+        if not quiet:
+            remark_source(source)
+    from roformer_keras.generation.options import GenerationConfig
+
+    # Checked before a model is loaded.
+    checked = vars(GenerationConfig(top_p=top_p, **search))
+    search = {name: checked[name] for name in FLAGS}
+    lengths = {"max_length": max_length, "min_length": min_length}
+    style = output_style(output, text)
+
+    def load():
+        found = load_model(source, model, unilm, config, vocabulary, quiet)
+        # These are not the error of a line.
+        found.check_lengths(max_length, min_length)
+        check_inputs(
+            prompts, lambda prompt: found.as_prompt(prompt, max_length, min_length)
+        )
+        return found
+
+    def write(found, batch, job):
+        written = found.generate(
+            batch,
+            **search,
+            **lengths,
+            stop_tokens=stop,
+            seed=job.seed,
+            batch_size=batch_size,
+            first_number=job.done,
+            return_scores=True,
+            progress=False,
+        )
+        return output_lines(batch, written, style)
+
+    is_one = len(prompts) == search["num_return_sequences"] == 1
+    if style == "plain" and is_one and search["method"] != "beam":
+        start_backend()
+        options = {name: search[name] for name in _SAMPLING}
+        _print_stream(
+            load().stream(
+                prompts[0][1], seed=seed, **options, **lengths, stop_tokens=stop
+            ),
+            quiet,
+        )
+        return
+    is_beam = search["method"] == "beam"
+    rows = search["num_beams" if is_beam else "num_return_sequences"]
+    run_job(
+        *(load, write, prompts, max(1, batch_size // rows), output),
+        {
+            "command": "generate",
+            "model": model,
+            "unilm": unilm,
+            **lengths,
+            **search,
+            "stop_tokens": stop,
+        },
+        source,
+        config=config,
+        vocabulary=vocabulary,
+        seed=seed,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+
+
+def _print_stream(pieces, quiet):
+    """Prints a text as it is written."""
+    # The second piece compiles a program that the first does not need. A remark of it
+    # would break the line of the text.
+    with log_to_stderr(quiet):
+        first = list(itertools.islice(pieces, 2))
+    for piece in itertools.chain(first, pieces):
+        interrupts.check()
+        print(piece, end="", flush=True)
+    print()
+
+
+def load_model(
+    source, name=None, unilm=False, config=None, vocabulary=None, quiet=False
+):
+    """A model that writes, of the class that its source was saved for.
+
+    Args:
+        source: as `from_preset` takes it.
+        name: class to load, or None.
+        unilm: bool. Whether attention is UniLM's.
+        config, vocabulary: files that the source lacks, or None.
+        quiet: bool. Whether no remark says that the class was a guess.
+    """
+    from roformer_keras import models
+    from roformer_keras.conversion.convert import model_of
+    from roformer_keras.conversion.reader import open_checkpoint
+    from roformer_keras.models.seq2seq import class_of_preset
+
+    if class_of_preset(source) == "RoFormerSeq2Seq":
+        check_no_files(source, config, vocabulary)
+        if name is not None or unilm:
+            raise ConfigurationError(
+                f"{source} is an encoder-decoder: leave --model and --unilm out"
+            )
+        return models.RoFormerSeq2Seq.from_preset(source)
+    if name is None:
+        with open_checkpoint(resolve(source), config) as checkpoint:
+            found = model_of(checkpoint)
+        name = "RoFormerSim" if found == "RoFormerSim" else "RoFormerCausalLM"
+        if found not in ("RoFormerSim", "RoFormerCausalLM") and not (unilm or quiet):
+            remark(
+                f"{source} does not say that it was trained to write; taking it for a "
+                "RoFormerCausalLM (change it with --model or --unilm)"
+            )
+    changes = {"attention": "unilm"} if unilm and name == "RoFormerCausalLM" else {}
+    model = getattr(models, name).from_preset(source, config=config, **changes)
+    return set_vocabulary(model, source, vocabulary)

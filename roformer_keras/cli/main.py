@@ -1,0 +1,126 @@
+"""The command `roformer-keras`: arguments in, an exit code out.
+
+Each module of this folder with a function `run` is a command of the module's name. Its
+arguments are operands and flags, see `cli.flags`; its docstring is the help. Optional:
+`EXAMPLES`, lines after the help; `FLAGS_OF`, the full name of a function or dataclass
+whose arguments are flags too; `FLAGS`, names of those that are.
+
+Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
+or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
+5 download failed; 6 no bert4keras to compare with; 130 interrupted.
+"""
+
+import argparse
+import importlib
+import inspect
+import io
+import os
+import pkgutil
+import sys
+
+from roformer_keras import cli
+from roformer_keras.cli import interrupts
+from roformer_keras.cli.flags import add_flags, show_flags
+from roformer_keras.cli.terminal import remark_source
+from roformer_keras.errors import OutputError, RoFormerError
+
+__all__ = ["main"]
+
+
+def main(arguments=None) -> int:
+    """Runs one command; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # Texts are Chinese in every locale, and may hold what is no character.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    modules = _find_commands()
+    parser = argparse.ArgumentParser(
+        prog="roformer-keras", description="The Chinese RoFormer family in Keras 3."
+    )
+    verbs = parser.add_subparsers(metavar="COMMAND", required=True)
+    parsers = {name: _add_command(verbs, name, modules[name]) for name in modules}
+    if not words or words[0] not in parsers:
+        # Shows the help, or what is wrong.
+        parser.parse_args(words)
+    verb, run = parsers[words[0]], modules[words[0]].run
+    _add_flags(verb, modules[words[0]])
+    # Operands may stand before, between and after flags.
+    options = vars(verb.parse_intermixed_args(words[1:]))
+    source = inspect.signature(run).parameters.get("source")
+    if not options.keys() & {"source", "quiet"} and source and source.default:
+        remark_source(source.default)
+    # TensorFlow speaks of devices and instruction sets on import.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with interrupts.watched():
+        try:
+            code = run(**options) or 0
+            sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:
+            code = _code_of(error, verb)
+    return code
+
+
+def _find_commands() -> dict:
+    """The modules of commands by name, such as `fill-mask`."""
+    names = sorted(module.name for module in pkgutil.iter_modules(cli.__path__))
+    modules = (importlib.import_module(f"{cli.__name__}.{name}") for name in names)
+    return {
+        module.__name__.rpartition(".")[2].replace("_", "-"): module
+        for module in modules
+        if hasattr(module, "run")
+    }
+
+
+def _add_command(verbs, name, module):
+    """Adds the parser of a command, without its flags yet."""
+    text = inspect.getdoc(module.run) or ""
+    summary, _, rest = text.partition("\n\nArgs:")[0].partition("\n\n")
+    summary = summary.removesuffix(".")
+    lines = [f"  roformer-keras {line}" for line in getattr(module, "EXAMPLES", ())]
+    return verbs.add_parser(
+        name,
+        help=f"{summary[:1].lower()}{summary[1:]}",
+        description=f"{summary}.\n\n{rest}".strip(),
+        epilog="\n".join(["examples:", *lines]) if lines else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_flags(verb, module):
+    others = None
+    if hasattr(module, "FLAGS_OF"):
+        place, _, name = module.FLAGS_OF.rpartition(".")
+        others = getattr(importlib.import_module(place), name)
+    add_flags(verb, module.run, others, getattr(module, "FLAGS", None))
+
+
+def _code_of(error, verb) -> int:
+    """Says why a command ended; raises errors that are bugs."""
+    from roformer_keras.io.atomic import is_space_error, one_line
+
+    # An OutputError, an OSError too, names its file already.
+    is_ours = isinstance(error, RoFormerError)
+    is_closed = isinstance(error, BrokenPipeError)
+    is_full = isinstance(error, OSError) and not is_ours and is_space_error(error)
+    if is_closed or is_full:
+        # What is left of the output would fail again when Python flushes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Caught on its way, an interruption becomes any other error.
+    if interrupts.came() or isinstance(error, KeyboardInterrupt):
+        print("roformer-keras: interrupted", file=sys.stderr)
+        return 130
+    if is_closed:
+        # The reader of our output has had enough, as `head` has.
+        return 141
+    if is_full:
+        error = OutputError(f"no space left to write the output ({one_line(error)})")
+    elif not is_ours:
+        raise error
+    hint = error.hint and show_flags(error.hint, verb)
+    is_long = hint is not None and "\n" in hint
+    shown = type(error)(error.message, row=error.row, hint=None if is_long else hint)
+    print(f"roformer-keras: error: {one_line(shown)}", file=sys.stderr)
+    if is_long:
+        print(f"\n{hint}", file=sys.stderr)
+    return error.exit_code

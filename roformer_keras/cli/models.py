@@ -1,0 +1,67 @@
+"""Models of the class that a source was saved for."""
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.hub.catalog import resolve
+
+__all__ = [
+    "check_no_files",
+    "load_encoder",
+    "load_sentence_encoder",
+    "load_sim",
+    "load_tokenizer",
+    "set_vocabulary",
+]
+
+
+def load_tokenizer(source, vocabulary=None):
+    from roformer_keras.text.tokenizer import RoFormerTokenizer
+
+    return RoFormerTokenizer.from_preset(source, vocabulary=vocabulary)
+
+
+def set_vocabulary(model, source, vocabulary):
+    """The model, with the tokenizer of another vocabulary if one is given."""
+    if vocabulary is not None:
+        model.tokenizer = load_tokenizer(source, vocabulary)
+    return model
+
+
+def load_sim(source, config=None, vocabulary=None):
+    """A `RoFormerSim`."""
+    from roformer_keras.models import RoFormerSim
+
+    model = RoFormerSim.from_preset(source, config=config)
+    return set_vocabulary(model, source, vocabulary)
+
+
+def load_encoder(source, config=None, dtype=None):
+    """A `RoFormerBackbone`, with the pooler if the source has one."""
+    from roformer_keras.conversion.convert import pooler_activation_of
+    from roformer_keras.conversion.reader import open_checkpoint
+    from roformer_keras.models import RoFormerBackbone
+
+    with open_checkpoint(resolve(source), config) as checkpoint:
+        has_pooler = "pooler" in checkpoint.heads
+        pooler = pooler_activation_of(checkpoint) if has_pooler else None
+    return RoFormerBackbone.from_preset(
+        source, config=config, pooler_activation=pooler, dtype=dtype
+    )
+
+
+def load_sentence_encoder(source, max_length, config, vocabulary, dtype=None):
+    """A fine-tuned `RoFormerSentenceEncoder`, or None for another model."""
+    from roformer_keras.tasks.task import TextTask, class_of_task
+
+    if class_of_task(source) != "RoFormerSentenceEncoder":
+        return None
+    check_no_files(source, config, vocabulary)
+    return TextTask.from_preset(source, max_length=max_length, dtype=dtype)
+
+
+def check_no_files(source, config, vocabulary) -> None:
+    """Raises ConfigurationError if files are given for a preset that has its own."""
+    if config is not None or vocabulary is not None:
+        raise ConfigurationError(
+            f"{source} is a model that holds its configuration and its vocabulary: "
+            "leave --config and --vocabulary out"
+        )

@@ -1,0 +1,98 @@
+"""`roformer-keras paraphrase`."""
+
+from roformer_keras.cli.flags import Count
+from roformer_keras.cli.jobs import run_job
+from roformer_keras.cli.models import load_sim
+from roformer_keras.cli.texts import (
+    check_inputs,
+    output_lines,
+    output_style,
+    read_inputs,
+)
+
+__all__ = ["run"]
+
+EXAMPLES = ("paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",)
+FLAGS_OF = "roformer_keras.generation.options.GenerationConfig"
+FLAGS = ("temperature", "top_k", "top_p")
+
+
+def run(
+    file: str | None = None,
+    *,
+    text: list[str] | None = None,
+    source: str = "roformer-sim-char",
+    config: str | None = None,
+    vocabulary: str | None = None,
+    output: str = "-",
+    n: Count = 100,
+    k: Count = 20,
+    masked_positions: tuple[int, ...] = (),
+    max_length: Count = 64,
+    top_p: float = 0.95,
+    seed: int | None = None,
+    batch_size: Count = 128,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **sampling,
+) -> None:
+    """Find similar sentences.
+
+    A command that is interrupted keeps what it has written in FILE.partial; the same
+    command resumes it.
+
+    Args:
+        file: sentences, one a line; - is standard input.
+        text: sentence to take instead of a file; may be repeated.
+        output: .jsonl, or .tsv with rows of sentence, similar sentence and cosine, in
+            which tabs and line ends are escaped; - for JSON lines on standard
+            output.
+        n: sentences that are written for each.
+        k: maximum of sentences that are kept, the nearest.
+        masked_positions: tokens to replace; 1 is the first.
+        max_length: maximum of tokens of a sentence.
+        seed: the same seed gives the same sentences.
+        batch_size: sentences that are computed, and written, together.
+    """
+    sentences = read_inputs(file, text)
+    options = {
+        "n": n,
+        "k": k,
+        "masked_positions": masked_positions,
+        "max_length": max_length,
+        "top_p": top_p,
+        **sampling,
+    }
+    style = output_style(output, text)
+
+    def load():
+        model = load_sim(source, config, vocabulary)
+        check_inputs(
+            sentences,
+            lambda sentence: model.as_prompt(
+                model.masked(sentence, masked_positions), max_length
+            ),
+        )
+        return model
+
+    def write(model, batch, job):
+        written = model.paraphrase(
+            batch,
+            **options,
+            seed=job.seed,
+            batch_size=batch_size,
+            first_number=job.done,
+            progress=False,
+        )
+        return output_lines(batch, written, style)
+
+    run_job(
+        *(load, write, sentences, max(1, batch_size // n), output),
+        {"command": "paraphrase", **options},
+        source,
+        config=config,
+        vocabulary=vocabulary,
+        seed=seed,
+        overwrite=overwrite,
+        quiet=quiet,
+    )

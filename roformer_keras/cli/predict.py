@@ -1,0 +1,69 @@
+"""`roformer-keras predict`."""
+
+from pathlib import Path
+
+from roformer_keras.cli.jobs import run_job
+from roformer_keras.cli.terminal import start_backend
+from roformer_keras.cli.texts import check_one_input, json_line
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["run"]
+
+EXAMPLES = (
+    "predict reviews --text 今天天气不错",
+    "predict reviews texts.txt -o answers.jsonl",
+)
+_WINDOW = 256
+
+
+def run(
+    source: str,
+    file: str | None = None,
+    *,
+    text: list[list[str]] | None = None,
+    fields: tuple[str, ...] = (),
+    output: str = "-",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Answer with a fine-tuned model, a line of JSON for each row.
+
+    A command that is interrupted keeps what it has written in FILE.partial; the same
+    command resumes it.
+
+    Args:
+        source: folder of `finetune`, or a preset folder of a task.
+        file: texts, one a line, with tabs between several of a row; or a file as
+            `finetune --train` takes it, whose labels are ignored; - is standard input.
+        text: row to take instead of a file, of as many texts as the task has; may be
+            repeated.
+        fields: columns or keys of the texts (default: as in training; the first columns
+            of standard input, and of a .txt that lacks those).
+        output: .jsonl, or - for standard output.
+    """
+    from roformer_keras.io.atomic import check_target
+
+    check_one_input(file, text, "a file of texts", "--text TEXT")
+    if output != "-":
+        if not output.endswith(".jsonl"):
+            raise ConfigurationError(
+                f"the output must end in .jsonl, or be - for standard output, got "
+                f"{output!r}"
+            )
+        check_target(Path(output), overwrite, folder=False)
+    start_backend()
+    from roformer_keras.training.results import answers_of, load_finetuned, read_rows
+
+    tuned = load_finetuned(source)
+    if text is not None:
+        rows = [(f"text {at}", tuple(row)) for at, row in enumerate(text, start=1)]
+    else:
+        rows = read_rows(tuned, file, fields)
+    tuned.check_rows([row for _, row in rows])
+    run_job(
+        lambda: tuned,
+        lambda tuned, batch, job: list(map(json_line, answers_of(tuned, batch))),
+        *(rows, _WINDOW, output, {"command": "predict"}, tuned.preset),
+        overwrite=overwrite,
+        quiet=quiet,
+    )

@@ -1,0 +1,124 @@
+"""`roformer-keras pretrain`."""
+
+from pathlib import Path
+from typing import Literal
+
+from roformer_keras.checks import from_fields, read_fields
+from roformer_keras.cli.flags import Count, merge_flags
+from roformer_keras.cli.terminal import shows_progress, train
+from roformer_keras.errors import ConfigurationError
+
+__all__ = ["read_settings", "run"]
+
+EXAMPLES = (
+    "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
+    "pretrain lm poems.jsonl.gz -o run --fields lines --num-layers 2",
+    "pretrain seq2seq pairs.tsv -o run --subwords --max-vocabulary 8000 "
+    "--no-lower-case",
+)
+FLAGS_OF = "roformer_keras.training.pretraining_settings.PretrainingSettings"
+_STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64, "seq2seq": 64}
+
+
+def run(
+    task: Literal["mlm", "lm", "sim", "seq2seq"],
+    files: list[str] = (),
+    *,
+    output: str,
+    config: str | None = None,
+    num_layers: Count | None = None,
+    hidden_dim: Count | None = None,
+    num_heads: Count | None = None,
+    whole_word: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+    **flags,
+) -> None:
+    """Train a model on a corpus.
+
+    Flags change the settings of the file of --config.
+
+    Args:
+        task: mlm (fill masks), lm (continue texts), sim (sentence vectors and similar
+            sentences) or seq2seq (write a second text from a first).
+        files: .txt, .jsonl or .tsv, each also .gz or .xz; or a pattern such as
+            'a/*.txt'.
+        output: folder of the training; a training of the same settings that was
+            interrupted there is resumed.
+        config: settings in TOML.
+        num_layers: of a new model (default: 4).
+        hidden_dim: of a new model (default: 256).
+        num_heads: of a new model (default: 4).
+        steps: updates of the weights in each stage, to which a schedule is stretched
+            (default: 10000).
+        length: tokens of a row, or of each of two texts (default: 128, or 64).
+        whole_word: mask words instead of characters.
+        overwrite: discard a training of other settings in that folder, once the new
+            one is found to be possible.
+    """
+    sizes = {"num_layers": num_layers, "hidden_dim": hidden_dim, "num_heads": num_heads}
+    flags |= {f"model.{name}": size for name, size in sizes.items() if size is not None}
+    if whole_word:
+        flags["options.whole_word"] = True
+    # Checked before the backend is imported.
+    settings = read_settings(task, files, config, flags)
+    model = train(
+        *("roformer_keras.training.pretrain", "pretrain", settings, output),
+        overwrite=overwrite,
+        verbose=shows_progress(quiet),
+    )
+    has_zip = model.config.bert4keras_compatible
+    print(Path(output, f"{settings.name}.zip" if has_zip else "preset"))
+
+
+def read_settings(task: str, files=(), config: str | None = None, flags=None):
+    """`PretrainingSettings` of a file, changed by flags.
+
+    Args:
+        task: as in the command.
+        files: of the corpus, instead of those of the file.
+        config: path of a TOML file, or None.
+        flags: values by name, with the table before it: `stages.steps`.
+
+    Raises:
+        SourceError, ConfigurationError: the file cannot be read, or a setting breaks
+            its rule.
+    """
+    from roformer_keras.training.pretraining_settings import (
+        OBJECTIVES_OF,
+        PretrainingSettings,
+        TrainingStage,
+    )
+
+    flags = flags or {}
+    content = read_fields(PretrainingSettings, config) if config is not None else {}
+    content.setdefault("objective", OBJECTIVES_OF[task][0])
+    objective = flags.get("objective", content["objective"])
+    if objective not in OBJECTIVES_OF[task]:
+        raise ConfigurationError(
+            f"the objective of {task} must be {' or '.join(OBJECTIVES_OF[task])}, got "
+            f"{objective!r}"
+        )
+    of_files = [name for name in flags if name.startswith("data.")]
+    if files:
+        fields = {"fields": ("1", "2")} if task == "seq2seq" else {}
+        content["data"] = [{"files": files, **fields}]
+    elif of_files:
+        flags = ", ".join(f"--{name.rpartition('.')[2]}" for name in of_files)
+        raise ConfigurationError(
+            f"{flags} needs files of the corpus, got none: name them, or change the "
+            "configuration file"
+        )
+    if "data" not in content:
+        raise ConfigurationError(
+            "name the files of the corpus, or a configuration file with --config"
+        )
+    stages = content.setdefault("stages", [{"steps": _STEPS, "length": _LENGTHS[task]}])
+    for stage in stages if "stages.steps" in flags else ():
+        if {"steps", "schedule"} <= stage.keys():
+            before = from_fields(TrainingStage, stage, "stages")
+            share = flags["stages.steps"] / before.steps
+            # Of points that fall together the last one counts.
+            points = {round(step * share): factor for step, factor in before.schedule}
+            stage["schedule"] = list(points.items())
+    return PretrainingSettings.from_dict(merge_flags(content, flags))

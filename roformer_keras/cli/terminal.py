@@ -1,0 +1,111 @@
+"""What a terminal shows while a command works: progress, remarks, no noise."""
+
+import importlib
+import logging
+import os
+import sys
+from contextlib import contextmanager, redirect_stdout
+
+from roformer_keras.cli import interrupts
+from roformer_keras.errors import ConfigurationError
+
+__all__ = [
+    "log_to_stderr",
+    "remark",
+    "remark_source",
+    "shows_progress",
+    "start_backend",
+    "train",
+]
+
+
+def remark(text: str) -> None:
+    """Says something on standard error that is no result."""
+    print(f"roformer-keras: {text}", file=sys.stderr)
+
+
+def remark_source(source) -> None:
+    """Says which checkpoint is used where none is named."""
+    remark(f"using {source}, a small checkpoint that comes with this package")
+
+
+def shows_progress(quiet: bool) -> bool:
+    """Whether there is a bar: on a terminal alone, a log has no use for one."""
+    return not quiet and sys.stderr.isatty()
+
+
+def start_backend() -> None:
+    """Imports Keras and its backend without their messages about devices.
+
+    TensorFlow writes them to the file descriptor, past all its settings.
+
+    Raises:
+        ConfigurationError: the backend cannot be imported.
+    """
+    sys.stderr.flush()
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        import keras
+
+        keras.ops.zeros(())
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(
+            f"Keras's backend {os.environ.get('KERAS_BACKEND', 'tensorflow')!r} cannot "
+            f"be used: {error}"
+        ) from error
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
+
+
+@contextmanager
+def log_to_stderr(quiet: bool):
+    """Shows on standard error, above a progress bar, when a program is compiled."""
+    from tqdm import tqdm
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            tqdm.write(f"roformer-keras: {record.getMessage()}", file=sys.stderr)
+
+    logger, handler = logging.getLogger("roformer_keras.generation"), Handler()
+    before = logger.level
+    if not quiet:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def train(module: str, function: str, settings, output: str, **options):
+    """Runs a training that Ctrl-C ends; returns what its function returns.
+
+    Args:
+        module, function: names of the function, imported once the backend is.
+        settings, output, options: its arguments.
+    """
+    start_backend()
+    import keras
+
+    class Interruptible(keras.callbacks.Callback):
+        """Ends a training at a Ctrl-C that a library has lost."""
+
+        def on_train_batch_end(self, batch, logs=None):
+            interrupts.check()
+
+        on_test_batch_end = on_train_batch_end
+
+    run = getattr(importlib.import_module(module), function)
+    try:
+        # Keras's bar would go to standard output.
+        with redirect_stdout(sys.stderr):
+            return run(settings, output, callbacks=[Interruptible()], **options)
+    except KeyboardInterrupt:
+        remark(
+            f"what was saved is kept in {output}; run the same command again to resume"
+        )
+        raise

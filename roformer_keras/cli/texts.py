@@ -1,0 +1,139 @@
+"""Texts in and lines out: what the commands about texts share."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from roformer_keras.errors import ConfigurationError, SourceError
+
+__all__ = [
+    "check_inputs",
+    "check_one_input",
+    "json_line",
+    "number_lines",
+    "output_lines",
+    "output_style",
+    "print_json",
+    "read_inputs",
+    "read_lines",
+    "read_texts",
+    "rounded",
+    "tsv_line",
+]
+
+_TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+def read_lines(path: str) -> list[str]:
+    """The lines of a UTF-8 file, or of standard input for "-".
+
+    Raises:
+        SourceError: it cannot be read, is not UTF-8, or has no line.
+    """
+    name = _name_of(path)
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{name} must be UTF-8 text: {error}") from error
+    except OSError as error:
+        raise SourceError(f"cannot read {name}: {error.strerror}") from error
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        raise SourceError(f"{name} holds no text")
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_texts(texts: Iterable[str]) -> list[str]:
+    """Texts of the command line, where "-" is the lines of standard input."""
+    found = []
+    for text in texts:
+        found += read_lines("-") if text == "-" else [text]
+    return found
+
+
+def number_lines(path: str, lines: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of where a line of a file is, and the line."""
+    name = _name_of(path)
+    return [(f"line {at} of {name}", line) for at, line in enumerate(lines, start=1)]
+
+
+def read_inputs(file: str | None, texts: Sequence[str] | None) -> list:
+    """Pairs of where a text comes from and the text: of a file, or of `--text`.
+
+    Raises:
+        ConfigurationError: not exactly one of them is given.
+        SourceError: see `read_lines`.
+    """
+    check_one_input(file, texts, "a text file", "--text TEXT")
+    if texts is not None:
+        return [(f"text {at}", text) for at, text in enumerate(texts, start=1)]
+    try:
+        return number_lines(file, read_lines(file))
+    except SourceError as error:
+        if file == "-" or os.path.exists(file):
+            raise
+        raise SourceError(f"{error}; to give a text itself, use --text") from error
+
+
+def check_one_input(file, given, what: str, flag: str) -> None:
+    """Raises ConfigurationError unless there is a file, or else what a flag gives."""
+    if (file is None) == (given is None):
+        raise ConfigurationError(f"give {what}, or - for standard input, or {flag}")
+
+
+def check_inputs(inputs: Iterable[tuple], check: Callable) -> None:
+    """Checks all inputs before the long work; errors begin with the input's place."""
+    for place, content in inputs:
+        try:
+            check(content)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}: {error}") from error
+
+
+def output_style(output: str, texts: Sequence[str] | None = None) -> str:
+    """How lines look: `json` or `tsv`, or `plain` for a text typed on a terminal."""
+    if output == "-":
+        return "plain" if texts is not None and sys.stdout.isatty() else "json"
+    return "tsv" if output.endswith(".tsv") else "json"
+
+
+def output_lines(texts: Iterable[str], outputs: Iterable, style: str) -> list[str]:
+    """Lines that show for each text the outputs, objects with `output` and `score`."""
+    lines = []
+    for text, found in zip(texts, outputs, strict=True):
+        found = [{"text": one.output, "score": rounded(one.score)} for one in found]
+        if style == "plain":
+            lines += [text, *(f"{one['score']:>9.4f}  {one['text']}" for one in found)]
+        elif style == "tsv":
+            # A text without outputs has a line too.
+            rows = found or [{"text": "", "score": ""}]
+            lines += [tsv_line(text, *one.values()) for one in rows]
+        else:
+            lines.append(json_line({"text": text, "outputs": found}))
+    return lines
+
+
+def rounded(number) -> float:
+    """As many digits as float32 has."""
+    return round(float(number), 6)
+
+
+def json_line(content) -> str:
+    return json.dumps(content, ensure_ascii=False)
+
+
+def print_json(content) -> None:
+    print(json.dumps(content, ensure_ascii=False, indent=2))
+
+
+def tsv_line(*values) -> str:
+    return "\t".join(str(value).translate(_TSV_ESCAPES) for value in values)
+
+
+def _name_of(path):
+    return "standard input" if path == "-" else path

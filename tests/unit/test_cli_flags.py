@@ -1,0 +1,443 @@
+"""Operands and flags of every command, and what they become; nothing is loaded."""
+
+import json
+import re
+
+import pytest
+from common import run_main as run
+
+from roformer_keras.cli import finetune, pretrain
+from roformer_keras.data.corpus import CorpusSource
+from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.training.finetuning_settings import load_settings
+from roformer_keras.training.pretraining_settings import TrainingStage
+
+# What scripts rely on: a name that goes or comes is a decision, made here.
+LINES = "config output overwrite quiet source text vocabulary"
+OPTIMIZER = "beta-1 beta-2 clip-norm ema epsilon optimizer weight-decay"
+FLAGS = {
+    "convert": "config dtype format ignore model overwrite quiet vocabulary",
+    "download": "base-url folder quiet",
+    "embed": "config dtype max-length no-normalize output overwrite quiet source "
+    "vocabulary",
+    "evaluate": "batch-size fields json length-penalty max-length num-beams output "
+    "overwrite quiet tokenize",
+    "export": "calibration-texts config format int8 json overwrite vocabulary",
+    "fill-mask": "config json source top-k vocabulary",
+    "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
+    "class-weights config crf dropout dtype epochs fields freeze-embeddings "
+    "freeze-layers gradient-checkpointing holdout keep-best layer-decay learning-rate "
+    "lora-alpha lora-rank lora-targets max-length monitor multi-label "
+    "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-pairs objective "
+    "output overwrite pairs patience pooling preset quiet r-drop schedule seed test "
+    "train valid warmup",
+    "generate": f"{LINES} batch-size length-penalty max-length method min-length model "
+    "num-beams num-return-sequences seed stop temperature top-k top-p unilm",
+    "inspect": "config json vocabulary",
+    "list": "json",
+    "paraphrase": f"{LINES} batch-size k masked-positions max-length n seed "
+    "temperature top-k top-p",
+    "predict": "fields output overwrite quiet text",
+    "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size buffer-size "
+    "config dtype evaluate-every evaluation-batches fields group hidden-dim holdout "
+    "initialize-heads learning-rate length log-every lower-case max-vocabulary "
+    "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
+    "num-layers objective output overwrite packed quiet save-every seed source steps "
+    "subwords teacher vocabulary warmup whole-word workers",
+    "similarity": "config fields max-length output overwrite pair quiet source "
+    "vocabulary",
+    "tokenize": "decode json max-length source vocabulary",
+    "verify": "bert4keras config json lengths published python quiet reference "
+    "save-reference",
+}
+
+
+@pytest.mark.parametrize("verb", FLAGS)
+def test_the_flags_of_a_command_and_its_help(verb, capsys):
+    code, out, err = run(verb, "--help", capsys=capsys)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: roformer-keras {verb}")
+    described, _, examples = out.partition("\nexamples:\n")
+    entries = re.findall(r"^  (-.*?)$(.*?)(?=^  -|^\S|\Z)", described, re.M | re.S)
+    found = {
+        name
+        for flags, _ in entries
+        for name in re.findall(r"--([a-z0-9-]+)", flags.split("  ")[0])
+    }
+    assert found - {"help"} == set(FLAGS[verb].split())
+    # Every flag is explained.
+    for flags, text in entries:
+        _, _, rest = flags.partition("  ")
+        assert rest.strip() or text.strip(), flags
+    assert examples or verb in ("list", "download")
+    for line in examples.splitlines():
+        assert line.startswith(f"  roformer-keras {verb} ")
+
+
+def test_the_help_names_every_command(capsys):
+    code, out, err = run("--help", capsys=capsys)
+    assert (code, err) == (0, "")
+    assert re.findall(r"^    ([a-z-]+)$|^    ([a-z-]+) +[a-z]", out, re.M) == [
+        (verb, "") if len(verb) > 8 else ("", verb) for verb in FLAGS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("nonsense", "argument COMMAND: invalid choice: 'nonsense'"),
+        ("list x", "unrecognized arguments: x"),
+        ("inspect", "the following arguments are required: SOURCE"),
+        ("inspect x y", "unrecognized arguments: y"),
+        ("inspect x --colour red", "unrecognized arguments: --colour red"),
+        ("inspect x -x", "unrecognized arguments: -x"),
+        ("convert x", "the following arguments are required: TARGET"),
+        ("convert x y z", "unrecognized arguments: z"),
+        ("export x y --format keras", "invalid choice: 'keras'"),
+        ("verify x --lengths 1,x", "the value must be an integer, got 'x'"),
+        ("fill-mask", "the following arguments are required: TEXTS"),
+        ("fill-mask x --top-k many", "must be an integer of at least 1, got 'many'"),
+        ("embed", "the following arguments are required: FILE"),
+        ("embed x --dtype float16", "invalid choice: 'float16'"),
+        ("embed x --max-length 0", "must be an integer of at least 1, got 0"),
+        ("generate x y", "unrecognized arguments: y"),
+        ("generate x --batch-size 0", "must be an integer of at least 1, got 0"),
+        ("generate x --model RoFormerMaskedLM", "invalid choice: 'RoFormerMaskedLM'"),
+        ("generate x --temperature nan", "must be a"),
+        ("paraphrase x --n 0", "argument --n: the value must be an integer of at le"),
+        ("paraphrase x --k many", "argument --k: the value must be an integer of at"),
+        ("paraphrase x --masked-positions 1,,2", "must be a list with commas betwee"),
+        ("similarity --pair 今", "argument --pair: expected 2 arguments"),
+        ("pretrain -o run", "the following arguments are required: TASK"),
+        ("pretrain mlm", "the following arguments are required: -o/--output"),
+        ("pretrain bert a.txt -o run", "argument TASK: invalid choice: 'bert'"),
+        ("pretrain a.txt mlm -o run", "argument TASK: invalid choice: 'a.txt'"),
+        ("pretrain mlm a -o run --steps 0", "--steps: the value must be an integer"),
+        ("pretrain mlm a -o run --fields a,,b", "must be a list with commas between"),
+        ("finetune translation -o run", "TASK: invalid choice: 'translation'"),
+        ("finetune text-regression -o run --warmup 1", "must be a number in [0, 1), g"),
+        ("finetune text-regression -o run --seed -1", "from 0 to 4294967295, got -1"),
+        ("predict", "the following arguments are required: SOURCE"),
+        ("evaluate x", "the following arguments are required: FILE"),
+    ],
+)
+def test_wrong_usage_is_exit_code_two(line, message, capsys):
+    code, out, err = run(*line.split(), capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: roformer-keras")
+    assert message in err.splitlines()[-1]
+
+
+# === From flags to settings ===
+
+
+def settings_of(line, monkeypatch, capsys):
+    """What a training would be given; nothing is trained."""
+    found = []
+
+    def train(module, function, settings, output, **options):
+        found.append((settings, output))
+        raise RoFormerError("enough")
+
+    monkeypatch.setattr(pretrain, "train", train)
+    monkeypatch.setattr(finetune, "train", train)
+    code, _, err = run(*line.split(), capsys=capsys)
+    assert (code, err.splitlines()[-1]) == (2, "roformer-keras: error: enough"), err
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "objective", "files"),
+    [
+        ("mlm a.txt b.txt -o run", "mlm", ("a.txt", "b.txt")),
+        ("mlm -o run a.txt", "mlm", ("a.txt",)),
+        ("-o run lm a.txt --packed b.txt", "lm", ("a.txt", "b.txt")),
+        ("sim -o run a.tsv --steps 3 --seed 2", "simbert", ("a.tsv",)),
+    ],
+)
+def test_operands_stand_anywhere(line, objective, files, monkeypatch, capsys):
+    settings, output = settings_of(f"pretrain {line}", monkeypatch, capsys)
+    assert (settings.objective, output) == (objective, "run")
+    assert settings.data[0].files == files
+
+
+def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
+    line = (
+        "pretrain sim a.tsv -o run --objective distillation --teacher b.zip --source "
+        "c.zip --initialize-heads --vocabulary v.txt --no-lower-case --fields 1,2 "
+        "--group 3 --holdout 0.1 --steps 9 --length 16 --batch-size 8 --accumulation 2 "
+        "--learning-rate 1e-3 --warmup 4 --name sim --min-count 2 --optimizer lamb "
+        "--beta-1 0.8 --beta-2 0.9 --epsilon 1e-5 --weight-decay 0.3 --clip-norm 0.4 "
+        "--ema 0.5 --dtype mixed_bfloat16 --seed 5 --log-every 2 --save-every 4 "
+        "--evaluate-every 6 --evaluation-batches 3"
+    )
+    found = settings_of(line, monkeypatch, capsys)[0].to_dict()
+    expected = {
+        "objective": "distillation",
+        "teacher": "b.zip",
+        "source": "c.zip",
+        "initialize_heads": True,
+        "vocabulary": "v.txt",
+        "lower_case": False,
+        "data": (
+            {"files": ("a.tsv",), "fields": ("1", "2"), "group": "3", "holdout": 0.1},
+        ),
+        "stages": (
+            {
+                "steps": 9,
+                "length": 16,
+                "batch_size": 8,
+                "accumulation": 2,
+                "learning_rate": 1e-3,
+                "warmup": 4,
+                "schedule": (),
+            },
+        ),
+        "optimizer": {
+            "name": "lamb",
+            "beta_1": 0.8,
+            "beta_2": 0.9,
+            "epsilon": 1e-5,
+            "weight_decay": 0.3,
+            "clip_norm": 0.4,
+            "ema": 0.5,
+        },
+        "name": "sim",
+        "min_count": 2,
+        "dtype": "mixed_bfloat16",
+        "seed": 5,
+        "log_every": 2,
+        "save_every": 4,
+        "evaluate_every": 6,
+        "evaluation_batches": 3,
+    }
+    assert {name: found[name] for name in expected} == expected
+    line = "pretrain mlm a.txt -o run --num-layers 1 --hidden-dim 8 --num-heads 2"
+    settings, _ = settings_of(f"{line} --whole-word", monkeypatch, capsys)
+    assert settings.model == {"num_layers": 1, "hidden_dim": 8, "num_heads": 2}
+    assert settings.options == {"whole_word": True}
+
+
+def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
+    line = (
+        "finetune sentence-embedding --train a.tsv --test t.tsv --holdout 0.1 "
+        "--fields a,b,c --preset p.zip --objective classification --pooling first "
+        "--max-length 99 --dropout 0.2 --epochs 7 --batch-size 8 --accumulation 4 "
+        "--learning-rate 1e-3 --warmup 0.2 --weight-decay 0.3 --clip-norm 0.4 "
+        "--ema 0.5 --layer-decay 0.6 --lora-rank 2 --lora-alpha 3 --lora-targets key "
+        "--freeze-embeddings --freeze-layers 1 --dtype mixed_bfloat16 "
+        "--gradient-checkpointing --monitor loss --patience 3 --no-keep-best --seed 5 "
+        "--schedule constant --output run"
+    )
+    found = settings_of(line, monkeypatch, capsys)[0].to_dict()
+    expected = {
+        "task": "sentence-embedding",
+        "train": "a.tsv",
+        "preset": "p.zip",
+        "valid": None,
+        "test": "t.tsv",
+        "holdout": 0.1,
+        "fields": ("a", "b", "c"),
+        "pairs": False,
+        "model": {"dropout": 0.2},
+        "max_length": 99,
+        "epochs": 7,
+        "options": {"objective": "classification", "pooling": "first"},
+        "batch_size": 8,
+        "accumulation": 4,
+        "learning_rate": 1e-3,
+        "warmup": 0.2,
+        "optimizer": {
+            "name": "adamw",
+            "beta_1": 0.9,
+            "beta_2": 0.999,
+            "epsilon": 1e-6,
+            "weight_decay": 0.3,
+            "clip_norm": 0.4,
+            "ema": 0.5,
+        },
+        "schedule": "constant",
+        "layer_decay": 0.6,
+        "lora_rank": 2,
+        "lora_alpha": 3.0,
+        "lora_targets": ("key",),
+        "freeze_embeddings": True,
+        "freeze_layers": 1,
+        "adversarial_epsilon": 0.0,
+        "r_drop": 0.0,
+        "class_weights": None,
+        "dtype": "mixed_bfloat16",
+        "seed": 5,
+        "gradient_checkpointing": True,
+        "monitor": "loss",
+        "patience": 3,
+        "keep_best": False,
+    }
+    assert found == expected
+
+
+PRETRAINING = """
+objective = "mlm"
+[model]
+num_layers = 12
+num_heads = 12
+hidden_dim = 768
+[options]
+whole_word = true
+[[data]]
+files = ["a.txt", "sub/*.tsv"]
+fields = [1, 2]
+holdout = 0.05
+[[stages]]
+length = 64
+batch_size = 8
+steps = 2000
+schedule = [[1000, 1.0], [2000, 0.0]]
+[[stages]]
+length = 32
+steps = 1000
+schedule = [[500, 1.0], [1000, 0.0]]
+"""
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(text):
+        path = tmp_path / "settings.toml"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def test_pretraining_without_a_file_of_settings():
+    flags = {"data.fields": ("1", "2")}
+    settings = pretrain.read_settings("sim", ["a.tsv"], flags=flags)
+    assert settings.objective == "simbert"
+    assert settings.data == (CorpusSource(files=("a.tsv",), fields=("1", "2")),)
+    assert settings.stages == (TrainingStage(steps=10_000, length=64),)
+    settings = pretrain.read_settings("seq2seq", ["a.tsv"])
+    assert settings.data[0].fields == ("1", "2")
+
+
+def test_flags_replace_what_a_file_of_pretraining_settings_says(toml):
+    flags = {"stages.steps": 10, "model.num_layers": 2, "seed": 7, "save_every": 50}
+    settings = pretrain.read_settings("mlm", [], toml(PRETRAINING), flags)
+    assert [(s.steps, s.length) for s in settings.stages] == [(10, 64), (10, 32)]
+    # A warm-up for 2,000 updates would be all of 10.
+    assert [s.schedule for s in settings.stages] == [((5, 1.0), (10, 0.0))] * 2
+    assert settings.model == {"num_layers": 2, "num_heads": 12, "hidden_dim": 768}
+    assert settings.options == {"whole_word": True}
+    assert (settings.seed, settings.save_every) == (7, 50)
+    assert len(settings.data[0].files) == 2
+    flags = {"data.holdout": 0.1}
+    settings = pretrain.read_settings("mlm", ["b.txt"], toml(PRETRAINING), flags)
+    assert settings.data == (CorpusSource(files=("b.txt",), holdout=0.1),)
+
+
+def test_points_of_a_schedule_that_fall_together(toml):
+    path = toml("[[stages]]\nsteps=100\nschedule=[[10,1],[12,0.5],[100,0]]")
+    settings = pretrain.read_settings("lm", ["a.txt"], path, {"stages.steps": 10})
+    assert settings.stages[0].schedule == ((1, 0.5), (10, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "task", "files", "flags", "message"),
+    [
+        (PRETRAINING, "lm", [], {}, "objective of lm must be lm"),
+        (PRETRAINING, "mlm", [], {"data.holdout": 0.1}, "--holdout needs files"),
+        (None, "mlm", [], {}, "name the files"),
+        (None, "mlm", ["a"], {"objective": "simbert"}, "got 'simbert'"),
+        (
+            *(None, "mlm", ["a"], {"source": "a.zip", "model.hidden_dim": 8}),
+            "leave out hidden_dim= or source=",
+        ),
+        ("data=3", "mlm", ["a"], {}, r"data must be tables \[\[data\]\], got 3"),
+        (
+            "[stages]\nsteps=4",
+            "mlm",
+            ["a"],
+            {},
+            r"stages must be tables \[\[stages\]\]",
+        ),
+        ("stages=[3]", "mlm", ["a"], {"stages.steps": 5}, "stages must be tables"),
+        ("model=3", "mlm", ["a"], {"model.x": 2}, r"must be a table \[model\], got 3"),
+        ("options=3", "mlm", ["a"], {"options.x": 2}, r"must be a table \[options\]"),
+        ("optimizer=[1]", "mlm", ["a"], {}, r"must be a table \[optimizer\]"),
+    ],
+)
+def test_pretraining_settings_that_are_refused(text, task, files, flags, message, toml):
+    with pytest.raises(ConfigurationError, match=message):
+        pretrain.read_settings(task, files, text and toml(text), flags)
+
+
+def test_flags_replace_what_a_file_of_finetuning_settings_says(tmp_path, toml):
+    (tmp_path / "c.zip").touch()
+    config = toml(
+        """
+        task = "token-classification"
+        train = "train.bio"
+        holdout = 0.1
+        preset = "c.zip"
+        epochs = 9
+        options = { crf = true, crf_rate = 10.0 }
+        [optimizer]
+        ema = 0.9
+        """
+    )
+    settings = load_settings(config)
+    # Relative paths start at the folder of the file.
+    assert settings.train == str(tmp_path / "train.bio")
+    assert settings.preset == str(tmp_path / "c.zip")
+    assert settings.optimizer.ema == 0.9
+    assert finetune.read_settings("token-classification", config) == settings
+    changed = finetune.read_settings(
+        *("token-classification", config),
+        {
+            "epochs": 2,
+            "valid": "v.bio",
+            "model.dropout": 0.3,
+            "optimizer.weight_decay": 0.0,
+        },
+    )
+    assert (changed.epochs, changed.valid, changed.holdout) == (2, "v.bio", 0.0)
+    assert (changed.optimizer.ema, changed.optimizer.weight_decay) == (0.9, 0.0)
+    assert changed.model == {"dropout": 0.3}
+    assert changed.options == {"crf": True, "crf_rate": 10.0}
+    with pytest.raises(ConfigurationError, match="is for the task 'token-classificat"):
+        finetune.read_settings("span-extraction", config)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("task = ", "must be a TOML file"),
+        ("options = 3", r"settings\.toml: options must be a table \[options\], got 3"),
+        ('task = "x"\ntrain = "a"', r"settings\.toml: task must be one of"),
+    ],
+)
+def test_files_of_finetuning_settings_that_are_refused(content, message, toml):
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings(toml(content))
+    with pytest.raises(SourceError, match="cannot read"):
+        load_settings("nowhere.toml")
+    with pytest.raises(ConfigurationError, match="name --train, or a configuration"):
+        finetune.read_settings("text-regression")
+
+
+# === Texts and sources ===
+
+
+def test_no_text_is_taken_for_a_source(capsys):
+    code, out, err = run("tokenize", "roformer-char", "明月", "--json", capsys=capsys)
+    assert code == 0
+    assert err == (
+        "roformer-keras: using roformer-char, a small checkpoint that comes with this "
+        "package\n"
+    )
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["text"] for line in lines] == ["roformer-char", "明月"]
+    named = run("tokenize", "--source", "roformer-char", "明月", capsys=capsys)
+    assert named[0] == 0 and named[2] == ""
+    assert run("tokenize", "--", "-5", "明月", capsys=capsys)[0] == 0
