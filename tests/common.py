@@ -121,6 +121,12 @@ def write_changed(path, text, changes):
     return path
 
 
+def write_lines(path, lines):
+    """Writes a text file of these lines; returns its path."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
 def run_main(*arguments, capsys):
     """Exit code, standard output and standard error of the command line."""
     try:

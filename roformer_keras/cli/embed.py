@@ -61,13 +61,11 @@ def run(
         if encoder is not None:
             found = encoder.encode(texts, normalize=normalize, verbose=int(progress))
         else:
+            tokenizer = load_tokenizer(source, vocabulary)
+            model = load_encoder(source, config, dtype)
+            length = 512 if max_length is None else max_length
             found = embed(
-                *(
-                    load_encoder(source, config, dtype),
-                    load_tokenizer(source, vocabulary),
-                ),
-                *(texts, 512 if max_length is None else max_length, normalize),
-                progress=progress,
+                *(model, tokenizer, texts, length, normalize), progress=progress
             )
         interrupts.check()
         return found

@@ -1,13 +1,12 @@
 """`roformer-keras evaluate`."""
 
 import contextlib
-from pathlib import Path
 
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, RoFormerError
 
 __all__ = ["run"]
 
@@ -59,7 +58,7 @@ def run(
     """
     start_backend()
     from roformer_keras.io.atomic import replacing
-    from roformer_keras.models.seq2seq import class_of_preset
+    from roformer_keras.tasks.load import model_class
     from roformer_keras.training.results import (
         evaluation_of,
         load_finetuned,
@@ -75,7 +74,10 @@ def run(
         "tokenize": tokenize,
     }
     writing = {name: value for name, value in writing.items() if value is not None}
-    writes = Path(source).is_dir() and class_of_preset(source) == "RoFormerSeq2Seq"
+    writes = False
+    # A fine-tuning that is not finished is named below.
+    with contextlib.suppress(RoFormerError):
+        writes = model_class(source) == "RoFormerSeq2Seq"
     if writing and not writes:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in writing)
         raise ConfigurationError(
@@ -92,7 +94,7 @@ def run(
             report, lines = _evaluate_pairs(source, file, fields, writing, progress)
         else:
             tuned = load_finetuned(source)
-            report = evaluation_of(tuned, file, fields, progress=progress)
+            report = evaluation_of(tuned, file, fields, verbose=progress)
         interrupts.check()
         page = page_of({}, {"evaluation": report})
         if partial is not None:

@@ -11,7 +11,6 @@ from roformer_keras.cli.models import (
 )
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import print_json, read_lines
-from roformer_keras.hub.catalog import resolve
 
 __all__ = ["run"]
 
@@ -75,15 +74,13 @@ def run(
 
 def _load(source, config, vocabulary):
     """A fine-tuned model, a `RoFormerSim`, or else the encoder."""
-    from roformer_keras.conversion.convert import model_of
-    from roformer_keras.conversion.reader import open_checkpoint
-    from roformer_keras.tasks.task import TextTask, class_of_task
+    from roformer_keras import tasks
+    from roformer_keras.tasks.load import load_model, model_class
 
-    if class_of_task(source) is not None:
+    name = model_class(source, config)
+    if name in tasks.__all__:
         check_no_files(source, config, vocabulary)
-        return TextTask.from_preset(source)
-    with open_checkpoint(resolve(source), config) as checkpoint:
-        is_sim = model_of(checkpoint) == "RoFormerSim"
-    if is_sim:
+        return load_model(source)
+    if name == "RoFormerSim":
         return load_sim(source, config, vocabulary)
     return set_vocabulary(load_encoder(source, config), source, vocabulary)

@@ -63,7 +63,7 @@ def run(
     train(
         *("roformer_keras.training.finetune", "finetune", settings, output),
         overwrite=overwrite,
-        progress=shows_progress(quiet),
+        verbose=shows_progress(quiet),
     )
     report = Path(output, "report.txt")
     if report.is_file() and not quiet:

@@ -20,7 +20,6 @@ from roformer_keras.cli.texts import (
     read_inputs,
 )
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.hub.catalog import resolve
 
 __all__ = ["load_model", "run"]
 
@@ -171,11 +170,10 @@ def load_model(
         quiet: bool. Whether no remark says that the class was a guess.
     """
     from roformer_keras import models
-    from roformer_keras.conversion.convert import model_of
-    from roformer_keras.conversion.reader import open_checkpoint
-    from roformer_keras.models.seq2seq import class_of_preset
+    from roformer_keras.tasks.load import model_class
 
-    if class_of_preset(source) == "RoFormerSeq2Seq":
+    found = model_class(source, config)
+    if found == "RoFormerSeq2Seq":
         check_no_files(source, config, vocabulary)
         if name is not None or unilm:
             raise ConfigurationError(
@@ -183,8 +181,6 @@ def load_model(
             )
         return models.RoFormerSeq2Seq.from_preset(source)
     if name is None:
-        with open_checkpoint(resolve(source), config) as checkpoint:
-            found = model_of(checkpoint)
         name = "RoFormerSim" if found == "RoFormerSim" else "RoFormerCausalLM"
         if found not in ("RoFormerSim", "RoFormerCausalLM") and not (unilm or quiet):
             remark(

@@ -50,12 +50,12 @@ def load_encoder(source, config=None, dtype=None):
 
 def load_sentence_encoder(source, max_length, config, vocabulary, dtype=None):
     """A fine-tuned `RoFormerSentenceEncoder`, or None for another model."""
-    from roformer_keras.tasks.task import TextTask, class_of_task
+    from roformer_keras.tasks.load import load_model, model_class
 
-    if class_of_task(source) != "RoFormerSentenceEncoder":
+    if model_class(source, config) != "RoFormerSentenceEncoder":
         return None
     check_no_files(source, config, vocabulary)
-    return TextTask.from_preset(source, max_length=max_length, dtype=dtype)
+    return load_model(source, max_length=max_length, dtype=dtype)
 
 
 def check_no_files(source, config, vocabulary) -> None:

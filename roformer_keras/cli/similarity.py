@@ -69,7 +69,9 @@ def run(
         encoder = load_sentence_encoder(source, max_length, config, vocabulary)
         if encoder is not None:
             check_inputs(pairs, lambda texts: as_texts([texts], (2,)))
-            return lambda batch: encoder.predict(batch, verbose=0)
+            return lambda batch: encoder.similarity(
+                *zip(*batch, strict=True), verbose=0
+            )
         model = load_sim(source, config, vocabulary)
         check_inputs(pairs, lambda texts: [model.check_text(text) for text in texts])
         options = {"max_length": max_length or 512, "progress": False}

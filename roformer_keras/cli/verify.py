@@ -6,15 +6,45 @@ from roformer_keras.cli.texts import print_json
 __all__ = ["run"]
 
 EXAMPLES = ("verify roformer-char", "verify roformer-sim-char --lengths 1,2,64")
-FLAGS_OF = "roformer_keras.verification.verify.verify"
 
 
-def run(source: str, *, quiet: bool = False, as_json: bool = False, **options) -> int:
-    """Compare a checkpoint with the real bert4keras."""
+def run(
+    source: str,
+    *,
+    bert4keras: str | None = None,
+    python: str | None = None,
+    reference: str | None = None,
+    save_reference: str | None = None,
+    published: bool = False,
+    lengths: tuple[int, ...] = (1, 2, 512, 1536),
+    config: str | None = None,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Compare a checkpoint with the real bert4keras.
+
+    Args:
+        bert4keras: folder that holds bert4keras.
+        python: interpreter to run it with.
+        reference: file that --save-reference wrote, instead of a running bert4keras.
+        save_reference: file to save bert4keras's outputs to.
+        published: compare with published values of these weights instead.
+        lengths: of the batches.
+    """
     start_backend()
     from roformer_keras.verification.verify import verify
 
-    report = verify(source, verbose=shows_progress(quiet), **options)
+    report = verify(
+        source,
+        bert4keras=bert4keras,
+        python=python,
+        reference=reference,
+        save_reference=save_reference,
+        published=published,
+        lengths=lengths,
+        config=config,
+        verbose=shows_progress(quiet),
+    )
     if as_json:
         print_json(report.to_dict())
     else:

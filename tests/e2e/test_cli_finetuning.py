@@ -301,25 +301,6 @@ def test_similarity_by_a_fine_tuned_encoder(tmp_path, capsys):
     found = [line["similarity"] for line in parsed(out)]
     expected = encoder.similarity(*zip(*pairs, strict=True), verbose=0)
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    code, out, err = run_main(
-        *("similarity", "--source", tmp_path / "encoder", "--pair", "你好", " "),
-        capsys=capsys,
-    )
-    assert (code, out) == (2, "")
-    assert "pair 1: a text must not be empty" in err
-    code, out, err = run_main(
-        *(
-            "similarity",
-            "--source",
-            tmp_path / "encoder",
-            *flags,
-            "--vocabulary",
-            ROOT / "LICENSE",
-        ),
-        capsys=capsys,
-    )
-    assert (code, out) == (2, "")
-    assert "leave --config and --vocabulary out" in err
 
 
 # === evaluate ===

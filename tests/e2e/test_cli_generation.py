@@ -21,6 +21,7 @@ from common import (
     SIM,
     WORD,
     interruptible,
+    write_lines,
     zipped,
 )
 from common import give_stdin as stdin
@@ -42,11 +43,6 @@ PARAPHRASE = (*SHORT, "--n", "4", "--k", "2")
 LOAD, LOAD_SIM = generate.load_model, models.load_sim
 
 
-def lines_file(path, lines):
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
-
-
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines()]
 
@@ -65,17 +61,17 @@ def loaded_once():
 
 @pytest.fixture
 def prompts(tmp_path):
-    return lines_file(tmp_path / "prompts.txt", PROMPTS)
+    return write_lines(tmp_path / "prompts.txt", PROMPTS)
 
 
 @pytest.fixture
 def texts(tmp_path):
-    return lines_file(tmp_path / "texts.txt", TEXTS)
+    return write_lines(tmp_path / "texts.txt", TEXTS)
 
 
 @pytest.fixture
 def pairs(tmp_path):
-    return lines_file(tmp_path / "pairs.tsv", map("\t".join, PAIRS))
+    return write_lines(tmp_path / "pairs.tsv", map("\t".join, PAIRS))
 
 
 # === Results ===
@@ -132,7 +128,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
 
 
 def test_generate_has_the_options_of_the_method(tmp_path, capsys):
-    path = lines_file(tmp_path / "x", PROMPTS[:4])
+    path = write_lines(tmp_path / "x", PROMPTS[:4])
     model = generate.load_model(str(GPT), None, False, None, None, True)
     arguments = ("generate", "--source", GPT, path, *SHORT, "--quiet")
     for flags, options in (
@@ -181,7 +177,7 @@ def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
     lines = zipped(SIM, "vocab.txt").decode().splitlines()
     at, other = lines.index("今"), lines.index("北")
     lines[at], lines[other] = lines[other], lines[at]
-    lines_file(vocabulary, lines)
+    write_lines(vocabulary, lines)
     stdin(monkeypatch, "今\t北\n")
     code, out, _ = run(
         *("similarity", "--source", SIM, "-", "--vocabulary", vocabulary), capsys=capsys
@@ -326,12 +322,12 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
     expected = similarity.load_sim(str(SIM), None, None).similarity(
         *zip(*PAIRS, strict=True), progress=False
     )
-    lists = lines_file(tmp_path / "x.jsonl", [json.dumps(pair) for pair in PAIRS])
-    objects = lines_file(
+    lists = write_lines(tmp_path / "x.jsonl", [json.dumps(pair) for pair in PAIRS])
+    objects = write_lines(
         tmp_path / "y.jsonl",
         [json.dumps({"second": b, "label": 1, "first": a}) for a, b in PAIRS],
     )
-    renamed = lines_file(
+    renamed = write_lines(
         tmp_path / "z.jsonl", [json.dumps({"a": a, "b": b}) for a, b in PAIRS]
     )
     typed = [part for pair in PAIRS for part in ("--pair", *pair)]
@@ -356,7 +352,7 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
 
 def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
     pairs = [["今\t天\\n", "北\n京\r"], ["我", "\\"]]
-    source = lines_file(tmp_path / "x.jsonl", map(json.dumps, pairs))
+    source = write_lines(tmp_path / "x.jsonl", map(json.dumps, pairs))
     out = tmp_path / "out.tsv"
     assert run("similarity", "--source", SIM, source, "-o", out, capsys=capsys)[0] == 0
     data = out.read_bytes().decode()
@@ -451,7 +447,7 @@ def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
 
 def test_a_process_that_is_interrupted_loses_little(tmp_path, capsys):
     prompts = [f"{first}{second}" for first in PROMPTS for second in PROMPTS] * 12
-    path, out = lines_file(tmp_path / "prompts", prompts), tmp_path / "out.jsonl"
+    path, out = write_lines(tmp_path / "prompts", prompts), tmp_path / "out.jsonl"
     arguments = ("generate", "--source", GPT, path, *EVEN, "-o")
     process = subprocess.Popen(
         [sys.executable, "-m", "roformer_keras", *map(str, (*arguments, out))],
@@ -632,10 +628,10 @@ def test_other_inputs_and_other_weights_are_another_job(
     interrupted, prompts, tmp_path, capsys
 ):
     seeded = (*interrupted, "--seed", "1")
-    lines_file(prompts, [*PROMPTS[:-1], "今"])
+    write_lines(prompts, [*PROMPTS[:-1], "今"])
     code, _, err = run(*seeded, capsys=capsys)
     assert (code, "another run: input 'texts' has changed:" in err) == (4, True)
-    lines_file(prompts, PROMPTS)
+    write_lines(prompts, PROMPTS)
     copy = tmp_path / GPT.name
     copy.write_bytes(GPT.read_bytes())
     moved = [copy if part == GPT else part for part in seeded]
@@ -711,198 +707,6 @@ def test_a_bar_begins_where_the_job_is_taken_up(interrupted, monkeypatch, capsys
 
 
 # === Bad input ===
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (
-            ["generate", "--source", GPT],
-            2,
-            "give a text file, or - for standard input, or --text",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "--text", "今"],
-            2,
-            "give a text file, or - for",
-        ),
-        (
-            ["generate", "--source", GPT, "今天"],
-            2,
-            "No such file or directory; to give a text it",
-        ),
-        (
-            ["generate", "--source", "nowhere.zip", "good"],
-            2,
-            "no file or folder nowhere.zip here",
-        ),
-        (["generate", "--source", "no/where.zip", "good"], 2, "no/where.zip"),
-        (
-            ["generate", "--source", GPT, "blank"],
-            2,
-            "line 2 of blank: a prompt must hold text",
-        ),
-        (
-            ["generate", "--source", GPT, "strange"],
-            2,
-            "line 3 of strange: a prompt must have tok",
-        ),
-        (
-            ["generate", "--source", GPT, "long"],
-            2,
-            "line 2 of long: a prompt must be shorter tha",
-        ),
-        (
-            ["generate", "--source", GPT, "--text", ""],
-            2,
-            "text 1: a prompt must hold text, got",
-        ),
-        (["generate", "--source", GPT, "empty"], 2, "empty holds no text"),
-        (["generate", "--source", GPT, "gbk"], 2, "gbk must be UTF-8 text"),
-        (
-            ["generate", "--source", GPT, "good", "--top-p", "0"],
-            2,
-            "top_p must be a number in (0",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "--top-p", "nan"],
-            2,
-            "top_p must be a number in",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "--temperature", "0"],
-            2,
-            "temperature must be a",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "--stop", "今天"],
-            2,
-            "a stop token must be in the",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "--seed", "-1"],
-            2,
-            "seed must be an integer from 0",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "--min-length", "999"],
-            2,
-            "error: min_length must be an",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "--min-length", "-1"],
-            2,
-            "error: min_length must be an",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "-o", "x.txt"],
-            2,
-            "must end in .jsonl or .tsv",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "-o", "no/x.tsv"],
-            4,
-            "no is not a folder: make",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "-o", "old.tsv"],
-            4,
-            "exists: choose another name",
-        ),
-        (
-            ["generate", "--source", GPT, "good", "-o", "d.tsv"],
-            4,
-            "d.tsv is a folder: give the",
-        ),
-        (["paraphrase", "--source", GPT, "good"], 3, "no pooler head"),
-        (
-            ["paraphrase", "--source", SIM, "blank"],
-            2,
-            "line 2 of blank: a prompt must hold text",
-        ),
-        (
-            ["paraphrase", "--source", SIM, "long"],
-            2,
-            "line 2 of long: a prompt must be no longer",
-        ),
-        (
-            ["paraphrase", "--source", SIM, "good", "--masked-positions", "2"],
-            2,
-            "line 2 of good: masked_positions must be integers from 1 to 1",
-        ),
-        (
-            ["similarity", "--source", SIM],
-            2,
-            "give a file of pairs, or - for standard input",
-        ),
-        (
-            ["similarity", "--source", SIM, "good"],
-            2,
-            "line 1 of good: a pair must be two texts w",
-        ),
-        (
-            ["similarity", "--source", SIM, "three"],
-            2,
-            "with a tab between, got 3 columns: 今",
-        ),
-        (
-            ["similarity", "--source", SIM, "half"],
-            2,
-            "line 1 of half: a text to compare must",
-        ),
-        (
-            ["similarity", "--source", SIM, "--pair", "今", ""],
-            2,
-            "pair 1: a text to compare must ",
-        ),
-        (
-            ["similarity", "--source", SIM, "bad.jsonl"],
-            2,
-            "line 2 of bad.jsonl: a line must be J",
-        ),
-        (
-            ["similarity", "--source", SIM, "one.jsonl"],
-            2,
-            "line 1 of one.jsonl: a pair must be a",
-        ),
-        (
-            ["similarity", "--source", SIM, "nowhere.tsv"],
-            2,
-            "cannot read nowhere.tsv: No such",
-        ),
-    ],
-    ids=lambda value: (
-        "-".join(getattr(v, "name", v) for v in value)
-        if isinstance(value, list)
-        else ""
-    ),
-)
-def test_bad_input_is_told_before_the_work(
-    arguments, code, message, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    lines_file(tmp_path / "good", ["今天", "我"])
-    lines_file(tmp_path / "blank", ["今天", "", "我"])
-    lines_file(tmp_path / "strange", ["今天", "我", "\U0001f44d\U0001f44d"])
-    lines_file(tmp_path / "long", ["今天", "我" * 300])
-    lines_file(tmp_path / "three", ["今\t天\t我"])
-    lines_file(tmp_path / "half", ["今\t"])
-    lines_file(tmp_path / "bad.jsonl", ['["今", "天"]', "今"])
-    lines_file(tmp_path / "one.jsonl", ['{"first": "今", "third": "天"}'])
-    lines_file(tmp_path / "old.tsv", ["old"])
-    (tmp_path / "d.tsv").mkdir()
-    (tmp_path / "empty").touch()
-    (tmp_path / "gbk").write_bytes("今天\n".encode("gbk"))
-    if "-o" not in arguments:
-        arguments = [*arguments, "-o", "out.tsv"]
-    before = listing(tmp_path)
-    found, out, err = run(*arguments, "--quiet", capsys=capsys)
-    assert found == code
-    assert out == ""
-    (line,) = err.splitlines()
-    assert line.startswith("roformer-keras: error: ")
-    assert message in line
-    assert listing(tmp_path) == before
 
 
 def test_weights_that_are_no_numbers_are_exit_code_three(
