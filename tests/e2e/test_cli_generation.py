@@ -39,7 +39,10 @@ PAIRS = [("今天", "天气"), ("北京", "北京"), ("我爱北京", "你好")]
 SHORT = ("--max-length", "16", "--batch-size", "4")
 # Rows that end together stay in one batch, and so have the same last digits.
 EVEN = (*SHORT, "--min-length", "16")
-PARAPHRASE = (*SHORT, "--n", "4", "--k", "2")
+FEW = (*SHORT, "--n", "4", "--k", "2")
+GENERATE = ("generate", "--source", GPT)
+PARAPHRASE = ("paraphrase", "--source", SIM)
+SIMILARITY = ("similarity", "--source", SIM)
 LOAD, LOAD_SIM = generate.load_model, models.load_sim
 
 
@@ -78,15 +81,7 @@ def pairs(tmp_path):
 
 
 def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
-    arguments = (
-        "generate",
-        "--source",
-        GPT,
-        prompts,
-        *EVEN,
-        "--num-return-sequences",
-        "2",
-    )
+    arguments = (*GENERATE, prompts, *EVEN, "--num-return-sequences", "2")
     out = tmp_path / "out.jsonl"
     code, shown, err = run(*arguments, "--seed", "3", "-o", out, capsys=capsys)
     assert (code, shown) == (0, f"{out}\n")
@@ -130,7 +125,7 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
 def test_generate_has_the_options_of_the_method(tmp_path, capsys):
     path = write_lines(tmp_path / "x", PROMPTS[:4])
     model = generate.load_model(str(GPT), None, False, None, None, True)
-    arguments = ("generate", "--source", GPT, path, *SHORT, "--quiet")
+    arguments = (*GENERATE, path, *SHORT, "--quiet")
     for flags, options in (
         (["--method", "greedy"], {"method": "greedy"}),
         (
@@ -179,34 +174,21 @@ def test_another_vocabulary_is_taken(tmp_path, monkeypatch, capsys):
     lines[at], lines[other] = lines[other], lines[at]
     write_lines(vocabulary, lines)
     stdin(monkeypatch, "今\t北\n")
-    code, out, _ = run(
-        *("similarity", "--source", SIM, "-", "--vocabulary", vocabulary), capsys=capsys
-    )
+    code, out, _ = run(*(*SIMILARITY, "-", "--vocabulary", vocabulary), capsys=capsys)
     assert code == 0
     expected = RoFormerSim.from_preset(SIM).similarity("北", "今")
     assert json.loads(out)["similarity"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_text_on_the_command_line_is_streamed_to_a_terminal(monkeypatch, capsys):
-    arguments = (
-        "generate",
-        "--source",
-        GPT,
-        "--text",
-        "今天天气",
-        *SHORT,
-        "--seed",
-        "5",
-    )
+    arguments = (*GENERATE, "--text", "今天天气", *SHORT, "--seed", "5")
     code, out, _ = run(*arguments, capsys=capsys)
     expected = json.loads(out)["outputs"][0]["text"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     code, out, _ = run(*arguments, capsys=capsys)
     assert (code, out) == (0, f"{expected}\n")
     # Lines of JSON are for programs, a table is for who looks at it.
-    code, out, _ = run(
-        *("paraphrase", "--source", SIM, "--text", "你好", *PARAPHRASE), capsys=capsys
-    )
+    code, out, _ = run(*(*PARAPHRASE, "--text", "你好", *FEW), capsys=capsys)
     lines = out.splitlines()
     assert (code, lines[0]) == (0, "你好")
     assert 1 <= len(lines) - 1 <= 2
@@ -220,16 +202,7 @@ def test_what_is_compiled_for_a_stream_is_said_before_its_line(monkeypatch, caps
     # As on a screen.
     monkeypatch.setattr(sys, "stderr", sys.stdout)
     # With this seed the first token is a piece already, before steps are compiled.
-    arguments = (
-        "generate",
-        "--source",
-        GPT,
-        "--text",
-        "今天天气",
-        *SHORT,
-        "--seed",
-        "2",
-    )
+    arguments = (*GENERATE, "--text", "今天天气", *SHORT, "--seed", "2")
     code, out, _ = run(*arguments, capsys=capsys)
     text = model.generate("今天天气", max_length=16, seed=2)
     assert (code, out) == (
@@ -292,16 +265,7 @@ def test_paraphrase_writes_what_the_method_returns(texts, tmp_path, capsys):
             {"masked_positions": (1, 2), "top_p": 0.5, "top_k": 9},
         ),
     ):
-        arguments = (
-            "paraphrase",
-            "--source",
-            SIM,
-            texts,
-            *PARAPHRASE,
-            "--seed",
-            "4",
-            *flags,
-        )
+        arguments = (*PARAPHRASE, texts, *FEW, "--seed", "4", *flags)
         code, out, err = run(*arguments, "--quiet", capsys=capsys)
         assert (code, err) == (0, "")
         found = json_lines(out)
@@ -337,9 +301,7 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
         *([pairs], [lists], [objects], [renamed, "--fields", "a,b"]),
         *(typed, ["-"]),
     ):
-        code, out, err = run(
-            "similarity", "--source", SIM, *way, "--quiet", capsys=capsys
-        )
+        code, out, err = run(*SIMILARITY, *way, "--quiet", capsys=capsys)
         assert (code, err) == (0, "")
         outputs.append(out)
     assert len(set(outputs)) == 1
@@ -354,7 +316,7 @@ def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
     pairs = [["今\t天\\n", "北\n京\r"], ["我", "\\"]]
     source = write_lines(tmp_path / "x.jsonl", map(json.dumps, pairs))
     out = tmp_path / "out.tsv"
-    assert run("similarity", "--source", SIM, source, "-o", out, capsys=capsys)[0] == 0
+    assert run(*SIMILARITY, source, "-o", out, capsys=capsys)[0] == 0
     data = out.read_bytes().decode()
     rows = [line.split("\t") for line in data.removesuffix("\n").split("\n")]
     assert [len(row) for row in rows] == [3, 3]
@@ -366,9 +328,7 @@ def test_a_text_without_outputs_has_a_row(monkeypatch, texts, tmp_path, capsys):
     model = similarity.load_sim(str(SIM), None, None)
     monkeypatch.setattr(model, "_candidates", lambda text, written: [])
     out = tmp_path / "out.tsv"
-    code, _, _ = run(
-        "paraphrase", "--source", SIM, texts, *PARAPHRASE, "-o", out, capsys=capsys
-    )
+    code, _, _ = run(*PARAPHRASE, texts, *FEW, "-o", out, capsys=capsys)
     assert code == 0
     assert out.read_text() == "".join(f"{text}\t\t\n" for text in TEXTS)
 
@@ -391,21 +351,13 @@ def interrupted_after(windows, monkeypatch, error=KeyboardInterrupt):
 @pytest.mark.parametrize(
     ("verb", "suffix"),
     [
-        (("generate", "--source", GPT, "prompts.txt", *EVEN), "jsonl"),
+        ((*GENERATE, "prompts.txt", *EVEN), "jsonl"),
         (
-            (
-                "generate",
-                "--source",
-                GPT,
-                "prompts.txt",
-                *EVEN,
-                "--num-return-sequences",
-                "2",
-            ),
+            (*GENERATE, "prompts.txt", *EVEN, "--num-return-sequences", "2"),
             "tsv",
         ),
-        (("paraphrase", "--source", SIM, "texts.txt", *PARAPHRASE), "tsv"),
-        (("similarity", "--source", SIM, "pairs.tsv"), "jsonl"),
+        ((*PARAPHRASE, "texts.txt", *FEW), "tsv"),
+        ((*SIMILARITY, "pairs.tsv"), "jsonl"),
     ],
     ids=["generate", "two", "paraphrase", "similarity"],
 )
@@ -448,7 +400,7 @@ def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
 def test_a_process_that_is_interrupted_loses_little(tmp_path, capsys):
     prompts = [f"{first}{second}" for first in PROMPTS for second in PROMPTS] * 12
     path, out = write_lines(tmp_path / "prompts", prompts), tmp_path / "out.jsonl"
-    arguments = ("generate", "--source", GPT, path, *EVEN, "-o")
+    arguments = (*GENERATE, path, *EVEN, "-o")
     process = subprocess.Popen(
         [sys.executable, "-m", "roformer_keras", *map(str, (*arguments, out))],
         cwd=ROOT,
@@ -536,7 +488,7 @@ def test_an_interruption_that_a_library_loses_ends_the_job(
             lose()
         return compare(*arguments, **options)
 
-    arguments = ("similarity", "--source", SIM, pairs, "-o", tmp_path / "out.jsonl")
+    arguments = (*SIMILARITY, pairs, "-o", tmp_path / "out.jsonl")
     with monkeypatch.context() as patch:
         patch.setattr(model, "similarity", losing)
         code, out, err = run(*arguments, capsys=capsys)
@@ -563,7 +515,7 @@ def test_who_handles_an_interruption_goes_on_to(handler, pairs, monkeypatch, cap
 
     monkeypatch.setattr(model, "similarity", interrupted)
     signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
-    code, _, err = run("similarity", "--source", SIM, pairs, capsys=capsys)
+    code, _, err = run(*SIMILARITY, pairs, capsys=capsys)
     signal.signal(signal.SIGINT, handler)
     assert (code, err, seen) == (0, "", [signal.SIGINT])
 
@@ -579,15 +531,7 @@ def test_a_command_runs_in_any_thread(pairs, capsys):
 @pytest.fixture
 def interrupted(prompts, tmp_path, monkeypatch, capsys):
     """The command of a job of which four of eight prompts are done."""
-    command = (
-        "generate",
-        "--source",
-        GPT,
-        prompts,
-        *SHORT,
-        "-o",
-        tmp_path / "out.jsonl",
-    )
+    command = (*GENERATE, prompts, *SHORT, "-o", tmp_path / "out.jsonl")
     with monkeypatch.context() as patch:
         interrupted_after(1, patch)
         assert run(*command, "--seed", "1", capsys=capsys)[0] == 130
@@ -689,7 +633,7 @@ def test_an_error_in_mid_job_keeps_what_was_made(pairs, tmp_path, monkeypatch, c
 
     monkeypatch.setattr(model, "similarity", once)
     out = tmp_path / "out.jsonl"
-    code, _, err = run("similarity", "--source", SIM, pairs, "-o", out, capsys=capsys)
+    code, _, err = run(*SIMILARITY, pairs, "-o", out, capsys=capsys)
     assert code == 2
     assert err.splitlines()[0].startswith("roformer-keras: 1 of 3 are kept in ")
     assert err.splitlines()[1] == "roformer-keras: error: enough"
@@ -718,9 +662,7 @@ def test_weights_that_are_no_numbers_are_exit_code_three(
     )
     monkeypatch.setattr(generate, "load_model", lambda *arguments: model)
     out = tmp_path / "out.jsonl"
-    code, shown, err = run(
-        "generate", "--source", GPT, prompts, *SHORT, "-o", out, capsys=capsys
-    )
+    code, shown, err = run(*GENERATE, prompts, *SHORT, "-o", out, capsys=capsys)
     assert (code, shown) == (3, "")
     assert "must be finite numbers, got NaN" in err
     assert listing(tmp_path) == ["prompts.txt"]
