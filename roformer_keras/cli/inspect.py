@@ -20,7 +20,7 @@ def run(
     """Show what a checkpoint holds."""
     from roformer_keras.conversion.convert import model_of
     from roformer_keras.conversion.reader import open_checkpoint
-    from roformer_keras.text.tokenizer import vocabulary_level
+    from roformer_keras.text.level import vocabulary_level
 
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         tokens = checkpoint.vocabulary
