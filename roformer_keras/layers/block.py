@@ -79,6 +79,7 @@ class LayerNorm(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         _check_epsilon(epsilon)
+        self.supports_masking = True
         self.epsilon = epsilon
         self.conditional = conditional
         self.condition_hidden_dim = condition_hidden_dim
@@ -183,6 +184,7 @@ class RMSNorm(keras.layers.Layer):
     def __init__(self, epsilon=1e-12, **kwargs):
         super().__init__(**kwargs)
         _check_epsilon(epsilon)
+        self.supports_masking = True
         self.epsilon = epsilon
 
     def call(self, x):
@@ -224,6 +226,7 @@ class FeedForward(keras.layers.Layer):
             raise ConfigurationError(
                 f"intermediate_dim must be at least 1, got {intermediate_dim!r}"
             )
+        self.supports_masking = True
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.use_bias = use_bias

@@ -55,6 +55,8 @@ class MaskedLMHead(keras.layers.Layer):
         if conditional and not transform:
             raise ConfigurationError("a head without a transform takes no condition")
         self.token_embedding = token_embedding
+        # It returns none, but Keras would warn of a mask that is lost.
+        token_embedding.supports_masking = True
         self.transform = transform
         self.activation = activation
         self.dropout = dropout
@@ -115,6 +117,10 @@ class MaskedLMHead(keras.layers.Layer):
         # is of the table's type unless its `reverse_dtype` says otherwise.
         return ops.cast(self.token_embedding(x, reverse=True), self.compute_dtype)
 
+    def compute_mask(self, inputs, previous_mask=None):
+        # Targets say which tokens a loss counts; Keras would weigh them again.
+        return None
+
     def compute_output_shape(self, x_shape, condition_shape=None):
         return (*x_shape[:-1], self.token_embedding.input_dim)
 
@@ -174,6 +180,9 @@ class Pooler(keras.layers.Layer):
 
     def call(self, x):
         return self.dense(x[:, 0])
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[-1])

@@ -9,11 +9,32 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["AttentionMask", "causal_mask", "padding_mask", "unilm_mask"]
+__all__ = [
+    "AttentionMask",
+    "PaddingMask",
+    "causal_mask",
+    "is_token",
+    "padding_mask",
+    "unilm_mask",
+]
+
+
+def is_token(token_ids):
+    """False at padding as bert4keras defines it: id 0, except at position 0.
+
+    Args:
+        token_ids: int `(batch, length)`.
+
+    Returns:
+        bool `(batch, length)`.
+    """
+    # Not `arange`: a symbolic length has no number.
+    first = ops.equal(ops.cumsum(ops.ones_like(token_ids), axis=1), 1)
+    return ops.logical_or(ops.not_equal(token_ids, 0), first)
 
 
 def padding_mask(token_ids):
-    """Hides padding, as bert4keras does: id 0 anywhere, except at position 0.
+    """Hides padding, see `is_token`.
 
     Args:
         token_ids: int `(batch, length)`.
@@ -21,9 +42,7 @@ def padding_mask(token_ids):
     Returns:
         bool `(batch, 1, 1, length)`, over the key axis.
     """
-    first = ops.equal(ops.arange(ops.shape(token_ids)[1]), 0)
-    visible = ops.logical_or(ops.not_equal(token_ids, 0), first)
-    return visible[:, None, None, :]
+    return is_token(token_ids)[:, None, None, :]
 
 
 def causal_mask(query_length, key_length=None, offset=0):
@@ -103,3 +122,39 @@ class AttentionMask(keras.layers.Layer):
         config = super().get_config()
         config.update(pattern=self.pattern, pad_segments=self.pad_segments)
         return config
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class PaddingMask(keras.layers.Layer):
+    """Returns its input with a Keras mask, so that the next layers ignore padding.
+
+    Args:
+        pad_segments: as `AttentionMask` takes it.
+
+    Call arguments:
+        inputs: a list of x, float `(batch, length, ...)`, and the int token ids and
+            segment ids `(batch, length)`.
+
+    Returns:
+        x, with the mask.
+    """
+
+    def __init__(self, pad_segments=False, **kwargs):
+        super().__init__(**kwargs)
+        self.pad_segments = pad_segments
+
+    def call(self, inputs):
+        return inputs[0]
+
+    def compute_mask(self, inputs, previous_mask=None):
+        _, token_ids, segment_ids = inputs
+        mask = is_token(token_ids)
+        return (
+            ops.logical_and(mask, is_token(segment_ids)) if self.pad_segments else mask
+        )
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[0]
+
+    def get_config(self):
+        return {**super().get_config(), "pad_segments": self.pad_segments}

@@ -45,6 +45,13 @@ class PresetModel(keras.Model):
     # Why that vocabulary gave no tokenizer.
     _tokenizer_error: VocabularyError | None = None
 
+    def __setattr__(self, name, value):
+        if keras.backend.backend() == "torch" and "_modules" not in vars(self):
+            # Layers are set before `super().__init__`, which PyTorch refuses.
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def text_tokenizer(self) -> RoFormerTokenizer:
         """The tokenizer, or an error that says how to give the model one.
 

@@ -238,6 +238,9 @@ class PlacesOfAnswer(keras.layers.Layer):
         places = ops.logical_or(ops.logical_and(is_text, behind), is_first)
         return ops.where(places[..., None], scores, _EXCLUDED)
 
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
+
     def compute_output_shape(self, scores_shape, *shapes):
         return scores_shape
 

@@ -110,6 +110,9 @@ class TextVector(keras.layers.Layer):
         mean = total / ops.maximum(ops.sum(weights, axis=1), 1.0)
         return ops.cast(mean, hidden.dtype)
 
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
+
     def compute_output_shape(self, hidden_shape, token_ids_shape):
         return (hidden_shape[0], hidden_shape[-1])
 

@@ -751,6 +751,9 @@ class TakePositions(keras.layers.Layer):
         chosen = ops.one_hot(positions, ops.shape(x)[1], dtype=self.compute_dtype)
         return ops.matmul(chosen, x)
 
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
+
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class CosineDifference(keras.layers.Layer):

@@ -188,6 +188,54 @@ def test_padding_is_not_seen():
     assert np.abs(padded["output"][1, :2] - alone["output"][0]).max() > 1e-2
 
 
+@pytest.mark.parametrize(
+    "option", [{}, {"shared_segment_embeddings": True}, {"pooler_activation": "tanh"}]
+)
+def test_output_carries_the_padding_as_its_mask(option):
+    """Keras layers ignore padding after `backbone.output` and after a call."""
+    backbone = build("backbone", **option)
+    outputs = backbone.output
+    sequence = outputs["sequence_output"] if isinstance(outputs, dict) else outputs
+    pooling = keras.layers.GlobalAveragePooling1D()
+    inputs = inputs_for(backbone)
+    means = keras.Model(backbone.inputs, pooling(sequence))(inputs)
+    vectors = run_model(backbone, inputs)
+    vectors = vectors.get("output", vectors.get("sequence_output"))
+    visible = TOKENS != 0
+    if "shared_segment_embeddings" in option:
+        visible &= SEGMENTS != 0
+    visible[:, 0] = True
+    expected = [v[seen].mean(0) for v, seen in zip(vectors, visible, strict=True)]
+    np.testing.assert_allclose(means, expected, atol=1e-6)
+    called = backbone(inputs)
+    called = called["sequence_output"] if isinstance(called, dict) else called
+    np.testing.assert_allclose(pooling(called), expected, atol=1e-6)
+
+
+def test_logits_carry_no_mask():
+    """Targets say what a loss counts."""
+    model = build("masked-lm")
+    assert not hasattr(model(inputs_for(model)), "_keras_mask")
+
+
+def test_backbone_by_keywords():
+    backbone = RoFormerBackbone(**BASE, dtype="mixed_bfloat16", name="encoder")
+    assert backbone.config == RoFormerConfig(**BASE)
+    assert (backbone.name, backbone.compute_dtype) == ("encoder", "bfloat16")
+    for wrong, part in (
+        ({"num_layer": 3}, "num_layers"),
+        ({"config": backbone.config, "num_layers": 3}, "both a config and num_layers"),
+    ):
+        with pytest.raises(ConfigurationError, match=part):
+            RoFormerBackbone(**{**({} if "config" in wrong else BASE), **wrong})
+
+
+def test_inputs_are_in_alphabetical_order():
+    backbone = build("backbone", custom_position_ids=True, layer_norm_cond_size=3)
+    names = [symbol.name for symbol in backbone.inputs]
+    assert names == ["layer_norm_cond", "position_ids", "segment_ids", "token_ids"]
+
+
 @pytest.mark.parametrize("length", [1, 2, 600, 1600])
 @pytest.mark.parametrize("name", ["backbone", "sim", "causal-lm-v2"])
 def test_any_length(name, length):
