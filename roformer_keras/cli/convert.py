@@ -1,5 +1,7 @@
 """`roformer-keras convert`."""
 
+from typing import Literal
+
 from roformer_keras.cli.terminal import shows_progress
 
 __all__ = ["run"]
@@ -8,16 +10,45 @@ EXAMPLES = (
     "convert roformer-char preset",
     "convert roformer-gpt-char gpt.safetensors",
 )
-FLAGS_OF = "roformer_keras.conversion.convert.convert"
 
 
-def run(source: str, target: str, *, quiet: bool = False, **options) -> None:
+def run(
+    source: str,
+    target: str,
+    *,
+    format: Literal["preset", "weights.h5", "keras", "safetensors", "bert4keras"]
+    | None = None,
+    dtype: Literal["float32", "float16"] = "float32",
+    model: str | None = None,
+    ignore: list[str] | None = None,
+    config: str | None = None,
+    vocabulary: str | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> None:
     """Write weights in another format.
 
     Args:
         target: NAME.zip (bert4keras), NAME.keras, NAME.weights.h5, NAME.safetensors,
             or a folder (preset).
+        format: of the target, if its name does not say it.
+        dtype: of the weights.
+        model: class of the result, such as RoFormerCausalLM.
+        ignore: pattern of unexpected tensors to leave out, such as 'dense*'; may be
+            repeated.
     """
     from roformer_keras.conversion.convert import convert
 
-    print(convert(source, target, verbose=shows_progress(quiet), **options))
+    print(
+        convert(
+            *(source, target),
+            format=format,
+            dtype=dtype,
+            model=model,
+            ignore=ignore or (),
+            config=config,
+            vocabulary=vocabulary,
+            overwrite=overwrite,
+            verbose=shows_progress(quiet),
+        )
+    )

@@ -18,7 +18,7 @@ EXAMPLES = (
     "finetune token-classification --train ner.bio --holdout 0.1 --crf --patience 2 "
     "-o ner",
 )
-FLAGS_OF = "roformer_keras.training.finetuning_settings.FinetuningSettings"
+SETTINGS = "roformer_keras.training.finetuning_settings.FinetuningSettings"
 
 
 def run(

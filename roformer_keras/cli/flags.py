@@ -1,14 +1,12 @@
-"""Flags of a command, made from signatures and their docstrings.
+"""Flags of a command, made from its signature and docstring, and from settings.
 
-Positional arguments of a command's function become operands, keywords become flags.
-Further flags come from another function, or from the fields of a dataclass of settings:
-the field `ema` of its table `optimizer` is the flag `--ema`, which arrives as the
-keyword `optimizer.ema`. Types, choices, bounds and defaults are those of the signature;
-the help is the section Args of the docstring.
+Positional arguments of a command's function become operands, keywords become flags, and
+so do the fields of a dataclass: `ema` of its table `optimizer` is the flag `--ema`,
+which arrives as the keyword `optimizer.ema`. Types, choices, bounds and defaults are
+those of the signature; the help is the section Args of the docstring.
 """
 
 import argparse
-import collections.abc
 import dataclasses
 import functools
 import inspect
@@ -36,17 +34,18 @@ _HELP = {
     "quiet": "show no progress and no remarks",
 }
 _FLAGS = {"as_json": ["--json"], "output": ["-o", "--output"]}
-_PARSERS = {int: (check_integer, "N"), float: (check_number, "X"), str: (None, "NAME")}
+_CHECKS = {int: check_integer, float: check_number, str: lambda name, value: None}
+_METAVARS = {int: "N", float: "X", str: "NAME"}
 _REQUIRED = inspect.Parameter.empty
 
 
 @dataclasses.dataclass(frozen=True)
 class _Argument:
-    """An argument of a function, or a field of a dataclass.
+    """An argument of a function, or a field of settings.
 
     Attributes:
-        name: str. The keyword, after its table: `optimizer.ema`.
-        kind: type.
+        name: str. The keyword: `epochs`, or after the name of a table `optimizer.ema`.
+        kind: type, without None.
         default: the default, or `_REQUIRED`.
         help: str.
         rule: metadata of a field, see `checks`.
@@ -58,7 +57,7 @@ class _Argument:
     kind: object
     default: object
     help: str
-    rule: Mapping = dataclasses.field(default_factory=dict)
+    rule: Mapping
     is_operand: bool = False
     is_setting: bool = False
 
@@ -71,7 +70,7 @@ class _Argument:
 def add_flags(
     parser: argparse.ArgumentParser,
     function: Callable,
-    others=None,
+    settings: type | None = None,
     names: Collection[str] | None = None,
 ) -> None:
     """Adds the operands and flags of a command to its parser.
@@ -79,26 +78,24 @@ def add_flags(
     Args:
         parser: of the command.
         function: the command.
-        others: function or dataclass whose arguments are flags too, or None.
-        names: those of `others` that are; None for all.
+        settings: dataclass whose fields are flags too, or None.
+        names: those of its fields that are; None for all.
     """
-    further = [] if others is None else list(_arguments(others))
-    own = {one.name: one for one in _arguments(function)}
-    described = {one.field: one for one in further if one.field in own}
-    for name, one in own.items():
-        known = described.get(name, one)
-        help = one.help or known.help or _HELP.get(name, "")
-        _add(parser, dataclasses.replace(one, help=help, rule=one.rule or known.rule))
-    groups = {"": parser}
-    for one in further:
+    fields = [] if settings is None else list(_fields(settings))
+    own = list(_parameters(function))
+    # A parameter of a field's name has its rule, and its help unless it has its own.
+    known = {one.field: one for one in fields}
+    for one in own:
+        field = known.get(one.name, one)
+        help = one.help or field.help or _HELP.get(one.name, "")
+        _add(parser, dataclasses.replace(one, help=help, rule=one.rule or field.rule))
+    groups, taken = {"": parser}, {one.name for one in own}
+    for one in fields:
         table = one.name.rpartition(".")[0]
-        if one.field in own:
-            continue
-        if not one.is_operand and (names is None or one.name in names):
+        if one.field not in taken and (names is None or one.name in names):
             if table not in groups:
                 groups[table] = parser.add_argument_group(table)
-            help = one.help if one.is_setting else _HELP.get(one.name, one.help)
-            _add(groups[table], dataclasses.replace(one, help=help))
+            _add(groups[table], one)
 
 
 def merge_flags(content: Mapping, flags: Mapping) -> dict:
@@ -137,28 +134,26 @@ def show_flags(hint: str, parser: argparse.ArgumentParser) -> str:
     return re.sub(r"\b(\w+)=([\w.-]+(?:,[\w.-]+)*)?", replace, hint)
 
 
-def _arguments(target, table: str = "") -> Iterator[_Argument]:
-    helps = _read_docstring(target)
-    if not dataclasses.is_dataclass(target):
-        for one in inspect.signature(target, eval_str=True).parameters.values():
-            if one.kind is one.VAR_KEYWORD or one.name == "verbose":
-                continue
-            kind, rule = _unwrap(str if one.annotation is _REQUIRED else one.annotation)
-            is_operand = one.kind is one.POSITIONAL_OR_KEYWORD
-            help = helps.get(one.name, "")
+def _parameters(function) -> Iterator[_Argument]:
+    helps = _read_docstring(function)
+    for one in inspect.signature(function).parameters.values():
+        if one.kind is not one.VAR_KEYWORD:
+            kind, rule = _unwrap(one.annotation)
+            is_operand, help = one.kind is not one.KEYWORD_ONLY, helps.get(one.name, "")
             yield _Argument(one.name, kind, one.default, help, rule, is_operand)
-        return
-    for field in dataclasses.fields(target):
-        kinds = (field.type, *typing.get_args(field.type))
-        nested = next(filter(dataclasses.is_dataclass, kinds), None)
-        if nested is not None:
-            yield from _arguments(nested, f"{field.name}.")
+
+
+def _fields(settings, table: str = "") -> Iterator[_Argument]:
+    helps = _read_docstring(settings)
+    for field in dataclasses.fields(settings):
+        nested = [field.type, *typing.get_args(field.type)]
+        nested = list(filter(dataclasses.is_dataclass, nested))
+        if nested:
+            yield from _fields(nested[0], f"{field.name}.")
             continue
-        yield _Argument(
-            *(f"{table}{field.name}", _unwrap(field.type)[0], field.default),
-            *(helps.get(field.name, ""), field.metadata),
-            is_setting=True,
-        )
+        kind, help = _unwrap(field.type)[0], helps.get(field.name, "")
+        rule, name = field.metadata, f"{table}{field.name}"
+        yield _Argument(name, kind, field.default, help, rule, is_setting=True)
 
 
 def _unwrap(kind) -> tuple:
@@ -189,29 +184,31 @@ def _add(parser, argument: _Argument) -> None:
     options = _options_of(argument)
     if options is None:
         return
-    help = argument.help or f"one of {', '.join(options.get('choices', ()))}"
-    help, default = help.replace("%", "%%"), argument.default
-    if isinstance(default, int | float | str | tuple) and "default" not in help:
-        shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-        if not isinstance(default, bool) and shown != "":
-            help += f" (default: {shown})"
+    default, choices = argument.default, options.get("choices", ())
+    help = (argument.help or f"one of {', '.join(choices)}").replace("%", "%%")
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    is_shown = isinstance(default, int | float | str) and not isinstance(default, bool)
+    if is_shown and default != "" and "default" not in help:
+        help += f" (default: {default})"
     options = {"help": help, "default": argparse.SUPPRESS, **options}
     name = argument.name.replace("_", "-")
     if argument.is_operand:
         parser.add_argument(argument.name, **{"metavar": name.upper(), **options})
         return
     table, _, own = name.rpartition(".")
+    # The name of an optimizer is the flag --optimizer.
     own = table if table and own == "name" else own
     flags = _FLAGS.get(argument.name, [f"--{own}"])
-    if "action" not in options and "choices" not in options:
-        options.setdefault("metavar", own.upper())
     if options.get("action") == "store_false":
         flags = [f"--no-{own}"]
+    if not options.keys() & {"action", "choices", "metavar"}:
+        options["metavar"] = own.upper()
     is_required = not argument.is_setting and default is _REQUIRED
     parser.add_argument(*flags, dest=argument.name, required=is_required, **options)
 
 
-def _options_of(argument) -> dict | None:
+def _options_of(argument: _Argument) -> dict | None:
     """Keywords of `add_argument` for a type; None if it cannot be a flag."""
     kind, rule = argument.kind, argument.rule
     origin, kinds = typing.get_origin(kind) or kind, typing.get_args(kind)
@@ -224,22 +221,22 @@ def _options_of(argument) -> dict | None:
         return {"action": "store_false" if argument.default else "store_true"}
     if origin is typing.Literal or "choices" in rule:
         return {"choices": kinds or tuple(rule["choices"]), **count}
-    if origin in (list, collections.abc.Iterable):
-        if not argument.is_operand:
-            counts = {tuple[str, str]: {"nargs": 2}, list[str]: {"nargs": "+"}}
-            return {"action": "append", "metavar": "TEXT", **counts.get(kinds[0], {})}
-        return {"nargs": "*" if is_optional else "+"}
-    is_list = origin in (tuple, collections.abc.Sequence)
-    kind = kinds[0] if is_list else kind
-    if kind not in _PARSERS:
+    if origin is list:
+        if argument.is_operand:
+            return {"nargs": "*" if is_optional else "+"}
+        counts = {tuple[str, str]: {"nargs": 2}, list[str]: {"nargs": "+"}}
+        return {"action": "append", "metavar": "TEXT", **counts.get(kinds[0], {})}
+    if kind is str:
+        return count
+    kind = kinds[0] if origin is tuple else kind
+    if kind not in _CHECKS:
         return None
-    check, metavar = _PARSERS[kind]
-    check = check if is_list else rule.get("check", check)
-    parse = functools.partial(_parse, kind, check)
-    if is_list:
-        parse = functools.partial(_parse_list, parse)
+    metavar, check = _METAVARS[kind], _CHECKS[kind]
+    if origin is tuple:
+        parse = functools.partial(_parse_list, kind, check)
         return {"type": parse, "metavar": f"{metavar},..."}
-    return {**count, **({} if kind is str else {"type": parse, "metavar": metavar})}
+    parse = functools.partial(_parse, kind, rule.get("check", check))
+    return {"type": parse, "metavar": metavar, **count}
 
 
 def _parse(kind, check, text):
@@ -248,17 +245,16 @@ def _parse(kind, check, text):
     except ValueError:
         value = text
     try:
-        if check is not None:
-            check("the value", value)
+        check("the value", value)
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(error.message) from error
     return value
 
 
-def _parse_list(parse, text):
+def _parse_list(kind, check, text):
     parts = text.split(",")
     if "" in parts:
         raise argparse.ArgumentTypeError(
             f"the value must be a list with commas between, got {text!r}"
         )
-    return tuple(map(parse, parts))
+    return tuple(_parse(kind, check, part) for part in parts)

@@ -29,7 +29,7 @@ EXAMPLES = (
     "generate --source roformer-sim-char --text 他的军队被打败，逃回了京城。 "
     "--method beam",
 )
-FLAGS_OF = "roformer_keras.generation.options.GenerationConfig"
+SETTINGS = "roformer_keras.generation.options.GenerationConfig"
 _SAMPLING = ("method", "temperature", "top_k", "top_p")
 FLAGS = (*_SAMPLING, "num_return_sequences", "num_beams", "length_penalty")
 

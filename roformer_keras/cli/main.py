@@ -2,8 +2,8 @@
 
 Each module of this folder with a function `run` is a command of the module's name. Its
 arguments are operands and flags, see `cli.flags`; its docstring is the help. Optional:
-`EXAMPLES`, lines after the help; `FLAGS_OF`, the full name of a function or dataclass
-whose arguments are flags too; `FLAGS`, names of those that are.
+`EXAMPLES`, lines after the help; `SETTINGS`, the full name of a dataclass whose fields
+are flags too; `FLAGS`, names of those that are.
 
 Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
 or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
@@ -88,11 +88,11 @@ def _add_command(verbs, name, module):
 
 
 def _add_flags(verb, module):
-    others = None
-    if hasattr(module, "FLAGS_OF"):
-        place, _, name = module.FLAGS_OF.rpartition(".")
-        others = getattr(importlib.import_module(place), name)
-    add_flags(verb, module.run, others, getattr(module, "FLAGS", None))
+    settings = None
+    if hasattr(module, "SETTINGS"):
+        place, _, name = module.SETTINGS.rpartition(".")
+        settings = getattr(importlib.import_module(place), name)
+    add_flags(verb, module.run, settings, getattr(module, "FLAGS", None))
 
 
 def _code_of(error, verb) -> int:

@@ -16,7 +16,7 @@ EXAMPLES = (
     "pretrain seq2seq pairs.tsv -o run --subwords --max-vocabulary 8000 "
     "--no-lower-case",
 )
-FLAGS_OF = "roformer_keras.training.pretraining_settings.PretrainingSettings"
+SETTINGS = "roformer_keras.training.pretraining_settings.PretrainingSettings"
 _STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64, "seq2seq": 64}
 
 

@@ -1,7 +1,5 @@
 """`roformer-keras similarity`."""
 
-import json
-
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.models import load_sentence_encoder, load_sim
@@ -11,11 +9,10 @@ from roformer_keras.cli.texts import (
     json_line,
     number_lines,
     output_style,
-    read_lines,
     rounded,
     tsv_line,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.data.files import read_table
 
 __all__ = ["run"]
 
@@ -30,7 +27,7 @@ def run(
     source: str = "roformer-sim-char",
     config: str | None = None,
     vocabulary: str | None = None,
-    fields: tuple[str, ...] = ("first", "second"),
+    fields: tuple[str, ...] = (),
     output: str = "-",
     max_length: Count | None = None,
     overwrite: bool = False,
@@ -42,10 +39,11 @@ def run(
     command resumes it.
 
     Args:
-        file: pairs, one a line, as two texts with a tab between, without escapes; or
-            .jsonl with lists of two or objects; - is standard input, with tabs.
+        file: pairs, one a line: .txt or .tsv with a tab between, .csv, or .jsonl with
+            objects; - is standard input, as .txt.
         pair: two texts to compare, instead of a file; may be repeated.
-        fields: keys of the two texts in JSON objects.
+        fields: keys or columns of the two texts (default: first,second, or the first
+            two columns).
         output: .jsonl, or .tsv with rows of first text, second text and cosine, in
             which tabs and line ends are escaped; - for JSON lines on standard
             output.
@@ -53,14 +51,11 @@ def run(
             encoder, as in its training).
     """
     check_one_input(file, pair, "a file of pairs", "--pair TEXT TEXT")
-    if len(set(fields)) != 2:
-        raise ConfigurationError(
-            f"--fields must be two names with a comma between, got {','.join(fields)!r}"
-        )
     if pair is not None:
         pairs = [(f"pair {at}", tuple(texts)) for at, texts in enumerate(pair, start=1)]
     else:
-        pairs = _read_pairs(file, fields)
+        table = read_table(file, 2, fields, labelled=False)
+        pairs = number_lines(file, table.texts, table.lines)
 
     def load():
         """A function from pairs to cosines."""
@@ -95,36 +90,3 @@ def run(
         overwrite=overwrite,
         quiet=quiet,
     )
-
-
-def _read_pairs(file, fields):
-    lines, pairs = number_lines(file, read_lines(file)), []
-    parse = _parse_json if file.endswith(".jsonl") else _parse_columns
-    check_inputs(lines, lambda line: pairs.append(parse(line, fields)))
-    return [(place, pair) for (place, _), pair in zip(lines, pairs, strict=True)]
-
-
-def _parse_columns(line, fields):
-    columns = line.split("\t")
-    if len(columns) != 2:
-        raise ConfigurationError(
-            f"a pair must be two texts with a tab between, got {len(columns)} "
-            f"{'column' if len(columns) == 1 else 'columns'}: {line:.40}"
-        )
-    return tuple(columns)
-
-
-def _parse_json(line, fields):
-    try:
-        content = json.loads(line)
-    except ValueError as error:
-        raise ConfigurationError(f"a line must be JSON: {error}") from error
-    if isinstance(content, dict) and all(name in content for name in fields):
-        content = [content[name] for name in fields]
-    is_pair = isinstance(content, list) and len(content) == 2
-    if not is_pair or not all(isinstance(text, str) for text in content):
-        raise ConfigurationError(
-            f"a pair must be a list of two texts, or an object with two texts "
-            f"{fields[0]!r} and {fields[1]!r} (--fields names others), got {line:.80}"
-        )
-    return tuple(content)

@@ -1,5 +1,6 @@
 """Texts in and lines out: what the commands about texts share."""
 
+import itertools
 import json
 import os
 import sys
@@ -56,10 +57,13 @@ def read_texts(texts: Iterable[str]) -> list[str]:
     return found
 
 
-def number_lines(path: str, lines: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of where a line of a file is, and the line."""
+def number_lines(path: str, contents: Iterable, lines: Iterable[int]) -> list[tuple]:
+    """Pairs of where something stands in a file, and the thing."""
     name = _name_of(path)
-    return [(f"line {at} of {name}", line) for at, line in enumerate(lines, start=1)]
+    return [
+        (f"line {at} of {name}", content)
+        for at, content in zip(lines, contents, strict=False)
+    ]
 
 
 def read_inputs(file: str | None, texts: Sequence[str] | None) -> list:
@@ -73,7 +77,7 @@ def read_inputs(file: str | None, texts: Sequence[str] | None) -> list:
     if texts is not None:
         return [(f"text {at}", text) for at, text in enumerate(texts, start=1)]
     try:
-        return number_lines(file, read_lines(file))
+        return number_lines(file, read_lines(file), itertools.count(1))
     except SourceError as error:
         if file == "-" or os.path.exists(file):
             raise

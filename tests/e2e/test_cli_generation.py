@@ -286,7 +286,6 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
     expected = similarity.load_sim(str(SIM), None, None).similarity(
         *zip(*PAIRS, strict=True), progress=False
     )
-    lists = write_lines(tmp_path / "x.jsonl", [json.dumps(pair) for pair in PAIRS])
     objects = write_lines(
         tmp_path / "y.jsonl",
         [json.dumps({"second": b, "label": 1, "first": a}) for a, b in PAIRS],
@@ -298,7 +297,7 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
     stdin(monkeypatch, pairs.read_text(encoding="utf-8"))
     outputs = []
     for way in (
-        *([pairs], [lists], [objects], [renamed, "--fields", "a,b"]),
+        *([pairs], [objects], [renamed, "--fields", "a,b"]),
         *(typed, ["-"]),
     ):
         code, out, err = run(*SIMILARITY, *way, "--quiet", capsys=capsys)
@@ -313,7 +312,10 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
 
 
 def test_a_table_has_three_columns_whatever_is_in_the_texts(tmp_path, capsys):
-    pairs = [["今\t天\\n", "北\n京\r"], ["我", "\\"]]
+    pairs = [
+        {"first": "今\t天\\n", "second": "北\n京\r"},
+        {"first": "我", "second": "\\"},
+    ]
     source = write_lines(tmp_path / "x.jsonl", map(json.dumps, pairs))
     out = tmp_path / "out.tsv"
     assert run(*SIMILARITY, source, "-o", out, capsys=capsys)[0] == 0
