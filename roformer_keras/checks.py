@@ -12,6 +12,7 @@ Training(dropout=2)
 
 import dataclasses
 import functools
+import json
 import math
 import os
 import tomllib
@@ -196,6 +197,9 @@ class Settings:
         """Plain JSON types, from which `from_dict` builds the same settings."""
         return dataclasses.asdict(self)
 
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
     @classmethod
     def from_dict(cls, fields: Mapping) -> Self:
         """Builds from the result of `to_dict`, or from nested plain types.
@@ -207,12 +211,10 @@ class Settings:
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike) -> Self:
-        """Reads a TOML file, whose relative paths start at the folder of that file.
+        """Builds from a TOML file, whose relative paths start at its folder.
 
         Raises:
-            SourceError: the file cannot be read.
-            ConfigurationError: it is not TOML, or a field is unknown or missing, or
-                breaks its rule.
+            SourceError, ConfigurationError: as in `read_fields` and `from_dict`.
         """
         content = read_fields(cls, path)
         with errors_at(path):
@@ -244,12 +246,7 @@ def check_fields(settings) -> None:
 
 
 def from_fields(cls, mapping: Mapping, name: str):
-    """Builds a dataclass from a dictionary of its fields.
-
-    Args:
-        cls: the dataclass.
-        mapping: field name to value.
-        name: str. What errors call it.
+    """Builds a dataclass from a dictionary of its fields, which errors call `name`.
 
     Raises:
         ConfigurationError: a field is unknown or missing.
@@ -341,12 +338,10 @@ def read_toml(path: str | os.PathLike) -> dict:
 
 
 def read_fields(cls, path: str | os.PathLike) -> dict:
-    """The fields of a dataclass in a TOML file, as yet unchecked but for tables.
+    """The fields of a dataclass in a TOML file, of which only tables are checked.
 
-    Args:
-        cls: the dataclass. Of its fields `file_paths` and `source_path`, relative paths
-            start at the folder of the file.
-        path: of the file.
+    Relative paths of its `file_paths` and `source_path` start at the folder of the
+    file.
 
     Raises:
         SourceError: the file cannot be read.

@@ -1,10 +1,6 @@
-"""What a RoFormer is made of, as plain numbers.
-
-Nothing here imports Keras: the command line reads a configuration without it.
-"""
+"""Hyper-parameters of models. Nothing here imports Keras, nor does the command line."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 
 from roformer_keras.checks import Settings, check_choice, choice, integer, number
@@ -25,7 +21,7 @@ ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")
 PERFORMERS = ("performer", "rotary_performer")
 ATTENTION_TYPES = ("softmax", "linear", "cosine", *PERFORMERS)
 
-# What each model class asks of its backbone; `bert_config.json` says none of it.
+# What each model class needs of its backbone, and `bert_config.json` does not say.
 MODEL_FIELDS = {
     "RoFormerBackbone": {"attention": "bidirectional"},
     "RoFormerMaskedLM": {"attention": "bidirectional"},
@@ -33,42 +29,33 @@ MODEL_FIELDS = {
     "RoFormerSim": {"attention": "unilm", "pooler_activation": "linear"},
 }
 
-# bert_config.json field -> RoFormerConfig field. bert4keras takes keywords of its
-# models from that file too; what it does not know (`directionality`, `pooler_*`) has no
-# place here. `layer_norm_epsilon` is ours: bert4keras passes over it.
-_BERT_CONFIG_FIELDS = {
+# bert_config.json field -> RoFormerConfig field, for all that bert4keras reads, and
+# `layer_norm_epsilon`, which it ignores: those that a file must have, ...
+_REQUIRED_BERT_FIELDS = {
     "vocab_size": "vocabulary_size",
     "num_hidden_layers": "num_layers",
     "num_attention_heads": "num_heads",
     "hidden_size": "hidden_dim",
     "intermediate_size": "intermediate_dim",
     "hidden_act": "activation",
-    "embedding_size": "embedding_dim",
-    "attention_key_size": "attention_key_size",
-    "type_vocab_size": "num_segments",
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-    "initializer_range": "initializer_range",
-    "residual_attention_scores": "residual_attention_scores",
-    "shared_segment_embeddings": "shared_segment_embeddings",
-    "custom_position_ids": "custom_position_ids",
-    "layer_norm_epsilon": "layer_norm_epsilon",
 }
-# Those that a released bert_config.json does not have.
+# ... those of the same name, which no released file has, and the rest.
 BERT_CONFIG_OPTIONS = (
     "residual_attention_scores",
     "shared_segment_embeddings",
     "custom_position_ids",
     "layer_norm_epsilon",
 )
-_REQUIRED_BERT_FIELDS = (
-    "vocab_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "hidden_size",
-    "intermediate_size",
-    "hidden_act",
-)
+_BERT_CONFIG_FIELDS = {
+    **_REQUIRED_BERT_FIELDS,
+    "embedding_size": "embedding_dim",
+    "attention_key_size": "attention_key_size",
+    "type_vocab_size": "num_segments",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "initializer_range": "initializer_range",
+    **{name: name for name in BERT_CONFIG_OPTIONS},
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,48 +63,45 @@ class RoFormerConfig(Settings):
     """Hyper-parameters of one RoFormer; the same class serves v1 and v2.
 
     Args:
-        vocabulary_size: int, at least 1. Rows of the token embedding.
-        num_layers: int, at least 1.
-        num_heads: int, at least 1.
-        hidden_dim: int, a multiple of `num_heads`.
-        intermediate_dim: int, at least 1. Inner width of the feed-forward.
-        model_type: `"roformer"` or `"roformer_v2"`. v2 has no biases, a norm
+        vocabulary_size: int. Rows of the token embedding.
+        num_layers, num_heads: int.
+        hidden_dim: int. A multiple of `num_heads`.
+        intermediate_dim: int. Inner width of the feed-forward.
+        model_type: `"roformer"` or `"roformer_v2"`, which has no biases, a norm
             without parameters and no transform before the tied MLM output.
         activation: str. A Keras activation name; `"gelu"` is the erf form.
-        embedding_dim: int or None. Width of the embeddings when it is not
-            `hidden_dim`; a dense layer then maps one to the other.
-        attention_key_size: int or None, even. Features per head of queries and
-            keys when it is not `hidden_dim / num_heads`.
-        num_segments: int, at least 1. Rows of the segment embedding.
-        dropout: float in [0, 1). After embeddings, attention and feed-forward.
-        attention_dropout: float in [0, 1). On attention weights; those of linear cost
-            have none that could be dropped.
-        layer_norm_epsilon: float above 0. 1e-12 as the checkpoints were trained;
-            bert4keras from 0.11.4 on computes with 1e-7.
-        initializer_range: float above 0. Standard deviation of fresh v1 weights.
-        rotary_base: float above 0. Pair i of a head's features turns by
-            `rotary_base ** (-2i / features)` radians a token. bert4keras knows 10000
-            alone; a model trained with that reads longer texts with a larger one
+        embedding_dim: int or None. Width of the embeddings if it is not `hidden_dim`;
+            a dense layer then maps one to the other.
+        attention_key_size: int or None. Features per head of queries and keys if not
+            `hidden_dim / num_heads`; even.
+        num_segments: int. Rows of the segment embedding.
+        dropout: float. After embeddings, attention and feed-forward.
+        attention_dropout: float. On attention weights, which only softmax has.
+        layer_norm_epsilon: float. 1e-12 as the checkpoints were trained; bert4keras
+            computes with 1e-7 from 0.11.4 on.
+        initializer_range: float. Standard deviation of new v1 weights.
+        rotary_base: float. Pair i of a head's features turns by
+            `rotary_base ** (-2i / features)` radians a token. bert4keras has 10000
+            only; a model trained with that reads longer texts with a larger one
             (NTK-aware scaling).
         attention: `"bidirectional"`, `"causal"` or `"unilm"`.
-        attention_type: `"softmax"`, or one of linear cost, see `LinearRoPEAttention`:
-            `"linear"`, `"cosine"`, `"performer"` or `"rotary_performer"`, none of them
-            for UniLM.
+        attention_type: `"softmax"`, or with linear cost `"linear"`, `"cosine"`,
+            `"performer"` or `"rotary_performer"`, none of which can be UniLM; see
+            `LinearRoPEAttention`.
         rotary: bool. False leaves out all positions.
-        performer_features: int or None, even. Random features per head of both
-            Performers; 256 if it is not given.
-        performer_seed: int, at least 0. They are drawn from it, and kept in no file.
-        pooler_activation: str or None. With a name, a dense layer with that
-            activation turns the first position into a pooled output; RoFormer-Sim
-            needs `"linear"`.
+        performer_features: int or None. Random features per head of both Performers,
+            256 by default; even.
+        performer_seed: int. Seed of those features, which no file stores.
+        pooler_activation: str or None. Activation of a dense layer on the first
+            position, the pooled output; RoFormer-Sim needs `"linear"`.
         with_nsp: bool. Adds next-sentence probabilities; needs a pooler.
         custom_position_ids: bool. Adds a float input `position_ids`.
-        shared_segment_embeddings: bool. Segments index the token embedding, and as in
-            bert4keras id 0 is then padding among the segments too.
+        shared_segment_embeddings: bool. Segments index the token embedding; as in
+            bert4keras, id 0 then is padding among the segments too.
         residual_attention_scores: bool. Adds each layer's raw attention scores to
-            the next layer's (RealFormer, as bert4keras computes it).
+            the next layer's (RealFormer, as in bert4keras).
         layer_norm_cond_size: int or None. Width of the input `layer_norm_cond`,
-            which then shifts and scales every norm. v1 only.
+            which shifts and scales every norm. v1 only.
         layer_norm_cond_hidden_size: int or None. Width of a dense layer between
             the condition and the norms.
         layer_norm_cond_hidden_activation: str. Activation of that layer.
@@ -239,7 +223,7 @@ class RoFormerConfig(Settings):
 
     @property
     def bert4keras_compatible(self) -> bool:
-        """Whether bert4keras has this attention: what it cannot compute is no zip."""
+        """Whether bert4keras has this attention, so that there can be a zip."""
         return not self.is_linear and self.rotary and self.rotary_base == 10000
 
     @classmethod
@@ -248,9 +232,8 @@ class RoFormerConfig(Settings):
     ) -> "RoFormerConfig":
         """Builds from the content of a `bert_config.json`.
 
-        The file does not tell v1 from v2: only the tensors beside it do, which is why
-        `model_type` is an argument. Fields that it lacks take bert4keras's defaults;
-        fields that bert4keras ignores are ignored here too.
+        The file does not say whether it is v1 or v2, only the tensors do. Fields that
+        it lacks get bert4keras's defaults; fields that bert4keras ignores are ignored.
         """
         if not isinstance(bert_config, Mapping):
             raise ConfigurationError(
@@ -274,10 +257,9 @@ class RoFormerConfig(Settings):
         """
         if not self.bert4keras_compatible:
             raise ConfigurationError(
-                "bert4keras knows softmax attention that is rotated to the base 10000 "
-                f"alone, got attention_type={self.attention_type!r}, "
-                f"rotary={self.rotary!r}, rotary_base={self.rotary_base!r}: choose "
-                "another format"
+                "bert4keras has only softmax attention with rotary_base=10000, got "
+                f"attention_type={self.attention_type!r}, rotary={self.rotary!r}, "
+                f"rotary_base={self.rotary_base!r}: choose another format"
             )
         fields = self.to_dict()
         plain = {field.name: field.default for field in dataclasses.fields(self)}
@@ -288,29 +270,27 @@ class RoFormerConfig(Settings):
             and not (ours in BERT_CONFIG_OPTIONS and fields[ours] == plain[ours])
         }
 
-    def __str__(self) -> str:
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seq2SeqConfig(Settings):
     """Hyper-parameters of one `RoFormerSeq2Seq`.
 
     Args:
-        vocabulary_size: int, at least 1. Of source and target, which share it.
-        num_layers: int, at least 1. Blocks of the encoder, and as many of the decoder.
-        num_heads: int, at least 1.
-        hidden_dim: int, a multiple of `num_heads`, into an even number a head.
-        intermediate_dim: int, at least 1. Inner width of the feed-forward.
-        position_embedding: `"rotary"` turns queries and keys of self-attention;
-            `"sinusoidal"` is added to the embeddings and turns nothing, as in the
-            Transformer of Vaswani et al.
-        norm_first: bool. Whether what goes into attention and feed-forward is
-            normalised, and then what leaves each side; else what comes out of each sum.
+        vocabulary_size: int. Of source and target, which share it.
+        num_layers: int. Blocks of the encoder, and of the decoder.
+        num_heads: int.
+        hidden_dim: int. A multiple of `num_heads`, with an even number of features a
+            head.
+        intermediate_dim: int. Inner width of the feed-forward.
+        position_embedding: `"rotary"` rotates queries and keys of self-attention;
+            `"sinusoidal"` is added to the embeddings, as in the Transformer of Vaswani
+            et al.
+        norm_first: bool. Whether the inputs of attention and feed-forward and the
+            outputs of both sides are normalised, instead of each sum.
         activation: str. A Keras activation name; `"gelu"` is the erf form.
-        dropout: float in [0, 1). After embeddings, attention and feed-forward.
-        attention_dropout: float in [0, 1). On attention weights.
-        layer_norm_epsilon: float above 0.
+        dropout: float. After embeddings, attention and feed-forward.
+        attention_dropout: float. On attention weights.
+        layer_norm_epsilon: float.
 
     Raises:
         ConfigurationError: a field breaks its rule; names the field and the value.
@@ -346,23 +326,19 @@ class Seq2SeqConfig(Settings):
         """Whether bert4keras has such a model."""
         return False
 
-    def __str__(self) -> str:
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
 
 def config_for_model(
     model: str, config: RoFormerConfig, stored_as: str | None = None, **changes
 ) -> RoFormerConfig:
-    """The configuration with which a model class takes up stored weights.
+    """The configuration with which a model class loads stored weights.
 
-    Attention and pooler are the class's own, unless the weights were stored by the
-    same class; `changes` go before both.
+    Attention and pooler are those of the class, unless it stored the weights itself.
 
     Args:
         model: name of a model class.
         config: of the stored weights.
-        stored_as: name of the class that stored them, where that is known.
-        changes: fields to set.
+        stored_as: name of the class that stored them, or None if unknown.
+        changes: fields to set in any case.
 
     Raises:
         ConfigurationError: no such class, or a field breaks its rule.
