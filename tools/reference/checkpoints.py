@@ -10,6 +10,7 @@ import marshal
 import shutil
 import string
 import tempfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -39,19 +40,22 @@ CHARACTER_VOCABULARY = [
 WORD_VOCABULARY = [*CHARACTER_VOCABULARY, *WORDS.split()]
 SMALL_VOCABULARY = CHARACTER_VOCABULARY[:240] + list(dict.fromkeys(CHARACTERS))[:20]
 
-# === Zips: name -> what it is written from ===
+VOCABULARIES = {
+    "character": CHARACTER_VOCABULARY,
+    "word": WORD_VOCABULARY,
+    "small": SMALL_VOCABULARY,
+}
+
+# === What is written: checkpoints.toml with names resolved ===
+
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+# What `keep_tokens = "kept"` means.
+_KEPT = [0, 100, 101, 102, 103, *range(250, 200, -1)]
 
 
-def _checkpoint(
-    vocabulary,
-    hidden=32,
-    heads=4,
-    layers=2,
-    config=None,
-    stored=False,
-    meta=False,
-    **keywords,
-):
+def _checkpoint(row):
+    layers, hidden, heads = row["sizes"]
+    vocabulary = VOCABULARIES[row["vocabulary"]]
     config = {
         "attention_probs_dropout_prob": 0.1,
         "hidden_act": "gelu",
@@ -62,193 +66,37 @@ def _checkpoint(
         "num_hidden_layers": layers,
         "type_vocab_size": 2,
         "vocab_size": len(vocabulary),
-        **(config or {}),
+        **(_TABLE["unread"] if row.get("unread") else {}),
+        **row.get("config", {}),
     }
     return {
         "vocabulary": vocabulary,
         "config": config,
-        "kwargs": {"model": "roformer", **keywords},
-        "stored": stored,
-        "meta": meta,
+        "kwargs": {"model": "roformer", **row["keywords"]},
+        "stored": row.get("stored", False),
+        "meta": row.get("meta", False),
     }
 
 
-POOL = {"with_pool": True, "with_mlm": True}
-# Real configurations carry fields that nobody reads, or lack what others have.
-CARGO = {
-    "directionality": "bidi",
-    "initializer_range": 0.02,
-    "max_position_embeddings": 512,
-    "pooler_fc_size": 32,
-    "pooler_type": "first_token_transform",
-}
-CHECKPOINTS = {
-    "chinese_roformer_L-2_H-32_A-4": _checkpoint(
-        WORD_VOCABULARY, config=CARGO, stored=True, with_mlm=True
-    ),
-    "chinese_roformer-char_L-2_H-32_A-4": _checkpoint(
-        CHARACTER_VOCABULARY, config=CARGO, meta=True, with_mlm=True
-    ),
-    "chinese_roformer-gpt-char_L-2_H-32_A-4": _checkpoint(
-        CHARACTER_VOCABULARY, application="lm"
-    ),
-    "chinese_roformer-sim-char_L-2_H-32_A-4": _checkpoint(
-        CHARACTER_VOCABULARY, config=CARGO, stored=True, **POOL
-    ),
-    "chinese_roformer-v2-char_L-2_H-32_A-4": _checkpoint(
-        CHARACTER_VOCABULARY,
-        config={"hidden_act": "relu"},
-        model="roformer_v2",
-        with_mlm=True,
-    ),
-    "roformer-nsp_L-2_H-24_A-4": _checkpoint(
-        SMALL_VOCABULARY, hidden=24, with_nsp=True, **POOL
-    ),
-    "roformer-embedding-size_L-2_H-24_A-4": _checkpoint(
-        SMALL_VOCABULARY,
-        hidden=24,
-        config={"embedding_size": 16},
-        stored=True,
-        with_mlm=True,
-    ),
-    "roformer-v2-embedding-size_L-3_H-24_A-4": _checkpoint(
-        SMALL_VOCABULARY,
-        hidden=24,
-        layers=3,
-        config={"embedding_size": 16, "hidden_act": "relu"},
-        model="roformer_v2",
-    ),
-    "roformer-key-size_L-3_H-24_A-4": _checkpoint(
-        SMALL_VOCABULARY,
-        hidden=24,
-        layers=3,
-        config={"attention_key_size": 10},
-        with_mlm=True,
-    ),
-    "roformer-small_L-2_H-8_A-2": _checkpoint(
-        SMALL_VOCABULARY, hidden=8, heads=2, **POOL
-    ),
-}
-WORD, CHAR, GPT, SIM, V2, NSP, EMBEDDING, V2_EMBEDDING, KEY, SMALL = CHECKPOINTS
-
-# === What users save themselves ===
-
-_UNILM = {"application": "unilm", "with_pool": "linear"}
-_CONDITION = {"layer_norm_cond": 5}
-_CONDITION_HIDDEN = {
-    "layer_norm_cond": 5,
-    "layer_norm_cond_hidden_size": 7,
-    "layer_norm_cond_hidden_act": "tanh",
-    "with_mlm": "linear",
-}
+def _keywords(keywords):
+    return {k: _KEPT if value == "kept" else value for k, value in keywords.items()}
 
 
-def _saved(op, checkpoint=SMALL, wrap=None, **kwargs):
-    return {"op": op, "checkpoint": checkpoint, "wrap": wrap, "kwargs": kwargs}
-
-
+CHECKPOINTS = {name: _checkpoint(row) for name, row in _TABLE["zips"].items()}
+_STEMS = {row["name"]: stem for stem, row in _TABLE["zips"].items()}
 SAVED = {
-    "encoder.h5": _saved("save_h5"),
-    "encoder-dense.h5": _saved("save_h5", wrap="dense"),
-    "encoder-nested.h5": _saved("save_h5", wrap="nested"),
-    "lm.h5": _saved("save_h5", application="lm"),
-    "unilm-pool.h5": _saved("save_h5", **_UNILM),
-    "unilm-pool.weights.h5": _saved("save_h5", **_UNILM),
-    "encoder-model.h5": _saved("save_model_h5"),
-    "encoder-dense-model.h5": _saved("save_model_h5", wrap="dense"),
-    "encoder-nested-model.h5": _saved("save_model_h5", wrap="nested"),
-    "unilm-pool-model.h5": _saved("save_model_h5", **_UNILM),
-    "encoder/best_model.weights": _saved("save_object"),
-    "encoder-dense/best_model.weights": _saved("save_object", wrap="dense"),
-    "encoder-nested/best_model.weights": _saved("save_object", wrap="nested"),
-    "lm/best_model.weights": _saved("save_object", application="lm"),
-    "unilm-pool/best_model.weights": _saved("save_object", **_UNILM),
-    "condition.h5": _saved("save_h5", **_CONDITION),
-    "condition-hidden.h5": _saved("save_h5", **_CONDITION_HIDDEN),
-    "v2-embedding-size-mlm.h5": _saved(
-        "save_h5", V2_EMBEDDING, model="roformer_v2", with_mlm="linear"
-    ),
+    name: {
+        "op": op,
+        "checkpoint": _STEMS[zip],
+        "wrap": wrap or None,
+        "kwargs": keywords,
+    }
+    for name, (op, zip, wrap, keywords) in _TABLE["saved"].items()
 }
-
-# === Golden cases: name -> (checkpoint, keywords); a saved file gives its weights ===
-
-_V2 = {"model": "roformer_v2"}
-_KEEP = [0, 100, 101, 102, 103, *range(250, 200, -1)]
-_COMPOUND = [[300, 301, 302], [[310, 311], [1.0, 3.0]]]
+# Name -> stem of a zip or name of a saved file, and keywords.
 CASES = {
-    "encoder": (CHAR, {}),
-    "encoder-word": (WORD, {}),
-    "encoder-small": (SMALL, {}),
-    "mlm": (CHAR, {"with_mlm": True}),
-    "mlm-linear": (CHAR, {"with_mlm": "linear"}),
-    "mlm-word": (WORD, {"with_mlm": True}),
-    "pool-tanh": (SIM, {"with_pool": True}),
-    "pool-linear": (SIM, {"with_pool": "linear"}),
-    "pool-relu": (SIM, {"with_pool": "relu"}),
-    "pool-mlm": (SIM, {"with_pool": True, "with_mlm": "linear"}),
-    "lm": (GPT, {"application": "lm"}),
-    "lm-linear": (GPT, {"application": "lm", "with_mlm": "linear"}),
-    "unilm": (SIM, {"application": "unilm"}),
-    "unilm-pool": (SIM, {**_UNILM, "with_mlm": "linear"}),
-    "unilm-pool-small": (SMALL, _UNILM),
-    "nsp": (NSP, {"with_nsp": True}),
-    "nsp-mlm": (NSP, {"with_nsp": True, "with_mlm": "linear"}),
-    "nsp-pool-linear": (NSP, {"with_nsp": True, "with_pool": "linear"}),
-    "keep-tokens": (CHAR, {"keep_tokens": _KEEP, "with_mlm": "linear"}),
-    "keep-tokens-unilm-pool": (SIM, {"keep_tokens": _KEEP, **_UNILM}),
-    "compound-tokens": (CHAR, {"compound_tokens": _COMPOUND, "with_mlm": "linear"}),
-    "keep-and-compound-tokens": (
-        CHAR,
-        {
-            "keep_tokens": _KEEP,
-            "compound_tokens": [[10, 11], [[20, 21], [1.0, 3.0]]],
-            "with_mlm": "linear",
-        },
-    ),
-    "custom-position-ids": (CHAR, {"custom_position_ids": True}),
-    "custom-position-ids-unilm": (
-        SIM,
-        {"custom_position_ids": True, **_UNILM, "with_mlm": "linear"},
-    ),
-    "shared-segment-embeddings": (CHAR, {"shared_segment_embeddings": True}),
-    "shared-segment-embeddings-unilm": (
-        SIM,
-        {"shared_segment_embeddings": True, **_UNILM, "with_mlm": "linear"},
-    ),
-    # Three layers tell scores of the layer before from those of all layers before.
-    "residual-attention-scores": (KEY, {"residual_attention_scores": True}),
-    "residual-attention-scores-lm": (
-        KEY,
-        {"residual_attention_scores": True, "application": "lm", "with_mlm": "linear"},
-    ),
-    "residual-attention-scores-unilm": (
-        KEY,
-        {
-            "residual_attention_scores": True,
-            "application": "unilm",
-            "with_mlm": "linear",
-        },
-    ),
-    "layer-norm-cond": ("condition.h5", {}),
-    "layer-norm-cond-hidden": ("condition-hidden.h5", {}),
-    "embedding-size": (EMBEDDING, {}),
-    "embedding-size-mlm": (EMBEDDING, {"with_mlm": "linear"}),
-    "attention-key-size": (KEY, {}),
-    "attention-key-size-unilm": (KEY, {"application": "unilm", "with_mlm": "linear"}),
-    "v2-encoder": (V2, _V2),
-    "v2-mlm": (V2, {**_V2, "with_mlm": True}),
-    "v2-mlm-linear": (V2, {**_V2, "with_mlm": "linear"}),
-    "v2-lm": (V2, {**_V2, "application": "lm", "with_mlm": "linear"}),
-    "v2-unilm": (V2, {**_V2, "application": "unilm", "with_mlm": "linear"}),
-    "v2-pool-is-ignored": (V2, {**_V2, "with_pool": True}),
-    "v2-keep-tokens": (V2, {**_V2, "keep_tokens": _KEEP, "with_mlm": "linear"}),
-    "v2-custom-position-ids": (V2, {**_V2, "custom_position_ids": True}),
-    "v2-residual-attention-scores": (
-        V2_EMBEDDING,
-        {**_V2, "residual_attention_scores": True},
-    ),
-    "v2-embedding-size": (V2_EMBEDDING, _V2),
-    "v2-embedding-size-mlm": ("v2-embedding-size-mlm.h5", {}),
+    name: (_STEMS.get(source, source), _keywords(keywords))
+    for name, (source, keywords) in _TABLE["cases"].items()
 }
 
 # Segment ids of the main batch: encoder pairs, UniLM, ones that go back to zero.
