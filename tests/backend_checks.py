@@ -190,8 +190,10 @@ def check_linear_attention():
         for prompt, text in zip(
             prompts, model.generate(prompts, **options), strict=True
         ):
-            most = 24 - len(prompt)
-            assert text == plain.greedy(model, prompt, most, stops=(5, 60), draft=text)
+            max_new = 24 - len(prompt)
+            assert text == plain.greedy(
+                model, prompt, max_new, stops=(5, 60), draft=text
+            )
         inputs = {
             "token_ids": np.array([[3, 4, 5, 6], [6, 7, 8, 0]]),
             "segment_ids": np.zeros((2, 4), "int32"),
@@ -340,16 +342,23 @@ def check_generation():
             prompts, method="beam", num_beams=2, return_scores=True, **options
         )
         for at, prompt in enumerate(prompts):
-            most = options["max_length"] - len(prompt) * causal
+            max_new = options["max_length"] - len(prompt) * causal
             assert greedy[at] == greedy[at + 2]
             assert greedy[at] == plain.greedy(
-                model, prompt, most, stops=stops, draft=greedy[at]
+                model, prompt, max_new, stops=stops, draft=greedy[at]
             )
             for copy, text in enumerate(samples[at]):
                 assert text == plain.sample(
-                    model, prompt, most, 3, 2 * at + copy, cuts, stops=stops, draft=text
+                    model,
+                    prompt,
+                    max_new,
+                    3,
+                    2 * at + copy,
+                    cuts,
+                    stops=stops,
+                    draft=text,
                 )
-            expected = plain.beam(model, prompt, most, 2, stops=stops)
+            expected = plain.beam(model, prompt, max_new, 2, stops=stops)
             assert [one.output for one in beams[at]] == [text for _, text in expected]
             for one, (score, _) in zip(beams[at], expected, strict=True):
                 assert abs(one.score - score) < 1e-3

@@ -67,6 +67,13 @@ SIZES = {
     "longest": (64, 24, "max_length of paraphrase"),
     "rounds": (5, 1, "runs of roformer_keras and of the limit"),
 }
+# Label, method of RoFormer, and the option with its count.
+MEMORY_RUNS = (
+    ("GPT, 1 sample", "generate", None),
+    ("GPT, {} samples", "generate", "samples"),
+    ("Sim, {} samples", "sample_candidates", "candidates"),
+    ("Sim, paraphrase n={}", "rank", "candidates"),
+)
 PARTS = ("generate", "paraphrase", "first", "memory")
 
 
@@ -236,13 +243,9 @@ def measure_first_tokens(benchmark):
 
 
 def measure_memory(benchmark):
-    options, found = benchmark.options, []
-    for what, method, count in (
-        ("GPT, 1 sample", "generate", 1),
-        (f"GPT, {options.samples} samples", "generate", options.samples),
-        (f"Sim, {options.candidates} samples", "sample_candidates", options.candidates),
-        (f"Sim, paraphrase n={options.candidates}", "rank", options.candidates),
-    ):
+    found = []
+    for what, method, option in MEMORY_RUNS:
+        count = getattr(benchmark.options, option) if option else 1
         sizes = []
         for is_tiny in (True, False):
             with benchmark.start("roformer_keras") as worker:
@@ -250,7 +253,7 @@ def measure_memory(benchmark):
         tiny, full = sizes
         generating = full["generating"] - tiny["generating"]
         row = {
-            "work": what,
+            "work": what.format(count),
             "weights": full["weights"],
             "cache": full["cache"],
             "generating": generating,

@@ -110,7 +110,7 @@ def take_turns(stage, options):
         keras.ops.convert_to_tensor, next(iter(stage.loader))
     )
     sides = {
-        "memory": (lambda: itertools.repeat(batch), []),
+        "memory": (lambda: (batch for _ in itertools.count()), []),
         "files": (lambda: iter(stage.loader), [stage.recorder]),
     }
     turns = {side: [] for side in sides}
