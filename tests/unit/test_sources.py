@@ -710,7 +710,7 @@ def test_random_damage_is_an_error_of_ours_or_harmless(tmp_path):
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         data = write_zip(path, small, method).read_bytes()
         refused = 0
-        for _ in range(400):
+        for _ in range(200):
             damaged = bytearray(data)
             for _ in range(generator.choice([1, 1, 4])):
                 damaged[generator.randrange(len(data))] = generator.randrange(256)
@@ -719,11 +719,11 @@ def test_random_damage_is_an_error_of_ours_or_harmless(tmp_path):
                 contents(path)
             except RoFormerError:
                 refused += 1
-        assert refused > 200
+        assert refused > 100
 
 
 def test_no_byte_of_the_directory_hides_a_member(tmp_path):
-    small = {**MEMBERS, f"bert_model.ckpt.{SHARD}": b"data" * 50}
+    small = {"vocab.txt": b"[PAD]", "m.index": b"index", f"m.{SHARD}": b"data"}
     path = write_zip(tmp_path / "x.zip", small)
     with zipfile.ZipFile(path) as archive:
         start = archive.start_dir
