@@ -99,7 +99,7 @@ EXPERIMENTS = {
     "lengths": (LENGTHS, ""),
     "translation": (TRANSLATION, ""),
 }
-OTHERS = ("compare_finetuning", "evaluate_checkpoints")
+OTHERS = ("finetuning", "evaluate_checkpoints")
 
 
 def main_of(name):
@@ -354,7 +354,7 @@ def test_without_dropout_bert4keras_learns_the_same(task, line, ending, tmp_path
     )
     options = "--epochs 3 --batch-size 4 --learning-rate 3e-3 --crf-rate 10"
     arguments += ["--source", str(source), *options.split()]
-    assert main_of("compare_finetuning")(arguments) == 0
+    assert main_of("finetuning")(arguments) == 0
     with open(tmp_path / "run" / "runs.csv", encoding="utf-8", newline="") as file:
         ours, theirs = csv.DictReader(file)
     # The tool itself checks that both start with the same loss.

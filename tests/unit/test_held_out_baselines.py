@@ -1,4 +1,4 @@
-"""Baselines of tools.experiments.evaluate_checkpoints, against plain counting."""
+"""tools.experiments.baselines and evaluate_checkpoints, against plain counting."""
 
 import math
 import sys
@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
+from tools.experiments import baselines
 from tools.experiments import evaluate_checkpoints as tool
 
 SIZE, CLS, SEP, MASK = 12, 1, 2, 3
@@ -76,8 +77,8 @@ def test_kneser_ney_is_its_definition(order, count):
     """60 texts have all the counts that the discounts need, 3 have not."""
     train, held_out = random_rows(count), random_rows(20, seed=1)
     held_out += rows_of([10, 11, 4], [4])
-    model = tool.KneserNey(tool.Texts(train), order, SIZE)
-    found = model.log_probabilities(tool.Texts(held_out))
+    model = baselines.KneserNey(baselines.Texts(train), order, SIZE)
+    found = model.log_probabilities(baselines.Texts(held_out))
     plain = PlainKneserNey(train, order)
     expected = [
         math.log(plain.probability(tuple(row[:at]), row[at]))
@@ -87,7 +88,7 @@ def test_kneser_ney_is_its_definition(order, count):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     for context in ([], [4], [5, 6], [10], [4, 10], [11, 4]):
         rows = [np.array([CLS, *context, token]) for token in range(SIZE)]
-        found = [model.log_probabilities(tool.Texts([row]))[-1] for row in rows]
+        found = [model.log_probabilities(baselines.Texts([row]))[-1] for row in rows]
         assert np.exp(found).sum() == pytest.approx(1, abs=1e-12)
 
 
@@ -121,7 +122,7 @@ def plain_given_both(rows, left, right):
 
 def test_neighbours_are_their_definition():
     rows = random_rows(40)
-    model = tool.Neighbours(tool.Texts(rows), SIZE)
+    model = baselines.Neighbours(baselines.Texts(rows), SIZE)
     for left in (CLS, *range(4, 10)):
         for right in (SEP, *range(4, 10)):
             expected = plain_given_both(rows, left, right)
@@ -138,9 +139,9 @@ def test_neighbours_are_their_definition():
 def test_guesses_see_what_the_model_sees():
     """5 follows 4, but 6 is most frequent; 7 is between 5 and 8."""
     train = rows_of([4, 5, 7, 8], [4, 5, 7, 8], [6, 6, 6], [6, 6])
-    neighbours = tool.Neighbours(tool.Texts(train), SIZE)
+    neighbours = baselines.Neighbours(baselines.Texts(train), SIZE)
     text = np.array([CLS, 4, MASK, MASK, 8, SEP])
-    left, both = tool.guesses(neighbours, [text], [np.array([2, 3])], MASK)
+    left, both = baselines.guess(neighbours, [text], [np.array([2, 3])], MASK)
     assert left.tolist() == [5, 6] and both.tolist() == [5, 7]
 
 
@@ -159,10 +160,12 @@ def test_recall_and_shared_characters():
     # First; second; one of three equal ones.
     assert tool.recall(scores, 1) == pytest.approx((1 + 0 + 1 / 3) / 3)
     assert tool.recall(scores, 2) == pytest.approx((1 + 1 + 2 / 3) / 3)
-    found = tool.jaccard(["春眠不觉", "春春"], ["春天", "不春"])
+    found = baselines.jaccard(["春眠不觉", "春春"], ["春天", "不春"])
     np.testing.assert_allclose(found, [[1 / 5, 2 / 4], [1 / 2, 1 / 2]])
     pytest.importorskip("sklearn")
-    found = tool.tf_idf(["春天", "天地", "天"], ["春天"], ["天春", "春天"], longest=2)
+    found = baselines.tf_idf(
+        ["春天", "天地", "天"], ["春天"], ["天春", "春天"], max_run=2
+    )
     assert found[0, 0] < found[0, 1] == pytest.approx(1)
     pytest.importorskip("sacrebleu")
     expected = 100 * math.prod((5 / 6, 4 / 5, 3 / 4, 2 / 3)) ** 0.25
@@ -172,20 +175,20 @@ def test_recall_and_shared_characters():
 def test_a_text_is_known_if_it_shares_half_of_its_runs():
     random = np.random.default_rng(0)
     known = [random.integers(0, 1000, 30, dtype="int32") for _ in range(20)]
-    seen, fresh = tool.Seen(known), random.integers(0, 1000, 30, dtype="int32")
+    seen, fresh = baselines.Seen(known), random.integers(0, 1000, 30, dtype="int32")
     assert seen.knows(known[3])
     assert seen.knows(np.concatenate([known[3][2:22], fresh[:10]]))  # 15 of 25 runs
     assert not seen.knows(np.concatenate([known[3][2:18], fresh[:14]]))  # 11 of 25
     # A text shorter than a run is known only as a whole.
-    assert tool.Seen([fresh[:4], fresh]).knows(fresh[:4])
+    assert baselines.Seen([fresh[:4], fresh]).knows(fresh[:4])
     assert not seen.knows(known[3][:4])
 
 
 @pytest.mark.parametrize(
     ("option", "code", "message"),
     [
-        ("--limit=0", 2, "limit must be at least 1, got 0"),
-        ("--seed=-1", 2, "seed must be at least 0, got -1"),
+        ("--limit=0", 2, "limit must be an integer of at least 1"),
+        ("--seed=-1", 2, "seed must be an integer of at least 0"),
         ("--json=/nowhere/x.json", 4, "is not a folder"),
     ],
 )

@@ -1,99 +1,101 @@
-"""What a trained checkpoint reaches on held-out texts, beside honest baselines.
+"""What a trained checkpoint reaches on held-out texts, compared with baselines.
 
-    python -m tools.experiments.evaluate_checkpoints mlm roformer-char.zip --config \\
-        mlm.toml
+    python -m tools.experiments.evaluate_checkpoints mlm roformer-char.zip \\
+        --config mlm.toml
     python -m tools.experiments.evaluate_checkpoints lm roformer-gpt-char.zip \\
         --config lm.toml
     python -m tools.experiments.evaluate_checkpoints sim roformer-sim-char.zip \\
-        --config sim.toml \\
-        --names classical modern
+        --config sim.toml --names classical modern
 
-The configuration is the one of the training: its `data` tell which records were held
-out, its last stage the length of a text. All rows of a table are computed here, on the
-same texts; baselines learn from the part that was trained on. Held-out texts that also
-stand there, whole or with half of their runs of six characters, are left out, for books
-quote each other. It prints tables for a model card.
+The configuration is that of the training: its `data` say which records are held out,
+its last stage how long a text is. All rows of a table are computed here on the same
+texts; baselines learn from the training part. Books quote each other, so held-out texts
+that are in the training part, as a whole or with half of their runs of six characters,
+are left out. The tables are printed in Markdown, for a model card.
 
-mlm  Accuracy at masked positions: of each text alone, 15 % of the tokens, drawn from
-     the seed, and all of them replaced by [MASK] (in training some are not). Against
-     the most frequent token, and the most frequent that is no punctuation; a bigram
-     model of the left neighbour, and a model of both neighbours: the trigram through
-     the middle, which backs off to the product of two bigrams. They see what the model
-     sees: behind a masked neighbour they know nothing. Witten-Bell smoothing.
-lm   Perplexity of a token, which in Chinese is a character: over [SEP] at the end too,
-     and of texts longer than the training's over their beginning. Against unigrams,
-     bigrams and trigrams, which back off by interpolated modified Kneser-Ney. The
-     vocabulary is one, so [UNK] is a token like others, for all alike.
-sim  Recall@1 and @10 of the counterpart among 1,000 texts, by cosine, each text of the
-     pair looking for the other; against chance, the share of common characters
-     (Jaccard) and TF-IDF of characters, also with pairs of them. Equal scores count as
-     drawn by lot. And the character-level BLEU (sacrebleu, tokenize="char") of the
-     counterparts that the model writes for 500 of them, against copying the input.
-     Needs scikit-learn and sacrebleu.
+mlm  Accuracy at masked positions: 15 % of the tokens of each text, drawn from the seed
+     and all replaced by [MASK] (training leaves some unchanged). Baselines: the most
+     frequent token, and the most frequent that is no punctuation; bigrams with the left
+     neighbour; trigrams with both neighbours, which back off to the product of two
+     bigrams, with Witten-Bell smoothing. A hidden neighbour is hidden from them too.
+lm   Perplexity of a token, which in Chinese is a character, including the final [SEP];
+     longer texts than in training are cut. Baselines: unigrams, bigrams and trigrams
+     with interpolated modified Kneser-Ney smoothing, over the same vocabulary. [UNK] is
+     a token like any other.
+sim  Recall@1 and @10 of the other text of a pair among 1,000 texts, by cosine, in both
+     directions. Baselines: chance, shared characters (Jaccard), TF-IDF of characters,
+     and of characters and their pairs; equal scores share a place. And BLEU by
+     characters (sacrebleu, tokenize="char") of the texts that the model generates for
+     500 of them, compared with copying. Needs scikit-learn and sacrebleu.
 """
 
 import argparse
-import dataclasses
-import importlib
-import json
 import math
 import sys
 import unicodedata
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError, RoFormerError
-from roformer_keras.io.atomic import check_target, replacing
+from roformer_keras.io.atomic import check_target
+from tools.experiments.baselines import (
+    KNOWN_SHARE,
+    PACKAGES,
+    RUN,
+    KneserNey,
+    Neighbours,
+    Seen,
+    Texts,
+    char_codes,
+    guess,
+    jaccard,
+    require,
+    tf_idf,
+)
+from tools.tables import markdown, write_json
 
 MASKED_SHARE = 0.15
 CANDIDATES = 1000
-WRITTEN = 500
+GENERATED = 500
 POSITIONS_PER_BATCH = 2048
-WRITTEN_TOGETHER = 256
-# Of so many tokens is a run, and with so many of its runs known a text is no news.
-RUN, KNOWN_SHARE = 6, 0.5
-PACKAGES = {"sklearn": "scikit-learn", "sacrebleu": "sacrebleu"}
+GENERATED_TOGETHER = 256
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("task", choices=TASKS)
-    parser.add_argument("checkpoint", help="zip, or another source of from_preset")
-    parser.add_argument("--config", required=True, help="TOML file of the training")
-    parser.add_argument(
-        "--limit", type=int, help="most held-out texts, or pairs; drawn from the seed"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
+    add = parser.add_argument
+    add("task", choices=TASKS)
+    add("checkpoint", help="zip, or another source of from_preset")
+    add("--config", required=True, help="TOML file of the training")
+    add("--limit", type=int, help="held-out texts or pairs, drawn; default: all")
+    add("--seed", type=int, default=0)
+    add(
         "--names",
         nargs=2,
         default=("first", "second"),
         metavar="NAME",
-        help="sim: what the two texts of a pair are called",
+        help="sim: of the two texts of a pair",
     )
-    parser.add_argument(
-        "--num-beams", type=int, default=4, help="sim: of the writing; 1 is greedy"
-    )
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    add("--num-beams", type=int, default=4, help="sim: of generation; 1 is greedy")
+    add("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args(arguments)
     try:
-        if options.limit is not None and options.limit < 1:
-            raise ConfigurationError(
-                f"limit must be at least 1, got {options.limit}; leave it out for all"
-            )
-        if options.seed < 0:
-            raise ConfigurationError(f"seed must be at least 0, got {options.seed}")
+        if options.limit is not None:
+            check_integer("limit", options.limit, 1)
+        check_integer("seed", options.seed, 0)
         if options.json:
-            # Not found out after all the work.
+            # Before all the work.
             check_target(options.json, overwrite=True, folder=False)
         tables = []
         for table in TASKS[options.task](options):
-            print(f"\n{table.markdown()}", flush=True)
-            tables.append(table)
+            print(f"\n{table}", flush=True)
+            tables.append(asdict(table))
     except RoFormerError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -102,35 +104,32 @@ def main(arguments=None):
             "task": options.task,
             "checkpoint": Path(options.checkpoint).name,
             "seed": options.seed,
-            "tables": [dataclasses.asdict(table) for table in tables],
+            "tables": tables,
         }
-        text = json.dumps(figures, indent=2, ensure_ascii=False)
-        with replacing(options.json, overwrite=True) as partial:
-            partial.write_text(f"{text}\n", encoding="utf-8")
+        write_json(options.json, figures)
     return 0
 
 
-@dataclasses.dataclass
+@dataclass
 class Table:
-    """Figures of several models.
+    """Figures of several models; `str` makes Markdown of them.
 
     Args:
-        columns: name -> how its figures are printed, a format specification.
-        rows: name of a model -> as many figures.
-        note: what they were computed on.
+        columns: name -> format specification of its figures.
+        rows: name of a model -> its figures.
+        note: the texts that they were computed on.
     """
 
     columns: dict[str, str]
     rows: dict[str, list[float]]
     note: str
 
-    def markdown(self) -> str:
-        lines = [["model", *self.columns], ["---"] * (1 + len(self.columns))]
-        for name, figures in self.rows.items():
-            shown = zip(figures, self.columns.values(), strict=True)
-            lines.append([name, *(format(figure, spec) for figure, spec in shown)])
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return f"{table}\n\n{self.note}"
+    def __str__(self):
+        rows = [
+            [name, *map(format, figures, self.columns.values())]
+            for name, figures in self.rows.items()
+        ]
+        return f"{markdown(['model', *self.columns], rows)}\n\n{self.note}"
 
 
 # === The three tasks: each yields its tables ===
@@ -155,7 +154,7 @@ def evaluate_mlm(options):
     marks = np.array([is_punctuation(token) for token in tokenizer.vocabulary])
     most_frequent = int(neighbours.frequency.argmax())
     no_mark = int(np.where(marks, -1, neighbours.frequency).argmax())
-    left, both = guesses(neighbours, masked, hidden, tokenizer.mask_id)
+    left, both = guess(neighbours, masked, hidden, tokenizer.mask_id)
     predictions = {
         model_name(options): model_guesses(model, masked, hidden),
         f"most frequent token ({tokenizer.id_to_token(most_frequent)})": most_frequent,
@@ -172,9 +171,8 @@ def evaluate_mlm(options):
         f"Accuracy at {len(targets):,} masked positions ({MASKED_SHARE:.0%} of each "
         f"text, all replaced by [MASK]) of {len(texts):,} held-out texts of at most "
         f"{settings.stages[-1].length} tokens, each alone; {left_out(dropped)}. "
-        f"{is_character.mean():.1%} of the "
-        "targets are not punctuation; "
-        f"{share_of(targets, tokenizer.unk_id)} are [UNK], a token like others here. "
+        f"{is_character.mean():.1%} of the targets are not punctuation; "
+        f"{share_of(targets, tokenizer.unk_id)} are [UNK], which counts as a token. "
         f"The baselines learned from {sum(map(len, train)):,} tokens."
     )
     columns = {"accuracy": ".1%", "without punctuation": ".1%"}
@@ -206,10 +204,9 @@ def evaluate_lm(options):
         rows[name] = [math.exp(mean), mean / math.log(2)]
     note = (
         f"Over {len(targets):,} tokens, [SEP] included, of {len(texts):,} held-out "
-        f"texts; {left_out(dropped)}. Of texts longer than {length} tokens, {cut:.1%}, "
-        "the beginning counts. "
-        f"{share_of(targets, tokenizer.unk_id)} of the targets are [UNK], a token like "
-        "others here. N-grams: interpolated modified Kneser-Ney, from "
+        f"texts; {left_out(dropped)}. Texts longer than {length} tokens, {cut:.1%}, "
+        f"are cut. {share_of(targets, tokenizer.unk_id)} of the targets are [UNK], "
+        "which counts as a token. N-grams: interpolated modified Kneser-Ney, from "
         f"{corpus.tokens.size:,} tokens, over the same vocabulary of "
         f"{tokenizer.vocabulary_size:,}."
     )
@@ -218,7 +215,7 @@ def evaluate_lm(options):
 
 def evaluate_sim(options):
     for name in PACKAGES:
-        library(name)
+        require(name)
     settings = read_settings(options.config)
     length = settings.stages[-1].length
     pairs, train, dropped = held_out_pairs(settings, options)
@@ -230,8 +227,8 @@ def evaluate_sim(options):
         @ model.encode(second, max_length=length).T,
         "chance": np.zeros((len(pairs), len(pairs))),
         "common characters (Jaccard)": jaccard(first, second),
-        "TF-IDF of characters": tf_idf(train, first, second, longest=1),
-        "TF-IDF of characters and their pairs": tf_idf(train, first, second, longest=2),
+        "TF-IDF of characters": tf_idf(train, first, second, max_run=1),
+        "TF-IDF of characters and their pairs": tf_idf(train, first, second, max_run=2),
     }
     recalls = {
         name: [recall(m, k) for m in (matrix, matrix.T) for k in (1, 10)]
@@ -241,10 +238,10 @@ def evaluate_sim(options):
         {f"{way}, recall@{k}": ".1%" for way in (there, back) for k in (1, 10)},
         recalls,
         f"Of {len(pairs):,} held-out pairs, each text among the {len(pairs):,} of the "
-        f"other side; {left_out(dropped)}, or of which a text is in another pair. IDF "
-        f"from {len(train):,} texts of the train part.",
+        f"other side; {left_out(dropped)}, or because a text is in another pair. IDF "
+        f"from {len(train):,} texts of the training part.",
     )
-    first, second = first[:WRITTEN], second[:WRITTEN]
+    first, second = first[:GENERATED], second[:GENERATED]
     writes = model_name(options) + (
         ", greedy" if options.num_beams == 1 else f", {options.num_beams} beams"
     )
@@ -257,7 +254,7 @@ def evaluate_sim(options):
             ],
             "the input, copied": [bleu(first, second), bleu(second, first)],
         },
-        f"{len(first):,} of these pairs; sacrebleu {library('sacrebleu').__version__}, "
+        f"{len(first):,} of these pairs; sacrebleu {require('sacrebleu').__version__}, "
         'tokenize="char".',
     )
 
@@ -275,7 +272,6 @@ def read_settings(path):
 
 
 def records(settings, part):
-    """One pass over a part, with a bar."""
     from roformer_keras.data.corpus import Corpus
 
     found = Corpus(settings.data, part=part).once()
@@ -283,31 +279,31 @@ def records(settings, part):
 
 
 def token_rows(settings, rows_of, options):
-    """Rows of ids of the train part and of what is held out.
+    """Rows of ids of both parts.
 
     Args:
-        rows_of: from a record to its rows.
+        rows_of: function of a record that yields its rows.
 
     Returns:
         train: list of int arrays.
-        held_out: likewise; as many as `--limit` says, and none that is in `train`.
-        dropped: int. How many were left out for that.
+        held_out: likewise, at most `--limit`, and none that `train` has.
+        dropped: int. How many `train` has.
     """
-    # What is held out first: without any, it is known at once.
+    # Held-out texts first: the lack of them is an error.
     found, train = (
         [row for record in records(settings, part) for row in rows_of(record)]
         for part in ("held_out", "train")
     )
-    # [CLS] and [SEP] alone are no text.
+    # [CLS] and [SEP] alone are not a text.
     found = [row for row in found if len(row) > 2]
     seen = Seen(row[1:-1] for row in train)
     fresh = [row for row in found if not seen.knows(row[1:-1])]
     check_held_out(fresh, options.config)
-    return train, drawn(fresh, options), len(found) - len(fresh)
+    return train, draw(fresh, options), len(found) - len(fresh)
 
 
 def held_out_pairs(settings, options):
-    """Pairs of which no text comes twice, and the texts of the train part."""
+    """Pairs without repeated texts, the texts of the training part, dropped pairs."""
     found = [pair for pair in records(settings, "held_out") if all(pair)]
     if any(len(pair) != 2 for pair in found):
         raise ConfigurationError(
@@ -315,57 +311,21 @@ def held_out_pairs(settings, options):
             f"{options.config}"
         )
     train = [text for record in records(settings, "train") for text in record]
-    seen, once = Seen(map(codes, train)), set()
+    seen, once = Seen(map(char_codes, train)), set()
     pairs = []
     for pair in found:
-        if once.isdisjoint(pair) and not any(seen.knows(codes(text)) for text in pair):
+        if once.isdisjoint(pair) and not any(
+            seen.knows(char_codes(text)) for text in pair
+        ):
             pairs.append(pair)
         once.update(pair)
     check_held_out(pairs, options.config)
-    return drawn(pairs, options, CANDIDATES), train, len(found) - len(pairs)
-
-
-class Seen:
-    """What of a text stands in other texts.
-
-    Args:
-        rows: of int arrays; rows are told apart by 64 bits of a product sum.
-    """
-
-    def __init__(self, rows):
-        rows = list(rows)
-        self._whole = {hash(row.tobytes()) for row in rows}
-        self._runs = np.unique(np.concatenate([runs(row) for row in rows]))
-
-    def knows(self, row) -> bool:
-        """Whether the row is there, or `KNOWN_SHARE` of its runs are."""
-        if hash(row.tobytes()) in self._whole:
-            return True
-        own = runs(row)
-        if not len(own):
-            return False
-        places = np.searchsorted(self._runs, own).clip(max=len(self._runs) - 1)
-        return bool(np.mean(self._runs[places] == own) >= KNOWN_SHARE)
-
-
-def runs(row):
-    """A number for each `RUN` of neighbours: uint64 `(len(row) - RUN + 1,)`."""
-    count = max(0, len(row) - RUN + 1)
-    found = np.zeros(count, "uint64")
-    for offset in range(RUN):
-        found = found * np.uint64(6364136223846793005) + row[
-            offset : offset + count
-        ].astype("uint64")
-    return found
-
-
-def codes(text):
-    return np.frombuffer(text.encode("utf-32-le"), "uint32")
+    return draw(pairs, options, CANDIDATES), train, len(found) - len(pairs)
 
 
 def left_out(dropped):
     return (
-        f"{dropped:,} more were left out that stand in the train part, whole or with "
+        f"{dropped:,} more are left out because the training part has them, or "
         f"{KNOWN_SHARE:.0%} of their runs of {RUN} characters"
     )
 
@@ -373,27 +333,16 @@ def left_out(dropped):
 def check_held_out(found, config):
     if not found:
         raise ConfigurationError(
-            "a text must be held out that does not also stand in the train part, got "
-            f"none; raise holdout in {config}, or name a group"
+            "no held-out text is missing from the training part: raise holdout in "
+            f"{config}, or name a group"
         )
 
 
-def drawn(items, options, most=None):
-    """At most `most` items, or `--limit`, in an order drawn from the seed."""
+def draw(items, options, max_count=None):
+    """At most `max_count` items, or `--limit`, in an order drawn from the seed."""
     order = np.random.default_rng(options.seed).permutation(len(items))
-    limits = [limit for limit in (most, options.limit) if limit is not None]
+    limits = [limit for limit in (max_count, options.limit) if limit is not None]
     return [items[i] for i in order[: min(limits, default=None)]]
-
-
-def library(name):
-    """A module that only this tool needs, or the command that installs it."""
-    package = PACKAGES[name.partition(".")[0]]
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"sim needs {package}, which is not installed: pip install {package}"
-        ) from error
 
 
 def load(name, checkpoint):
@@ -423,10 +372,10 @@ def share_of(targets, token_id):
 
 
 def mask(texts, mask_id, seed):
-    """Replaces `MASKED_SHARE` of the tokens of each text, but never its first and last.
+    """Masks `MASKED_SHARE` of the tokens of each text except the first and last.
 
     Returns:
-        hidden: list of ascending positions, at least one a text.
+        hidden: list of ascending positions, at least one per text.
         masked: list of the texts with `mask_id` there.
     """
     hidden, masked = [], []
@@ -464,7 +413,7 @@ def logits_of(model, texts):
 
 
 def model_guesses(model, masked, hidden):
-    """The likeliest ids at the hidden positions, text after text."""
+    """The most probable ids at the hidden positions of all texts."""
     found = [None] * len(masked)
     for number, logits in logits_of(model, masked):
         found[number] = logits[hidden[number]].argmax(axis=-1)
@@ -472,7 +421,7 @@ def model_guesses(model, masked, hidden):
 
 
 def model_log_probabilities(model, texts):
-    """Natural logarithms, of each token but the first of each text."""
+    """Natural logarithms, of each token except the first of each text."""
     found = [None] * len(texts)
     for number, logits in logits_of(model, texts):
         logits, targets = logits[:-1], texts[number][1:]
@@ -483,273 +432,30 @@ def model_log_probabilities(model, texts):
 
 
 def counterparts(model, texts, length, num_beams):
-    """What the model writes for each text."""
+    """The text that the model generates for each text."""
     tokenizer = model.tokenizer
     options = (
         {"method": "greedy"}
         if num_beams == 1
         else {"method": "beam", "num_beams": num_beams}
     )
-    # As ids, which unlike a text may be cut.
+    # Ids can be cut, unlike texts.
     prompts = [tokenizer.encode(text, max_length=length)[0] for text in texts]
     written = model.generate(
-        prompts, max_length=length, batch_size=WRITTEN_TOGETHER, **options
+        prompts, max_length=length, batch_size=GENERATED_TOGETHER, **options
     )
     return [tokenizer.decode(ids) for ids in written]
 
 
-# === N-grams ===
-
-
-class Texts:
-    """Rows of ids, of which each begins with [CLS], as one array.
-
-    Attributes:
-        tokens: int64 `(total,)`.
-        depths: int64 `(total,)`. How many tokens of its row stand before each.
-    """
-
-    def __init__(self, rows):
-        lengths = np.array([len(row) for row in rows])
-        self.tokens = np.concatenate(rows).astype("int64")
-        starts = np.cumsum(lengths) - lengths
-        self.depths = np.arange(len(self.tokens)) - np.repeat(starts, lengths)
-
-
-class KneserNey:
-    """An n-gram model with interpolated modified Kneser-Ney smoothing.
-
-    A gram of the highest order counts as often as it occurs, a lower one as often as
-    different tokens stand before it, or at the beginning of a text, where none does, as
-    often as it occurs. What is taken from the counts goes to the next lower order, from
-    unigrams to all tokens alike. Grams do not cross from text to text.
-
-    Args:
-        texts: `Texts`.
-        order: int, at least 1. Tokens of the longest gram.
-        size: int. Tokens of the vocabulary.
-
-    Source: Chen and Goodman 1999, section 3; the beginnings of texts, and the discounts
-    of a corpus too small to estimate them, as in KenLM (Heafield et al. 2013).
-    """
-
-    def __init__(self, texts, order, size):
-        self._size = size
-        self._levels = []
-        grams, counts = np.unique(self._grams(texts, order), return_counts=True)
-        self._levels.insert(0, _Level(grams, counts, size))
-        for n in range(order - 1, 0, -1):
-            openings = self._grams(texts, n)[texts.depths[_ends(texts, n)] == n - 1]
-            grams, counts = np.unique(
-                np.concatenate([grams % size**n, openings]), return_counts=True
-            )
-            self._levels.insert(0, _Level(grams, counts, size))
-
-    def log_probabilities(self, texts) -> np.ndarray:
-        """Natural logarithms, of each token but the first of each text."""
-        found = np.full(len(texts.tokens), 1 / self._size)
-        for n, level in enumerate(self._levels, start=1):
-            ends = _ends(texts, n)
-            found[ends] = level.interpolated(self._grams(texts, n), found[ends])
-        return np.log(found[texts.depths > 0])
-
-    def _grams(self, texts, n):
-        """Each gram of n tokens that lies in one text, as one number."""
-        ends = _ends(texts, n)
-        grams = np.zeros(len(ends), "int64")
-        for back in range(n - 1, -1, -1):
-            grams = grams * self._size + texts.tokens[ends - back]
-        return grams
-
-
-class _Level:
-    """Discounted probabilities of the grams of one order.
-
-    Args:
-        grams: int64 `(grams,)`, ascending; the last digit is the token that is scored.
-        counts: int64 `(grams,)`.
-        size: int. Base of the digits.
-    """
-
-    def __init__(self, grams, counts, size):
-        discounts = _discounts(counts)[np.minimum(counts, 3)]
-        self._size, self._grams = size, grams
-        self._contexts, starts, owners = np.unique(
-            grams // size, return_index=True, return_inverse=True
-        )
-        totals = np.add.reduceat(counts, starts)
-        self._shares = (counts - discounts) / totals[owners]
-        self._left_over = np.add.reduceat(discounts, starts) / totals
-
-    def interpolated(self, grams, lower):
-        """Probabilities of grams, from those of the next lower order."""
-        shares, _ = _looked_up(self._grams, self._shares, grams)
-        left_over, known = _looked_up(
-            self._contexts, self._left_over, grams // self._size
-        )
-        return np.where(known, shares + left_over * lower, lower)
-
-
-def _ends(texts, n):
-    """Where the grams of n tokens end; [CLS] is never scored."""
-    return np.flatnonzero(texts.depths >= max(n - 1, 1))
-
-
-def _looked_up(keys, values, wanted):
-    """The values of ascending keys, 0 where there is none, and where there is one."""
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    known = keys[at] == wanted
-    return np.where(known, values[at], 0.0), known
-
-
-def _discounts(counts):
-    """What is taken from counts of 0, 1, 2 and more."""
-    ones, twos, threes, fours = (np.count_nonzero(counts == n) for n in (1, 2, 3, 4))
-    if min(ones, twos, threes, fours):
-        y = ones / (ones + 2 * twos)
-        found = np.array(
-            [
-                0,
-                1 - 2 * y * twos / ones,
-                2 - 3 * y * threes / twos,
-                3 - 4 * y * fours / threes,
-            ]
-        )
-        if (found[1:] > 0).all():
-            return found
-    return np.array([0, 0.5, 1, 1.5])
-
-
-class Neighbours:
-    """How likely a token is between its two neighbours, with Witten-Bell smoothing.
-
-    The first and the last token of a text are neighbours only.
-
-    Args:
-        texts: `Texts`.
-        size: int. Tokens of the vocabulary.
-
-    Attributes:
-        frequency: float64 `(size,)`. Of each token, whatever its neighbours.
-    """
-
-    def __init__(self, texts, size):
-        is_last = np.append(texts.depths[1:] == 0, True)
-        at = np.flatnonzero((texts.depths > 0) & ~is_last)
-        left, own, right = (texts.tokens[at + shift] for shift in (-1, 0, 1))
-        self._size = size
-        self._after = _Followers(left, own, size)
-        self._before = _Followers(right, own, size)
-        self._between = _Followers(left * size + right, own, size)
-        counts = np.bincount(own, minlength=size)
-        self.frequency = counts / len(own)
-        self._right_frequency = np.bincount(right, minlength=size) / len(right)
-        # Of each token, how many others are seen to its right.
-        self._kinds = np.bincount(np.unique(own * size + right) // size, minlength=size)
-        self._totals = np.maximum(counts + self._kinds, 1)
-
-    def given_left(self, left):
-        """float64 `(size,)`: P(token | left); None is a neighbour that is not seen."""
-        if left is None:
-            return self.frequency
-        return self._after.smoothed(left, self.frequency)
-
-    def given_both(self, left, right):
-        """float64 `(size,)`: P(token | left, right); either may be None.
-
-        The next lower order is proportional to P(token | left) P(right | token).
-        """
-        found = self.given_left(left)
-        if right is None or not self._right_frequency[right]:
-            return found
-        found = found * self._right_given_token(right)
-        found /= found.sum()
-        if left is None:
-            return found
-        return self._between.smoothed(left * self._size + right, found)
-
-    def _right_given_token(self, right):
-        counts = self._kinds * self._right_frequency[right]
-        tokens, seen = self._before.of(right)
-        counts[tokens] += seen
-        return counts / self._totals
-
-
-class _Followers:
-    """Which tokens occur in a context, and how often."""
-
-    def __init__(self, contexts, tokens, size):
-        self._size = size
-        self._keys, self._counts = np.unique(
-            contexts * size + tokens, return_counts=True
-        )
-
-    def of(self, context):
-        bounds = np.array([context, context + 1]) * self._size
-        start, stop = np.searchsorted(self._keys, bounds)
-        return self._keys[start:stop] % self._size, self._counts[start:stop]
-
-    def smoothed(self, context, lower):
-        """Witten-Bell: as many new events as different tokens were seen."""
-        tokens, counts = self.of(context)
-        if not len(tokens):
-            return lower
-        found = len(tokens) * lower
-        found[tokens] += counts
-        return found / (counts.sum() + len(tokens))
-
-
-def guesses(neighbours, masked, hidden, mask_id):
-    """The likeliest ids at the hidden positions: by the left, by both neighbours."""
-    pairs = [
-        tuple(
-            None if token == mask_id else int(token) for token in text[[at - 1, at + 1]]
-        )
-        for text, positions in zip(masked, hidden, strict=True)
-        for at in positions
-    ]
-    left = {pair[0]: None for pair in pairs}
-    for token in left:
-        left[token] = neighbours.given_left(token).argmax()
-    both = dict.fromkeys(pairs)
-    for pair in tqdm(both, desc="neighbours", unit="pair"):
-        both[pair] = neighbours.given_both(*pair).argmax()
-    return np.array([left[pair[0]] for pair in pairs]), np.array(
-        [both[pair] for pair in pairs]
-    )
-
-
-# === Retrieval and translation ===
-
-
-def jaccard(first, second):
-    """Of the sets of characters of each two texts: common ones by all of them."""
-    first, second = ([set(text) for text in texts] for texts in (first, second))
-    return np.array([[len(a & b) / len(a | b) for b in second] for a in first])
-
-
-def tf_idf(train, first, second, longest):
-    """Cosines of each two texts, by their runs of up to `longest` characters."""
-    sklearn = library("sklearn.feature_extraction.text")
-    runs = {"analyzer": "char", "ngram_range": (1, longest)}
-    # Other runs need not be counted; these count also where the train part lacks them.
-    vocabulary = sklearn.CountVectorizer(**runs).fit(first + second).vocabulary_
-    vectorizer = sklearn.TfidfVectorizer(
-        **runs, vocabulary=vocabulary, sublinear_tf=True
-    )
-    vectorizer.fit(tqdm(train, desc=f"TF-IDF to {longest}", unit="text"))
-    return (vectorizer.transform(first) @ vectorizer.transform(second).T).toarray()
-
-
 def recall(scores, k):
-    """How often a row's own column, of the same number, is among its k best."""
+    """How often column i is among the k highest of row i; equal scores share places."""
     own = np.diag(scores)[:, None]
     better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
     return float(np.clip((k - better) / equal, 0, 1).mean())
 
 
 def bleu(written, expected):
-    return library("sacrebleu").corpus_bleu(written, [expected], tokenize="char").score
+    return require("sacrebleu").corpus_bleu(written, [expected], tokenize="char").score
 
 
 if __name__ == "__main__":
