@@ -234,6 +234,11 @@ def test_ids_need_no_tokenizer_and_texts_say_so():
         ("今", {"min_length": 9, "max_length": 8}, "from 0 to 8, got 9"),
         ("今", {"stop_tokens": [669]}, "from 0 to 668, got 669"),
         ("今", {"stop_tokens": "今天"}, "in the vocabulary, got '今天'"),
+        ("今", {"stop_tokens": 5.0}, "token ids must be integers .* got 5.0"),
+        ("今", {"stop_tokens": [[1]]}, r"token ids must be integers .* got \[1\]"),
+        ("今", {"stop_tokens": True}, "token ids must be integers .* got True"),
+        ("今", {"min_length": True}, "min_length must be an integer .* got True"),
+        ({"今": 1}, {}, "prompts must be texts or ids, got {'今': 1}"),
     ],
 )
 def test_what_is_refused(prompts, options, message):
