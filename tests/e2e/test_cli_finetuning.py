@@ -17,7 +17,7 @@ from common import (
 from finetuning_cases import REVIEWS, lines, train_eagerly, written
 
 from roformer_keras import RoFormerBackbone, RoFormerSentenceEncoder
-from roformer_keras.cli import evaluate, terminal
+from roformer_keras.cli import evaluate, finetune
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
 # TensorFlow variables do not know NumPy 2's `copy`.
@@ -41,11 +41,11 @@ def reviews(tmp_path_factory):
         preset=str(CHARACTER),
         epochs=1,
     )
-    from roformer_keras.training.finetune import finetune
+    from roformer_keras.training.finetune import finetune as train
 
     with pytest.MonkeyPatch.context() as patch:
         train_eagerly(patch)
-        finetune(settings, folder / "run", verbose=False)
+        train(settings, folder / "run", verbose=False)
     return folder
 
 
@@ -62,7 +62,7 @@ def test_finetune(tmp_path, capsys, monkeypatch):
         *("finetune", "text-classification", "--train", path, "--holdout", "0.25"),
         *("--preset", CHARACTER, "--output", tmp_path / "run", "--epochs", "1"),
     ]
-    monkeypatch.setattr(terminal, "shows_progress", lambda quiet: not quiet)
+    monkeypatch.setattr(finetune, "shows_progress", lambda quiet: not quiet)
     code, out, err = run_main(*arguments, capsys=capsys)
     assert (code, out) == (0, f"{tmp_path / 'run' / 'preset'}\n")
     # Keras's bar, with the figures of what is held out, and the report.
@@ -88,7 +88,7 @@ def test_finetune(tmp_path, capsys, monkeypatch):
         ("text-regression --train a.tsv", "using roformer-char, a small"),
         (
             "text-regression --train no.tsv --preset P",
-            "cannot read no.tsv: No such file",
+            "cannot read no.tsv: No such fil",
         ),
         (
             "text-regression --train a.tsv --preset P",

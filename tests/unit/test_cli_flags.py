@@ -94,6 +94,8 @@ def test_the_help_names_every_command(capsys):
         ("inspect x -x", "unrecognized arguments: -x"),
         ("convert x", "the following arguments are required: TARGET"),
         ("convert x y z", "unrecognized arguments: z"),
+        ("convert x y --dtype int8", "invalid choice: 'int8'"),
+        ("convert x y --format onnx", "invalid choice: 'onnx'"),
         ("export x y --format keras", "invalid choice: 'keras'"),
         ("verify x --lengths 1,x", "the value must be an integer, got 'x'"),
         ("fill-mask", "the following arguments are required: TEXTS"),
