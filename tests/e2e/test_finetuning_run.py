@@ -20,6 +20,7 @@ from finetuning_cases import (
     GOOD,
     NER,
     NESTED,
+    ONE_BLOCK,
     PAIRS,
     QUESTIONS,
     REVIEWS,
@@ -163,6 +164,14 @@ def reviews(tmp_path_factory):
     return written(tmp_path_factory.mktemp("data"), "reviews.tsv", REVIEWS)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A preset of one block, which is traced and computed faster."""
+    folder = tmp_path_factory.mktemp("small") / "preset"
+    RoFormerBackbone.from_preset(CHARACTER, **ONE_BLOCK).save_to_preset(folder)
+    return str(folder)
+
+
 @pytest.fixture
 def eagerly(monkeypatch):
     train_eagerly(monkeypatch)
@@ -200,11 +209,11 @@ def assert_same_weights(first, second):
 
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("case", CASES)
-def test_a_file_becomes_a_model_that_serves(case, tmp_path, capsys):
+def test_a_file_becomes_a_model_that_serves(case, small, tmp_path, capsys):
     task, file, changes, figures, answer = CASES[case]
     path, run = written(tmp_path, *file), tmp_path / "run"
     changes = {"valid": path, "epochs": 1, "batch_size": 8, **changes}
-    model = train(settings_of(path, task, **changes), run)
+    model = train(settings_of(path, task, preset=small, **changes), run)
     (row,) = rows_of(run)
     assert float(row["loss"]) >= 0 <= float(row["val_loss"])
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
@@ -318,10 +327,9 @@ def test_aids_go_together(reviews, tmp_path):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_the_rate_rises_and_falls_over_all_epochs(reviews, tmp_path):
-    train(
-        settings_of(reviews, epochs=4, warmup=0.5, learning_rate=0.01), tmp_path / "run"
-    )
+def test_the_rate_rises_and_falls_over_all_epochs(reviews, small, tmp_path):
+    changes = {"epochs": 4, "warmup": 0.5, "learning_rate": 0.01}
+    train(settings_of(reviews, preset=small, **changes), tmp_path / "run")
     # Two updates an epoch.
     rates = [float(row["learning_rate"]) for row in rows_of(tmp_path / "run")]
     assert rates == pytest.approx([0.005, 0.01, 0.005, 0])
@@ -378,8 +386,10 @@ def test_additions_are_merged(reviews, tmp_path):
     ],
     ids=["ema", "accumulation", "lora-r-drop", "fgm"],
 )
-def test_an_interrupted_training_ends_where_it_would_have(changes, reviews, tmp_path):
-    settings = settings_of(reviews, valid=reviews, epochs=3, **changes)
+def test_an_interrupted_training_ends_where_it_would_have(
+    changes, reviews, small, tmp_path
+):
+    settings = settings_of(reviews, valid=reviews, preset=small, epochs=3, **changes)
     after = CopyAfter(tmp_path / "whole", tmp_path / "run")
     whole = train(settings, tmp_path / "whole", callbacks=[after])
     assert load_metadata(tmp_path / "run" / "state.safetensors")["done"] == 1
@@ -395,7 +405,9 @@ def test_an_interrupted_training_ends_where_it_would_have(changes, reviews, tmp_
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_the_best_epoch_is_kept_and_ends_the_training(reviews, tmp_path, monkeypatch):
+def test_the_best_epoch_is_kept_and_ends_the_training(
+    reviews, small, tmp_path, monkeypatch
+):
     figures = iter([0.5, None, 0.7, 0.6, 0.7, 0.9])
     evaluated, weights = [], []
 
@@ -405,7 +417,7 @@ def test_the_best_epoch_is_kept_and_ends_the_training(reviews, tmp_path, monkeyp
         return {"loss": 1.0, "accuracy": evaluated[-1], "macro_f1": 0.0}
 
     monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
-    settings = settings_of(reviews, valid=reviews, epochs=9, patience=2)
+    settings = settings_of(reviews, valid=reviews, preset=small, epochs=9, patience=2)
     # After the best epoch, which the state has then.
     with pytest.raises(Interrupted):
         train(settings, tmp_path / "run", callbacks=[InterruptAfter(2 * 4 + 1)])
@@ -423,7 +435,7 @@ def test_the_best_epoch_is_kept_and_ends_the_training(reviews, tmp_path, monkeyp
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_a_lower_loss_is_better(reviews, tmp_path, monkeypatch):
+def test_a_lower_loss_is_better(reviews, small, tmp_path, monkeypatch):
     losses = iter([0.5, 0.3, 0.4])
 
     def evaluate(run):
@@ -431,7 +443,8 @@ def test_a_lower_loss_is_better(reviews, tmp_path, monkeypatch):
 
     monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
     train(
-        settings_of(reviews, valid=reviews, epochs=3, monitor="loss"), tmp_path / "run"
+        settings_of(reviews, valid=reviews, preset=small, epochs=3, monitor="loss"),
+        tmp_path / "run",
     )
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["kept epoch"] == 2
