@@ -1,9 +1,8 @@
 """What of a model is trained: frozen layers, and low-rank additions to kernels (LoRA).
 
-Models have these functions as methods. They may be called before or after `compile`; if
-other weights are trained afterwards, the optimizer starts again with the same settings,
-without its moments and steps. Call them on the model that is compiled, not on the
-backbone inside it, or the optimizer is not reset.
+The methods may be called before or after `compile`. If they change which weights are
+trained, the optimizer starts again with the same settings, without moments and steps.
+Call them on the compiled model, not on the backbone inside it, for that.
 """
 
 import contextlib
@@ -15,16 +14,13 @@ from roformer_keras.errors import ConfigurationError
 
 __all__ = [
     "LORA_TARGETS",
-    "enable_lora",
-    "freeze",
-    "merge_lora",
+    "PartialTraining",
     "set_trainable_state",
     "trainable_count",
     "trainable_state",
-    "unfreeze",
 ]
 
-# Dense layers of a block, by the names that `enable_lora` knows.
+# Dense layers of a block, by their names in `enable_lora`.
 LORA_TARGETS = {
     "query": ("attention", "query"),
     "key": ("attention", "key"),
@@ -47,135 +43,117 @@ def trainable_count(model) -> int:
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
-# === Freezing ===
+class PartialTraining:
+    """A base of models that can train some of their weights alone.
 
-
-def freeze(model, embeddings: bool = True, layers: int = 0) -> int:
-    """Freezes embeddings and the lowest blocks, in addition to what is frozen.
-
-    A head is still trained, also one that shares the token embedding.
-
-    Args:
-        model: `RoFormerBackbone`, or a model that has one.
-        embeddings: bool. Token and segment embeddings, with their norm.
-        layers: int from 0 to `num_layers`. How many of the lowest blocks.
-
-    Returns:
-        `trainable_count` of the model.
-
-    Raises:
-        ConfigurationError: `layers` is out of its range.
+    The model is a `RoFormerBackbone`, or has one as `backbone`. Methods return the
+    number of parameters that are trained then.
     """
-    backbone = _backbone_of(model)
-    blocks = backbone.transformer_layers
-    check_integer("layers", layers, minimum=0, maximum=len(blocks))
-    lowest = [getattr(backbone, name) for name in _EMBEDDINGS] if embeddings else []
-    with _changes(model):
-        for layer in (*lowest, *blocks[:layers]):
-            if layer is not None:
-                layer.trainable = False
-    return trainable_count(model)
 
+    # === Freezing ===
 
-def unfreeze(model) -> int:
-    """Trains the whole backbone again; under LoRA, its additions alone.
+    def freeze(self, embeddings: bool = True, layers: int = 0) -> int:
+        """Freezes embeddings and the lowest blocks, in addition to what is frozen.
 
-    Args:
-        model: `RoFormerBackbone`, or a model that has one.
+        A head is still trained, also one that shares the token embedding.
 
-    Returns:
-        `trainable_count` of the model.
-    """
-    backbone = _backbone_of(model)
-    with _changes(model):
-        backbone.trainable = True
-        for layer in backbone.layers:
-            _set_trainable(layer, True)
-        _train_factors_only(backbone)
-    return trainable_count(model)
+        Args:
+            embeddings: bool. Whether token and segment embeddings are, with their norm.
+            layers: int from 0 to `num_layers`. How many of the lowest blocks are.
 
+        Raises:
+            ConfigurationError: `layers` is out of its range.
+        """
+        backbone = _backbone_of(self)
+        blocks = backbone.transformer_layers
+        check_integer("layers", layers, minimum=0, maximum=len(blocks))
+        lowest = [getattr(backbone, name) for name in _EMBEDDINGS] if embeddings else []
+        with _changes(self):
+            for layer in (*lowest, *blocks[:layers]):
+                if layer is not None:
+                    layer.trainable = False
+        return trainable_count(self)
 
-# === LoRA ===
+    def unfreeze(self) -> int:
+        """Trains the whole backbone again; under LoRA, its additions alone."""
+        backbone = _backbone_of(self)
+        with _changes(self):
+            backbone.trainable = True
+            for layer in backbone.layers:
+                _set_trainable(layer, True)
+            _train_factors_only(backbone)
+        return trainable_count(self)
 
+    # === LoRA ===
 
-def enable_lora(
-    model,
-    rank: int,
-    alpha: float | None = None,
-    targets: Sequence[str] = ("query", "value"),
-) -> int:
-    """Trains low-rank additions to kernels of every block, and the heads, alone.
+    def enable_lora(
+        self,
+        rank: int,
+        alpha: float | None = None,
+        targets: Sequence[str] = ("query", "value"),
+    ) -> int:
+        """Trains low-rank additions to kernels of every block, and the heads, alone.
 
-    A kernel W becomes `W + alpha / rank * A B`, A random and B zero: outputs are the
-    same at first. `.keras` and `.weights.h5` files hold the additions twice: in the
-    kernels, for other readers, and apart, so that training can continue. Call
-    `merge_lora` before `save_to_preset` and `convert`.
+        A kernel W becomes `W + alpha / rank * A B`, A random and B zero: outputs are
+        the same at first. `.keras` and `.weights.h5` files hold the additions twice: in
+        the kernels, for other readers, and apart, so that training can continue. Call
+        `merge_lora` before `save_to_preset` and `convert`.
 
-    Args:
-        model: `RoFormerBackbone`, or a model that has one.
-        rank: int, at least 1. Columns of A and rows of B.
-        alpha: float above 0. `rank` if not given.
-        targets: of `LORA_TARGETS`: the dense layers that get one.
+        Args:
+            rank: int, at least 1. Columns of A and rows of B.
+            alpha: float above 0. `rank` if not given.
+            targets: names of `LORA_TARGETS`: the dense layers with an addition.
 
-    Returns:
-        `trainable_count` of the model.
+        Raises:
+            ConfigurationError: an argument breaks its rule, LoRA is enabled already, or
+                every block is frozen.
 
-    Raises:
-        ConfigurationError: an argument breaks its rule, LoRA is on already, or every
-            block is frozen.
+        Source: Hu et al. 2021, arXiv:2106.09685.
+        """
+        backbone = _backbone_of(self)
+        targets = (targets,) if isinstance(targets, str) else tuple(targets)
+        unknown = [name for name in targets if name not in LORA_TARGETS]
+        if unknown or not targets:
+            raise ConfigurationError(
+                f"targets must be of {', '.join(map(repr, LORA_TARGETS))}, got "
+                f"{unknown[0] if unknown else targets!r}"
+            )
+        check_integer("rank", rank, minimum=1)
+        if alpha is not None:
+            check_number("alpha", alpha, above=0)
+        if _lora_layers(backbone):
+            raise ConfigurationError(
+                "LoRA is enabled already: call model.merge_lora(), then enable it again"
+            )
+        if not any(block.trainable for block in backbone.transformer_layers):
+            raise ConfigurationError(
+                "LoRA has nothing to train in frozen blocks: call model.unfreeze() "
+                "first"
+            )
+        with _changes(self):
+            _add_factors(backbone, rank, alpha, targets)
+        return trainable_count(self)
 
-    Source: Hu et al. 2021, arXiv:2106.09685.
-    """
-    backbone = _backbone_of(model)
-    targets = (targets,) if isinstance(targets, str) else tuple(targets)
-    unknown = [name for name in targets if name not in LORA_TARGETS]
-    if unknown or not targets:
-        raise ConfigurationError(
-            f"targets must be of {', '.join(map(repr, LORA_TARGETS))}, got "
-            f"{unknown[0] if unknown else targets!r}"
-        )
-    check_integer("rank", rank, minimum=1)
-    if alpha is not None:
-        check_number("alpha", alpha, above=0)
-    if _lora_layers(backbone):
-        raise ConfigurationError(
-            "LoRA is enabled already: call model.merge_lora(), then enable it again"
-        )
-    if not any(block.trainable for block in backbone.transformer_layers):
-        raise ConfigurationError(
-            "LoRA has nothing to train in frozen blocks: call model.unfreeze() first"
-        )
-    with _changes(model):
-        _add_factors(backbone, rank, alpha, targets)
-    return trainable_count(model)
+    def merge_lora(self) -> int:
+        """Adds what LoRA has learned to the kernels, and removes the additions.
 
+        Outputs stay the same. What was trainable before LoRA is trainable again.
 
-def merge_lora(model) -> int:
-    """Adds what LoRA has learned to the kernels, and removes the additions.
-
-    Outputs stay the same. What was trainable before LoRA is trainable again.
-
-    Args:
-        model: `RoFormerBackbone`, or a model that has one.
-
-    Returns:
-        `trainable_count` of the model.
-
-    Raises:
-        ConfigurationError: LoRA is not enabled.
-    """
-    backbone = _backbone_of(model)
-    layers = _lora_layers(backbone)
-    if not layers:
-        raise ConfigurationError(
-            "there is no LoRA to merge: model.enable_lora(rank) enables it"
-        )
-    with _changes(model):
-        for layer in layers:
-            layer.merge_lora()
-        for layer in backbone.layers:
-            _set_trainable(layer, layer.trainable)
-    return trainable_count(model)
+        Raises:
+            ConfigurationError: LoRA is not enabled.
+        """
+        backbone = _backbone_of(self)
+        layers = _lora_layers(backbone)
+        if not layers:
+            raise ConfigurationError(
+                "there is no LoRA to merge: model.enable_lora(rank) enables it"
+            )
+        with _changes(self):
+            for layer in layers:
+                layer.merge_lora()
+            for layer in backbone.layers:
+                _set_trainable(layer, layer.trainable)
+        return trainable_count(self)
 
 
 # === Saving ===

@@ -1,4 +1,4 @@
-"""What every model of this package shares: presets, and what of it is trained."""
+"""Loading and saving of presets, which every model of this package shares."""
 
 import contextlib
 import os
@@ -22,9 +22,9 @@ from roformer_keras.conversion.weights import (
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
-from roformer_keras.models import lora
 from roformer_keras.models.checks import check_vocabulary
 from roformer_keras.models.initializers import weights_to_be_loaded
+from roformer_keras.models.lora import PartialTraining
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 __all__ = ["BackboneModel", "PresetModel"]
@@ -33,7 +33,7 @@ __all__ = ["BackboneModel", "PresetModel"]
 _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
 
 
-class PresetModel(keras.Model):
+class PresetModel(PartialTraining, keras.Model):
     """A model that comes from a checkpoint and goes to a preset folder.
 
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
@@ -222,29 +222,6 @@ class PresetModel(keras.Model):
     def _weight_rows(self):
         """Rows of the weight table, one for each weight that a preset stores."""
         return weight_table(self.config, model_heads(type(self).__name__, self.config))
-
-    # === What is trained ===
-
-    def freeze(self, embeddings: bool = True, layers: int = 0) -> int:
-        """Freezes the embeddings and the lowest blocks; see `lora.freeze`."""
-        return lora.freeze(self, embeddings, layers)
-
-    def unfreeze(self) -> int:
-        """Trains the whole backbone again; see `lora.unfreeze`."""
-        return lora.unfreeze(self)
-
-    def enable_lora(
-        self,
-        rank: int,
-        alpha: float | None = None,
-        targets: Sequence[str] = ("query", "value"),
-    ) -> int:
-        """Trains low-rank additions to kernels alone; see `lora.enable_lora`."""
-        return lora.enable_lora(self, rank, alpha, targets)
-
-    def merge_lora(self) -> int:
-        """Adds what LoRA has learned to the kernels; see `lora.merge_lora`."""
-        return lora.merge_lora(self)
 
 
 class BackboneModel(PresetModel):

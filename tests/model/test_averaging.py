@@ -12,7 +12,6 @@ from interruptions import InterruptAfter, Interrupted
 
 from roformer_keras import RoFormerCausalLM, RoFormerTextClassifier
 from roformer_keras.errors import ConfigurationError, OutputError
-from roformer_keras.models.lora import freeze
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.training.averaging import AverageCheckpoints, LastCheckpoints
 
@@ -152,7 +151,7 @@ def test_a_temporary_folder_goes(tmp_path, monkeypatch):
 def test_other_models():
     classifier = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
     classifier.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
-    freeze(classifier, embeddings=True, layers=1)
+    classifier.freeze(embeddings=True, layers=1)
     frozen = [weight for weight in classifier.weights if not weight.trainable]
     before = values(frozen)
     recorder = Recorder()

@@ -13,7 +13,6 @@ from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert, tasks
 from roformer_keras.data import rows as batches
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.forward import run_model
-from roformer_keras.models.lora import enable_lora, merge_lora
 from roformer_keras.optimizers import AdamW, layerwise_rates, make_optimizer
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
@@ -462,14 +461,14 @@ def test_answers_follow_weights_and_lora(fitted):
     model.set_weights(fitted[0].get_weights())
     np.testing.assert_allclose(probabilities(model), probabilities(fitted[0]), 1e-5)
     assert np.abs(probabilities(model) - before).max() > 1e-2
-    enable_lora(model, rank=2)
+    model.enable_lora(rank=2)
     for layer in model.backbone.transformer_layers:
         layer.attention.query.lora_kernel_b.assign(
             np.ones(layer.attention.query.lora_kernel_b.shape)
         )
     changed = probabilities(model)
     assert np.abs(changed - probabilities(fitted[0])).max() > 1e-3
-    merge_lora(model)
+    model.merge_lora()
     np.testing.assert_allclose(probabilities(model), changed, atol=1e-5)
 
 

@@ -9,7 +9,7 @@ import textwrap
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER, ROOT, V2
+from common import CHARACTER, ROOT, V2, tiny_seq2seq
 from sources import assert_same
 
 from roformer_keras import (
@@ -22,11 +22,8 @@ from roformer_keras import (
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.lora import (
     LORA_TARGETS,
-    enable_lora,
-    freeze,
-    merge_lora,
+    PartialTraining,
     trainable_count,
-    unfreeze,
 )
 from roformer_keras.optimizers import make_optimizer
 
@@ -55,7 +52,7 @@ def fit(model, steps=1, optimizer=None):
 
 def with_lora(steps=0, **options):
     model = classifier()
-    enable_lora(model, **{"rank": 3, "alpha": 6, **options})
+    model.enable_lora(**{"rank": 3, "alpha": 6, **options})
     return fit(model, steps) if steps else model
 
 
@@ -77,7 +74,7 @@ def logits(model):
 def test_lora_trains_its_factors_and_the_head():
     model = classifier()
     before, outputs = values(model), logits(model)
-    count = enable_lora(model, 3)
+    count = model.enable_lora(3)
     factors = {
         f"{block}/attention/{name}/lora_kernel_{factor}"
         for block in BLOCKS
@@ -115,7 +112,7 @@ def test_merging_leaves_plain_kernels(tmp_path):
     model = with_lora(2)
     outputs = logits(model)
     paths = {variable.path for variable in classifier().weights}
-    count = merge_lora(model)
+    count = model.merge_lora()
     assert {variable.path for variable in model.weights} == paths
     assert trained(model) == paths
     assert count == trainable_count(classifier())
@@ -133,23 +130,23 @@ def test_merging_leaves_plain_kernels(tmp_path):
         keras.models.load_model(tmp_path / "model.keras"),
     ):
         np.testing.assert_array_equal(logits(found), logits(model))
-    assert enable_lora(found, 2) < count
+    assert found.enable_lora(2) < count
 
 
 def test_merging_does_not_round_to_the_type_that_is_computed_in():
     model = classifier(dtype="mixed_bfloat16")
-    enable_lora(model, 2)
+    model.enable_lora(2)
     layer = model.backbone.transformer_layers[0].attention.query
     layer.lora_kernel_b.assign(np.full((2, 32), 1e-4))
     before = np.array(layer._kernel)
     product = np.array(layer.lora_kernel_a) @ np.array(layer.lora_kernel_b)
-    merge_lora(model)
+    model.merge_lora()
     np.testing.assert_allclose(layer.kernel, before + product, atol=1e-8)
 
 
 def test_training_goes_on_from_a_file_with_lora(tmp_path):
     model = with_lora()
-    freeze(model, embeddings=False, layers=1)
+    model.freeze(embeddings=False, layers=1)
     fit(model, 3)
     model.save(tmp_path / "model.keras")
     found = keras.models.load_model(tmp_path / "model.keras")
@@ -192,7 +189,7 @@ def test_a_file_with_lora_reads_as_merged(tmp_path):
     found = RoFormerBackbone.from_preset(
         tmp_path / "model.keras", ignore="*/lora_kernel_?", **NO_DROPOUT
     )
-    merge_lora(model)
+    model.merge_lora()
     mine, theirs = values(model.backbone), values(found)
     assert mine.keys() == theirs.keys()
     for path, value in mine.items():
@@ -202,11 +199,11 @@ def test_a_file_with_lora_reads_as_merged(tmp_path):
 @pytest.mark.parametrize("make", [RoFormerBackbone, RoFormerMaskedLM])
 def test_a_preset_has_no_place_for_lora(make, tmp_path):
     model = make.from_preset(CHARACTER)
-    enable_lora(model, 2)
+    model.enable_lora(2)
     with pytest.raises(ConfigurationError, match=r"by model\.merge_lora\(\)"):
         model.save_to_preset(tmp_path / "preset")
     assert list(tmp_path.iterdir()) == []
-    merge_lora(model)
+    model.merge_lora()
     model.save_to_preset(tmp_path / "preset")
 
 
@@ -224,23 +221,25 @@ def test_options_of_lora_that_break_a_rule(options, message):
     model = classifier()
     paths = trained(model)
     with pytest.raises(ConfigurationError, match=message):
-        enable_lora(model, **options)
+        model.enable_lora(**options)
     assert trained(model) == paths
 
 
 def test_lora_out_of_turn():
     model = classifier()
     with pytest.raises(ConfigurationError, match=r"model\.enable_lora\(rank\)"):
-        merge_lora(model)
-    freeze(model, layers=2)
+        model.merge_lora()
+    model.freeze(layers=2)
     with pytest.raises(ConfigurationError, match=r"call model\.unfreeze\(\) first"):
-        enable_lora(model, 2)
-    unfreeze(model)
-    enable_lora(model, 2, targets="query")
+        model.enable_lora(2)
+    model.unfreeze()
+    model.enable_lora(2, targets="query")
     with pytest.raises(ConfigurationError, match=r"call model\.merge_lora\(\), then"):
-        enable_lora(model, 2)
-    with pytest.raises(ConfigurationError, match="have one as its backbone, got Dense"):
-        enable_lora(keras.layers.Dense(2), 2)
+        model.enable_lora(2)
+    with pytest.raises(
+        ConfigurationError, match="as its backbone, got RoFormerSeq2Seq"
+    ):
+        tiny_seq2seq("天地", num_layers=1, hidden_dim=8, intermediate_dim=12).unfreeze()
 
 
 # === Freezing ===
@@ -249,7 +248,7 @@ def test_lora_out_of_turn():
 def test_freezing_is_from_below():
     model = classifier()
     whole, before = trainable_count(model), values(model)
-    count = freeze(model, layers=1)
+    count = model.freeze(layers=1)
     kept = {path for path in before if path.startswith(BLOCKS[1])} | HEAD
     assert trained(model) == kept
     assert count == sum(before[path].size for path in kept) < whole
@@ -260,9 +259,9 @@ def test_freezing_is_from_below():
     assert kept - {f"{BLOCKS[1]}/attention/key/bias"} <= changed <= kept
     assert len(model.optimizer.variables) == 2 + 2 * len(kept)
     # Beside what is frozen.
-    assert freeze(model, embeddings=False, layers=2) == 2 * 32 + 2
-    assert unfreeze(model) == whole
-    assert freeze(model, embeddings=False) == whole
+    assert model.freeze(embeddings=False, layers=2) == 2 * 32 + 2
+    assert model.unfreeze() == whole
+    assert model.freeze(embeddings=False) == whole
 
 
 def test_a_compiled_model_takes_it_up():
@@ -272,10 +271,10 @@ def test_a_compiled_model_takes_it_up():
     assert len(model.optimizer.variables) == 1 + 2 * len(trained(model))
     for number, change in enumerate(
         (
-            functools.partial(enable_lora, rank=2),
-            merge_lora,
-            functools.partial(freeze, layers=2),
-            unfreeze,
+            functools.partial(PartialTraining.enable_lora, rank=2),
+            PartialTraining.merge_lora,
+            functools.partial(PartialTraining.freeze, layers=2),
+            PartialTraining.unfreeze,
         )
     ):
         # A graph is traced again after the first of them; steps are faster.
@@ -298,20 +297,20 @@ def test_a_compiled_model_takes_it_up():
 @pytest.mark.parametrize("layers", [-1, 3, 1.5, None])
 def test_layers_that_are_not_there(layers):
     with pytest.raises(ConfigurationError, match="layers must be an integer from 0 to"):
-        freeze(classifier(), layers=layers)
+        classifier().freeze(layers=layers)
 
 
 def test_thawing_under_lora_thaws_the_factors():
     model = with_lora()
     paths = trained(model)
-    assert freeze(model, layers=2) == 2 * 32 + 2
-    unfreeze(model)
+    assert model.freeze(layers=2) == 2 * 32 + 2
+    model.unfreeze()
     assert trained(model) == paths
 
 
 def test_a_file_knows_what_is_frozen(tmp_path):
     model = classifier()
-    freeze(model, layers=1)
+    model.freeze(layers=1)
     fit(model, 2)
     model.save(tmp_path / "model.keras")
     found = keras.models.load_model(tmp_path / "model.keras")
@@ -432,8 +431,8 @@ def test_checkpointing_goes_with_the_other_aids():
     results = []
     for checkpointing in (False, True):
         model = classifier(gradient_checkpointing=checkpointing)
-        enable_lora(model, 2)
-        freeze(model, layers=1)
+        model.enable_lora(2)
+        model.freeze(layers=1)
         fit(model, 2, keras.optimizers.SGD(0.1))
         results.append(values(model))
     plain, checkpointed = results
@@ -462,7 +461,6 @@ ON_JAX = """
     import keras, numpy as np
     from common import CHARACTER
     from roformer_keras import RoFormerBackbone
-    from roformer_keras.models.lora import enable_lora, freeze, merge_lora
 
     def fitted(checkpointing):
         keras.utils.set_random_seed(0)
@@ -472,14 +470,14 @@ ON_JAX = """
             attention_dropout=0.3,
             gradient_checkpointing=checkpointing,
         )
-        enable_lora(backbone, 2, targets=("query", "intermediate"))
-        freeze(backbone, layers=1)
+        backbone.enable_lora(2, targets=("query", "intermediate"))
+        backbone.freeze(layers=1)
         inputs = backbone.tokenizer(["今天天气不错", "你好"])
         backbone.compile(keras.optimizers.SGD(0.1), "mse")
         targets = np.ones(backbone(inputs).shape, "float32")
         backbone.fit(inputs, targets, epochs=3, verbose=0)
         expected = np.array(backbone(inputs))
-        merge_lora(backbone)
+        backbone.merge_lora()
         found = np.array(backbone(inputs))
         np.testing.assert_allclose(found, expected, atol=1e-5)
         return [np.array(variable) for variable in backbone.variables]
