@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import keras
 import numpy as np
 from keras import ops
-from tqdm import tqdm
 
 from roformer_keras import tasks
 from roformer_keras.checks import check_integer, check_number
@@ -27,12 +26,11 @@ from roformer_keras.models.text_trainer import (
     texts_of,
 )
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
+from roformer_keras.progress import progress_bar
 from roformer_keras.tasks import adversarial
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 __all__ = ["TextTask"]
-
-_SECONDS_BEFORE_BAR = 1
 
 
 class TextTask(TextTrainer, BackboneModel):
@@ -346,7 +344,8 @@ class TextTask(TextTrainer, BackboneModel):
         )
 
         def each_window():
-            with _bar(None if is_stream else len(texts), verbose) as bar:
+            total = None if is_stream else len(texts)
+            with progress_bar(verbose, total=total, unit="row") as bar:
                 for rows in windows(texts, make_rows):
                     # A text of several rows counts once.
                     is_first = np.diff(rows.owners, prepend=-1) > 0
@@ -397,14 +396,17 @@ class TextTask(TextTrainer, BackboneModel):
             )
         rows = self.make_rows(texts)
         targets = self.make_targets(y, rows)
+        weights = None
         if sample_weight is not None:
             if len(sample_weight) != len(texts):
                 raise ConfigurationError(
                     f"there must be a weight for each row, got {len(texts)} rows and "
                     f"{len(sample_weight)} weights"
                 )
-            sample_weight = np.asarray(sample_weight, "float32")[rows.owners]
-        weights = self._weights(targets, sample_weight, class_weight)
+            weights = np.asarray(sample_weight, "float32")[rows.owners]
+        if class_weight is not None:
+            own = self.weights_of_classes(targets, class_weight)
+            weights = own if weights is None else weights * own
 
         def make_batch(numbers, more):
             inputs = rows.batch(numbers, more)
@@ -413,30 +415,12 @@ class TextTask(TextTrainer, BackboneModel):
 
         return TextData(rows.lengths, rows.owners, make_batch, weights)
 
-    def _weights(self, targets, sample_weight, class_weight):
-        if sample_weight is None and class_weight is None:
-            return None
-        weights = np.ones(len(targets), "float32")
-        if sample_weight is not None:
-            weights *= sample_weight
-        if class_weight is not None:
-            weights *= self.weights_of_classes(targets, class_weight)
-        return weights
-
     def weights_of_classes(self, targets, class_weight):
-        """float `(rows,)`."""
+        """The weight of each row by its class: float `(rows,)`."""
         raise ConfigurationError(
             f"{type(self).__name__} has no classes of rows: give sample_weight instead "
             "of class_weight"
         )
-
-
-def _bar(total, verbose):
-    shown = {"disable": not verbose}
-    if verbose == "auto":
-        # None is for tqdm to look whether a terminal is there.
-        shown = {"disable": None, "delay": _SECONDS_BEFORE_BAR}
-    return tqdm(total=total, unit="row", **shown)
 
 
 def _checked(stream, counts):
@@ -445,7 +429,9 @@ def _checked(stream, counts):
         try:
             yield as_texts([row], counts)[0]
         except ConfigurationError as error:
-            raise ConfigurationError(f"row {number} of the stream: {error}") from error
+            raise ConfigurationError(
+                error.message, row=number, hint=error.hint
+            ) from error
 
 
 def _class_of(checkpoint):
