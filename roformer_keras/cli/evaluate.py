@@ -60,9 +60,8 @@ def run(
     from roformer_keras.io.atomic import replacing
     from roformer_keras.tasks.load import model_class
     from roformer_keras.training.results import (
-        evaluation_of,
+        format_page,
         load_finetuned,
-        page_of,
         write_reports,
     )
 
@@ -94,9 +93,9 @@ def run(
             report, lines = _evaluate_pairs(source, file, fields, writing, progress)
         else:
             tuned = load_finetuned(source)
-            report = evaluation_of(tuned, file, fields, verbose=progress)
+            report = tuned.evaluate(file, fields, verbose=progress)
         interrupts.check()
-        page = page_of({}, {"evaluation": report})
+        page = format_page({}, {"evaluation": report})
         if partial is not None:
             if lines is not None:
                 text = "".join(f"{json_line(line)}\n" for line in lines)

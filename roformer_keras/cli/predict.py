@@ -52,17 +52,17 @@ def run(
             )
         check_target(Path(output), overwrite, folder=False)
     start_backend()
-    from roformer_keras.training.results import answers_of, load_finetuned, read_rows
+    from roformer_keras.training.results import load_finetuned
 
     tuned = load_finetuned(source)
     if text is not None:
         rows = [(f"text {at}", tuple(row)) for at, row in enumerate(text, start=1)]
     else:
-        rows = read_rows(tuned, file, fields)
+        rows = tuned.read_rows(file, fields)
     tuned.check_rows([row for _, row in rows])
     run_job(
         lambda: tuned,
-        lambda tuned, batch, job: list(map(json_line, answers_of(tuned, batch))),
+        lambda tuned, batch, job: list(map(json_line, tuned.answer(batch))),
         *(rows, _WINDOW, output, {"command": "predict"}, tuned.preset),
         overwrite=overwrite,
         quiet=quiet,

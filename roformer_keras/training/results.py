@@ -21,11 +21,8 @@ __all__ = [
     "CONFUSION",
     "REPORTS",
     "FinetunedTask",
-    "answers_of",
-    "evaluation_of",
+    "format_page",
     "load_finetuned",
-    "page_of",
-    "read_rows",
     "report_on",
     "write_reports",
 ]
@@ -36,12 +33,12 @@ REPORTS = ("report.txt", "report.json", CONFUSION)
 
 @dataclasses.dataclass(frozen=True)
 class FinetunedTask:
-    """A model that was fine-tuned.
+    """A model that was fine-tuned, and how its files are read.
 
     Attributes:
         task: `TextTask`.
         preset: Path of its preset folder.
-        text_count: int. Texts of a row, where a file does not say it.
+        text_count: int. Texts of a row, if a file does not say it.
         fields: as in `FinetuningSettings`.
     """
 
@@ -50,9 +47,59 @@ class FinetunedTask:
     text_count: int
     fields: tuple[str, ...] = ()
 
+    def read_rows(
+        self, path: str, fields: Sequence[str] = ()
+    ) -> list[tuple[str, tuple[str, ...]]]:
+        """Texts of a file to answer, each with the place that it comes from.
+
+        Args:
+            path: of a file as `read_table` takes it, or "-" for standard input.
+            fields: columns or keys of the texts; those of the training if none are
+                given, or the first columns on standard input and of a `.txt` that lacks
+                those.
+
+        Raises:
+            SourceError, ConfigurationError: as in `read_table`.
+        """
+        count = len(fields) or self.text_count
+        or_first = not fields
+        if not fields and path != "-":
+            fields = self.fields
+        table = read_table(path, count, fields, labelled=False, or_first=or_first)
+        name = "standard input" if path == "-" else path
+        return [
+            (f"line {line} of {name}", row)
+            for line, row in zip(table.lines, table.texts, strict=True)
+        ]
+
     def check_rows(self, rows: list[tuple[str, ...]]) -> None:
         """Raises ConfigurationError unless the model can answer them."""
         as_texts(rows, self.task.answer_counts)
+
+    def answer(self, rows: list[tuple[str, ...]]) -> list[dict]:
+        """Texts with their answers, as plain JSON types."""
+        names = text_names(len(rows[0]))
+        return [
+            {**dict(zip(names, row, strict=True)), **line}
+            for row, line in zip(rows, self.task.to_json(rows), strict=True)
+        ]
+
+    def evaluate(
+        self, path: str, fields: Sequence[str] = (), *, verbose: bool = False
+    ) -> dict:
+        """How good the model is on a file; see `report_on`.
+
+        Args:
+            path: of a file as `read_table` takes it.
+            fields: columns or keys of texts and label; those of the training if none
+                are given.
+            verbose: bool. Whether a progress bar is shown.
+        """
+        count = len(fields) - 1 if fields else self.text_count
+        options = self.task.preset_options()
+        fields = fields or self.fields
+        examples = read_examples(path, type(self.task), options, count, fields)
+        return report_on(self.task, examples, verbose=verbose)
 
 
 def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
@@ -89,68 +136,6 @@ def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
     return FinetunedTask(task, folder / PRESET, settings.text_count, settings.fields)
 
 
-def read_rows(
-    tuned: FinetunedTask, path: str, fields: Sequence[str] = ()
-) -> list[tuple[str, tuple[str, ...]]]:
-    """Texts to answer of a file, and where each comes from.
-
-    Args:
-        tuned: what answers.
-        path: of a file as `read_table` takes it, or "-" for standard input.
-        fields: columns or keys of the texts; those of the training if none are given,
-            or the first columns on standard input and of a `.txt` that lacks those.
-
-    Raises:
-        SourceError, ConfigurationError: as in `read_table`.
-    """
-    count = len(fields) or tuned.text_count
-    or_first = not fields
-    if not fields and path != "-":
-        fields = tuned.fields
-    table = read_table(path, count, fields, labelled=False, or_first=or_first)
-    name = "standard input" if path == "-" else path
-    return [
-        (f"line {line} of {name}", row)
-        for line, row in zip(table.lines, table.texts, strict=True)
-    ]
-
-
-def answers_of(tuned: FinetunedTask, rows: list[tuple[str, ...]]) -> list[dict]:
-    """Texts with their answers, as plain JSON types."""
-    names = text_names(len(rows[0]))
-    return [
-        {**dict(zip(names, row, strict=True)), **line}
-        for row, line in zip(rows, tuned.task.to_json(rows), strict=True)
-    ]
-
-
-def evaluation_of(
-    tuned: FinetunedTask,
-    path: str,
-    fields: Sequence[str] = (),
-    *,
-    verbose: bool = False,
-) -> dict:
-    """How good a model is on a file; see `report_on`.
-
-    Args:
-        tuned: the model.
-        path: of a file as `read_table` takes it.
-        fields: columns or keys of texts and label; those of the training if none are
-            given.
-        verbose: bool. Whether a progress bar is shown.
-    """
-    count = len(fields) - 1 if fields else tuned.text_count
-    examples = read_examples(
-        path,
-        type(tuned.task),
-        tuned.task.preset_options(),
-        count,
-        fields or tuned.fields,
-    )
-    return report_on(tuned.task, examples, verbose=verbose)
-
-
 def report_on(task: TextTask, examples: Examples, *, verbose: bool = False) -> dict:
     """How good a task is on a file: its name, and the figures of `TextTask.report`."""
     with examples.named():
@@ -174,7 +159,7 @@ def write_reports(folder: Path, facts: dict, reports: dict[str, dict]) -> str:
     Raises:
         OutputError: one cannot be written.
     """
-    text, drawn = page_of(facts, reports), list(reports.values())[-1]
+    text, drawn = format_page(facts, reports), list(reports.values())[-1]
     if "confusion" in drawn:
         names = list(drawn["classes"])
         if not draw_confusion(drawn["confusion"], names, folder / CONFUSION):
@@ -187,7 +172,7 @@ def write_reports(folder: Path, facts: dict, reports: dict[str, dict]) -> str:
     return text
 
 
-def page_of(facts: dict, reports: dict[str, dict]) -> str:
+def format_page(facts: dict, reports: dict[str, dict]) -> str:
     """Figures as text."""
     parts = ["".join(f"{name:<22} {value}\n" for name, value in facts.items())]
     parts += [f"{name}\n{format_report(report)}" for name, report in reports.items()]

@@ -39,13 +39,7 @@ from roformer_keras.training import results
 from roformer_keras.training.finetune import FinetuningRun, finetune
 from roformer_keras.training.finetuning_data import read_data
 from roformer_keras.training.finetuning_settings import FinetuningSettings
-from roformer_keras.training.results import (
-    FinetunedTask,
-    answers_of,
-    evaluation_of,
-    load_finetuned,
-    read_rows,
-)
+from roformer_keras.training.results import FinetunedTask, load_finetuned
 from roformer_keras.training.state import load_metadata
 
 # TensorFlow variables do not know NumPy 2's `copy`.
@@ -232,19 +226,19 @@ def test_a_file_becomes_a_model_that_serves(case, small, tmp_path, capsys):
     assert type(tuned.task) is type(model)
     assert_same_weights(tuned.task, model)
     fields = changes.get("fields", ())[:-1]
-    found = [row for _, row in read_rows(tuned, path, fields)]
-    answers = answers_of(tuned, found)
+    found = [row for _, row in tuned.read_rows(path, fields)]
+    answers = tuned.answer(found)
     assert len(answers) == report["valid"]["rows"] == len(found)
     assert {*answers[0]} == answer
     json.dumps(answers)
     capsys.readouterr()
-    assert evaluation_of(tuned, path) == report["valid"]
+    assert tuned.evaluate(path) == report["valid"]
     assert "100%" not in capsys.readouterr().err
     # And from the preset alone, which has no fields.
     alone = load_finetuned(run / "preset")
     alone = dataclasses.replace(alone, text_count=tuned.text_count)
     fields = changes.get("fields", ())
-    assert evaluation_of(alone, path, fields, verbose=True) == report["valid"]
+    assert alone.evaluate(path, fields, verbose=True) == report["valid"]
     assert "100%" in capsys.readouterr().err
 
 
@@ -263,7 +257,7 @@ def test_presets_and_zips_serve_without_the_folder(reviews, tmp_path):
             assert again.classes == ["坏", "好"]
             assert_same_weights(again, model)
     alone = load_finetuned(run / "preset")
-    assert evaluation_of(alone, reviews) == report["test"]
+    assert alone.evaluate(reviews) == report["test"]
     convert(run, tmp_path / "back.zip")
     assert_same_weights(
         RoFormerBackbone.from_preset(tmp_path / "back.zip"), model.backbone
@@ -281,15 +275,15 @@ def test_classes_may_have_numbers_for_names(multi_label, tmp_path):
     model.save_to_preset(tmp_path / "preset")
     tuned = load_finetuned(tmp_path / "preset")
     path = written(tmp_path, "a.tsv", lines(*((t, n % 2) for n, t in enumerate(GOOD))))
-    report = evaluation_of(tuned, path)
+    report = tuned.evaluate(path)
     assert [own["count"] for own in report["classes"].values()] == [2, 2]
-    (answer,) = answers_of(tuned, [("今天",)])
+    (answer,) = tuned.answer([("今天",)])
     assert {*answer["probabilities"]} == {"0", "1"}
     path = written(tmp_path, "b.tsv", "今天\t好\n")
     with pytest.raises(
         SourceError, match=r"line 1 of .*b\.tsv: a label must be an int"
     ):
-        evaluation_of(tuned, path)
+        tuned.evaluate(path)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -611,15 +605,15 @@ def test_texts_to_answer_need_no_names_of_columns(tmp_path):
         ("a.csv", "label,review\n好,今天\n坏,天气\n"),
         ("b.txt", "label\treview\n好\t今天\n坏\t天气\n"),
     ):
-        rows = read_rows(tuned, written(tmp_path, name, content))
+        rows = tuned.read_rows(written(tmp_path, name, content))
         assert [row for _, row in rows] == [("今天",), ("天气",)], name
     path = written(tmp_path, "a.tsv", "今天\n天气\n")
     with pytest.raises(SourceError, match="'review', got '今天': fields=1 takes"):
-        read_rows(tuned, path)
-    assert len(read_rows(tuned, path, ("1",))) == 2
+        tuned.read_rows(path)
+    assert len(tuned.read_rows(path, ("1",))) == 2
     # What is asked for must be there.
     with pytest.raises(SourceError, match="must name the columns 'title'"):
-        read_rows(tuned, str(tmp_path / "a.txt"), ("title",))
+        tuned.read_rows(str(tmp_path / "a.txt"), ("title",))
 
 
 def test_what_is_held_out_is_not_trained_on(reviews):
