@@ -426,7 +426,7 @@ def test_settings_that_break_a_rule(changes, message, corpus):
 
 
 def test_a_model_of_another_kind_is_refused(corpus, tmp_path):
-    with pytest.raises(ConfigurationError, match="encoder-decoder has no num_segments"):
+    with pytest.raises(ConfigurationError, match="has no field num_segments"):
         pretrain(
             settings_of(corpus, model={**MODEL, "num_segments": 2}),
             tmp_path / "run",

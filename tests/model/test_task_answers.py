@@ -137,12 +137,6 @@ def test_the_loss_is_the_mean_of_both_ends():
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_it_is_saved_whole(answerer, tmp_path):
-    answerer.save(tmp_path / "model.keras")
-    found = keras.models.load_model(tmp_path / "model.keras")
-    assert found.answer(ROWS, verbose=0) == answerer.answer(ROWS, verbose=0)
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

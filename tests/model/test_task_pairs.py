@@ -114,19 +114,6 @@ def test_triplets_are_ranked(ranker):
     np.testing.assert_allclose(swapped, found[:, ::-1], atol=1e-5)
 
 
-def test_they_are_saved_whole(cosent, ranker, tmp_path):
-    ranker, triplets = ranker
-    for number, (model, texts) in enumerate(((cosent, PAIRS), (ranker, triplets))):
-        model.save_to_preset(tmp_path / f"{number}")
-        model.save(tmp_path / f"{number}.keras")
-        expected = model.predict(texts, verbose=0)
-        for found in (
-            type(model).from_preset(tmp_path / f"{number}"),
-            keras.models.load_model(tmp_path / f"{number}.keras"),
-        ):
-            np.testing.assert_array_equal(found.predict(texts, verbose=0), expected)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -237,19 +237,6 @@ def test_no_span_holds_what_is_no_text(extractor):
     assert is_seen[1].sum() == 2
 
 
-def test_they_are_saved_whole(tagger, extractor, tmp_path):
-    for number, model in enumerate((tagger, extractor)):
-        model.save_to_preset(tmp_path / f"{number}")
-        model.save(tmp_path / f"{number}.keras")
-        for found in (
-            type(model).from_preset(tmp_path / f"{number}"),
-            keras.models.load_model(tmp_path / f"{number}.keras"),
-        ):
-            assert found.extract(TEXTS, verbose=0) == model.extract(TEXTS, verbose=0)
-        # Compiled as it was.
-        found.evaluate(TEXTS, FLAT, verbose=0)
-
-
 @pytest.mark.parametrize(
     ("y", "message"),
     [

@@ -9,7 +9,13 @@ from common import CHARACTER, SIM, V2, WORD
 from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 from sources import FOREIGN_DATA, assert_same, replace_a_dataset, tensors_of
 
-from roformer_keras import RoFormerBackbone, RoFormerTokenizer, convert, tasks
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerTokenizer,
+    convert,
+    load_model,
+    tasks,
+)
 from roformer_keras.data import rows as batches
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.forward import run_model
@@ -107,31 +113,32 @@ def test_the_ways_to_give_data_are_one(fitted):
         assert loss == pytest.approx(model.evaluate(TEXTS, LABELS, verbose=0)[0], 1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "count"),
-    [
-        ("TextClassifier", {"num_classes": 3}, 1),
-        ("TextClassifier", {"num_classes": 3, "multi_label": True}, 2),
-        ("TextRegressor", {}, 1),
-        ("SentenceEncoder", {}, 2),
-        ("SentenceEncoder", {"objective": "contrastive"}, 1),
-        ("SentenceEncoder", {"objective": "classification", "num_classes": 2}, 2),
-        ("TripletRanker", {}, 3),
-        ("TokenClassifier", {"labels": ["甲"], "crf": True}, 1),
-        ("SpanExtractor", {"labels": ["甲", "乙"]}, 1),
-        ("QuestionAnswerer", {}, 2),
-    ],
-)
-def test_texts_ids_and_a_call_give_the_same_outputs(name, options, count):
+CASES = [
+    ("TextClassifier", {"num_classes": 3}, 1),
+    ("TextClassifier", {"num_classes": 3, "multi_label": True}, 2),
+    ("TextRegressor", {"pooling": "mean"}, 1),
+    ("SentenceEncoder", {}, 2),
+    ("SentenceEncoder", {"objective": "contrastive"}, 1),
+    ("SentenceEncoder", {"objective": "classification", "num_classes": 2}, 2),
+    ("TripletRanker", {}, 3),
+    ("TokenClassifier", {"labels": ["甲"]}, 1),
+    ("TokenClassifier", {"labels": ["甲"], "crf": True}, 1),
+    ("SpanExtractor", {"labels": ["甲", "乙"], "head_dim": 8}, 1),
+    ("QuestionAnswerer", {}, 2),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "count"), CASES)
+def test_what_every_task_does(name, options, count, tmp_path):
+    """Texts, ids and a call give the same outputs; files give the same model."""
     cls = getattr(tasks, f"RoFormer{name}")
     model = cls.from_preset(CHARACTER, **ONE_BLOCK, **options)
     texts = [tuple(TEXTS[n : n + count]) for n in range(3)]
     ids = model.make_rows(texts).batch(np.arange(3))
     expected = keras.ops.convert_to_numpy(model(ids))
     model.compile(run_eagerly=True)
-    np.testing.assert_allclose(
-        model.predict(ids, batch_size=6, verbose=0), expected, atol=1e-5
-    )
+    found = model.predict(ids, batch_size=6, verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
     for found in (model.predict(texts, verbose=0), model.predict(iter(texts))):
         for one, output in zip(found, expected, strict=True):
             # One window a text.
@@ -139,6 +146,18 @@ def test_texts_ids_and_a_call_give_the_same_outputs(name, options, count):
             cut = tuple(map(slice, one.shape))
             np.testing.assert_allclose(one, output[cut], atol=1e-5)
             assert output[cut].size == output.size or None in model.output.shape[1:]
+
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    for again in (
+        load_model(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "model.keras"),
+    ):
+        assert type(again) is cls
+        assert again.preset_options() == model.preset_options()
+        np.testing.assert_array_equal(again(ids), expected)
+    # Compiled as it was.
+    assert type(again.loss) is type(model.loss)
 
 
 def test_pairs_are_rows_of_two_segments():
