@@ -368,6 +368,19 @@ def test_fit_takes_pairs_of_texts():
     assert float(step) == pytest.approx((16 * 4000) ** -0.5 * 3 / 4000, rel=1e-5)
 
 
+def test_pairs_are_held_out_or_come_from_a_dataset():
+    import tensorflow as tf
+
+    model = make_model(dropout=0.0)
+    model.compile(run_eagerly=True)
+    pairs = (["天地", "玄黄宇", "日"], ["地天", "宇黄玄", "月"])
+    history = model.fit(*pairs, validation_split=0.34, verbose=0).history
+    assert history["val_loss"][0] > 0
+    dataset = tf.data.Dataset.from_tensor_slices(pairs)
+    expected = model.evaluate(*pairs, verbose=0)
+    assert model.evaluate(dataset, verbose=0) == pytest.approx(expected, rel=1e-6)
+
+
 # === Files ===
 
 
@@ -487,8 +500,8 @@ def test_configurations_that_break_a_rule(changes, message):
         ((["天地"], ["天"]), {"max_length": 2}, "max_length must be an integer"),
         ((["天"], ["地"]), {"batch_size": 0}, "batch_size must be an integer"),
         ((["天"], ["地"]), {"batch_size": 2.5}, "batch_size must be an integer"),
-        ((["天"], ["地"]), {"validation_data": [["天"]]}, "two lists.*got 1"),
-        ((["天"], ["地"]), {"validation_data": ([], [], [])}, "two lists.*got 3"),
+        ((["天"], ["地"]), {"validation_data": [["天"]]}, "a pair of texts.*got 1"),
+        ((["天"], ["地"]), {"validation_data": ([], [], [])}, "have no weights"),
     ],
 )
 def test_pairs_that_cannot_be_learned_from(arguments, options, message):
