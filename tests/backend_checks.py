@@ -402,6 +402,33 @@ def check_finetuning():
         assert places == spans[:2], places
 
 
+def check_partial_training():
+    """LoRA, freezing and gradient checkpointing, which JAX alone has besides."""
+    if keras.backend.backend() != "jax":
+        return
+    fitted = []
+    for checkpointing in (False, True):
+        keras.utils.set_random_seed(0)
+        backbone = RoFormerBackbone.from_preset(
+            CHARACTER,
+            dropout=0.3,
+            attention_dropout=0.3,
+            gradient_checkpointing=checkpointing,
+        )
+        backbone.enable_lora(2, targets=("query", "intermediate"))
+        backbone.freeze(layers=1)
+        inputs = backbone.tokenizer(["今天天气不错", "你好"])
+        backbone.compile(keras.optimizers.SGD(0.1), "mse")
+        targets = np.ones(backbone(inputs).shape, "float32")
+        backbone.fit(inputs, targets, epochs=3, verbose=0)
+        expected = np.array(backbone(inputs))
+        backbone.merge_lora()
+        close(backbone(inputs), expected, 1e-5)
+        fitted.append([np.array(variable) for variable in backbone.variables])
+    for one, other in zip(*fitted, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
 def main():
     warnings.simplefilter("error")
     # Keras's own variables and PyTorch's tensors, with NumPy 2.

@@ -44,7 +44,7 @@ def run(backend, *arguments):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_package_works_on(backend):
-    assert run(backend, SCRIPT) == f"passed 13 on {backend}"
+    assert run(backend, SCRIPT) == f"passed 14 on {backend}"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

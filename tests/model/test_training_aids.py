@@ -1,15 +1,11 @@
 """Training less than the whole, and in less memory: LoRA, freezing, checkpointing."""
 
 import functools
-import os
-import subprocess
-import sys
-import textwrap
 
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER, ROOT, V2, tiny_seq2seq
+from common import CHARACTER, V2, tiny_seq2seq
 from sources import assert_same
 
 from roformer_keras import (
@@ -451,56 +447,3 @@ def test_no_file_knows_of_checkpointing(tmp_path):
     ):
         assert not found.backbone.gradient_checkpointing
         np.testing.assert_array_equal(logits(found), logits(model))
-
-
-# === Another backend ===
-
-ON_JAX = """
-    import sys
-    sys.modules["tensorflow"] = None
-    import keras, numpy as np
-    from common import CHARACTER
-    from roformer_keras import RoFormerBackbone
-
-    def fitted(checkpointing):
-        keras.utils.set_random_seed(0)
-        backbone = RoFormerBackbone.from_preset(
-            CHARACTER,
-            dropout=0.3,
-            attention_dropout=0.3,
-            gradient_checkpointing=checkpointing,
-        )
-        backbone.enable_lora(2, targets=("query", "intermediate"))
-        backbone.freeze(layers=1)
-        inputs = backbone.tokenizer(["今天天气不错", "你好"])
-        backbone.compile(keras.optimizers.SGD(0.1), "mse")
-        targets = np.ones(backbone(inputs).shape, "float32")
-        backbone.fit(inputs, targets, epochs=3, verbose=0)
-        expected = np.array(backbone(inputs))
-        backbone.merge_lora()
-        found = np.array(backbone(inputs))
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-        return [np.array(variable) for variable in backbone.variables]
-
-    for one, other in zip(fitted(False), fitted(True), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-    print("equal on", keras.backend.backend())
-"""
-
-
-def test_the_same_on_jax():
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(ON_JAX)],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
-    assert result.stdout.splitlines()[-1] == "equal on jax"
