@@ -84,7 +84,7 @@ class _Forward:
         return found if self._short_rows > _ROWS_BEFORE else 0
 
     def lengthened(self, inputs, length):
-        """With padding behind whatever has a length."""
+        """With padding after everything that has a length."""
         return {
             name: np.pad(array, ((0, 0), (0, length - array.shape[1])))
             if self._model.input[name].shape[1] is None
@@ -106,8 +106,7 @@ class _Forward:
 
 
 def _rows_of(count):
-    """Rows to which a batch is filled up: where each number of them is compiled anew,
-    a power of two."""
+    """Rows to which a batch is filled up: a power of two if each size is compiled."""
     if keras.backend.backend() != "jax":
         return count
     return 1 << (count - 1).bit_length()

@@ -34,7 +34,7 @@ _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
 
 
 class PresetModel(PartialTraining, keras.Model):
-    """A model that comes from a checkpoint and goes to a preset folder.
+    """A model that is loaded from a checkpoint and saved as a preset folder.
 
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
     """

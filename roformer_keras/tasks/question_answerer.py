@@ -32,7 +32,7 @@ class RoFormerQuestionAnswerer(TextTask):
         max_length: int, at least 4. Tokens of question and window together.
 
     A row is `(question, text)`, a label the answer as `(start, end)` in characters of
-    the text, or as a str, whose first occurrence counts; or None where there is none.
+    the text, or as a str (its first occurrence); or None if there is no answer.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
@@ -231,11 +231,11 @@ class PlacesOfAnswer(keras.layers.Layer):
     def call(self, scores, token_ids, segment_ids):
         is_text = ops.equal(segment_ids, 1)
         # The last token of the second text is [SEP].
-        behind = ops.concatenate(
+        is_before_text = ops.concatenate(
             [is_text[:, 1:], ops.zeros_like(is_text[:, :1])], axis=1
         )
         is_first = ops.equal(ops.cumsum(ops.ones_like(token_ids), axis=1), 1)
-        places = ops.logical_or(ops.logical_and(is_text, behind), is_first)
+        places = ops.logical_or(ops.logical_and(is_text, is_before_text), is_first)
         return ops.where(places[..., None], scores, _EXCLUDED)
 
     def compute_mask(self, inputs, previous_mask=None):
@@ -247,7 +247,7 @@ class PlacesOfAnswer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class AnswerCrossentropy(keras.losses.Loss):
-    """The mean cross-entropy of where an answer starts and where it ends.
+    """The mean cross-entropy of the start and the end of an answer.
 
     Targets are int `(batch, 2)`, outputs scores `(batch, length, 2)`.
     """

@@ -16,7 +16,7 @@ __all__ = [
     "span_report",
 ]
 
-# Rows whose cosines with all others are in memory together.
+# Rows of the matrix of cosines that are computed at a time.
 _ROWS_AT_A_TIME = 512
 
 
@@ -121,7 +121,7 @@ def answer_report(expected: Sequence[str | None], found: Sequence[str | None]) -
     """Exact matches and F1 by character, as SQuAD and CMRC count them.
 
     Args:
-        expected: the right answers, None where there is none.
+        expected: the right answers, None if there is none.
         found: likewise.
 
     Returns:

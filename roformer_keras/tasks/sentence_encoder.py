@@ -39,7 +39,7 @@ class RoFormerSentenceEncoder(TextTask):
     """Encodes texts as vectors, which are close if the texts mean the same.
 
     Args:
-        backbone: `RoFormerBackbone`. Its pooler, where it has one, is not used.
+        backbone: `RoFormerBackbone`. Its pooler, if it has one, is not used.
         tokenizer: `RoFormerTokenizer` of its vocabulary.
         objective: what labels are:
             - `"cosent"`: pairs with a degree of similarity, of any range. Of two pairs

@@ -30,8 +30,8 @@ class RoFormerSpanExtractor(SpanTask):
         max_length: int, at least 4. Tokens to which longer texts are cut.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
-    tag of BIO for each of its characters. Blanks at the edges of a span are none of it,
-    and a span that was cut off is left out.
+    BIO tag for each of its characters. Blanks at the edges of a span are ignored, and a
+    span that was cut off is left out.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.

@@ -23,13 +23,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of a text that means something.
+    """A labelled piece of a text.
 
     Attributes:
         start, end: ints. `text[start:end]` of the text as it was given.
         label: str.
         text: str. That piece.
-        score: float. How sure the model is; what it means is for the task to say.
+        score: float. How sure the model is; see the task for its meaning.
     """
 
     start: int
@@ -44,7 +44,7 @@ class Span:
 
 
 class SpanRows(Rows):
-    """Rows that know where in its text each token comes from.
+    """Rows that know the characters of each token.
 
     Args:
         tokenizer, texts, max_length: as in `Rows`. Offsets are those of the last text
@@ -81,11 +81,11 @@ class SpanRows(Rows):
     def tokens_of(self, number: int, start: int, end: int) -> tuple[int, int] | None:
         """The first and the last token of a span.
 
-        A token that lies in the span in part is of it. Characters at its edges that
-        have no token, such as blanks, are none of it.
+        A token that is partly in the span belongs to it. Characters at its edges
+        without a token, such as blanks, do not.
 
         Returns:
-            None where a token of it was cut off, or where it has none at all.
+            None if a token of the span was cut off, or if it has none at all.
         """
         uncut = self._uncut[self.owners[number]]
         own = uncut[(uncut[:, 1] > start) & (uncut[:, 0] < end)]
@@ -100,7 +100,7 @@ class SpanRows(Rows):
         return (int(inside[0]), int(inside[-1])) if is_whole else None
 
     def span(self, number: int, first: int, last: int, label, score) -> Span:
-        """What the tokens from `first` to `last` are in the text."""
+        """The tokens from `first` to `last` as a span of the text."""
         offsets = self.offsets(number)
         start, end = int(offsets[first, 0]), int(offsets[last, 1])
         text = self.texts[self.owners[number]][-1]
@@ -109,7 +109,7 @@ class SpanRows(Rows):
 
 def offsets_of(tokenizer, text: str) -> np.ndarray:
     """int32 `(tokens, 2)`: `[start, end)` of each token of a text that is not cut."""
-    # `[CLS]` and `[SEP]` are of no character.
+    # `[CLS]` and `[SEP]` have no characters.
     return np.array(tokenizer.offsets(text)[1:-1], "int32").reshape(-1, 2)
 
 
@@ -202,14 +202,13 @@ def spans_of_tags(
 def tags_of_spans(
     spans: Iterable[tuple[int, int, str]], rows: SpanRows, number: int, tags: dict
 ) -> np.ndarray:
-    """The number of a tag for each token; -1 where there is none.
+    """The number of a tag for each token; -1 outside the text.
 
-    A span of which a token was cut off is left out.
+    A span with a token that was cut off is left out.
 
     Args:
         spans: of one text.
-        rows: where it is.
-        number: which of them.
+        rows, number: the rows, and which of them the text is.
         tags: number of each tag.
 
     Raises:

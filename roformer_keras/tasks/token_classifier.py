@@ -28,16 +28,16 @@ class RoFormerTokenClassifier(SpanTask):
         max_length: int, at least 4. Tokens to which longer texts are cut.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
-    tag for each of its characters. Blanks at the edges of a span are none of it, and a
+    BIO tag for each of its characters. Blanks at the edges of a span are ignored, and a
     span that was cut off is left out.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
 
     Returns:
-        float32 `(batch, length, 1 + 2 * labels)`: scores of the tags; -inf where there
-        is no token of the text, with a field. `extract` gives a list of `Span` a text,
-        whose score is the mean probability of its tags, transitions aside.
+        float32 `(batch, length, 1 + 2 * labels)`: scores of the tags; with a field -inf
+        outside the text. `extract` gives a list of `Span` a text; the score of a span
+        is the mean probability of its tags, without transitions.
 
     Example:
     ```python

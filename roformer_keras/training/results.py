@@ -111,7 +111,7 @@ def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
 
     Raises:
         SourceError: it is no folder, or the fine-tuning is not finished.
-        ConfigurationError: the preset is of no task.
+        ConfigurationError: the preset holds no task.
     """
     folder = Path(folder)
     if not folder.is_dir():
