@@ -115,7 +115,7 @@ def _evaluate_pairs(source, file, fields, options, progress):
     sources, references = zip(*read_pairs(file, fields), strict=True)
     options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
     model = RoFormerSeq2Seq.from_preset(source)
-    found = evaluate_seq2seq(model, sources, references, **options, progress=progress)
+    found = evaluate_seq2seq(model, sources, references, **options, verbose=progress)
     by = "--tokenize" if "tokenize" in options else "the letters of the references"
     report = {"file": file, **found.figures(), "tokenize_by": by}
     # No figure depends on how many are computed together.

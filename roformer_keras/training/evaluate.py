@@ -61,7 +61,7 @@ def evaluate_seq2seq(
     max_length: int | None = None,
     batch_size: int = 64,
     tokenize: str | None = None,
-    progress: bool = True,
+    verbose: bool = True,
 ) -> Seq2SeqEvaluation:
     """Writes a text from every source by beam search, and compares it with another.
 
@@ -73,7 +73,7 @@ def evaluate_seq2seq(
             loss depends on none of them.
         batch_size: int. Most beams that are computed together; and pairs, of the loss.
         tokenize: as in `corpus_bleu`.
-        progress: bool. Whether writing shows a bar if it takes more than two seconds.
+        verbose: bool. Whether writing shows a bar if it takes more than two seconds.
 
     Raises:
         ConfigurationError: an argument breaks its rule, texts are not as many as the
@@ -100,7 +100,7 @@ def evaluate_seq2seq(
         length_penalty=length_penalty,
         max_length=max_length,
         batch_size=batch_size,
-        progress=progress,
+        progress=verbose,
     )
     return Seq2SeqEvaluation(
         bleu=corpus_bleu(hypotheses, references, tokenize),

@@ -118,7 +118,7 @@ def test_how_texts_are_cut_goes_by_their_letters(references, tokenize):
 
 def test_figures_are_of_what_the_model_writes(model, expected):
     hypotheses, score, signature = expected
-    found = evaluate_seq2seq(model, SOURCES, TARGETS, **BEAMS, progress=False)
+    found = evaluate_seq2seq(model, SOURCES, TARGETS, **BEAMS, verbose=False)
     assert found.hypotheses == hypotheses
     assert found.pairs == PAIRS
     assert found.figures() == {
@@ -130,7 +130,7 @@ def test_figures_are_of_what_the_model_writes(model, expected):
         "loss": pytest.approx(loss_of(model, PAIRS), abs=1e-5),
     }
     given = evaluate_seq2seq(
-        model, SOURCES, TARGETS, **BEAMS, tokenize="none", progress=False
+        model, SOURCES, TARGETS, **BEAMS, tokenize="none", verbose=False
     )
     assert given.bleu.score != score and given.bleu.tokenize == "none"
 
@@ -147,13 +147,13 @@ def test_a_training_is_left_as_it_is(preset):
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
     model.fit(SOURCES, TARGETS, verbose=0)
     before = (model.optimizer, model.loss, int(model.optimizer.iterations))
-    evaluate_seq2seq(model, SOURCES, TARGETS, max_length=3, progress=False)
+    evaluate_seq2seq(model, SOURCES, TARGETS, max_length=3, verbose=False)
     assert (model.optimizer, model.loss, int(model.optimizer.iterations)) == before
 
 
 def test_what_cannot_be_evaluated(model, monkeypatch):
     with pytest.raises(ConfigurationError, match="none of 2 has"):
-        evaluate_seq2seq(model, ["a", "b c"], ["天", "地"], progress=False)
+        evaluate_seq2seq(model, ["a", "b c"], ["天", "地"], verbose=False)
     with pytest.raises(ConfigurationError, match="got 1 sources and 2 targets"):
         evaluate_seq2seq(model, ["天"], ["天", "地"])
     # Before anything is written.
