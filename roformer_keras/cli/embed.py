@@ -42,18 +42,17 @@ def run(
         dtype: bfloat16 is faster for many texts where the processor has it, and less
             exact (default: float32).
     """
-    start_backend()
-    import numpy as np
-
-    from roformer_keras.io.atomic import replacing
-    from roformer_keras.models.embedding import embed
-
     if output != "-" and not output.endswith((".npy", ".jsonl")):
         raise ConfigurationError(
             f"the output must end in .npy or .jsonl, or be - for lines of JSON, "
             f"got {output!r}"
         )
     texts = read_lines(file)
+    start_backend()
+    import numpy as np
+
+    from roformer_keras.io.atomic import replacing
+    from roformer_keras.models.embedding import embed
 
     def vectors():
         progress = shows_progress(quiet)

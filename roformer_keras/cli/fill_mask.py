@@ -25,11 +25,11 @@ def run(
         texts: with [MASK] in it; - is the lines of standard input.
         top_k: tokens for each [MASK].
     """
+    texts = read_texts(texts)
     start_backend()
     from roformer_keras.models import RoFormerMaskedLM
     from roformer_keras.models.fill_mask import fill_mask
 
-    texts = read_texts(texts)
     tokenizer = load_tokenizer(source, vocabulary)
     model = RoFormerMaskedLM.from_preset(source, config=config, output_activation=None)
     found = fill_mask(model, tokenizer, texts, top_k)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from roformer_keras.checks import read_fields
 from roformer_keras.cli.flags import merge_flags
-from roformer_keras.cli.terminal import remark_source, shows_progress, train
+from roformer_keras.cli.terminal import remark_source, shows_progress, training
 from roformer_keras.errors import ConfigurationError
 
 __all__ = ["read_settings", "run"]
@@ -58,13 +58,18 @@ def run(
         flags["model.dropout"] = dropout
     # Checked before the backend is imported.
     settings = read_settings(task, config, flags)
-    if "preset" not in flags and not quiet:
+    is_default = settings.preset == type(settings).preset
+    if is_default and "preset" not in flags and not quiet:
         remark_source(settings.preset)
-    train(
-        *("roformer_keras.training.finetune", "finetune", settings, output),
-        overwrite=overwrite,
-        verbose=shows_progress(quiet),
-    )
+    with training(output) as callbacks:
+        from roformer_keras.training.finetune import finetune
+
+        finetune(
+            *(settings, output),
+            callbacks=callbacks,
+            overwrite=overwrite,
+            verbose=shows_progress(quiet),
+        )
     report = Path(output, "report.txt")
     if report.is_file() and not quiet:
         print(report.read_text(encoding="utf-8"), file=sys.stderr)

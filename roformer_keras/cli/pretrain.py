@@ -5,7 +5,7 @@ from typing import Literal
 
 from roformer_keras.checks import from_fields, read_fields
 from roformer_keras.cli.flags import Count, merge_flags
-from roformer_keras.cli.terminal import shows_progress, train
+from roformer_keras.cli.terminal import shows_progress, training
 from roformer_keras.errors import ConfigurationError
 
 __all__ = ["read_settings", "run"]
@@ -62,11 +62,15 @@ def run(
         flags["options.whole_word"] = True
     # Checked before the backend is imported.
     settings = read_settings(task, files, config, flags)
-    model = train(
-        *("roformer_keras.training.pretrain", "pretrain", settings, output),
-        overwrite=overwrite,
-        verbose=shows_progress(quiet),
-    )
+    with training(output) as callbacks:
+        from roformer_keras.training.pretrain import pretrain
+
+        model = pretrain(
+            *(settings, output),
+            callbacks=callbacks,
+            overwrite=overwrite,
+            verbose=shows_progress(quiet),
+        )
     has_zip = model.config.bert4keras_compatible
     print(Path(output, f"{settings.name}.zip" if has_zip else "preset"))
 

@@ -1,6 +1,5 @@
 """What a terminal shows while a command works: progress, remarks, no noise."""
 
-import importlib
 import logging
 import os
 import sys
@@ -15,7 +14,7 @@ __all__ = [
     "remark_source",
     "shows_progress",
     "start_backend",
-    "train",
+    "training",
 ]
 
 
@@ -81,13 +80,9 @@ def log_to_stderr(quiet: bool):
         logger.setLevel(before)
 
 
-def train(module: str, function: str, settings, output: str, **options):
-    """Runs a training that Ctrl-C ends; returns what its function returns.
-
-    Args:
-        module, function: names of the function, imported once the backend is.
-        settings, output, options: its arguments.
-    """
+@contextmanager
+def training(output: str):
+    """Starts the backend for a training in a folder; yields its callbacks."""
     start_backend()
     import keras
 
@@ -99,11 +94,10 @@ def train(module: str, function: str, settings, output: str, **options):
 
         on_test_batch_end = on_train_batch_end
 
-    run = getattr(importlib.import_module(module), function)
     try:
         # Keras's bar would go to standard output.
         with redirect_stdout(sys.stderr):
-            return run(settings, output, callbacks=[Interruptible()], **options)
+            yield [Interruptible()]
     except KeyboardInterrupt:
         remark(
             f"what was saved is kept in {output}; run the same command again to resume"

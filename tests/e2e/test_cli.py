@@ -41,7 +41,7 @@ def command(*arguments):
 
 
 def process(*arguments, **options):
-    """A run in a process of its own, with bytes in and out."""
+    """A run in another process, with bytes in and out."""
     environment = {**os.environ, **options.pop("env", {})}
     return subprocess.run(
         command(*arguments),
@@ -105,7 +105,7 @@ def test_no_traceback_and_no_noise_in_a_process_of_its_own(tmp_path):
         (["inspect", tmp_path / "nowhere"], 2),
         (["convert", SIM, tmp_path / "no" / "x.keras"], 4),
         (["embed", "--source", SIM, "/dev/null"], 2),
-        (["fill-mask", "--source", CHARACTER, "今天"], 2),
+        (["embed", "--source", SIM, "-", "-o", tmp_path / "x.csv"], 2),
     ):
         finished = process(*arguments)
         assert finished.returncode == code
@@ -497,7 +497,7 @@ def test_the_whole_way_in_a_process_of_its_own(tmp_path):
 def test_output_is_utf8_in_every_locale(environment):
     for way, options in ((["今天"], {}), (["-"], {"input": "今天".encode()})):
         if "PYTHONUTF8" in environment and not options:
-            continue  # then Python takes arguments for ASCII, whoever they are for
+            continue  # then Python decodes arguments as ASCII
         finished = process(
             "tokenize", "--source", SIM, *way, "--json", env=environment, **options
         )
@@ -563,7 +563,7 @@ def test_standard_output_on_a_full_disk_is_exit_code_four(arguments):
 
 
 def test_interrupted_it_says_so_and_leaves_nothing(tmp_path):
-    # It waits for standard input, with everything imported.
+    # It waits for standard input.
     waiting = subprocess.Popen(
         command("embed", "--source", SIM, "-", "--output", tmp_path / "x.npy"),
         cwd=ROOT,

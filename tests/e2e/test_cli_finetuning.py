@@ -229,7 +229,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(reviews, tmp_path):
 
 
 @pytest.mark.e2e
-def test_ctrl_c_ends_a_training_that_can_be_gone_on_with(reviews, tmp_path):
+def test_ctrl_c_ends_a_training_that_can_be_resumed(reviews, tmp_path):
     path, run = reviews / "reviews.tsv", tmp_path / "run"
     process = subprocess.Popen(
         [
@@ -306,7 +306,7 @@ def test_evaluate(reviews, tmp_path, monkeypatch, capsys):
     code, out, err = run_main("evaluate", run, path, "--json", capsys=capsys)
     assert (code, err) == (0, "")
     assert json.loads(out) == report
-    # With a bar for who sits before it.
+    # With a bar on a terminal.
     with monkeypatch.context() as patch:
         patch.setattr(evaluate, "shows_progress", lambda quiet: not quiet)
         for flags in ([], ["--quiet"]):

@@ -328,7 +328,7 @@ def test_a_text_without_outputs_has_a_row(monkeypatch, texts, tmp_path, capsys):
     assert out.read_text() == "".join(f"{text}\t\t\n" for text in TEXTS)
 
 
-# === Interrupted, and taken up again ===
+# === Interrupted and resumed ===
 
 
 def interrupted_after(windows, monkeypatch, error=KeyboardInterrupt):
@@ -356,7 +356,7 @@ def interrupted_after(windows, monkeypatch, error=KeyboardInterrupt):
     ],
     ids=["generate", "two", "paraphrase", "similarity"],
 )
-def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
+def test_a_resumed_job_ends_as_if_it_had_not_been_interrupted(
     verb, suffix, prompts, texts, pairs, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -378,7 +378,7 @@ def test_a_job_that_is_taken_up_ends_as_if_it_had_not_been_interrupted(
         "roformer-keras: interrupted",
     ]
     assert listing(tmp_path) == sorted([*inputs, partial, state])
-    # What is behind what was counted is of no use: a torn line, or a whole one.
+    # What comes after the counted bytes is discarded: a torn line, or a whole one.
     kept = (tmp_path / partial).read_bytes()
     (tmp_path / partial).write_bytes(kept + kept + '{"text": "今'.encode()[:-1])
     seed = json.loads((tmp_path / state).read_bytes())["seed"]
@@ -499,7 +499,7 @@ def test_an_interruption_that_a_library_loses_ends_the_job(
     assert run(*arguments, capsys=capsys)[0] == 0
 
 
-def test_who_handles_an_interruption_goes_on_to(handler, pairs, monkeypatch, capsys):
+def test_a_handler_of_interruptions_stays(handler, pairs, monkeypatch, capsys):
     seen = []
     model = similarity.load_sim(str(SIM), None, None)
     compare = model.similarity
@@ -551,7 +551,7 @@ def test_the_partial_of_another_job_is_not_touched(
     assert f"out.jsonl.partial holds another run: {message}" in err
     assert "or pass --overwrite to discard it" in err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    # Nor is it thrown away for a job that does not get so far as to write.
+    # Nor is it discarded for a job that ends before it writes.
     code, out, err = run(
         *interrupted, *flags, "--overwrite", "--top-p", "2", capsys=capsys
     )
@@ -635,7 +635,7 @@ def test_an_error_in_mid_job_keeps_what_was_made(pairs, tmp_path, monkeypatch, c
     assert len(json_lines((tmp_path / "out.jsonl.partial").read_text())) == 1
 
 
-def test_a_bar_begins_where_the_job_is_taken_up(interrupted, monkeypatch, capsys):
+def test_a_bar_starts_where_the_job_is_resumed(interrupted, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     code, _, err = run(*interrupted, "--seed", "1", capsys=capsys)
     assert code == 0
