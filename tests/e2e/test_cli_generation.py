@@ -347,10 +347,7 @@ def interrupted_after(windows, monkeypatch, error=KeyboardInterrupt):
     ("verb", "suffix"),
     [
         ((*GENERATE, "prompts.txt", *EVEN), "jsonl"),
-        (
-            (*GENERATE, "prompts.txt", *EVEN, "--num-return-sequences", "2"),
-            "tsv",
-        ),
+        ((*GENERATE, "prompts.txt", *EVEN, "--num-return-sequences", "2"), "tsv"),
         ((*PARAPHRASE, "texts.txt", *FEW), "tsv"),
         ((*SIMILARITY, "pairs.tsv"), "jsonl"),
     ],
@@ -467,6 +464,19 @@ def turn():
         raise TypeError("a shape must be known") from None
 
 
+def before_each_window(act, patch):
+    """Has similarity compute a pair at a time, and act with its number before it."""
+    patch.setattr(similarity, "_WINDOW", 1)
+    model = similarity.load_sim(str(SIM), None, None)
+    calls, compare = itertools.count(), model.similarity
+
+    def acting(*arguments, **options):
+        act(next(calls))
+        return compare(*arguments, **options)
+
+    patch.setattr(model, "similarity", acting)
+
+
 @pytest.mark.parametrize(
     ("lose", "at", "kept"),
     [(swallow, 0, 1), (swallow, 2, 3), (ignore, 1, 2), (turn, 1, 1)],
@@ -474,18 +484,9 @@ def turn():
 def test_an_interruption_that_a_library_loses_ends_the_job(
     lose, at, kept, handler, pairs, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(similarity, "_WINDOW", 1)
-    model = similarity.load_sim(str(SIM), None, None)
-    calls, compare = itertools.count(), model.similarity
-
-    def losing(*arguments, **options):
-        if next(calls) == at:
-            lose()
-        return compare(*arguments, **options)
-
     arguments = (*SIMILARITY, pairs, "-o", tmp_path / "out.jsonl")
     with monkeypatch.context() as patch:
-        patch.setattr(model, "similarity", losing)
+        before_each_window(lambda number: lose() if number == at else None, patch)
         code, out, err = run(*arguments, capsys=capsys)
     partial = tmp_path / "out.jsonl.partial"
     assert (code, out, err) == (
@@ -501,25 +502,16 @@ def test_an_interruption_that_a_library_loses_ends_the_job(
 
 def test_a_handler_of_interruptions_stays(handler, pairs, monkeypatch, capsys):
     seen = []
-    model = similarity.load_sim(str(SIM), None, None)
-    compare = model.similarity
-
-    def interrupted(*arguments, **options):
-        signal.raise_signal(signal.SIGINT)
-        return compare(*arguments, **options)
-
-    monkeypatch.setattr(model, "similarity", interrupted)
+    before_each_window(lambda number: signal.raise_signal(signal.SIGINT), monkeypatch)
     signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
     code, _, err = run(*SIMILARITY, pairs, capsys=capsys)
     signal.signal(signal.SIGINT, handler)
-    assert (code, err, seen) == (0, "", [signal.SIGINT])
+    assert (code, err, seen) == (0, "", [signal.SIGINT] * 3)
 
 
 def test_a_command_runs_in_any_thread(pairs, capsys):
     with ThreadPoolExecutor() as pool:
-        code = pool.submit(
-            main, ["similarity", "--source", str(SIM), str(pairs)]
-        ).result()
+        code = pool.submit(main, [*map(str, SIMILARITY), str(pairs)]).result()
     assert (code, len(json_lines(capsys.readouterr().out))) == (0, 3)
 
 
@@ -552,10 +544,8 @@ def test_the_partial_of_another_job_is_not_touched(
     assert "or pass --overwrite to discard it" in err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     # Nor is it discarded for a job that ends before it writes.
-    code, out, err = run(
-        *interrupted, *flags, "--overwrite", "--top-p", "2", capsys=capsys
-    )
-    assert code == 2
+    bad = (*interrupted, *flags, "--overwrite", "--stop", "今天")
+    assert run(*bad, capsys=capsys)[0] == 2
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert run(*interrupted, *flags, "--overwrite", capsys=capsys)[0] == 0
     assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
@@ -600,14 +590,8 @@ def test_an_output_may_lie_in_a_folder_of_the_model(
         code, _, err = run(*arguments, capsys=capsys)
         assert (code, err) == (0, "roformer-keras: resuming after 1 of 3\n")
     # Weights that lie one folder deeper are known by their times too.
-    arguments = (
-        "similarity",
-        "--source",
-        tmp_path,
-        pairs,
-        "-o",
-        tmp_path / "out.jsonl",
-    )
+    arguments = ("similarity", "--source", tmp_path, pairs)
+    arguments += ("-o", tmp_path / "out.jsonl")
     with monkeypatch.context() as patch:
         interrupted_after(1, patch)
         assert run(*arguments, capsys=capsys)[0] == 130
@@ -617,16 +601,11 @@ def test_an_output_may_lie_in_a_folder_of_the_model(
 
 
 def test_an_error_in_mid_job_keeps_what_was_made(pairs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(similarity, "_WINDOW", 1)
-    model = similarity.load_sim(str(SIM), None, None)
-    calls, compare = itertools.count(), model.similarity
-
-    def once(*arguments, **options):
-        if next(calls):
+    def fail(number):
+        if number:
             raise RoFormerError("enough")
-        return compare(*arguments, **options)
 
-    monkeypatch.setattr(model, "similarity", once)
+    before_each_window(fail, monkeypatch)
     out = tmp_path / "out.jsonl"
     code, _, err = run(*SIMILARITY, pairs, "-o", out, capsys=capsys)
     assert code == 2
