@@ -21,6 +21,7 @@ from common import (
     V2,
     WORD,
     interruptible,
+    write_lines,
     zipped_json,
 )
 from common import give_stdin as stdin
@@ -51,6 +52,22 @@ def process(*arguments, **options):
         timeout=120,
         **options,
     )
+
+
+@pytest.fixture
+def cli(capsys):
+    """The output of a command that succeeds and says nothing else."""
+
+    def done(*words):
+        code, out, err = run(*words, capsys=capsys)
+        assert (code, err) == (0, ""), err
+        return out
+
+    return done
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
 
 
 # === Help ===
@@ -118,26 +135,22 @@ def test_no_traceback_and_no_noise_in_a_process_of_its_own(tmp_path):
 # === list, inspect, convert ===
 
 
-def test_list_names_the_twelve_and_which_are_here(tmp_path, monkeypatch, capsys):
+def test_list_names_the_twelve_and_which_are_here(tmp_path, monkeypatch, cli):
     monkeypatch.setenv("ROFORMER_KERAS_CHECKPOINTS", str(tmp_path))
     name = "chinese_roformer-v2-char_L-6_H-384_A-6"
     (tmp_path / f"{name}.zip").write_bytes(V2.read_bytes())
-    code, out, _ = run("list", capsys=capsys)
-    assert code == 0
-    rows = [line.split() for line in out.splitlines()]
+    rows = [line.split() for line in cli("list").splitlines()]
     assert [row[0] for row in rows[1:13]] == [entry.name for entry in CATALOG]
     assert [row[0] for row in rows if row and row[-1] == "yes"] == [name]
     shipped = [[entry.name, entry.model_class, entry.alias] for entry in SHIPPED]
     assert [row for row in rows[13:] if row and row[0].startswith("chin")] == shipped
-    code, out, _ = run("list", "--json", capsys=capsys)
-    content = json.loads(out)
+    content = json.loads(cli("list", "--json"))
     names = [entry.name for entry in CATALOG + SHIPPED]
     assert [entry["name"] for entry in content] == names
     here = {name, *(entry.name for entry in SHIPPED)}
     assert {entry["name"] for entry in content if entry["downloaded"]} == here
     # The name is as good as the path.
-    code, out, _ = run("inspect", name, "--json", capsys=capsys)
-    assert json.loads(out)["model"] == "RoFormerMaskedLM"
+    assert json.loads(cli("inspect", name, "--json"))["model"] == "RoFormerMaskedLM"
 
 
 @pytest.mark.parametrize(
@@ -151,10 +164,8 @@ def test_list_names_the_twelve_and_which_are_here(tmp_path, monkeypatch, capsys)
     ],
     ids=lambda value: getattr(value, "stem", None),
 )
-def test_inspect_says_what_a_source_holds(source, model, heads, level, capsys):
-    code, out, err = run("inspect", source, "--json", capsys=capsys)
-    assert (code, err) == (0, "")
-    facts = json.loads(out)
+def test_inspect_says_what_a_source_holds(source, model, heads, level, cli):
+    facts = json.loads(cli("inspect", source, "--json"))
     assert facts["model"] == model
     assert facts["heads"] == heads
     assert facts["level"] == level
@@ -166,8 +177,7 @@ def test_inspect_says_what_a_source_holds(source, model, heads, level, capsys):
         name: {"shape": list(value.shape), "dtype": "float32"}
         for name, value in truth.items()
     }
-    code, out, err = run("inspect", source, capsys=capsys)
-    assert (code, err) == (0, "")
+    out = cli("inspect", source)
     count = sum(value.size for value in truth.values())
     assert f"tensors      {len(truth)}, {count:,} numbers" in out
     assert f"model        {model}" in out
@@ -175,130 +185,93 @@ def test_inspect_says_what_a_source_holds(source, model, heads, level, capsys):
         assert re.search(rf"^  {re.escape(name)} +float32 ", out, re.MULTILINE)
 
 
-def test_inspect_marks_what_does_not_belong(tmp_path, capsys):
-    folder = unpacked(SMALL, tmp_path)
-    code, out, _ = run(
-        "inspect",
-        SAVED / "encoder-dense",
-        "--config",
-        folder / "bert_config.json",
-        capsys=capsys,
-    )
-    assert code == 0
+def test_inspect_marks_what_does_not_belong(tmp_path, cli):
+    config = unpacked(SMALL, tmp_path) / "bert_config.json"
+    out = cli("inspect", SAVED / "encoder-dense", "--config", config)
     assert len(re.findall(r"unexpected$", out, re.MULTILINE)) == 2
     assert "vocabulary   none" in out
 
 
-def test_progress_is_shown_on_a_terminal(tmp_path, texts, monkeypatch, capsys):
+def test_progress_is_shown_on_a_terminal(tmp_path, texts, monkeypatch, capsys, cli):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    target = tmp_path / "x.keras"
-    code, out, err = run("convert", SIM, target, capsys=capsys)
-    assert (code, out) == (0, f"{target}\n")
-    assert "43/43" in err
-    target = tmp_path / "x.npy"
-    code, out, err = run("embed", "--source", SIM, texts, "-o", target, capsys=capsys)
-    assert (code, out) == (0, f"{target}\n")
-    assert "6/6" in err
-    for arguments in (
-        ("convert", SIM, tmp_path / "y.keras", "--quiet"),
-        ("embed", "--source", SIM, texts, "-o", tmp_path / "y.npy", "--quiet"),
+    for words, shown in (
+        (("convert", SIM, tmp_path / "x.keras"), "43/43"),
+        ((*EMBED, texts, "-o", tmp_path / "x.npy"), "6/6"),
     ):
-        assert run(*arguments, capsys=capsys)[::2] == (0, "")
+        code, out, err = run(*words, capsys=capsys)
+        assert (code, out) == (0, f"{words[-1]}\n")
+        assert shown in err
+        cli(*words, "--quiet", "--overwrite")
 
 
-def test_convert_prints_the_target(tmp_path, capsys):
+def test_convert_prints_the_target(tmp_path, capsys, cli):
     target = tmp_path / "x.keras"
-    code, out, err = run("convert", SIM, target, capsys=capsys)
-    assert (code, out, err) == (0, f"{target}\n", "")
+    assert cli("convert", SIM, target) == f"{target}\n"
     assert_same(tensors_of(target), tensors_of(SIM))
-    code, out, err = run("convert", SIM, target, "--quiet", capsys=capsys)
-    assert code == 4
-    code, out, err = run(
-        "convert", SMALL, target, "--quiet", "--overwrite", capsys=capsys
-    )
-    assert (code, err) == (0, "")
+    assert run("convert", SIM, target, "--quiet", capsys=capsys)[0] == 4
+    cli("convert", SMALL, target, "--quiet", "--overwrite")
     assert_same(tensors_of(target), tensors_of(SMALL))
 
 
-def test_convert_takes_what_a_source_lacks(tmp_path, capsys):
+def test_convert_takes_what_a_source_lacks(tmp_path, cli):
     folder = unpacked(SMALL, tmp_path)
-    target = tmp_path / "x.zip"
-    code, _, err = run(
+    target, half = tmp_path / "x.zip", tmp_path / "half"
+    cli(
         *("convert", SAVED / "encoder-dense.h5", target, "--quiet"),
         *("--config", folder / "bert_config.json"),
         *("--vocabulary", folder / "vocab.txt"),
         *("--ignore", "dense/dense/k*", "--ignore", "dense/dense/b*"),
-        capsys=capsys,
     )
-    assert (code, err) == (0, "")
     truth = tensors_of(SMALL)
     expected = {name: truth[name] for name in truth if name.startswith("bert/e")}
     assert_same(tensors_of(target), expected)
-    half = tmp_path / "half"
-    code, _, _ = run(
+    cli(
         *("convert", target, half, "--dtype", "float16", "--quiet"),
         *("--format", "safetensors", "--model", "RoFormerBackbone"),
-        capsys=capsys,
     )
-    assert code == 0
-    found = tensors_of(half)
-    assert_same(found, {n: v.astype("float16") for n, v in expected.items()})
+    assert_same(tensors_of(half), {n: v.astype("float16") for n, v in expected.items()})
 
 
 # === fill-mask ===
 
 
 @pytest.mark.parametrize("source", [CHARACTER, WORD, V2], ids=lambda p: p.stem)
-def test_fill_mask_prints_what_the_function_returns(source, capsys):
+def test_fill_mask_prints_what_the_function_returns(source, cli):
     texts = ["今[MASK]天气[MASK]错", "[MASK]"]
-    code, out, err = run(
-        "fill-mask", "--source", source, *texts, "--top-k", "3", "--json", capsys=capsys
-    )
-    assert (code, err) == (0, "")
+    command = ("fill-mask", "--source", source)
+    answers = json_lines(cli(*command, *texts, "--top-k", "3", "--json"))
     model = RoFormerMaskedLM.from_preset(source)
     tokenizer = RoFormerTokenizer.from_preset(source)
-    answers = [json.loads(line) for line in out.splitlines()]
-    assert [answer["text"] for answer in answers] == texts
-    found = fill_mask(model, tokenizer, texts, 3)
-    for text, answer, expected in zip(texts, answers, found, strict=True):
-        assert len(answer["masks"]) == text.count("[MASK]")
-        assert answer["masks"] == [
-            [vars(candidate) for candidate in candidates] for candidates in expected
-        ]
-    code, out, _ = run(
-        "fill-mask", "--source", source, texts[0], "--top-k", "2", capsys=capsys
-    )
-    lines = out.splitlines()
+    assert answers == [
+        {"text": text, "masks": [[vars(one) for one in mask] for mask in masks]}
+        for text, masks in zip(
+            texts, fill_mask(model, tokenizer, texts, 3), strict=True
+        )
+    ]
+    lines = cli(*command, texts[0], "--top-k", "2").splitlines()
     assert lines[0] == texts[0]
     assert [line.split()[0] for line in lines[1:]] == ["1", "2"]
     first = answers[0]["masks"][0][0]
     assert f"{first['token']} {first['probability']:.4f}" in lines[1]
 
 
-def test_fill_mask_gives_probabilities_whatever_the_model_was_saved_with(
-    tmp_path, capsys
-):
+def test_fill_mask_gives_probabilities_whatever_the_model_was_saved_with(tmp_path, cli):
     model = RoFormerMaskedLM.from_preset(CHARACTER, output_activation="softmax")
-    tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
-    model.save_to_preset(tmp_path / "preset", tokenizer)
-    expected = run("fill-mask", "--source", CHARACTER, "今[MASK]", capsys=capsys)
-    found = run("fill-mask", "--source", tmp_path / "preset", "今[MASK]", capsys=capsys)
-    assert found == expected
+    model.save_to_preset(tmp_path / "x", RoFormerTokenizer.from_preset(CHARACTER))
+    expected = cli("fill-mask", "--source", CHARACTER, "今[MASK]")
+    assert cli("fill-mask", "--source", tmp_path / "x", "今[MASK]") == expected
 
 
-def test_fill_mask_reads_lines_of_standard_input(monkeypatch, capsys):
+def test_fill_mask_reads_lines_of_standard_input(monkeypatch, cli):
     stdin(monkeypatch, "今[MASK]\r\n[MASK]天\n")
-    code, out, _ = run("fill-mask", "--source", GPT, "-", "--json", capsys=capsys)
-    assert code == 0
-    assert [json.loads(line)["text"] for line in out.splitlines()] == [
-        "今[MASK]",
-        "[MASK]天",
-    ]
+    found = json_lines(cli("fill-mask", "--source", GPT, "-", "--json"))
+    assert [line["text"] for line in found] == ["今[MASK]", "[MASK]天"]
 
 
 # === embed ===
 
 TEXTS = ["今天天气不错", "", "我爱北京天安门" * 20, "北京", "今天天气不错", " a "]
+EMBED = ("embed", "--source", SIM)
 
 
 @pytest.fixture(scope="module")
@@ -310,100 +283,69 @@ def vectors():
 
 @pytest.fixture
 def texts(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_bytes("\n".join([*TEXTS, ""]).encode())
-    return path
+    return write_lines(tmp_path / "texts.txt", TEXTS)
 
 
-def test_embed_writes_a_row_a_line_in_order(texts, vectors, capsys):
+def check_lines(content, vectors):
+    lines = json_lines(content)
+    assert [line["text"] for line in lines] == TEXTS
+    np.testing.assert_allclose([line["vector"] for line in lines], vectors, atol=1e-6)
+
+
+def test_embed_writes_a_row_a_line_in_order(texts, vectors, cli):
     npy, jsonl = texts.with_name("x.npy"), texts.with_name("x.jsonl")
-    code, out, err = run("embed", "--source", SIM, texts, "-o", npy, capsys=capsys)
-    assert (code, out, err) == (0, f"{npy}\n", "")
+    assert cli(*EMBED, texts, "-o", npy) == f"{npy}\n"
     found = np.load(npy)
     assert found.dtype == "float32"
     np.testing.assert_allclose(found, vectors, atol=1e-6)
-    code, out, err = run(
-        "embed", "--source", SIM, texts, "--output", jsonl, "--quiet", capsys=capsys
-    )
-    assert (code, out, err) == (0, f"{jsonl}\n", "")
+    assert cli(*EMBED, texts, "--output", jsonl, "--quiet") == f"{jsonl}\n"
     content = jsonl.read_text(encoding="utf-8")
     assert "今天天气不错" in content
-    lines = [json.loads(line) for line in content.splitlines()]
-    assert [line["text"] for line in lines] == TEXTS
-    np.testing.assert_allclose([line["vector"] for line in lines], vectors, atol=1e-6)
+    check_lines(content, vectors)
 
 
-def test_embed_reads_and_writes_standard_streams(vectors, monkeypatch, capsys):
+def test_embed_reads_and_writes_standard_streams(vectors, monkeypatch, cli):
     # A byte order mark, line ends of Windows, and none at the end.
     stdin(monkeypatch, b"\xef\xbb\xbf" + "\r\n".join(TEXTS).encode())
-    code, out, err = run("embed", "--source", SIM, "-", "--quiet", capsys=capsys)
-    assert (code, err) == (0, "")
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert [line["text"] for line in lines] == TEXTS
-    np.testing.assert_allclose([line["vector"] for line in lines], vectors, atol=1e-6)
+    check_lines(cli(*EMBED, "-", "--quiet"), vectors)
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
-def test_a_file_and_standard_input_have_the_same_lines(
-    end, tmp_path, monkeypatch, capsys
-):
-    data = b"a\rb\n\n \xe4\xbb\x8a" + end
-    (tmp_path / "x").write_bytes(data)
-    found = []
-    for source in (tmp_path / "x", "-"):
-        stdin(monkeypatch, data)
-        _, out, _ = run("embed", "--source", SIM, source, "--quiet", capsys=capsys)
-        found.append([json.loads(line)["text"] for line in out.splitlines()])
-    assert found == [["a\rb", "", " 今"]] * 2
-
-
-def test_embed_has_the_options_of_the_function(texts, vectors, capsys):
+def test_embed_has_the_options_of_the_function(texts, vectors, cli):
     out = texts.with_name("x.npy")
-    arguments = ("embed", "--source", SIM, texts, "-o", out, "--quiet", "--overwrite")
-    assert run(*arguments, "--no-normalize", capsys=capsys)[0] == 0
-    raw = np.load(out)
+
+    def embedded(*flags):
+        cli(*EMBED, texts, "-o", out, "--quiet", "--overwrite", *flags)
+        return np.load(out)
+
+    raw = embedded("--no-normalize")
     lengths = np.linalg.norm(raw, axis=1, keepdims=True)
     assert np.abs(lengths - 1).max() > 0.1
     np.testing.assert_allclose(raw / lengths, vectors, atol=1e-6)
-    assert run(*arguments, "--dtype", "bfloat16", capsys=capsys)[0] == 0
-    off = np.abs(np.load(out) - vectors).max()
-    assert 1e-5 < off < 0.02
-    assert run(*arguments, "--max-length", "5", capsys=capsys)[0] == 0
-    short = np.load(out)
+    assert 1e-5 < np.abs(embedded("--dtype", "bfloat16") - vectors).max() < 0.02
+    short = embedded("--max-length", "5")
     assert np.abs(short[2] - vectors[2]).max() > 1e-3
     np.testing.assert_allclose(short[3], vectors[3], atol=1e-6)
 
 
-def test_embed_keeps_a_pooler_as_it_was_saved(texts, tmp_path, vectors, capsys):
+def test_embed_keeps_a_pooler_as_it_was_saved(texts, tmp_path, vectors, cli):
     out = tmp_path / "x.npy"
-    for target, options in (("sim", ()), ("x.safetensors", ())):
-        source = tmp_path / target
-        assert run("convert", SIM, source, *options, capsys=capsys)[0] == 0
-        arguments = ("embed", "--source", source, texts, "-o", out, "--overwrite")
-        assert run(*arguments, capsys=capsys)[0] == 0
-        np.testing.assert_allclose(np.load(out), vectors, atol=1e-6)
     tanh = RoFormerBackbone.from_preset(SIM, pooler_activation="tanh")
     tokenizer = RoFormerTokenizer.from_preset(SIM)
     tanh.save_to_preset(tmp_path / "tanh", tokenizer)
-    arguments = (
-        "embed",
-        "--source",
-        tmp_path / "tanh",
-        texts,
-        "-o",
-        out,
-        "--overwrite",
-    )
-    assert run(*arguments, capsys=capsys)[0] == 0
-    expected = embed(tanh, tokenizer, TEXTS, progress=False)
-    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
-    assert np.abs(expected - vectors).max() > 1e-3
-    # Without a pooler it is the first position.
-    arguments = ("embed", "--source", CHARACTER, texts, "-o", out, "--overwrite")
-    assert run(*arguments, capsys=capsys)[0] == 0
+    with_tanh = embed(tanh, tokenizer, TEXTS, progress=False)
+    assert np.abs(with_tanh - vectors).max() > 1e-3
     bare = RoFormerBackbone.from_preset(CHARACTER)
-    expected = embed(bare, tokenizer, TEXTS, progress=False)
-    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+    for name in ("sim", "x.safetensors"):
+        cli("convert", SIM, tmp_path / name)
+    for source, expected in (
+        (tmp_path / "sim", vectors),
+        (tmp_path / "x.safetensors", vectors),
+        (tmp_path / "tanh", with_tanh),
+        # Without a pooler it is the first position.
+        (CHARACTER, embed(bare, tokenizer, TEXTS, progress=False)),
+    ):
+        cli("embed", "--source", source, texts, "-o", out, "--overwrite")
+        np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
 
 
 def test_embed_refuses_a_model_that_wants_more_than_texts(texts, tmp_path, capsys):
@@ -422,40 +364,26 @@ def test_embed_refuses_a_model_that_wants_more_than_texts(texts, tmp_path, capsy
 
 
 @pytest.mark.parametrize("source", [CHARACTER, WORD], ids=lambda p: p.stem)
-def test_tokenize_there_and_back(source, capsys):
+def test_tokenize_there_and_back(source, cli):
     texts = ["今天天气不错", "北京"]
     tokenizer = RoFormerTokenizer.from_preset(source)
-    code, out, err = run("tokenize", "--source", source, *texts, capsys=capsys)
-    assert (code, err) == (0, "")
-    ids = [list(map(int, line.split())) for line in out.splitlines()]
+    command = ("tokenize", "--source", source)
+    lines = cli(*command, *texts).splitlines()
+    ids = [list(map(int, line.split())) for line in lines]
     assert ids == [tokenizer.encode(text)[0] for text in texts]
-    code, back, _ = run(
-        "tokenize", "--source", source, "--decode", *out.splitlines(), capsys=capsys
-    )
-    assert (code, back.splitlines()) == (0, texts)
-    code, out, _ = run(
-        "tokenize", "--source", source, texts[0], "--json", capsys=capsys
-    )
-    facts = json.loads(out)
-    assert facts["token_ids"] == ids[0]
-    assert facts["tokens"] == tokenizer.tokenize(texts[0])
-    for token, (start, end) in zip(facts["tokens"], facts["offsets"], strict=True):
+    assert cli(*command, "--decode", *lines).splitlines() == texts
+    (found,) = json_lines(cli(*command, texts[0], "--json"))
+    assert found["token_ids"] == ids[0]
+    assert found["tokens"] == tokenizer.tokenize(texts[0])
+    for token, (start, end) in zip(found["tokens"], found["offsets"], strict=True):
         assert token in ("[CLS]", "[SEP]") or texts[0][start:end] == token
-    code, out, _ = run(
-        "tokenize", "--source", source, texts[0], "--max-length", "4", capsys=capsys
-    )
-    assert len(out.split()) == 4
+    assert len(cli(*command, texts[0], "--max-length", "4").split()) == 4
 
 
-def test_tokenize_reads_lines_and_another_vocabulary(tmp_path, monkeypatch, capsys):
-    folder = unpacked(WORD, tmp_path)
+def test_tokenize_reads_lines_and_another_vocabulary(tmp_path, monkeypatch, cli):
+    vocabulary = unpacked(WORD, tmp_path) / "vocab.txt"
     stdin(monkeypatch, "今天\n天气\n")
-    code, out, _ = run(
-        *("tokenize", "--source", SAVED / "lm", "-"),
-        *("--vocabulary", folder / "vocab.txt"),
-        capsys=capsys,
-    )
-    assert code == 0
+    out = cli("tokenize", "--source", SAVED / "lm", "-", "--vocabulary", vocabulary)
     tokenizer = RoFormerTokenizer.from_preset(WORD)
     assert [list(map(int, line.split())) for line in out.splitlines()] == [
         tokenizer.encode(text)[0] for text in ("今天", "天气")

@@ -4,9 +4,11 @@ import json
 import re
 
 import pytest
+from common import give_stdin
 from common import run_main as run
 
 from roformer_keras.cli import finetune, pretrain
+from roformer_keras.cli.texts import read_lines
 from roformer_keras.data.corpus import CorpusSource
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.training.finetuning_settings import load_settings
@@ -447,3 +449,11 @@ def test_no_text_is_taken_for_a_source(capsys):
     named = run("tokenize", "--source", "roformer-char", "明月", capsys=capsys)
     assert named[0] == 0 and named[2] == ""
     assert run("tokenize", "--", "-5", "明月", capsys=capsys)[0] == 0
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
+def test_a_file_and_standard_input_have_the_same_lines(end, tmp_path, monkeypatch):
+    data = b"\xef\xbb\xbfa\rb\n\n \xe4\xbb\x8a" + end
+    (tmp_path / "x").write_bytes(data)
+    give_stdin(monkeypatch, data)
+    assert read_lines(str(tmp_path / "x")) == read_lines("-") == ["a\rb", "", " 今"]
