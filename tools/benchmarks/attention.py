@@ -17,7 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.benchmarks.harness import exit_with_error, make_parser, print_table
+from tools.benchmarks.harness import (
+    exit_with_error,
+    make_config,
+    make_parser,
+    print_table,
+)
 from tools.tables import write_json
 from tools.workers import Worker, peak_bytes
 
@@ -131,18 +136,10 @@ def measure_layer(kind, length, repeats):
 
 def measure_encoder(kind, length):
     """Seconds, and the peak of the whole process, libraries included."""
-    from roformer_keras import RoFormerBackbone, RoFormerConfig
+    from roformer_keras import RoFormerBackbone
     from roformer_keras.models.forward import run_model
 
-    config = RoFormerConfig(
-        vocabulary_size=12_000,
-        num_layers=2,
-        num_heads=HEADS,
-        hidden_dim=HIDDEN,
-        intermediate_dim=4 * HIDDEN,
-        attention_type=kind,
-    )
-    model = RoFormerBackbone(config)
+    model = RoFormerBackbone(make_config(2, HIDDEN, attention_type=kind))
     ids = np.random.default_rng(0).integers(1, 12_000, (1, length)).astype("int32")
     began = time.perf_counter()
     outputs = run_model(model, {"token_ids": ids, "segment_ids": np.zeros_like(ids)})

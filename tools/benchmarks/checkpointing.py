@@ -10,7 +10,12 @@ imported; it includes the weights and the two moments of AdamW.
 import sys
 import time
 
-from tools.benchmarks.harness import exit_with_error, make_parser, print_table
+from tools.benchmarks.harness import (
+    exit_with_error,
+    make_config,
+    make_parser,
+    print_table,
+)
 from tools.tables import write_json
 from tools.workers import Worker, peak_bytes
 
@@ -44,25 +49,20 @@ def main(arguments=None):
 
 class Training:
     def __init__(self, layers, hidden, length, batch_size, dtype):
-        self.sizes = {
-            "num_layers": layers,
-            "hidden_dim": hidden,
-            "num_heads": hidden // 64,
-            "intermediate_dim": 4 * hidden,
-        }
+        self.layers, self.hidden = layers, hidden
         self.shape, self.dtype = (batch_size, length), dtype
 
     def measure(self, is_on):
         import keras
         import numpy as np
 
-        from roformer_keras import RoFormerBackbone, RoFormerConfig
+        from roformer_keras import RoFormerBackbone
 
         # TensorFlow starts its threads and libraries with the first operation.
         keras.ops.convert_to_numpy(keras.ops.ones((8, 8)) @ keras.ops.ones((8, 8)))
         start = peak_bytes()
         rates = {"dropout": 0.1, "attention_dropout": 0.1}
-        config = RoFormerConfig(vocabulary_size=12_000, **self.sizes, **rates)
+        config = make_config(self.layers, self.hidden, **rates)
         backbone = RoFormerBackbone(config, dtype=self.dtype)
         backbone.gradient_checkpointing = is_on
         first = backbone(backbone.input)[:, 0]

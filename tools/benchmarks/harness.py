@@ -9,6 +9,7 @@ smallest and the largest.
 import argparse
 import contextlib
 import statistics
+import sys
 import tempfile
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,11 @@ __all__ = [
     "Benchmark",
     "Run",
     "Side",
+    "exit_with_error",
+    "make_batch",
+    "make_config",
     "make_parser",
+    "matrix_products",
     "medians",
     "print_table",
     "ratios",
@@ -267,10 +272,24 @@ def make_batch(rows: int, length: int, vocabulary: int):
     return token_ids, np.zeros_like(token_ids)
 
 
-def exit_with_error(main):
-    """Runs `main`; the package's errors end it with their message and exit code."""
+def make_config(layers: int, hidden: int, vocabulary: int = 12_000, **fields):
+    """The configuration of an encoder in the proportions of the base model."""
+    from roformer_keras import RoFormerConfig
+
+    return RoFormerConfig(
+        vocabulary_size=vocabulary,
+        hidden_dim=hidden,
+        num_layers=layers,
+        num_heads=hidden // 64,
+        intermediate_dim=4 * hidden,
+        **fields,
+    )
+
+
+def exit_with_error(main) -> int:
+    """Runs `main`; an error of the package is printed and becomes the exit code."""
     try:
         return main() or 0
     except RoFormerError as error:
-        print(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -17,6 +17,7 @@ from unittest import mock
 from tools.benchmarks.harness import (
     exit_with_error,
     make_batch,
+    make_config,
     make_parser,
     print_table,
 )
@@ -47,16 +48,10 @@ def main(arguments=None):
 
 
 def measure(options, dtype):
-    from roformer_keras import RoFormerBackbone, RoFormerConfig
+    from roformer_keras import RoFormerBackbone
     from roformer_keras.models.forward import run_model
 
-    config = RoFormerConfig(
-        vocabulary_size=1000,
-        hidden_dim=options.hidden,
-        num_layers=options.layers,
-        num_heads=options.hidden // 64,
-        intermediate_dim=4 * options.hidden,
-    )
+    config = make_config(options.layers, options.hidden, 1000)
     token_ids, segment_ids = make_batch(options.rows, options.length, 1000)
     inputs = {"token_ids": token_ids, "segment_ids": segment_ids}
     models, seconds = {}, {}
