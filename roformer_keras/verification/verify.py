@@ -239,13 +239,18 @@ def _compare(path, config, answers, verbose) -> Iterator[Comparison]:
             bar.set_postfix_str(case)
             model = counterpart(path, kwargs, config=config, layer_norm_epsilon=epsilon)
             for length, inputs, expected in batches:
-                ours = outputs_by_role(model, inputs, batch_size=2)
+                ours = outputs_by_role(model, inputs, _batch_size(length))
                 for role, theirs in expected.items():
                     yield theirs.compare(case, role, length, ours[role])
             # Two base models at once would be 800 MB.
             del model
             gc.collect()
             bar.update()
+
+
+def _batch_size(length):
+    """Rows at once: few of long ones, whose logits are large."""
+    return max(2, 4096 // length)
 
 
 @dataclass(frozen=True)
@@ -359,7 +364,7 @@ class _LiveAnswers:
                     "checkpoint": str(self._checkpoint),
                     "kwargs": kwargs,
                     "batches": batches,
-                    "batch_size": 2,
+                    "batch_size": _batch_size(max(self._inputs)),
                 }
             )
         names = self.metadata["cases"]
