@@ -28,6 +28,7 @@ from roformer_keras.io.journal import (
     write_record,
 )
 from roformer_keras.io.sources import verify_archive
+from roformer_keras.progress import progress_bar
 
 __all__ = ["download"]
 
@@ -271,7 +272,7 @@ class _Transfer:
 
 def _bar(verbose, **options) -> tqdm:
     options |= {"unit": "B", "unit_scale": True, "leave": False}
-    return tqdm(**options, disable=not verbose, file=sys.stderr)
+    return progress_bar(int(bool(verbose)), **options)
 
 
 def _say(verbose, message: str):
