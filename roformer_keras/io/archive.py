@@ -45,7 +45,7 @@ _DAMAGE = (zipfile.BadZipFile, NotImplementedError, ValueError, zlib.error, EOFE
 
 
 class ZipTree:
-    """Members of a zip, seen as `sources.FolderTree` sees files of a folder.
+    """The members of a zip, with the interface of a folder in `io.sources`.
 
     Raises:
         SourceError: the archive is damaged or unsafe.
@@ -88,6 +88,7 @@ class ZipTree:
         return next(self.chunks(name, HEAD_SIZE), b""), self.members[name].file_size
 
     def inventory(self) -> tuple[list[str], list[str]]:
+        """Names of the members, and of the zips among them."""
         zips = [n for n in self.members if looks_like_zip(self.head(n)[0])]
         return list(self.members), zips
 
@@ -255,13 +256,12 @@ def _find_problem(info: zipfile.ZipInfo) -> str | None:
     stored, sizes = method == zipfile.ZIP_STORED, (info.compress_size, info.file_size)
     # The upper half holds the Unix mode; 0 where the archiver wrote none.
     kind = stat.S_IFMT(info.external_attr >> 16)
+    is_special = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
     rules = {
-        "has a name with a backslash or a NUL, or none": {*"\0\\"} & {*name}
-        or not name,
+        "has a name with a backslash or a NUL, or none": re.search(r"[\\\0]|^$", name),
         "has an absolute path": re.match("/|[A-Za-z]:", name),
         "points outside the archive": ".." in name.split("/"),
-        "is a link or a device, not a file": kind
-        not in (0, stat.S_IFREG, stat.S_IFDIR),
+        "is a link or a device, not a file": is_special,
         "is encrypted": info.flag_bits & 0x2041,
         "is neither stored nor deflated": not stored and method != zipfile.ZIP_DEFLATED,
         "is stored, but declares two different sizes": stored and sizes[0] != sizes[1],
