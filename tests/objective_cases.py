@@ -19,8 +19,8 @@ import numpy as np
 
 from roformer_keras import models
 from roformer_keras.config import RoFormerConfig, config_for_model
+from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.training.objectives import OBJECTIVES
 
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁律吕调阳"
 SPECIALS = ("[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>")

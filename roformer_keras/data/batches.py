@@ -5,12 +5,9 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-__all__ = ["TextBatches"]
+from roformer_keras.data.examples import sorted_batches
 
-# Batches whose rows are sorted by length together, and how far from its place a row may
-# be found, as a share of its length and two tokens more: enough for little padding,
-# while the rows of a small set too meet others in each epoch.
-_WINDOW, _JITTER = 64, 0.05
+__all__ = ["TextBatches"]
 
 
 class TextBatches(keras.utils.PyDataset):
@@ -70,17 +67,9 @@ class TextBatches(keras.utils.PyDataset):
             self._batches = self._arrange()
 
     def _arrange(self):
-        count, size = len(self._lengths), self._batch_size
+        size = self._batch_size
         if not self._shuffle:
-            return _cut(np.argsort(self._lengths, kind="stable"), size)
+            rows = np.argsort(self._lengths, kind="stable")
+            return [rows[start : start + size] for start in range(0, len(rows), size)]
         random = np.random.default_rng([self._seed, self._epoch])
-        rows, batches = random.permutation(count), []
-        shifts = random.uniform(-1, 1, count) * (2 + _JITTER * self._lengths)
-        lengths = self._lengths + shifts
-        for window in _cut(rows, size * _WINDOW):
-            batches += _cut(window[np.argsort(lengths[window], kind="stable")], size)
-        return [batches[number] for number in random.permutation(len(batches))]
-
-
-def _cut(rows, size):
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
+        return sorted_batches(self._lengths, size, random)

@@ -205,12 +205,16 @@ def read_records(
         )
     else:
         rows = ((line, [text]) for line, text in _read_lines(path))
+    return _clean(path, rows, group is not None)
+
+
+def _clean(path, rows, has_group):
     for line, values in rows:
         values = tuple([_as_text(value, line, path) for value in values])
-        group_value = None if group is None else values[-1]
-        values = values if group is None else values[:-1]
+        group = values[-1] if has_group else None
+        values = values[:-1] if has_group else values
         if any(values):
-            yield values, group_value
+            yield values, group
 
 
 def _as_text(value, line, path):

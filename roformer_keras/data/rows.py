@@ -1,18 +1,26 @@
-"""Rows of similar length in batches, and windows of rows that never end."""
+"""Rows of ids: padding, batches of similar length, and the rows of tokenized texts."""
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
 
+from roformer_keras.checks import check_integer
+from roformer_keras.errors import ConfigurationError
+
 __all__ = [
     "TOKENS_PER_BATCH",
     "WINDOW",
+    "GroupRows",
+    "PairRows",
+    "Rows",
     "by_length",
     "padded",
     "padded_width",
+    "teacher_forcing",
     "windows",
 ]
 
@@ -20,20 +28,39 @@ __all__ = [
 # measured, and less is padding.
 TOKENS_PER_BATCH = 4096
 # Texts that are sorted by length together: enough for little padding, and few enough
-# that the first answers of a stream are not long in coming.
+# that the first answers of a stream come soon.
 WINDOW = 2048
-# Of the widths of batches, where each takes seconds to compile.
+# The step of the widths of batches, where each width takes seconds to compile.
 _WIDTH_STEP = 32
+
+
+# === Padding ===
 
 
 def padded_width(length: int) -> int:
     """Columns of a batch whose longest row has so many tokens.
 
     A graph of TensorFlow takes any width. The other backends compile each one anew,
-    so that there must not be many.
+    so there must be few.
     """
     step = 1 if keras.backend.backend() == "tensorflow" else _WIDTH_STEP
     return -(-length // step) * step
+
+
+def padded(rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    """Rows of ids of one segment each, as a backbone takes them."""
+    token_ids = _pad(rows, padded_width(max(1, *map(len, rows))))
+    return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+
+
+def _pad(rows, width):
+    token_ids = np.zeros((len(rows), width), "int32")
+    for number, row in enumerate(rows):
+        token_ids[number, : len(row)] = row
+    return token_ids
+
+
+# === Batches of similar length ===
 
 
 def by_length(
@@ -41,13 +68,13 @@ def by_length(
     batch_tokens: int = TOKENS_PER_BATCH,
     batch_size: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Numbers of rows of similar length, the longest first, as they make a batch.
+    """The row numbers of batches of similar length, the longest first.
 
     Args:
         lengths: tokens of each row.
-        batch_tokens: int. Most tokens of a batch, padding included; a longer row comes
-            alone.
-        batch_size: int. Most rows of a batch, if there is such a limit.
+        batch_tokens: int. Maximum tokens of a batch, padding included; a longer row is
+            a batch by itself.
+        batch_size: int or None. Maximum rows of a batch.
     """
     lengths = np.asarray(lengths)
     order, start = np.argsort(-lengths, kind="stable"), 0
@@ -59,15 +86,6 @@ def by_length(
         start += len(numbers)
 
 
-def padded(rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Rows of ids of one segment each, as a backbone takes them."""
-    width = padded_width(max(1, *map(len, rows)))
-    token_ids = np.zeros((len(rows), width), "int32")
-    for at, row in enumerate(rows):
-        token_ids[at, : len(row)] = row
-    return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
-
-
 def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
     """What `prepare` makes of each `size` items, in their order.
 
@@ -76,7 +94,7 @@ def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
 
     Args:
         items: iterable, of any length; it may never end.
-        prepare: of a list of at most `size` items.
+        prepare: function of a list of at most `size` items.
         size: int.
     """
     items, waiting = iter(items), None
@@ -88,3 +106,167 @@ def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
             waiting = prepared
         if waiting is not None:
             yield waiting.result()
+
+
+# === Tokenized texts ===
+
+
+class Rows:
+    """Tokenized texts in one piece of memory.
+
+    Args:
+        tokenizer: `RoFormerTokenizer`.
+        texts: as `as_texts` returns them, of one or two texts a row.
+        max_length: int. Longer rows are cut, from the end of the longer text.
+
+    Attributes:
+        lengths: int64 `(rows,)`. Tokens of each.
+        owners: int64 `(rows,)`. The text of each row: here one each.
+    """
+
+    def __init__(self, tokenizer, texts: Iterable[tuple[str, ...]], max_length: int):
+        rows, firsts = [], []
+        for row in texts:
+            token_ids, segment_ids = tokenizer.encode(*row, max_length=max_length)
+            rows.append(np.array(token_ids, "int32"))
+            firsts.append(len(segment_ids) - sum(segment_ids))
+        self._keep(rows, firsts)
+        self.owners = np.arange(len(rows))
+
+    def _keep(self, rows, firsts):
+        """Takes arrays of ids, and how many of each are of the first text."""
+        self.lengths = np.array([len(row) for row in rows], "int64")
+        self._ends = np.cumsum(self.lengths)
+        self._firsts = np.array(firsts, "int64")
+        self._token_ids = np.concatenate(rows) if rows else np.zeros(0, "int32")
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def ids(self, number: int) -> np.ndarray:
+        """Token ids of one row: int32 `(lengths[number],)`."""
+        end = self._ends[number]
+        return self._token_ids[end - self.lengths[number] : end]
+
+    def batch(self, numbers: Sequence[int], more: int = 0) -> dict:
+        """Some rows as a backbone takes them, padded to `padded_width` of the longest.
+
+        Args:
+            numbers: of the rows.
+            more: int. Additional columns of padding.
+        """
+        lengths = self.lengths[numbers]
+        width = padded_width(int(lengths.max()) + more)
+        token_ids = _pad([self.ids(number) for number in numbers], width)
+        columns = np.arange(width)
+        segment_ids = (columns >= self._firsts[numbers][:, None]) & (
+            columns < lengths[:, None]
+        )
+        return {"token_ids": token_ids, "segment_ids": segment_ids.astype("int32")}
+
+
+class GroupRows:
+    """Groups of texts, whose rows follow each other in a batch.
+
+    Args:
+        tokenizer: `RoFormerTokenizer`.
+        groups: lists of equally many rows, each a tuple of one or two texts.
+        max_length: int. Longer rows are cut.
+
+    Attributes:
+        lengths: int64 `(groups,)`. Tokens of the longest row of each.
+        owners: int64 `(groups,)`. The number of each.
+    """
+
+    def __init__(self, tokenizer, groups: Sequence[Sequence[tuple]], max_length: int):
+        self._size = len(groups[0])
+        rows = [row for group in groups for row in group]
+        self._rows = Rows(tokenizer, rows, max_length)
+        self.lengths = self._rows.lengths.reshape(-1, self._size).max(axis=1)
+        self.owners = np.arange(len(groups))
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def batch(self, numbers: Sequence[int], more: int = 0) -> dict:
+        """As `Rows.batch`, of `len(numbers) * rows of a group` rows."""
+        numbers = np.asarray(numbers)[:, None] * self._size + np.arange(self._size)
+        return self._rows.batch(numbers.ravel(), more)
+
+
+# === Pairs of a source and a target ===
+
+
+def teacher_forcing(
+    sources: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    tokenizer,
+    more: int | Sequence[int] = 0,
+) -> tuple[dict, np.ndarray, np.ndarray]:
+    """A batch for `fit`: each token of a target is predicted from those before it.
+
+    Args:
+        sources, targets: int `(tokens,)` each, without `[CLS]` and `[SEP]`.
+        tokenizer: of both.
+        more: int. Additional columns of padding, or those of either side.
+
+    Returns:
+        Inputs of `RoFormerSeq2Seq`; targets int32 `(rows, target_length)`, each text
+        with `[SEP]` after it; and their weights, float32 of the same shape.
+    """
+    longest = [max(map(len, sources)) + 2, max(map(len, targets)) + 1]
+    widths = [padded_width(int(width)) for width in np.add(longest, more)]
+    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
+    inputs = {
+        "encoder_token_ids": _pad([[*cls, *row, *sep] for row in sources], widths[0]),
+        "decoder_token_ids": _pad([[*cls, *row] for row in targets], widths[1]),
+    }
+    expected = _pad([[*row, *sep] for row in targets], widths[1])
+    lengths = np.array([[len(row) + 1] for row in targets])
+    return inputs, expected, (np.arange(widths[1]) < lengths).astype("float32")
+
+
+class PairRows:
+    """Tokenized pairs; those that are too long are left out, with a warning.
+
+    Args:
+        tokenizer: `RoFormerTokenizer`.
+        pairs: as `as_pairs` returns them.
+        max_length: int, at least 3. Maximum tokens of a text, with `[CLS]` and `[SEP]`.
+
+    Attributes:
+        lengths: int64 `(rows, 2)`. Tokens of both texts of each pair.
+
+    Raises:
+        ConfigurationError: none is short enough, or `max_length` breaks its rule.
+    """
+
+    def __init__(self, tokenizer, pairs, max_length: int):
+        check_integer("max_length", max_length, minimum=3)
+        self._tokenizer = tokenizer
+        rows = [
+            tuple(np.array(tokenizer.encode(text)[0][1:-1], "int32") for text in pair)
+            for pair in pairs
+        ]
+        self._rows = [row for row in rows if max(map(len, row)) <= max_length - 2]
+        if not self._rows:
+            raise ConfigurationError(
+                f"a pair must have at most max_length={max_length} tokens a text, none "
+                f"of {len(rows)} has: raise max_length"
+            )
+        left_out = len(rows) - len(self._rows)
+        if left_out:
+            warnings.warn(
+                f"{left_out:,} of {len(rows):,} pairs are left out: a text has more "
+                f"than max_length={max_length} tokens",
+                stacklevel=5,
+            )
+        self.lengths = np.array([list(map(len, row)) for row in self._rows], "int64")
+
+    def __len__(self):
+        return len(self._rows)
+
+    def batch(self, numbers: Sequence[int], more=0) -> tuple:
+        """Some pairs, as `teacher_forcing` makes a batch of them."""
+        sources, targets = zip(*(self._rows[number] for number in numbers), strict=True)
+        return teacher_forcing(sources, targets, self._tokenizer, more)

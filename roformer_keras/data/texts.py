@@ -1,13 +1,12 @@
-"""Texts of any container to rows of ids."""
+"""Texts and labels of any container, checked."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from roformer_keras.data.rows import padded_width
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["Rows", "as_numbers", "as_texts"]
+__all__ = ["as_numbers", "as_pairs", "as_texts"]
 
 
 def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
@@ -72,6 +71,36 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
     return rows
 
 
+def as_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of texts, checked.
+
+    Raises:
+        ConfigurationError: they are not equally many, or one is no text.
+    """
+    if targets is None:
+        raise ConfigurationError("sources to learn from need targets: give y")
+    for texts in (sources, targets):
+        if isinstance(texts, str):
+            raise ConfigurationError(
+                f"texts must be a list of str, got one: [{texts!r:.40}]"
+            )
+    sources, targets = list(sources), list(targets)
+    if len(sources) != len(targets) or not sources:
+        raise ConfigurationError(
+            f"there must be a target for each source, and at least one, got "
+            f"{len(sources)} sources and {len(targets)} targets"
+        )
+    pairs = list(zip(sources, targets, strict=True))
+    for number, pair in enumerate(pairs):
+        for text in pair:
+            if not isinstance(text, str) or not text.strip():
+                raise ConfigurationError(
+                    f"a text must be a str that is not empty, got {text!r} in pair "
+                    f"{number}"
+                )
+    return pairs
+
+
 def as_numbers(labels) -> np.ndarray:
     """Labels that are numbers: float32 `(rows,)`.
 
@@ -99,60 +128,3 @@ def _tuple(row, number):
     if isinstance(row, list | tuple | np.ndarray):
         return tuple(row)
     raise ConfigurationError(f"a text must be a str, got {row!r}", row=number)
-
-
-class Rows:
-    """Tokenized texts in one piece of memory.
-
-    Args:
-        tokenizer: `RoFormerTokenizer`.
-        texts: as `as_texts` gives them, of one or two texts a row.
-        max_length: int. Longer rows are cut, from the end of the longer text.
-
-    Attributes:
-        lengths: int64 `(rows,)`. Tokens of each.
-        owners: int64 `(rows,)`. Which of the texts each is made of: here one each.
-    """
-
-    def __init__(self, tokenizer, texts: Iterable[tuple[str, ...]], max_length: int):
-        rows, firsts = [], []
-        for row in texts:
-            token_ids, segment_ids = tokenizer.encode(*row, max_length=max_length)
-            rows.append(np.array(token_ids, "int32"))
-            firsts.append(len(segment_ids) - sum(segment_ids))
-        self._keep(rows, firsts)
-        self.owners = np.arange(len(rows))
-
-    def _keep(self, rows, firsts):
-        """Takes arrays of ids, and how many of each are of the first text."""
-        self.lengths = np.array([len(row) for row in rows], "int64")
-        self._ends = np.cumsum(self.lengths)
-        self._firsts = np.array(firsts, "int64")
-        self._token_ids = np.concatenate(rows) if rows else np.zeros(0, "int32")
-
-    def __len__(self):
-        return len(self.lengths)
-
-    def ids(self, number: int) -> np.ndarray:
-        """Token ids of one row: int32 `(lengths[number],)`."""
-        end = self._ends[number]
-        return self._token_ids[end - self.lengths[number] : end]
-
-    def batch(self, numbers: Sequence[int], more: int = 0) -> dict:
-        """Some rows, padded with 0 to `padded_width` the longest, as a backbone takes
-        them.
-
-        Args:
-            numbers: which.
-            more: int. Columns of padding besides.
-        """
-        lengths = self.lengths[numbers]
-        width = padded_width(int(lengths.max()) + more)
-        token_ids = np.zeros((len(numbers), width), "int32")
-        for place, number in enumerate(numbers):
-            token_ids[place, : lengths[place]] = self.ids(number)
-        columns = np.arange(width)
-        segment_ids = (columns >= self._firsts[numbers][:, None]) & (
-            columns < lengths[:, None]
-        )
-        return {"token_ids": token_ids, "segment_ids": segment_ids.astype("int32")}

@@ -11,8 +11,8 @@ from roformer_keras.data.rows import (
     padded,
     windows,
 )
-from roformer_keras.models.checks import check_match
 from roformer_keras.models.forward import run_model
+from roformer_keras.text.matching import check_match
 
 __all__ = ["embed", "embed_rows", "unit_rows"]
 

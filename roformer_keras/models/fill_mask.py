@@ -9,8 +9,8 @@ import numpy as np
 from roformer_keras.checks import check_integer
 from roformer_keras.data.rows import by_length, padded
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.checks import check_match
 from roformer_keras.models.forward import run_model
+from roformer_keras.text.matching import check_match
 
 __all__ = ["MaskCandidate", "fill_mask"]
 

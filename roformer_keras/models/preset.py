@@ -22,9 +22,9 @@ from roformer_keras.conversion.weights import (
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
-from roformer_keras.models.checks import check_vocabulary
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.lora import PartialTraining
+from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 __all__ = ["BackboneModel", "PresetModel"]

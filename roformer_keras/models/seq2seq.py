@@ -6,7 +6,8 @@ from keras import ops
 
 from roformer_keras.checks import is_integer
 from roformer_keras.config import Seq2SeqConfig
-from roformer_keras.data.pair_rows import PairRows, as_pairs
+from roformer_keras.data.rows import PairRows
+from roformer_keras.data.texts import as_pairs
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.generate import TextGeneration

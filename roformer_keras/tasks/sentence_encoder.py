@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_number
-from roformer_keras.data.groups import GroupRows
+from roformer_keras.data.rows import GroupRows
 from roformer_keras.data.texts import as_numbers, as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures

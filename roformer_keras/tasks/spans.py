@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from roformer_keras.checks import is_integer
-from roformer_keras.data.texts import Rows
+from roformer_keras.data.rows import Rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.labels import rounded
 

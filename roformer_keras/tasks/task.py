@@ -12,8 +12,8 @@ from roformer_keras.checks import check_integer, check_number
 from roformer_keras.conversion.checkpoint import weights_to_read
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
-from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, windows
-from roformer_keras.data.texts import Rows, as_texts
+from roformer_keras.data.rows import TOKENS_PER_BATCH, Rows, by_length, windows
+from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.models import RoFormerBackbone

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.data.groups import GroupRows
+from roformer_keras.data.rows import GroupRows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.labels import rounded
 from roformer_keras.tasks.reports import classification_report

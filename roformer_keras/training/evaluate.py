@@ -9,7 +9,8 @@ from keras import ops
 from roformer_keras.compiled import Compiled
 from roformer_keras.data.batches import TextBatches
 from roformer_keras.data.files import read_table
-from roformer_keras.data.pair_rows import PairRows, as_pairs
+from roformer_keras.data.rows import PairRows
+from roformer_keras.data.texts import as_pairs
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.losses import smoothed_crossentropy
 from roformer_keras.models import RoFormerSeq2Seq

@@ -1,13 +1,15 @@
-"""A pre-training from its settings to a preset and a zip, in a folder of its own.
+"""Pre-training from its settings to a preset and a zip, in a folder of its own.
 
-settings.json       what it was told, and the files that it reads
 vocab.txt
-state.safetensors   where it stands; replaced in one step
-checkpoints/        weights of the last few times, of which the mean is taken
-log.csv, tensorboard/, loss.png
-preset/, NAME.zip   the result, at the end; a zip of what bert4keras can compute
+tokens/               the corpus as token ids; see `data.examples`
+checkpoints/          the last few weights, of which the mean is taken
+tensorboard/, loss.png
+NAME.zip              the result, if bert4keras can compute it
+
+The other files are those of `training.folder`.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -15,34 +17,29 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import ClassVar
 
 import keras
-import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from roformer_keras import models
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
-from roformer_keras.data.corpus import Corpus
-from roformer_keras.data.encoders import Examples, SortedExamples
-from roformer_keras.data.loader import Loader, items_of
-from roformer_keras.errors import (
-    ConfigurationError,
-    RoFormerError,
-)
+from roformer_keras.data.corpus import read_corpus
+from roformer_keras.data.examples import Examples, tokenize_corpus
+from roformer_keras.data.loader import Loader, batch_maker, items_of
+from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
-from roformer_keras.models.checks import check_vocabulary
+from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.optimizers import make_optimizer
+from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
     build_subword_vocabulary,
     build_vocabulary,
 )
-from roformer_keras.training import objectives
 from roformer_keras.training.averaging import LastCheckpoints
 from roformer_keras.training.folder import LOG, PRESET
 from roformer_keras.training.loss_plot import draw_losses
@@ -54,14 +51,13 @@ from roformer_keras.training.recorder import Recorder
 from roformer_keras.training.run import ResumableRun
 from roformer_keras.training.state import state_variables
 
-__all__ = ["Run", "fields_of_fresh_model", "optimizer_of", "pretrain"]
+__all__ = ["PretrainingRun", "fields_of_fresh_model", "optimizer_of", "pretrain"]
 
-# Of a model about which nothing is said: it learns on a laptop.
+# A model without a size in its settings learns on a laptop.
 _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
-_VOCABULARY, _TENSORBOARD, _PICTURE = "vocab.txt", "tensorboard", "loss.png"
-_CHECKPOINTS = "checkpoints"
-
-_PAIRS_LOOKED_AT = 2000
+_VOCABULARY, _TOKENS, _CHECKPOINTS = "vocab.txt", "tokens", "checkpoints"
+_TENSORBOARD, _PICTURE = "tensorboard", "loss.png"
+_SAMPLE_SIZE = 2000
 
 
 def pretrain(
@@ -95,7 +91,7 @@ def pretrain(
         OutputError: the folder holds another training, or cannot be written to; what
             was saved before stays whole.
     """
-    return Run(settings, folder, callbacks, verbose).execute(overwrite)
+    return PretrainingRun(settings, folder, callbacks, verbose).execute(overwrite)
 
 
 @dataclasses.dataclass
@@ -108,34 +104,16 @@ class _Stage:
     done: int
 
 
-class _OneEpoch:
-    """A corpus whose one pass is shuffled: its beginning speaks for all files."""
-
-    def __init__(self, corpus):
-        self._corpus = corpus
-        self.state, self.close = corpus.state, corpus.close
-
-    def once(self):
-        for record in self._corpus:
-            if self._corpus.epoch:
-                return
-            yield record
-
-
-class Run(ResumableRun):
+class PretrainingRun(ResumableRun):
     """One training in its folder; see `pretrain`."""
 
     start: ClassVar = {"stage": 0, "done": 0, "tokens": 0}
-    leftovers = (_PICTURE, _VOCABULARY, _TENSORBOARD, _CHECKPOINTS)
+    leftovers = (_PICTURE, _VOCABULARY, _TOKENS, _TENSORBOARD, _CHECKPOINTS)
 
     @property
     def free(self):
-        """Settings on which no result of a training depends."""
-        # The rows of the log are those of `log_every`. Where means are taken of what
-        # was saved, they depend on when it was.
-        if self.settings.average_checkpoints:
-            return ("workers",)
-        return ("workers", "save_every")
+        """Settings on which no result depends: where means are taken, none."""
+        return () if self.settings.average_checkpoints else ("save_every",)
 
     def describe(self):
         settings = self.settings
@@ -154,7 +132,7 @@ class Run(ResumableRun):
         self.teacher = None
         if settings.teacher is not None:
             self.teacher = models.RoFormerSim.from_preset(settings.teacher)
-        kind = objectives.OBJECTIVES[settings.objective]
+        kind = OBJECTIVES[settings.objective]
         self.model = self._make_model(getattr(models, kind.model_class))
         self.last_checkpoints = None
         if settings.average_checkpoints:
@@ -162,7 +140,11 @@ class Run(ResumableRun):
                 self.folder / _CHECKPOINTS, settings.average_checkpoints
             )
         if is_new:
-            self.check()
+            for stage in settings.stages:
+                objective = self.make_objective(stage.length)
+                self._check_held_out(objective, stage)
+                if objective.name == "seq2seq":
+                    self._check_lengths(objective, stage.length)
 
     # === What is trained ===
 
@@ -176,17 +158,14 @@ class Run(ResumableRun):
             return RoFormerTokenizer.from_preset(settings.source)
         if not is_new and path.exists():
             return RoFormerTokenizer(path, lower_case=settings.lower_case)
-        records = tqdm(
-            self._corpus("train").once(),
-            desc="vocabulary",
-            unit=" records",
-            disable=not self.verbose,
-        )
         # A label is no text.
-        texts = objectives.OBJECTIVES[settings.objective].fields and 2
+        texts = OBJECTIVES[settings.objective].fields and 2
         build = build_subword_vocabulary if settings.subwords else build_vocabulary
         tokens, _ = build(
-            (record[: texts or None] for record in records),
+            (
+                record[: texts or None]
+                for record in self._records("train", "vocabulary")
+            ),
             min_count=settings.min_count,
             max_size=settings.max_vocabulary,
             lower_case=settings.lower_case,
@@ -218,12 +197,18 @@ class Run(ResumableRun):
         model.tokenizer = self.tokenizer
         return model
 
-    def _make_objective(self, length):
+    def make_objective(self, length: int):
+        """The objective for rows of so many tokens.
+
+        Raises:
+            ConfigurationError: options are not those of the objective, or break their
+                rules.
+        """
         options = dict(self.settings.options)
         if self.teacher is not None:
             options["teacher"] = self.teacher
             options["teacher_tokenizer"] = self.teacher.text_tokenizer()
-        kind = objectives.OBJECTIVES[self.settings.objective]
+        kind = OBJECTIVES[self.settings.objective]
         _, _, *own = inspect.signature(kind).parameters
         unknown = sorted(set(options) - set(own))
         if unknown:
@@ -234,27 +219,47 @@ class Run(ResumableRun):
             )
         return kind(self.tokenizer, length, **options)
 
-    def check(self) -> None:
-        """Raises what would only be found while training.
+    # === The data ===
 
-        Raises:
-            ConfigurationError: options are not those of the objective, or too little is
-                held out.
-        """
-        for number, stage in enumerate(self.settings.stages):
-            objective = self._make_objective(stage.length)
-            if objective.name == "seq2seq":
-                self._check_lengths(objective, number)
-            # In the order of the files, for that ends with the first batch.
-            self._held_out(objective, number, kind=None, most=1)
+    def _records(self, part, description):
+        return tqdm(
+            read_corpus(self.settings.data, part),
+            desc=description,
+            unit=" records",
+            disable=not self.verbose,
+        )
 
-    def _check_lengths(self, objective, number):
-        """Says how many pairs are too long, of those that the corpus begins with."""
-        length = self.settings.stages[number].length
+    def _encoder(self, objective):
+        length = None if self.settings.packed else objective.rows.length
+        return objective.encoder(self.tokenizer, length)
+
+    @property
+    def _has_held_out(self):
+        return any(data.holdout for data in self.settings.data)
+
+    def _check_held_out(self, objective, stage):
+        """Raises ConfigurationError if too little is held out for a batch."""
+        if not self._has_held_out:
+            return
+        encode, found = self._encoder(objective), 0
+        packed = stage.length - 2 if self.settings.packed else None
+        count = items_of(objective, stage.rows)
+        for record in read_corpus(self.settings.data, "held_out"):
+            items = encode(record)
+            found += sum(len(i.ids[0]) + 1 for i in items) if packed else len(items)
+            if found >= count * (packed or 1):
+                return
+        raise ConfigurationError(
+            f"a batch takes {count} held-out examples, and there are "
+            f"{found // (packed or 1)}",
+            hint="raise holdout=, lower batch_size=, or set holdout=0",
+        )
+
+    def _check_lengths(self, objective, length):
+        """Says how many of the first pairs are too long."""
         encode = objective.encoder(self.tokenizer, length)
-        corpus = self._corpus("train", number)
-        pairs = list(itertools.islice(corpus.once(), _PAIRS_LOOKED_AT))
-        corpus.close()
+        records = read_corpus(self.settings.data, "train")
+        pairs = list(itertools.islice(records, _SAMPLE_SIZE))
         left_out = sum(not encode(pair) for pair in pairs)
         if pairs and left_out == len(pairs):
             raise ConfigurationError(
@@ -269,71 +274,54 @@ class Run(ResumableRun):
                 file=sys.stderr,
             )
 
-    # === The data ===
+    def examples(self, objective, number: int, part: str = "train") -> Examples:
+        """The examples of a stage, tokenized if they are not yet.
 
-    def _corpus(self, part, stage=0):
-        return Corpus(
-            self.settings.data,
-            # Each stage has an order of its own.
-            seed=self.settings.seed + stage,
-            buffer_size=self.settings.buffer_size,
-            part=part,
+        Args:
+            objective: from `make_objective`.
+            number: int. Of the stage.
+            part: as in `read_corpus`.
+        """
+        settings, stage = self.settings, self.settings.stages[number]
+        metadata = self.describe()
+        kind = "packed" if settings.packed else stage.length
+        corpus = tokenize_corpus(
+            self.folder / _TOKENS / f"{part}-{kind}",
+            [part, metadata["settings"]["data"], metadata["inputs"]["corpus"]],
+            self._records(part, f"{part} tokens"),
+            self._encoder(objective),
+        )
+        return Examples(
+            corpus,
+            [settings.seed, number],
+            packed=stage.length - 2 if settings.packed else None,
+            separator=self.tokenizer.sep_id,
+            by_length=objective.by_length and part == "train",
         )
 
-    def _examples(self, objective, number, part="train", kind=None, workers=0):
-        stage = self.settings.stages[number]
-        corpus = self._corpus(part, number)
-        examples = Examples(
-            kind(corpus) if kind else corpus,
-            objective.encoder(self.tokenizer, stage.length),
-            packed_length=stage.length if self.settings.packed else None,
-            workers=workers,
-        )
-        if not objective.by_length or part != "train":
-            return examples
-        seed = [self.settings.seed, number]
-        return SortedExamples(examples, items_of(objective, stage.rows), seed)
-
-    def _held_out(self, objective, number, kind=_OneEpoch, most=None):
+    def held_out(self, objective, number: int) -> keras.utils.PyDataset | None:
         """Batches of what is not trained on, the same each time; None without any."""
-        most = most or self.settings.evaluation_batches
-        if not any(data.holdout for data in self.settings.data):
+        if not self._has_held_out:
             return None
-        count = items_of(objective, self.settings.stages[number].rows)
-        examples = self._examples(objective, number, "held_out", kind)
-        batches, items = [], []
-        for item in examples.once():
-            items.append(item)
-            if len(items) == count:
-                seed = [self.settings.seed, len(batches)]
-                more = {"number": len(batches)} if objective.by_length else {}
-                generator = np.random.default_rng(seed)
-                batches.append(objective.batch(items, generator, **more))
-                items = []
-            if len(batches) == most:
-                break
-        examples.close()
-        if not batches:
-            raise ConfigurationError(
-                f"a batch takes {count} held-out examples, and there are {len(items)}: "
-                "raise holdout, lower batch_size, or set holdout to 0"
-            )
-        return _Batches(batches)
+        rows = self.settings.stages[number].rows
+        examples = self.examples(objective, number, "held_out")
+        count = len(examples) // items_of(objective, rows)
+        make = batch_maker(examples, objective, rows, [self.settings.seed])
+        return _Batches(map(make, range(min(count, self.settings.evaluation_batches))))
 
     # === Training ===
 
     def train(self):
-        """All stages that are left."""
         self.tokenizer.save_vocabulary(self.folder / _VOCABULARY)
         stages = self.settings.stages
         first = self.progress["stage"]
         if first == len(stages):
             # Nothing but the results may be missing.
-            self._prepare(first - 1)
+            self._prepare_stage(first - 1)
             return
         with tqdm(
             total=sum(stage.steps for stage in stages),
-            initial=self._before(first) + self.progress["done"],
+            initial=self._steps_before(first) + self.progress["done"],
             desc="pre-training",
             unit=" updates",
             dynamic_ncols=True,
@@ -342,10 +330,10 @@ class Run(ResumableRun):
             for number in range(first, len(stages)):
                 self._train_stage(number, bar)
 
-    def _prepare(self, number):
+    def _prepare_stage(self, number):
         """Objective, compiled trainer and its variables as the last state has them."""
         settings, stage = self.settings, self.settings.stages[number]
-        objective = self._make_objective(stage.length)
+        objective = self.make_objective(stage.length)
         trainer = objective.training_model(self.model)
         trainer.compile(
             optimizer=optimizer_of(settings, stage),
@@ -355,36 +343,40 @@ class Run(ResumableRun):
         frozen = self.teacher.variables if self.teacher is not None else ()
         variables = state_variables(trainer, frozen)
         if self.has_state:
-            # Each stage begins with a fresh optimizer.
+            # Each stage starts with a new optimizer.
             names = variables if self.progress["done"] else ["model"]
             self.restore({name: variables[name] for name in names})
         return objective, trainer, variables
 
-    @contextmanager
+    @contextlib.contextmanager
     def stage(self, number: int, bar: tqdm) -> Iterator["_Stage"]:
         """What one stage is trained with, as the last state has it."""
         settings, stage = self.settings, self.settings.stages[number]
-        objective, trainer, variables = self._prepare(number)
-        done, tokens = self.progress["done"], self.progress["tokens"]
-        before = self._before(number)
+        objective, trainer, variables = self._prepare_stage(number)
+        done = self.progress["done"]
+        before = self._steps_before(number)
         if self.last_checkpoints:
             self.last_checkpoints.drop_after(before + done)
-        held_out = self._held_out(objective, number)
-        examples = self._examples(objective, number, workers=settings.workers)
-        if done:
-            examples.restore(self.progress["examples"])
+        held_out = self.held_out(objective, number)
 
         def save(**progress):
             if self.last_checkpoints:
-                update = self._before(progress["stage"]) + progress["done"]
+                update = self._steps_before(progress["stage"]) + progress["done"]
                 self.last_checkpoints.add(update, self.model.trainable_variables)
-            # Between stages the optimizer is done with.
+            # Between stages the optimizer is not needed.
             names = variables if progress["done"] else ["model"]
             self.save({name: variables[name] for name in names}, **progress)
 
-        batch = done * stage.accumulation
-        seed = [settings.seed, number]
-        loader = Loader(examples, objective, stage.rows, seed, batch, tokens)
+        loader = Loader(
+            batch_maker(
+                self.examples(objective, number),
+                objective,
+                stage.rows,
+                [settings.seed, number],
+            ),
+            done * stage.accumulation,
+            self.progress["tokens"],
+        )
         events = SummaryWriter(
             str(self.folder / _TENSORBOARD), purge_step=before + done + 1
         )
@@ -441,16 +433,15 @@ class Run(ResumableRun):
                         training.held_out, verbose=0, return_dict=True
                     )
                 )
-        # What comes next begins with fresh data and a fresh optimizer.
+        # The next stage starts with new data and a new optimizer.
         training.save(stage=number + 1, done=0, tokens=training.recorder.tokens)
 
-    def _before(self, number):
+    def _steps_before(self, number):
         return sum(stage.steps for stage in self.settings.stages[:number])
 
     # === Results ===
 
     def write_results(self):
-        """The preset, the zip if bert4keras can use one, the picture of the losses."""
         if self.last_checkpoints:
             settings = self.settings
             saved = sum(-(-s.steps // settings.save_every) for s in settings.stages)
@@ -471,7 +462,7 @@ class Run(ResumableRun):
 class _Batches(keras.utils.PyDataset):
     def __init__(self, batches):
         super().__init__()
-        self._batches = batches
+        self._batches = list(batches)
 
     def __len__(self):
         return len(self._batches)
@@ -483,7 +474,7 @@ class _Batches(keras.utils.PyDataset):
 def fields_of_fresh_model(
     settings: PretrainingSettings, tokenizer: RoFormerTokenizer
 ) -> dict:
-    """Those of its configuration: what settings say, and else a small one's."""
+    """The fields of its configuration: those of the settings, else a small one's."""
     fields = {**_SMALL, **settings.model}
     fields.setdefault("intermediate_dim", 4 * fields["hidden_dim"])
     return {**fields, "vocabulary_size": tokenizer.vocabulary_size}

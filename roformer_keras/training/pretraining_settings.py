@@ -133,8 +133,6 @@ class PretrainingSettings(Settings):
             dropout.
         packed: bool. Whether documents are joined until a row is full, instead of
             padded.
-        buffer_size: int. Records among which the next is drawn.
-        workers: int. Processes that tokenise; 0 for a thread.
         log_every, save_every, evaluate_every: ints, in updates; `evaluate_every` 0
             evaluates at the end of a stage alone.
         average_checkpoints: int, 0 for none. The weights at the end become the mean of
@@ -162,8 +160,6 @@ class PretrainingSettings(Settings):
     dtype: str = dtype_policy()
     seed: int = random_seed()
     packed: bool = False
-    buffer_size: int = integer(10_000, minimum=1)
-    workers: int = integer(0, minimum=0)
     log_every: int = integer(50, minimum=1)
     save_every: int = integer(1000, minimum=1)
     evaluate_every: int = integer(0, minimum=0)

@@ -61,7 +61,7 @@ class Recorder(keras.callbacks.Callback):
         self._log, self._events = log, events
         self._bar, self._save = bar, save
         self._batches = done * parts
-        self.tokens = loader.first_tokens
+        self.tokens = loader.tokens_before(self._batches)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._since, self._until = self._clocks(), None
@@ -82,7 +82,7 @@ class Recorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         check_loss(logs["loss"], f"before update {self._before + self._done}")
-        state = self._loader.state_after(self._batches - 1)
+        tokens = self._loader.tokens_before(self._batches)
         seconds, waited = (
             end - start
             for start, end in zip(
@@ -90,8 +90,8 @@ class Recorder(keras.callbacks.Callback):
             )
         )
         seconds = max(seconds, 1e-9)
-        new = state["tokens"] - self.tokens
-        self.tokens = state["tokens"]
+        new = tokens - self.tokens
+        self.tokens = tokens
         found = {
             name: value for name, value in logs.items() if not name.startswith("val_")
         }
@@ -112,7 +112,7 @@ class Recorder(keras.callbacks.Callback):
         shown = {name: f"{value:.4g}" for name, value in found.items()}
         self._bar.set_postfix({**shown, "tokens/s": f"{new / seconds:,.0f}"})
         if self._done % self._save_every == 0 and self._done < self._steps:
-            self._save(stage=self._stage, done=self._done, **state)
+            self._save(stage=self._stage, done=self._done, tokens=tokens)
 
     def log_evaluation(self, found: Mapping) -> None:
         """Adds the figures of held-out data at the end of the stage."""

@@ -24,9 +24,9 @@ from objective_cases import (
 )
 
 from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerSim
+from roformer_keras.data.encoders import Item
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.training.objectives import (
+from roformer_keras.objectives import (
     OBJECTIVES,
     CausalLM,
     CoSENT,
@@ -35,6 +35,7 @@ from roformer_keras.training.objectives import (
     PairClassification,
     SimBERT,
 )
+from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 FIRST_PLAIN = len(cases.SPECIALS)
 SIZE = TOKENIZER.vocabulary_size
@@ -51,14 +52,14 @@ def rng(seed=0):
 
 
 def random_text(count, generator, words=False):
-    """Ids of plain tokens, and where words of one to four of them begin."""
+    """An item of plain tokens, whose words are of one to four of them."""
     ids = generator.integers(FIRST_PLAIN, SIZE, count).astype("int32")
     if not words:
-        return ids, None
+        return Item((ids,))
     starts = np.zeros(count, bool)
     starts[np.cumsum(generator.integers(1, 5, count)) % max(count, 1)] = True
     starts[:1] = True
-    return ids, starts
+    return Item((ids,), (starts,))
 
 
 def words_of(starts):
@@ -105,7 +106,7 @@ def test_shapes_depend_on_the_number_of_items_only(name):
     label = ("1",) if objective.fields == 3 else ()
     one, many = cases.CHARACTERS[:1], cases.CHARACTERS[: LENGTH - 2]
     short, full = (encode((text, text, *label))[0] for text in (one, many))
-    assert len(full[0]) == LENGTH - 2
+    assert len(full.ids[0]) == LENGTH - 2
     few = objective.batch([short] * 3, rng())
     assert shapes(few) == shapes(objective.batch([full] * 3, rng()))
     rows = 3 * objective.rows_per_item
@@ -143,9 +144,9 @@ def test_text_that_is_too_long(name):
     objective = make_objective(name)
     long = np.full(LENGTH - 1, FIRST_PLAIN)
     item = {
-        0: (long, None),
-        2: (long, long, None, None, long, long),
-        3: (long, long, 0),
+        0: Item((long,)),
+        2: Item((long,) * 4),
+        3: Item((long, long), None, 0.0),
     }
     with pytest.raises(ConfigurationError, match="at most 8 tokens"):
         objective.batch([item[objective.fields]], rng())
@@ -232,7 +233,7 @@ def test_wrong_models():
         (
             make_objective("mlm"),
             make_model("RoFormerMaskedLM", custom_position_ids=True),
-            "takes position_ids too",
+            "texts give no position_ids",
         ),
     ]
     for objective, model, message in cases_:
@@ -292,7 +293,8 @@ def test_masked_tokens_are_15_percent_of_each_row(whole_word):
     items = [random_text(n, generator, whole_word) for n in range(1, length - 1)] * 3
     batch = objective.batch(items, generator)
     assert batch[1].shape == (len(items), 10)
-    for (ids, starts), positions in zip(items, hidden_in(batch), strict=True):
+    for (own, starts, _), positions in zip(items, hidden_in(batch), strict=True):
+        ids = own[0]
         count = max(1, round(0.15 * len(ids)))
         assert len(set(positions)) == len(positions) <= 10
         assert (positions >= 1).all() and (positions <= len(ids)).all()
@@ -300,7 +302,7 @@ def test_masked_tokens_are_15_percent_of_each_row(whole_word):
             assert len(positions) == count
             continue
         chosen = set(positions - 1)
-        for word in words_of(starts):
+        for word in words_of(starts[0]):
             assert len(chosen & set(word)) in (0, len(word))
         # The last word may go beyond, but not beyond what a row has room for.
         assert count <= len(positions) < count + 4 or len(positions) > 10 - 4
@@ -328,8 +330,8 @@ def test_80_10_10():
 
 def test_every_token_is_as_likely_to_be_hidden():
     objective = MaskedLM(TOKENIZER, 22)
-    ids, _ = random_text(20, rng())
-    positions = np.concatenate(hidden_in(objective.batch([(ids, None)] * 4000, rng())))
+    items = [random_text(20, rng())] * 4000
+    positions = np.concatenate(hidden_in(objective.batch(items, rng())))
     counts = np.bincount(positions, minlength=22)
     assert counts[0] == counts[21] == 0
     assert all(within(count, 4000, 3 / 20) for count in counts[1:21])
@@ -341,15 +343,16 @@ def test_masking_leaves_the_rest_and_the_specials_alone(whole_word):
     generator = rng(2)
     items = []
     for _ in range(300):
-        ids, starts = random_text(30, generator, words=True)
+        item = random_text(30, generator, words=True)
+        (ids,) = item.ids
         # As packed documents, with unknown characters.
         ids[[10, 20]], ids[[5, 6, 25]] = SEP, UNK
-        items.append((ids, starts))
+        items.append(item)
     batch = objective.batch(items, generator)
     inputs, targets, weights = batch
     whole = np.zeros((300, 40), "int32")
     whole[:, 0], whole[:, 31] = CLS, SEP
-    whole[:, 1:31] = [ids for ids, _ in items]
+    whole[:, 1:31] = [item.ids[0] for item in items]
     changed = inputs["token_ids"] != whole
     for row, positions in enumerate(hidden_in(batch)):
         assert (whole[row, positions] >= FIRST_PLAIN).all()
@@ -367,7 +370,10 @@ def test_masking_leaves_the_rest_and_the_specials_alone(whole_word):
 
 def test_text_without_anything_to_hide():
     objective = MaskedLM(TOKENIZER, LENGTH, whole_word=True)
-    items = [(np.array([UNK, SEP]), np.ones(2, bool)), (np.zeros(0, int), None)]
+    items = [
+        Item((np.array([UNK, SEP]),), (np.ones(2, bool),)),
+        Item((np.zeros(0, int),)),
+    ]
     _, _, weights = objective.batch(items, rng())
     assert weights.sum() == 0
 
@@ -399,7 +405,7 @@ def test_masked_lm_loss_equals_numpy():
 def test_causal_lm_predicts_the_next_token():
     objective = CausalLM(TOKENIZER, 7)
     inputs, targets, weights = objective.batch(
-        [(np.arange(9, 9 + count), None) for count in (3, 4, 5)], rng()
+        [Item((np.arange(9, 9 + count),)) for count in (3, 4, 5)], rng()
     )
     assert inputs["token_ids"].tolist() == [
         [CLS, 9, 10, 11, SEP, 0, 0],
@@ -441,14 +447,15 @@ def test_causal_lm_must_not_see_what_it_predicts():
 
 
 def pair_item(generator, *counts):
-    (a, a_starts), (b, b_starts) = (random_text(n, generator, True) for n in counts)
-    return a, b, a_starts, b_starts
+    sides = [random_text(n, generator, True) for n in counts]
+    ids, starts, _ = zip(*sides, strict=True)
+    return Item(*(tuple(np.array(own) for (own,) in part) for part in (ids, starts)))
 
 
 def test_a_pair_gives_two_rows():
     objective = SimBERT(TOKENIZER, 6, mask_share=0)
     a, b = np.array([9, 10]), np.array([11, 12, 13])
-    inputs, targets, weights = objective.batch([(a, b, None, None)], rng())
+    inputs, targets, weights = objective.batch([Item((a, b))], rng())
     assert inputs["token_ids"].tolist() == [
         [CLS, 9, 10, SEP, 11, 12, 13, SEP, 0, 0, 0, 0],
         [CLS, 11, 12, 13, SEP, 9, 10, SEP, 0, 0, 0, 0],
@@ -468,7 +475,7 @@ def test_words_of_half_of_the_first_texts_are_hidden(whole_word):
     objective = SimBERT(TOKENIZER, 42, whole_word=whole_word)
     generator = rng(4)
     items = [pair_item(generator, 40, 40) for _ in range(600)]
-    for a, _, _, _ in items:
+    for (a, _), *_ in items:
         a[[3, 4]] = UNK
     inputs, _, _ = objective.batch(items, generator)
     plain_rows, _, _ = SimBERT(TOKENIZER, 42, mask_share=0).batch(items, rng())
@@ -479,7 +486,7 @@ def test_words_of_half_of_the_first_texts_are_hidden(whole_word):
     new = inputs["token_ids"][changed]
     assert set(new) <= {MASK, *range(FIRST_PLAIN, SIZE)}
     # A row in which no word is drawn looks as one that was left alone.
-    starts = [s for item in items for s in item[2:]]
+    starts = [s for item in items for s in item.starts]
     draws = [int(s.sum()) if whole_word else 40 for s in starts]
     hidden_share = 0.15 * (0.8 + 0.1 * (1 - 1 / (SIZE - FIRST_PLAIN)))
     untouched = np.mean([(1 - hidden_share) ** count for count in draws])
@@ -502,7 +509,7 @@ def test_mask_rate_is_of_words():
     items = [pair_item(generator, 40, 40) for _ in range(300)]
     token_ids = objective.batch(items, generator)[0]["token_ids"]
     masked = total = 0
-    for row, starts in enumerate(s for item in items for s in item[2:]):
+    for row, starts in enumerate(s for item in items for s in item.starts):
         words = words_of(starts)
         masked += sum((token_ids[row, 1 + word] == MASK).all() for word in words)
         total += len(words)
@@ -695,7 +702,9 @@ def test_wrong_teachers():
 def test_labelled_pairs_give_rows_side_by_side():
     a, b = np.array([9, 10]), np.array([11, 12, 13])
     for objective in (CoSENT(TOKENIZER, 6), PairClassification(TOKENIZER, 6)):
-        inputs, labels, weights = objective.batch([(a, b, 1.0), (b, a, 4.0)], rng())
+        inputs, labels, weights = objective.batch(
+            [Item((a, b), None, 1.0), Item((b, a), None, 4.0)], rng()
+        )
         assert inputs["token_ids"].tolist() == [
             [CLS, 9, 10, SEP, 0, 0],
             [CLS, 11, 12, 13, SEP, 0],
@@ -729,11 +738,11 @@ def test_classification_loss_equals_numpy():
 
 def test_labels_that_are_in_no_set():
     objective = PairClassification(TOKENIZER, LENGTH, [[0, 1]])
-    text = np.array([9])
-    objective.batch([(text, text, 1.0)], rng())
-    for label in (2.0, 0.5, -1.0):
-        with pytest.raises(ConfigurationError, match=f"one of 0, 1, got {label}"):
-            objective.batch([(text, text, label)], rng())
+    encode = objective.encoder(TOKENIZER, LENGTH)
+    assert encode(("天", "地", "1"))[0].label == 1
+    for label in ("2", "0.5", "-1"):
+        with pytest.raises(ConfigurationError, match=f"one of 0, 1, got '{label}'"):
+            encode(("天", "地", label))
 
 
 def test_cosent_loss_equals_numpy():

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 from tqdm import tqdm
 
-from roformer_keras.data.loader import Loader
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.log import LogFile
-from roformer_keras.training.pretrain import Run
+from roformer_keras.training.pretrain import PretrainingRun
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from roformer_keras.training.recorder import Recorder
 
@@ -28,9 +27,6 @@ def clock(monkeypatch):
 
 
 def make_recorder(tmp_path, saved):
-    def state_after(number):
-        return {"examples": {}, "tokens": 100 * (number + 1)}
-
     recorder = Recorder(
         stage=0,
         before=0,
@@ -38,7 +34,7 @@ def make_recorder(tmp_path, saved):
         steps=4,
         save_every=2,
         parts=1,
-        loader=SimpleNamespace(first_tokens=0, waited=0.0, state_after=state_after),
+        loader=SimpleNamespace(waited=0.0, tokens_before=lambda number: 100 * number),
         log=LogFile(tmp_path / "log.csv"),
         events=SimpleNamespace(add_scalar=lambda *_: None, flush=lambda: None),
         evaluates=True,
@@ -85,27 +81,6 @@ def test_a_loss_that_is_no_number_ends_a_training_unsaved(loss, tmp_path):
     assert not saved
 
 
-# === The data ===
-
-
-def test_a_loader_keeps_what_ended_it():
-    broken = SourceError("line 7")
-
-    class Examples:
-        def __next__(self):
-            raise broken
-
-        def close(self):
-            pass
-
-    loader = Loader(Examples(), SimpleNamespace(rows_per_item=1), 4, [0])
-    assert loader.error is None
-    with pytest.raises(SourceError):
-        next(iter(loader))
-    loader.close()
-    assert loader.error is broken
-
-
 # === What it reads ===
 
 
@@ -122,7 +97,7 @@ def make_settings(folder, **changes):
 
 
 def describe(folder, **changes):
-    return Run(make_settings(folder, **changes), folder).describe()
+    return PretrainingRun(make_settings(folder, **changes), folder).describe()
 
 
 FILES = {
@@ -157,8 +132,7 @@ def test_a_file_that_changes_is_noticed(name, files):
 
 def test_settings_that_change_no_result_are_free(files):
     before, after = (
-        describe(files, **changes)["settings"]
-        for changes in ({}, {"workers": 3, "save_every": 50})
+        describe(files, **changes)["settings"] for changes in ({}, {"save_every": 50})
     )
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == set(Run(make_settings(files), files).free)
+    assert changed == set(PretrainingRun(make_settings(files), files).free)

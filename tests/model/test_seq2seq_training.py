@@ -14,18 +14,14 @@ from interruptions import InterruptAfter, Interrupted
 from keras import ops
 
 from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer
-from roformer_keras.data.corpus import Corpus, CorpusSource
-from roformer_keras.data.encoders import (
-    Examples,
-    SortedExamples,
-    WholePairEncoder,
-)
-from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+from roformer_keras.data.corpus import read_corpus
+from roformer_keras.data.encoders import PairEncoder
+from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.losses import LabelSmoothing, smoothed_crossentropy
+from roformer_keras.objectives import Seq2Seq
 from roformer_keras.optimizers import InverseSquareRoot, make_optimizer
 from roformer_keras.text.train_vocabulary import build_subword_vocabulary
 from roformer_keras.training.averaging import LastCheckpoints
-from roformer_keras.training.objectives import Seq2Seq
 from roformer_keras.training.pretrain import pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 
@@ -152,62 +148,11 @@ def corpus(tmp_path_factory):
     return path
 
 
-def test_pairs_are_taken_whole_or_not_at_all():
-    encode = WholePairEncoder(TOKENIZER, 6)
-    ((first, second),) = encode(("天地玄黄", "天"))
-    assert TOKENIZER.decode(first) == "天地玄黄" and TOKENIZER.decode(second) == "天"
-    assert encode(("天地玄黄宇", "天")) == encode(("天", "天地玄黄宇")) == []
-    assert encode(("天", "")) == []
-    with pytest.raises(SourceError, match="two texts"):
-        encode(("天",))
-
-
-def examples_of(corpus):
-    source = CorpusSource(files=(str(corpus),), fields=("1", "2"))
-    return Examples(
-        Corpus(source, seed=1, buffer_size=50), WholePairEncoder(TOKENIZER, 16)
-    )
-
-
-def sorted_examples(corpus):
-    return SortedExamples(examples_of(corpus), 4, [7])
-
-
-def texts_of(items):
-    return [tuple(map(TOKENIZER.decode, pair)) for pair in items]
-
-
-def test_sorted_examples_are_all_of_them_in_batches_of_similar_length(corpus):
-    items = sorted_examples(corpus)
-    found = [next(items) for _ in range(256)]
-    plain = examples_of(corpus)
-    expected = [next(plain) for _ in range(256)]
-    assert texts_of(found) != texts_of(expected)
-    assert sorted(texts_of(found)) == sorted(texts_of(expected))
-    lengths = np.array([len(first) for first, _ in found[:256]]).reshape(64, 4)
-    assert np.ptp(lengths, axis=1).max() <= 1
-    # Batches come in no order of length.
-    order = lengths.mean(1)
-    assert (np.diff(order) < 0).sum() > 16
-
-
-def test_sorted_examples_go_on_from_a_state(corpus):
-    items = sorted_examples(corpus)
-    for _ in range(300):
-        next(items)
-    state = json.loads(json.dumps(items.state()))
-    expected = [next(items) for _ in range(300)]
-    again = sorted_examples(corpus)
-    again.restore(state)
-    assert texts_of(next(again) for _ in range(300)) == texts_of(expected)
-
-
 def test_a_batch_tells_each_token_from_those_before():
     objective = Seq2Seq(TOKENIZER, 12)
-    items = [
-        tuple(np.array(TOKENIZER.encode(text)[0][1:-1]) for text in pair)
-        for pair in (("天地玄", "黄宇"), ("洪", "荒日月盈"))
-    ]
+    encode = PairEncoder(TOKENIZER, 12)
+    pairs = (("天地玄", "黄宇"), ("洪", "荒日月盈"))
+    items = [item for pair in pairs for item in encode(pair)]
     for number in range(4):
         inputs, targets, weights = objective.batch(items, None, number)
         cls, sep = TOKENIZER.cls_id, TOKENIZER.sep_id
@@ -215,7 +160,7 @@ def test_a_batch_tells_each_token_from_those_before():
         # No two batches that follow each other are as wide, on either side.
         assert encoder.shape[1] == 5 + (number + 1) % 2
         assert decoder.shape[1] == 5 + number % 2
-        for row, (source, target) in enumerate(items):
+        for row, ((source, target), *_) in enumerate(items):
             count = len(target) + 1
             assert encoder[row, : len(source) + 2].tolist() == [cls, *source, sep]
             assert not encoder[row, len(source) + 2 :].any()
@@ -310,7 +255,6 @@ def settings_of(corpus, **changes):
         "model": MODEL,
         "optimizer": {"beta_2": 0.98, "epsilon": 1e-9, "weight_decay": 0.0},
         "min_count": 1,
-        "buffer_size": 50,
         "log_every": 2,
         "save_every": 4,
         "average_checkpoints": 3,
@@ -455,7 +399,7 @@ def test_pairs_that_are_too_long_are_told_of(corpus, tmp_path, capsys):
     stage = {"steps": 2, "length": 6, "batch_size": 4, "learning_rate": 0.01}
     texts = [line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()]
     settings = settings_of(corpus, stages=[stage])
-    held_out = Corpus(settings.data, seed=0, buffer_size=1, part="held_out").once()
+    held_out = read_corpus(settings.data, "held_out")
     texts = set(texts) - {a for a, _ in held_out}
     share = sum(len(text) > 4 for text in texts) / len(texts)
     pretrain(settings, tmp_path / "run")

@@ -6,7 +6,8 @@ from common import CHARACTER
 
 from roformer_keras import RoFormerTokenizer
 from roformer_keras.data.batches import TextBatches
-from roformer_keras.data.texts import Rows, as_texts
+from roformer_keras.data.rows import Rows
+from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 
 PAIRS = [("甲", "乙"), ("丙", "丁")]

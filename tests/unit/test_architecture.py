@@ -29,6 +29,7 @@ RANKS = {
     "layers": 6,
     "data": 6,
     "generation": 7,
+    "objectives": 7,
     "models": 8,
     "tasks": 9,
     "training": 10,

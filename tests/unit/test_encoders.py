@@ -1,32 +1,16 @@
-"""Token ids from records: encoders, packing, worker processes, and going on."""
+"""Token ids from records: sentences, encoders, and the order of tokenized corpora."""
 
-import importlib
 import itertools
-import json
-import os
-import pickle
 import random
-import sys
-import textwrap
-import time
-from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
-from common import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-import roformer_keras.data.encoders as examples_module
-from roformer_keras.data.corpus import Corpus, CorpusSource
-from roformer_keras.data.encoders import (
-    DocumentEncoder,
-    Examples,
-    LabelledPairEncoder,
-    PairEncoder,
-    split_sentences,
-)
+from roformer_keras.data.encoders import DocumentEncoder, PairEncoder, split_sentences
+from roformer_keras.data.examples import Examples, sorted_batches, tokenize_corpus
+from roformer_keras.data.loader import Loader, batch_maker
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -41,37 +25,20 @@ SEP = TOKENIZER.sep_id
 
 
 def documents(count=60, seed=0):
-    """Texts of one to some hundred characters, each with its number."""
+    """Records of texts of one to some hundred characters, each with its number."""
     draw = random.Random(seed)
     return [
-        f"第{number}句：" + "".join(draw.choices(CHARACTERS, k=draw.randrange(200)))
+        (f"第{number}句：" + "".join(draw.choices(CHARACTERS, k=draw.randrange(200))),)
         for number in range(count)
     ]
 
 
-def corpus_of(tmp_path, texts=None, **options):
-    path = tmp_path / "corpus.txt"
-    path.write_text("\n".join(texts or documents()), encoding="utf-8")
-    return Corpus(CorpusSource(files=(str(path),)), **{"buffer_size": 10, **options})
-
-
-def take(items, count):
-    return list(itertools.islice(items, count))
-
-
-def plain(items):
-    """Items as they can be compared, with the types of their arrays."""
-    return [
-        [
-            (str(part.dtype), part.tolist()) if isinstance(part, np.ndarray) else part
-            for part in item
-        ]
-        for item in items
-    ]
+def spell(ids):
+    return "".join(map(TOKENIZER.id_to_token, ids))
 
 
 def spelled(items):
-    return ["".join(map(TOKENIZER.id_to_token, item[0])) for item in items]
+    return [spell(item.ids[0]) for item in items]
 
 
 # === Sentences ===
@@ -128,24 +95,24 @@ def test_sentences_that_fit_stay_whole_and_together(sentences, longest):
 
 
 def test_document_encoder():
-    encode = DocumentEncoder(TOKENIZER, 8)
     record = ("今天天气不错。我们去玩吧！", "", "北京")
-    items = encode(record)
+    items = DocumentEncoder(TOKENIZER, 8)(record)
     assert spelled(items) == ["今天天气不错", "。", "我们去玩吧！", "北京"]
-    assert all(ids.dtype == "int32" and starts is None for ids, starts in items)
-    assert spelled(encode.documents(record)) == ["今天天气不错。我们去玩吧！", "北京"]
+    assert all(i.ids[0].dtype == "int32" and i.starts is i.label is None for i in items)
+    whole = DocumentEncoder(TOKENIZER, None)(record)
+    assert spelled(whole) == ["今天天气不错。我们去玩吧！", "北京"]
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_items_are_no_longer_than_asked(whole_word):
     """Also where a character becomes three tokens."""
     items = DocumentEncoder(TOKENIZER, 7, whole_word)(("한今" * 6 + "今天气" * 5,))
-    lengths = [len(ids) for ids, _ in items]
+    lengths = [len(item.ids[0]) for item in items]
     assert lengths[:2] == [5, 5]
     assert max(lengths) == 5
     assert sum(lengths) == 39
     if whole_word:
-        assert lengths == [len(starts) for _, starts in items]
+        assert lengths == [len(item.starts[0]) for item in items]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +132,7 @@ def test_items_are_no_longer_than_asked(whole_word):
     ],
 )
 def test_where_words_begin(text, words):
-    ((ids, starts),) = DocumentEncoder(TOKENIZER, 99, whole_word=True)((text,))
+    (((ids,), (starts,), _),) = DocumentEncoder(TOKENIZER, 99, whole_word=True)((text,))
     assert starts.dtype == bool
     assert starts.shape == ids.shape
     found = []
@@ -179,351 +146,261 @@ def test_where_words_begin(text, words):
 @given(st.text(st.sampled_from(f"{CHARACTERS} \n"), min_size=1, max_size=20))
 def test_word_starts_of_plain_text_are_those_of_any(text):
     """The quick way for characters and spaces gives what the general way does."""
-    encode = DocumentEncoder(TOKENIZER, 99, whole_word=True).documents
-    quick = [starts.tolist() for _, starts in encode((text,))]
-    ((_, general),) = encode((f"{text} AA",))
+    encode = DocumentEncoder(TOKENIZER, None, whole_word=True)
+    quick = [item.starts[0].tolist() for item in encode((text,))]
+    (general,) = (item.starts[0] for item in encode((f"{text} AA",)))
     assert general.tolist() == [*itertools.chain.from_iterable(quick), True, False]
 
 
 def test_pair_encoder():
     record = ("今天天气不错", "北京")
-    assert plain(PairEncoder(TOKENIZER, 6)(record)) == plain(
-        [(np.int32([5, 6, 6, 7]), np.int32([12 + 1, 14]), None, None)]
-    )
-    ((a, b, a_starts, b_starts),) = PairEncoder(TOKENIZER, 7, whole_word=True)(record)
-    assert len(a) == 5
-    assert a_starts.tolist() == [True, False, False, False, True]
-    assert (len(b), b_starts.tolist()) == (2, [True, False])
-    assert PairEncoder(TOKENIZER, 7, whole_word=True)(("今天", "")) == []
-    assert PairEncoder(TOKENIZER, 7)(("\u200b", "今天")) == []
+    (item,) = PairEncoder(TOKENIZER, 6)(record)
+    assert [spell(ids) for ids in item.ids] == ["今天天气", "北京"]
+    assert item.starts is item.label is None
+    (item,) = PairEncoder(TOKENIZER, 7, whole_word=True)(record)
+    assert item.starts[0].tolist() == [True, False, False, False, True]
+    assert item.starts[1].tolist() == [True, False]
+    for empty in (("今天", ""), ("\u200b", "今天")):
+        assert PairEncoder(TOKENIZER, 7, whole_word=True)(empty) == []
+    # Whole or not at all.
+    encode = PairEncoder(TOKENIZER, 6, cuts=False)
+    (item,) = encode(("今天气不", "天"))
+    assert [spell(ids) for ids in item.ids] == ["今天气不", "天"]
+    assert encode(("今天气不错", "天")) == encode(("天", "今天气不错")) == []
 
 
-def test_labelled_pair_encoder():
-    encode = LabelledPairEncoder(TOKENIZER, 5)
-    ((a, b, label),) = encode(("今天天气", "北京", "4.5"))
-    assert (len(a), len(b), label) == (3, 2, 4.5)
-    assert encode(("今天", "", "1")) == []
+def test_labels_and_texts_of_a_teacher():
+    (item,) = PairEncoder(TOKENIZER, 5, labels=())(("今天天气", "北京", "4.5"))
+    assert ([len(ids) for ids in item.ids], item.label) == ([3, 2], 4.5)
+    assert PairEncoder(TOKENIZER, 5, labels=())(("今天", "", "1")) == []
+    teacher = RoFormerTokenizer([*SPECIALS, *CHARACTERS[::-1]])
+    encode = PairEncoder(TOKENIZER, 5, whole_word=True, teacher_tokenizer=teacher)
+    (item,) = encode(("今天天气", "北京"))
+    assert [spell(ids) for ids in item.ids[:2]] == ["今天天", "北京"]
+    assert [teacher.decode(ids) for ids in item.ids[2:]] == ["今天天", "北京"]
 
 
 @pytest.mark.parametrize(
-    ("encoder", "record", "message"),
+    ("labels", "record", "message"),
     [
-        (PairEncoder, ("一",), "a record must be two texts, got 1 fields"),
-        (PairEncoder, ("一", "二", "三"), "a record must be two texts, got 3 fields"),
-        (LabelledPairEncoder, ("一", "二"), "must be two texts and a label, got 2"),
-        (
-            LabelledPairEncoder,
-            ("一", "二", "三"),
-            "must be a number, got '三' with '一'",
-        ),
-        (LabelledPairEncoder, ("一", "二", "nan"), "must be a number, got 'nan'"),
+        (None, ("一",), "a record must be two texts, got 1 fields"),
+        (None, ("一", "二", "三"), "a record must be two texts, got 3 fields"),
+        ((), ("一", "二"), "must be two texts and a label, got 2"),
+        ((), ("今", "天", "三"), "must be a number, got '三' with '今'"),
+        ((), ("今", "天", "nan"), "must be a number, got 'nan'"),
     ],
 )
-def test_records_that_do_not_fit(encoder, record, message):
+def test_records_that_do_not_fit(labels, record, message):
     with pytest.raises(SourceError, match=message):
-        encoder(TOKENIZER, 9)(record)
+        PairEncoder(TOKENIZER, 9, labels=labels)(record)
 
 
-@pytest.mark.parametrize(
-    "encoder",
-    [DocumentEncoder, PairEncoder, LabelledPairEncoder],
-    ids=lambda e: e.__name__,
-)
-def test_encoders_are_pickled_and_check_their_length(encoder):
-    encode = encoder(TOKENIZER, 9)
-    record = ("今天天气不错。我们", "北京", "1")[: 2 + (encoder is LabelledPairEncoder)]
-    again = pickle.loads(pickle.dumps(encode))
-    assert plain(again(record)) == plain(encode(record))
+@pytest.mark.parametrize("encoder", [DocumentEncoder, PairEncoder])
+def test_encoders_check_their_length(encoder):
     for length in (2, 9.0, True):
         with pytest.raises(ConfigurationError, match="length must be an integer of at"):
             encoder(TOKENIZER, length)
 
 
-# === Items ===
+# === Tokenized corpora ===
 
 
-def test_items_are_those_of_the_records(tmp_path):
-    corpus, again = (corpus_of(tmp_path) for _ in range(2))
-    encode = DocumentEncoder(TOKENIZER, 66)
-    items = take(Examples(corpus, encode), 200)
-    expected = take(itertools.chain.from_iterable(map(encode, again)), 200)
-    assert plain(items) == plain(expected)
+def tokenize(folder, records, encode=None, identity=None):
+    encode = encode or DocumentEncoder(TOKENIZER, 66)
+    return tokenize_corpus(folder / "tokens", identity, records, encode)
 
 
-@pytest.mark.parametrize("length", [3, 7, 66, 5000])
-def test_packed_items(tmp_path, length):
-    """Every token of the documents, in order, with [SEP] between any two of them."""
-    corpus, again = (corpus_of(tmp_path) for _ in range(2))
-    examples = Examples(corpus, DocumentEncoder(TOKENIZER, 9), packed_length=length)
-    items = take(examples, 40_000 // length)
-    assert {len(ids) for ids, _ in items} == {length - 2}
-    assert all(ids[0] != SEP for ids, _ in items)
-    packed = np.concatenate([ids for ids, _ in items]).tolist()
-    expected = []
-    for (text,) in again:
-        # A [SEP] that would begin an item is left out.
-        if expected and len(expected) % (length - 2):
-            expected.append(SEP)
-        expected += TOKENIZER.encode(text)[0][1:-1]
-        if len(expected) >= len(packed):
-            break
-    assert packed == expected[: len(packed)]
+def assert_same_items(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        for a, b in zip(one.ids, other.ids, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert (one.starts is None) == (other.starts is None)
+        for a, b in zip(one.starts or (), other.starts or (), strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert one.label == other.label
 
 
-def test_packed_words(tmp_path):
-    examples = Examples(
-        corpus_of(tmp_path, ["今天不错，我们", "北京2024"], buffer_size=1),
-        DocumentEncoder(TOKENIZER, 9, whole_word=True),
-        packed_length=19,
-    )
-    ids, starts = next(examples)
-    tokens = [TOKENIZER.id_to_token(index) for index in ids]
-    pairs = zip(tokens, starts, strict=True)
-    shown = " ".join(token if start else f"~{token}" for token, start in pairs)
-    first, second = "今 ~天 不 ~错 ， 我 ~们", "北 ~京 2 ~##0 ~##2 ~##4"
-    assert shown.startswith(
-        (f"{first} [SEP] {second} [SEP]", f"{second} [SEP] {first} [SEP]")
-    )
-
-
-def test_once(tmp_path):
-    corpus = corpus_of(tmp_path)
-    encode = DocumentEncoder(TOKENIZER, 66)
-    examples = Examples(corpus, encode)
-    take(examples, 50)
-    state = examples.state()
-    expected = [item for record in corpus.once() for item in encode(record)]
-    assert plain(examples.once()) == plain(expected)
-    assert examples.state() == state
-    packed = Examples(corpus, encode, packed_length=66)
-    items = list(packed.once())
-    assert {len(ids) for ids, _ in items[:-1]} == {64}
-    assert items[-1][0][-1] != SEP
-    texts = "".join(spelled(items)).replace("[SEP]", "").replace("##", "")
-    assert texts == "".join(documents())
-
-
-def test_a_document_without_tokens_is_none(tmp_path):
-    texts = ["今天", "\u200b", "北京"]
-    examples = Examples(
-        corpus_of(tmp_path, texts), DocumentEncoder(TOKENIZER, 9), packed_length=12
-    )
-    assert spelled(examples.once()) == ["今天[SEP]北京"]
-
-
-@pytest.mark.parametrize("packed_length", [None, 2000])
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_corpus_without_tokens_is_an_error(tmp_path, packed_length, workers):
-    corpus = corpus_of(tmp_path, ["\u200b\u200b"])
-    encode = DocumentEncoder(TOKENIZER, 9)
-    examples = Examples(corpus, encode, packed_length=packed_length, workers=workers)
-    with pytest.raises(SourceError, match="a corpus must hold tokens, got none in epo"):
-        next(examples)
-    examples.close()
-
-
-def test_an_item_may_need_many_epochs(tmp_path):
-    """Long words are one token each, so that a chunk of them fills no item."""
-    corpus = corpus_of(tmp_path, ["x" * 199])
-    examples = Examples(corpus, DocumentEncoder(TOKENIZER, 9), packed_length=2000)
-    assert len(next(examples)[0]) == 1998
-
-
-# === Going on ===
-
-
-@pytest.fixture
-def small_chunks(monkeypatch):
-    """So that a few items come of several chunks of records."""
-    monkeypatch.setattr(examples_module, "_CHUNK_CHARACTERS", 3000)
-
-
-@pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("whole_word", [False, True])
-@pytest.mark.parametrize("packed_length", [None, 40])
-def test_goes_on_with_the_same_items(tmp_path, packed_length, whole_word):
-    texts = documents(200)
-
-    def examples():
-        return Examples(
-            corpus_of(tmp_path, texts, buffer_size=90),
-            DocumentEncoder(TOKENIZER, 40, whole_word),
-            packed_length=packed_length,
-        )
-
-    first = examples()
-    items, states = [], []
-    for _ in range(1300):
-        states.append(json.dumps(first.state()))
-        items.append(next(first))
-    assert len({json.dumps(json.loads(state)["corpus"]) for state in states}) > 10
-    used = examples()
-    for index in [0, 1, *range(100, 1240, 97)]:
-        for again in (examples(), used):
-            again.restore(json.loads(states[index]))
-            assert json.dumps(again.state()) == states[index]
-            assert plain(take(again, 60)) == plain(items[index : index + 60])
-
-
-@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize(
-    ("packed_length", "whole_word", "counts"),
-    [(None, False, (1, 2)), (40, False, (1, 2, 3)), (40, True, (1,))],
+    ("encode", "records"),
+    [
+        (DocumentEncoder(TOKENIZER, 40), documents()),
+        (DocumentEncoder(TOKENIZER, 40, whole_word=True), documents()),
+        (PairEncoder(TOKENIZER, 20, labels=()), [("今天", "我们去", "0.5")] * 3),
+        (
+            PairEncoder(TOKENIZER, 9, whole_word=True, teacher_tokenizer=TOKENIZER),
+            [("今天天气", "我们"), ("去", "北京玩吧"), ("", "今")],
+        ),
+    ],
 )
-def test_workers_change_nothing(tmp_path, packed_length, whole_word, counts):
-    """Neither the items nor the states, and a state goes from any number to any."""
-    texts = documents(200)
-
-    def examples(workers):
-        return Examples(
-            corpus_of(tmp_path, texts, buffer_size=90),
-            DocumentEncoder(TOKENIZER, 40, whole_word),
-            packed_length=packed_length,
-            workers=workers,
-        )
-
-    alone, *others = (examples(workers) for workers in (0, *counts))
-    items, states = [], []
-    for _ in range(1300):
-        states.append(alone.state())
-        items.append(next(alone))
-    for other in others:
-        for index in (0, 350, 700):
-            other.restore(states[index])
-            assert plain(take(other, 500)) == plain(items[index : index + 500])
-            assert other.state() == states[index + 500]
-        alone.restore(other.state())
-        assert plain(take(alone, 100)) == plain(items[1200:1300])
-        other.close()
+def test_items_survive_the_file(tmp_path, encode, records):
+    expected = [item for record in records for item in encode(record)]
+    corpus = tokenize(tmp_path, records, encode)
+    assert_same_items(corpus, expected)
+    assert corpus.lengths.tolist() == [sum(map(len, item.ids)) for item in expected]
+    assert all(ids.dtype == "int32" for ids in corpus[0].ids)
+    assert corpus.ids.dtype == "uint16"
 
 
-def test_a_state_is_of_one_length(tmp_path):
-    encode = DocumentEncoder(TOKENIZER, 40)
-    state = Examples(corpus_of(tmp_path), encode, packed_length=40).state()
-    for packed_length in (None, 41):
-        again = Examples(corpus_of(tmp_path), encode, packed_length=packed_length)
-        with pytest.raises(ConfigurationError, match="the state has packed_length=40"):
-            again.restore(state)
+def test_large_vocabularies_take_four_bytes(tmp_path):
+    large = RoFormerTokenizer([*SPECIALS, *map(str, range(70_000))])
+    corpus = tokenize(tmp_path, [("69999",)], DocumentEncoder(large, 9))
+    assert large.decode(corpus[0].ids[0]) == "69999"
 
 
-def test_bad_arguments(tmp_path):
-    corpus = corpus_of(tmp_path)
-    encode = DocumentEncoder(TOKENIZER, 40)
-    for message, options in (
-        ("workers must be an integer of at least 0, got -1", {"workers": -1}),
-        ("workers must be an integer of at least 0, got True", {"workers": True}),
-        ("packed_length must be an integer of at least 3", {"packed_length": 2}),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            Examples(corpus, encode, **options)
-    with pytest.raises(ConfigurationError, match="needs a DocumentEncoder, got Pair"):
-        Examples(corpus, PairEncoder(TOKENIZER, 9), packed_length=9)
+def test_a_corpus_is_tokenized_once(tmp_path):
+    def unread():
+        raise AssertionError
+        yield
+
+    first = tokenize(tmp_path, documents(), identity=["a"])
+    assert_same_items(tokenize(tmp_path, unread(), identity=["a"]), first)
+    smaller = RoFormerTokenizer(TOKENIZER.vocabulary[:-1])
+    others = [
+        ({"identity": ["b"]}, documents(9)),
+        ({"encode": DocumentEncoder(TOKENIZER, 50)}, documents(9)),
+        ({"encode": DocumentEncoder(TOKENIZER, 50, True)}, documents(9)),
+        (
+            {"encode": DocumentEncoder(smaller, 50)},
+            documents(9),
+        ),
+    ]
+    for changes, records in others:
+        with pytest.raises(AssertionError):
+            tokenize(tmp_path, unread(), **{"identity": ["a"], **changes})
+        # What was there is still there, until another is complete.
+        assert len(tokenize(tmp_path, records, **changes)) < len(first)
+        assert_same_items(tokenize(tmp_path, documents(), identity=["a"]), first)
 
 
-# === Worker processes ===
-
-ENCODERS = """
-    import os, sys
-
-    def of_worker(record):
-        return [(os.getpid(), "keras" in sys.modules, "tensorflow" in sys.modules)]
-
-    def printing(record):
-        print(record)
-        return [record]
-
-    def dying(record):
-        os._exit(7)
-"""
+@pytest.mark.parametrize("records", [[], [("\u200b\u200b",)]])
+def test_a_corpus_without_tokens_is_an_error(tmp_path, records):
+    with pytest.raises(SourceError, match="a corpus must hold tokens, got none"):
+        tokenize(tmp_path, records)
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def encoders(tmp_path, monkeypatch):
-    """A module that a worker can import too."""
-    (tmp_path / "own_encoders.py").write_text(textwrap.dedent(ENCODERS))
-    monkeypatch.syspath_prepend(tmp_path)
-    yield importlib.import_module("own_encoders")
-    del sys.modules["own_encoders"]
+# === The order of examples ===
 
 
-def test_an_error_in_a_worker_is_raised_as_itself(tmp_path):
-    encode = PairEncoder(TOKENIZER, 9)
-    with (
-        closing(Examples(corpus_of(tmp_path, ["一"]), encode, workers=2)) as examples,
-        pytest.raises(SourceError, match="a record must be two texts, got 1"),
-    ):
-        next(examples)
+@pytest.mark.parametrize("size", [1, 7, 200])
+def test_every_item_comes_once_an_epoch(tmp_path, size):
+    corpus = tokenize(tmp_path, documents())
+    examples = Examples(corpus, [3])
+    count = len(corpus)
+    assert len(examples) == count
+    items = [i for n in range(-(-3 * count // size)) for i in examples.batch(n, size)]
+    epochs = [spelled(items[n * count : (n + 1) * count]) for n in range(3)]
+    assert all(sorted(epoch) == sorted(spelled(corpus)) for epoch in epochs)
+    assert len(set(map(tuple, epochs))) == 3
+    other = spelled(Examples(corpus, [4]).batch(0, count))
+    assert other not in epochs and sorted(other) == sorted(epochs[0])
+    assert spelled(Examples(corpus).batch(0, count)) == spelled(corpus)
 
 
-def test_workers_are_small_and_end(tmp_path, encoders):
-    """They import no Keras, several share the work, and none is left behind."""
-    corpus = corpus_of(tmp_path, documents(2000))
-    examples = Examples(corpus, encoders.of_worker, workers=2)
-    seen = {next(examples) for _ in range(8000)}
-    numbers = {number for number, *_ in seen}
-    assert len(numbers) == 2
-    assert os.getpid() not in numbers
-    assert {imported for _, *imported in map(tuple, seen) for imported in imported} == {
-        False
-    }
-    examples.close()
-    assert not any(map(is_running, numbers))
+@pytest.mark.parametrize(
+    "options", [{}, {"packed": 31, "separator": SEP}, {"by_length": True}]
+)
+def test_a_batch_follows_from_its_number(tmp_path, options):
+    """So any batch can be the first of a resumed training."""
+    corpus = tokenize(tmp_path, documents(), DocumentEncoder(TOKENIZER, 40, True))
+    whole = Examples(corpus, [1], **options)
+    batches = [whole.batch(number, 8) for number in range(90)]
+    for number in (0, 89, 17, 40):
+        again = Examples(corpus, [1], **options)
+        assert_same_items(again.batch(number, 8), batches[number])
 
 
-def test_workers_end_with_the_examples(tmp_path, encoders):
-    examples = Examples(corpus_of(tmp_path), encoders.of_worker, workers=1)
-    number, *_ = next(examples)
-    assert is_running(number)
-    del examples
-    assert not is_running(number)
+@pytest.mark.parametrize("packed", [1, 5, 64, 4998])
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_packed_items_are_the_documents_joined(tmp_path, packed, whole_word):
+    encode = DocumentEncoder(TOKENIZER, None, whole_word)
+    corpus = tokenize(tmp_path, documents(), encode)
+    examples = Examples(corpus, [2], packed=packed, separator=SEP)
+    items = examples.batch(0, len(examples))
+    assert {len(item.ids[0]) for item in items} == {packed}
+    ids = np.concatenate([item.ids[0] for item in items])
+    starts = whole_word and np.concatenate([item.starts[0] for item in items])
+    order = Examples(corpus, [2]).batch(0, len(corpus))
+    expected = np.concatenate([np.append(item.ids[0], SEP) for item in order])
+    np.testing.assert_array_equal(ids, expected[: len(ids)])
+    assert 0 <= len(expected) - len(ids) < packed
+    if whole_word:
+        expected = np.concatenate([np.append(item.starts[0], True) for item in order])
+        np.testing.assert_array_equal(starts, expected[: len(starts)])
+    following = examples.batch(1, len(examples))
+    assert spelled(following) != spelled(items)
 
 
-def test_a_worker_may_print(tmp_path, encoders, capfd):
-    examples = Examples(corpus_of(tmp_path, ["今天"]), encoders.printing, workers=1)
-    assert next(examples) == ("今天",)
-    examples.close()
-    assert "今天" in capfd.readouterr().err
-
-
-def test_a_worker_that_is_killed_is_an_error(tmp_path, encoders):
-    with (
-        closing(Examples(corpus_of(tmp_path), encoders.dying, workers=1)) as examples,
-        pytest.raises(SourceError, match="ended with code 7; if memory is short"),
-    ):
-        next(examples)
-
-
-def test_workers_end_when_their_parent_is_killed(tmp_path, encoders):
-    """And a script needs no `if __name__ == "__main__"` to have workers."""
-    corpus_of(tmp_path)
-    process = run(
-        """
-        import sys, time
-        sys.path.insert(0, sys.argv[1])
-        import own_encoders
-        from roformer_keras.data.corpus import Corpus, CorpusSource
-        from roformer_keras.data.encoders import Examples
-        corpus = Corpus(CorpusSource(files=(f"{sys.argv[1]}/corpus.txt",)))
-        examples = Examples(corpus, own_encoders.of_worker, workers=1)
-        print(next(examples)[0], flush=True)
-        time.sleep(60)
-        """,
-        tmp_path,
+def test_documents_that_fill_no_item_are_one(tmp_path):
+    corpus = tokenize(
+        tmp_path, [("今天",), ("北京",)], DocumentEncoder(TOKENIZER, None)
     )
-    number = int(process.stdout.readline())
-    assert is_running(number)
-    process.kill()
-    process.communicate()
-    limit = time.monotonic() + 10
-    while is_running(number):
-        assert time.monotonic() < limit
-        time.sleep(0.02)
+    examples = Examples(corpus, packed=100, separator=SEP)
+    assert len(examples) == 1
+    assert spelled(examples.batch(0, 2)) == ["今天[SEP]北京[SEP]"] * 2
 
 
-def is_running(number):
-    """Whether a process exists, other than as an entry that nobody has waited for."""
-    try:
-        status = Path(f"/proc/{number}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
+def test_items_of_a_batch_have_similar_lengths(tmp_path):
+    corpus = tokenize(tmp_path, documents(260), DocumentEncoder(TOKENIZER, 300))
+    examples = Examples(corpus, [5], by_length=True)
+    batches = [examples.batch(number, 4) for number in range(65)]
+    assert sorted(i for b in batches for i in spelled(b)) == sorted(spelled(corpus))
+    lengths = np.array([[len(item.ids[0]) for item in batch] for batch in batches])
+    shuffled = np.array([len(i.ids[0]) for i in Examples(corpus, [5]).batch(0, 260)])
+    assert (
+        np.ptp(lengths, axis=1).mean() < np.ptp(shuffled.reshape(65, 4), 1).mean() / 4
+    )
+    # Batches come in no order of length, and the next epoch has others.
+    assert 16 < (np.diff(lengths.mean(1)) < 0).sum() < 48
+    assert spelled(examples.batch(65, 4)) not in map(spelled, batches)
+
+
+def test_sorted_batches_are_all_rows():
+    lengths = np.random.default_rng(0).integers(1, 99, 50)
+    batches = sorted_batches(lengths, 8, np.random.default_rng(1))
+    assert sorted(map(len, batches)) == [2, *[8] * 6]
+    assert sorted(np.concatenate(batches)) == list(range(50))
+
+
+# === Batches ===
+
+
+class Sums:
+    """An objective whose batches are the lengths of their items and a random number."""
+
+    rows_per_item = 2
+
+    def batch(self, items, rng, number=0):
+        lengths = np.array([len(item.ids[0]) for item in items])
+        return {"token_ids": lengths}, number, rng.random()
+
+
+def test_a_loader_makes_the_same_batches_from_any_on(tmp_path):
+    corpus = tokenize(tmp_path, documents())
+    make = batch_maker(Examples(corpus, [1]), Sums(), 8, [7])
+    batches = [make(number) for number in range(30)]
+    assert all(len(inputs["token_ids"]) == 4 for inputs, *_ in batches)
+    for first in (0, 11):
+        loader = Loader(make, first, tokens=100)
+        found = list(itertools.islice(loader, 19))
+        for one, other in zip(found, batches[first:], strict=False):
+            np.testing.assert_array_equal(one[0]["token_ids"], other[0]["token_ids"])
+            assert one[1:] == other[1:]
+        # Of any batch so far, and of none that was asked for before.
+        assert loader.tokens_before(first + 3) == 100 + 3 * 4
+        assert loader.tokens_before(first + 19) == 100 + 19 * 4
+        loader.close()
+
+
+def test_a_loader_keeps_what_ended_it():
+    broken = SourceError("line 7")
+
+    def make(number):
+        raise broken
+
+    loader = Loader(make)
+    assert loader.error is None
+    with pytest.raises(SourceError):
+        next(iter(loader))
+    loader.close()
+    assert loader.error is broken

@@ -74,15 +74,15 @@ def main(arguments=None):
 
 def measure(folder, dtype, options):
     """Figures of the turns of each side, and the seconds of saving a state."""
-    from roformer_keras.training.pretrain import Run
+    from roformer_keras.training.pretrain import PretrainingRun
     from roformer_keras.training.pretraining_settings import PretrainingSettings
 
-    class Comparison(Run):
+    class Comparison(PretrainingRun):
         def train(self):
             with self.stage(0, tqdm(disable=True)) as stage:
                 self.turns = take_turns(stage, options)
                 start = time.perf_counter()
-                stage.save(stage=0, done=1)
+                stage.save(stage=0, done=1, tokens=0)
                 self.saving = time.perf_counter() - start
 
         def write_results(self):

@@ -1,11 +1,14 @@
 """Texts of the experiments with language models: their parts, tokens and rows."""
 
 import itertools
+import tempfile
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from roformer_keras.data.corpus import Corpus
+from roformer_keras.data.corpus import read_corpus
+from roformer_keras.data.examples import Examples, tokenize_corpus
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
@@ -14,8 +17,8 @@ __all__ = [
     "Documents",
     "check_documents",
     "check_fresh",
-    "make_corpus",
     "make_documents",
+    "make_examples",
     "make_tokenizer",
 ]
 
@@ -50,17 +53,13 @@ def check_documents(settings):
             )
 
 
-def make_corpus(settings, seed, part):
-    return Corpus(settings.data, seed=seed, buffer_size=settings.buffer_size, part=part)
-
-
 def make_tokenizer(folder, settings):
     """The tokenizer of the settings, or of a vocabulary that is built once and kept."""
     if settings.vocabulary is not None:
         return RoFormerTokenizer(settings.vocabulary)
     path = folder / "vocab.txt"
     if not path.exists():
-        records = make_corpus(settings, 0, "train").once()
+        records = read_corpus(settings.data, "train")
         tokens, _ = build_vocabulary(
             tqdm(records, desc="vocabulary", unit=" records"),
             min_count=settings.min_count,
@@ -70,8 +69,27 @@ def make_tokenizer(folder, settings):
     return RoFormerTokenizer(path)
 
 
+def make_examples(settings, objective, seed, part):
+    """Rows of joined documents; with the seed None in the order of the files."""
+    tokenizer = objective.rows.tokenizer
+    # The files are mapped into memory: they stay readable after they are deleted.
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = tokenize_corpus(
+            Path(folder, "tokens"),
+            None,
+            tqdm(read_corpus(settings.data, part), desc=part, unit=" records"),
+            objective.encoder(tokenizer, None),
+        )
+    return Examples(
+        corpus,
+        None if seed is None else [seed],
+        packed=objective.rows.length - 2,
+        separator=tokenizer.sep_id,
+    )
+
+
 def make_documents(settings, tokenizer, part):
-    records = make_corpus(settings, 0, part).once()
+    records = read_corpus(settings.data, part)
     return Documents(tqdm(records, desc=f"{part} texts", unit=" texts"), tokenizer)
 
 

@@ -144,7 +144,8 @@ def evaluate_mlm(options):
     encode = DocumentEncoder(tokenizer, settings.stages[-1].length)
 
     def rows_of(record):
-        for ids, _ in encode(record):
+        for item in encode(record):
+            (ids,) = item.ids
             yield np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], "int32")
 
     train, texts, dropped = token_rows(settings, rows_of, options)
@@ -272,9 +273,9 @@ def read_settings(path):
 
 
 def records(settings, part):
-    from roformer_keras.data.corpus import Corpus
+    from roformer_keras.data.corpus import read_corpus
 
-    found = Corpus(settings.data, part=part).once()
+    found = read_corpus(settings.data, part)
     return tqdm(found, desc=f"{part} part", unit="record")
 
 

@@ -38,7 +38,7 @@ import numpy as np
 
 from roformer_keras import checks
 from roformer_keras.checks import columns, file_paths, integer, number, source_path
-from roformer_keras.data.corpus import Corpus, CorpusSource
+from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.optimizer_settings import dtype_policy
 from tools.experiments.harness import (
@@ -254,7 +254,7 @@ class Passages:
         source = CorpusSource(files=settings.files, fields=settings.fields)
         self.settings, self.documents = settings, {"train": [], "test": []}
         size = settings.passage
-        records = Corpus(source).once()
+        records = read_corpus(source)
         for _, group in itertools.groupby(records, key=lambda record: record[1]):
             text = "".join(part for part, _ in group)
             starts = range(0, len(text) - size + 1, size)

@@ -21,15 +21,13 @@ curves.csv has `train_loss`, the mean since the row before, `held_out_loss`, and
 import sys
 
 import numpy as np
-from tqdm import tqdm
 
 from roformer_keras.checks import check_integer
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.data.encoders import Examples
-from roformer_keras.data.loader import Loader
+from roformer_keras.data.loader import Loader, batch_maker
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from tools.experiments.corpora import check_fresh, make_corpus, make_tokenizer
+from tools.experiments.corpora import check_fresh, make_examples, make_tokenizer
 from tools.experiments.harness import (
     Experiment,
     count_seeds,
@@ -70,7 +68,7 @@ class Positions(Experiment):
         (self.stage,) = self.training.stages
 
     def prepare(self):
-        from roformer_keras.training.objectives import MaskedLM
+        from roformer_keras.objectives import MaskedLM
 
         tokenizer = make_tokenizer(self.folder, self.training)
         self.config = RoFormerConfig.from_dict(
@@ -91,7 +89,8 @@ class Positions(Experiment):
         )
         examples = make_examples(self.training, self.objective, seed, "train")
         # A batch depends on the seed and its number, not on the model.
-        loader = Loader(examples, self.objective, self.stage.batch_size, [seed])
+        rows = self.stage.batch_size
+        loader = Loader(batch_maker(examples, self.objective, rows, [seed]))
         try:
             rows = fit(
                 trainer,
@@ -199,9 +198,9 @@ def make_trainer(name, model, objective):
     import keras
     from keras import ops
 
-    from roformer_keras.training.objectives import TakePositions
+    from roformer_keras.objectives import TakePositions
 
-    inputs = objective.rows.inputs(masked_positions=objective.most_hidden)
+    inputs = objective.rows.inputs(masked_positions=objective.max_hidden)
     zeros = ops.zeros_like(inputs["token_ids"])
     sequence = model.backbone(
         {
@@ -216,21 +215,10 @@ def make_trainer(name, model, objective):
     return keras.Model(inputs, model.mlm_head(hidden), name=name)
 
 
-def make_examples(settings, objective, seed, part):
-    length = settings.stages[0].length
-    return Examples(
-        make_corpus(settings, seed, part),
-        objective.encoder(objective.rows.tokenizer, length),
-        packed_length=length,
-        workers=settings.workers,
-    )
-
-
 def draw_held_out(settings, objective):
     """Whole batches of drawn held-out rows: inputs, targets and weights."""
-    examples = make_examples(settings, objective, 0, "held_out")
-    items = list(tqdm(examples.once(), desc="held out", unit=" rows"))
-    examples.close()
+    examples = make_examples(settings, objective, None, "held_out")
+    items = examples.batch(0, len(examples))
     size = settings.stages[0].batch_size
     generator = np.random.default_rng(settings.seed)
     order = generator.permutation(len(items))[:HELD_OUT_ROWS]

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from roformer_keras import checks
 from roformer_keras.checks import read_toml
-from roformer_keras.data.corpus import Corpus, CorpusSource
+from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
@@ -315,7 +315,7 @@ def read_table_parts(texts, folder):
         holdout=texts.holdout,
     )
     train, held_out = (
-        [pair for pair in Corpus(source, part=part).once() if all(pair)]
+        [pair for pair in read_corpus(source, part) if all(pair)]
         for part in ("train", "held_out")
     )
     for pairs in (train, held_out):

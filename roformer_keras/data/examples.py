@@ -1,0 +1,244 @@
+"""Items of a corpus, tokenized once, in an order that follows from seed and epoch.
+
+The items are in a folder of memory-mapped files: the ids of all texts, one after the
+other, where each text ends, where words start, and labels. Position `n` of a training
+is item `n % len` of the permutation of epoch `n // len`, so a training is resumed by
+its number of batches alone.
+"""
+
+import functools
+import itertools
+import json
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from roformer_keras.data.encoders import Item
+from roformer_keras.errors import SourceError
+from roformer_keras.io.atomic import replacing
+
+__all__ = ["Examples", "TokenizedCorpus", "sorted_batches", "tokenize_corpus"]
+
+_RECORD = "record.json"
+_IDS, _STARTS, _ENDS, _LABELS = "ids.bin", "starts.bin", "ends.npy", "labels.npy"
+# Batches whose rows are sorted by length together, and how far from its place a row may
+# be found, as a share of its length and two tokens more: enough for little padding,
+# while the rows of a small set too meet others in each epoch.
+_WINDOW, _JITTER = 64, 0.05
+
+
+def tokenize_corpus(
+    folder: Path, identity, records: Iterable[tuple], encode: Callable
+) -> "TokenizedCorpus":
+    """The items of some records, from the folder if it holds them already.
+
+    Args:
+        folder: Path. It appears when it is complete; one of another corpus is replaced.
+        identity: JSON values that distinguish these records from others.
+        records: the records.
+        encode: an encoder.
+
+    Raises:
+        SourceError: no record has tokens; or as `records` and `encode` raise.
+        OutputError: the folder cannot be written.
+    """
+    identity = json.loads(json.dumps([identity, encode.identity()]))
+    try:
+        record = json.loads((folder / _RECORD).read_bytes())
+    except (OSError, ValueError):
+        record = {}
+    if record.get("identity") != identity:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(folder, overwrite=True, folder=True) as partial:
+            items = (item for record in records for item in encode(record))
+            dtype = "<u2" if encode.max_id < 2**16 else "<i4"
+            texts = _write(partial, items, dtype)
+            content = {"identity": identity, "texts": texts, "dtype": dtype}
+            (partial / _RECORD).write_text(json.dumps(content), encoding="utf-8")
+    return TokenizedCorpus(folder)
+
+
+def _write(folder, items, dtype):
+    """Writes the arrays of some items; returns how many texts an item has."""
+    lengths, labels, texts = array("q"), array("d"), 0
+    with open(folder / _IDS, "wb") as ids, open(folder / _STARTS, "wb") as starts:
+        for item in items:
+            texts = len(item.ids)
+            for part in item.ids:
+                lengths.append(len(part))
+                ids.write(part.astype(dtype).tobytes())
+            for part in item.starts or ():
+                starts.write(part.tobytes())
+            if item.label is not None:
+                labels.append(item.label)
+    if not texts:
+        raise SourceError(
+            "a corpus must hold tokens, got none: look at its files, fields and holdout"
+        )
+    np.save(folder / _ENDS, np.cumsum(lengths, dtype="int64"))
+    np.save(folder / _LABELS, np.array(labels, "float64"))
+    return texts
+
+
+class TokenizedCorpus:
+    """The items that `tokenize_corpus` has written; they are read when they are used.
+
+    Attributes:
+        ids: `(tokens,)`, those of all texts.
+        starts: bool `(tokens,)`, True at the first token of each word; or None.
+        ends: int64 `(texts,)`. Where each text ends in `ids`.
+        lengths: int64 `(items,)`. Tokens of each item.
+    """
+
+    def __init__(self, folder: Path):
+        record = json.loads((folder / _RECORD).read_bytes())
+        self._texts = record["texts"]
+        self.ids = np.memmap(folder / _IDS, record["dtype"], "r")
+        has_starts = (folder / _STARTS).stat().st_size > 0
+        self.starts = np.memmap(folder / _STARTS, bool, "r") if has_starts else None
+        self.ends = np.load(folder / _ENDS, mmap_mode="r")
+        labels = np.load(folder / _LABELS)
+        self._labels = labels if len(labels) else None
+        item_ends = self.ends[self._texts - 1 :: self._texts]
+        self.lengths = np.diff(item_ends, prepend=0)
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __iter__(self):
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, number: int) -> Item:
+        first = number * self._texts
+        bounds = [0 if first == 0 else self.ends[first - 1]]
+        bounds += self.ends[first : first + self._texts].tolist()
+        slices = [slice(*pair) for pair in itertools.pairwise(bounds)]
+        label = None if self._labels is None else float(self._labels[number])
+        starts = self.starts
+        return Item(
+            tuple(self.ids[part].astype("int32") for part in slices),
+            None if starts is None else tuple(np.array(starts[s]) for s in slices),
+            label,
+        )
+
+    def document(self, number: int, part: slice) -> tuple:
+        """A part of an item of one text: its ids, and where its words start."""
+        first = self.ends[number] - self.lengths[number]
+        part = slice(first + part.start, first + part.stop)
+        return self.ids[part], None if self.starts is None else self.starts[part]
+
+
+class Examples:
+    """The items of a tokenized corpus, epoch after epoch, without end.
+
+    Every epoch has an order of its own, which follows from the seed and its number, and
+    in which every item comes once.
+
+    Args:
+        corpus: `TokenizedCorpus`.
+        seed: sequence of ints. None: the order of the files, in each epoch.
+        packed: int or None. Documents are joined, with `separator` after each, and cut
+            into items of so many tokens; the rest of an epoch, shorter than an item, is
+            left out.
+        separator: int. The id of `[SEP]`.
+        by_length: bool. Whether the items of a batch have similar lengths.
+    """
+
+    def __init__(
+        self,
+        corpus: TokenizedCorpus,
+        seed: Sequence[int] | None = None,
+        *,
+        packed: int | None = None,
+        separator: int | None = None,
+        by_length: bool = False,
+    ):
+        self._corpus, self._seed = corpus, seed
+        self._packed, self._separator, self._by_length = packed, separator, by_length
+        self._size = len(corpus)
+        if packed:
+            total = len(corpus.ids) + len(corpus)
+            # All that there is, if that fills no item.
+            self._size = max(1, total // packed)
+        # A batch may have the end of one epoch and the start of the next.
+        self._order = functools.lru_cache(2)(self._draw_order)
+        self._arranged = functools.lru_cache(1)(self._arrange)
+
+    def __len__(self):
+        """Items of an epoch."""
+        return self._size
+
+    def batch(self, number: int, size: int) -> list[Item]:
+        """The items of a batch; all batches together are the items without end."""
+        if self._by_length:
+            # The last items of an epoch, too few for a batch, are left out.
+            epoch, place = divmod(number, max(1, self._size // size))
+            return [self._corpus[n] for n in self._arranged(epoch, size)[place]]
+        numbers = range(number * size, (number + 1) * size)
+        return [self._item(*divmod(number, self._size)) for number in numbers]
+
+    def _item(self, epoch, place):
+        if self._packed:
+            return self._row(*self._order(epoch), place)
+        return self._corpus[self._order(epoch)[0][place]]
+
+    def _draw_order(self, epoch):
+        """The items of an epoch; and if packed, where each ends."""
+        order = np.arange(len(self._corpus))
+        if self._seed is not None:
+            np.random.default_rng([*self._seed, epoch]).shuffle(order)
+        ends = np.cumsum(self._corpus.lengths[order] + 1) if self._packed else None
+        return order, ends
+
+    def _arrange(self, epoch, size):
+        random = np.random.default_rng([*self._seed, epoch])
+        batches = sorted_batches(self._corpus.lengths, size, random)
+        full = [batch for batch in batches if len(batch) == size]
+        return full or batches
+
+    def _row(self, order, ends, place):
+        """Tokens `place * packed` to `(place + 1) * packed` of the joined documents."""
+        start = place * self._packed
+        stop = min(start + self._packed, ends[-1])
+        first, last = np.searchsorted(ends, [start, stop - 1], "right")
+        ids, starts = [], []
+        for n in range(first, last + 1):
+            length = self._corpus.lengths[order[n]]
+            before = ends[n] - length - 1
+            part = slice(max(start - before, 0), min(stop - before, length))
+            own_ids, own_starts = self._corpus.document(order[n], part)
+            ids.append(own_ids)
+            starts.append(own_starts)
+            if stop >= ends[n]:
+                ids.append([self._separator])
+                starts.append([True])
+        has_starts = self._corpus.starts is not None
+        return Item(
+            (np.concatenate(ids).astype("int32"),),
+            (np.concatenate(starts),) if has_starts else None,
+        )
+
+
+def sorted_batches(
+    lengths: np.ndarray, size: int, random: np.random.Generator
+) -> list[np.ndarray]:
+    """Batches of row numbers of similar length, each row once, in random order.
+
+    The rows are shuffled. Then each 64 batches of them are sorted by length, but for a
+    twentieth of it, and cut into batches; and the batches are shuffled.
+
+    Args:
+        lengths: int `(rows,)`.
+        size: int. Rows of a batch.
+        random: generator.
+    """
+    rows, batches = random.permutation(len(lengths)), []
+    shifts = random.uniform(-1, 1, len(lengths)) * (2 + _JITTER * lengths)
+    keys = lengths + shifts
+    for start in range(0, len(rows), size * _WINDOW):
+        window = rows[start : start + size * _WINDOW]
+        window = window[np.argsort(keys[window], kind="stable")]
+        batches += [window[n : n + size] for n in range(0, len(window), size)]
+    return [batches[number] for number in random.permutation(len(batches))]

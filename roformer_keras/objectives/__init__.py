@@ -1,0 +1,46 @@
+"""What a language model is trained to do: items to batches, and the model for them.
+
+A batch is NumPy, `(inputs, targets, weights)` as `model.fit` takes it. Its content
+depends on the items and on the generator alone, so a training can be repeated; its
+shapes on the number of items and on `length`, so nothing is compiled twice (except
+that with `by_length` rows are as wide as the longest). The training model shares the
+layers of the model that it is made from.
+"""
+
+from collections.abc import Mapping
+
+from roformer_keras.objectives.base import Objective, TakePositions
+from roformer_keras.objectives.language import CausalLM, MaskedLM
+from roformer_keras.objectives.pairs import (
+    CoSENT,
+    Distillation,
+    PairClassification,
+    Seq2Seq,
+    SimBERT,
+)
+
+__all__ = [
+    "OBJECTIVES",
+    "CausalLM",
+    "CoSENT",
+    "Distillation",
+    "MaskedLM",
+    "Objective",
+    "PairClassification",
+    "Seq2Seq",
+    "SimBERT",
+    "TakePositions",
+]
+
+OBJECTIVES: Mapping[str, type] = {
+    kind.name: kind
+    for kind in (
+        MaskedLM,
+        CausalLM,
+        SimBERT,
+        Distillation,
+        PairClassification,
+        CoSENT,
+        Seq2Seq,
+    )
+}

@@ -1,0 +1,214 @@
+"""What objectives share: rows of ids, what hides tokens, and the training model."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.checks import check_integer
+from roformer_keras.data.encoders import Item
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.text.matching import check_match, check_vocabulary
+
+__all__ = [
+    "Objective",
+    "Replacement",
+    "Rows",
+    "TakePositions",
+    "check_class",
+    "check_model",
+    "make_training_model",
+    "run_backbone",
+    "token_accuracy",
+    "token_loss",
+]
+
+# [PAD], [UNK], [CLS], [SEP], [MASK], [unused1], and the two marks of released ones.
+_SPECIAL = re.compile(r"\[.+\]|<[ST]>")
+# Of the tokens that are predicted, as in BERT: most become [MASK], as many stay as
+# become another token.
+_MASKED, _KEPT = 0.8, 0.1
+
+
+class Objective(Protocol):
+    """What training needs of an objective.
+
+    Attributes:
+        name: str. Its name in a configuration.
+        model_class: str. The model that it trains.
+        fields: int. Texts, and then a label, of a record; 0 for any number, each a
+            document of its own.
+        rows_per_item: int. Rows of a batch that one item becomes.
+        by_length: bool. Whether a batch has items of similar length, and is as wide as
+            the longest.
+        rows: `Rows`.
+    """
+
+    name: str
+    model_class: str
+    fields: int
+    rows_per_item: int
+    by_length: bool
+    rows: "Rows"
+
+    def encoder(self, tokenizer, length: int | None) -> Callable:
+        """The encoder of `data.encoders` that makes items of a record."""
+
+    def batch(
+        self, items: Sequence[Item], rng: np.random.Generator, number: int = 0
+    ) -> tuple:
+        """Inputs, targets and weights of some items, those of batch `number`."""
+
+    def training_model(self, model) -> keras.Model:
+        """A model to compile and fit; its layers are those of `model`."""
+
+    def compile_options(self) -> dict:
+        """Loss and metrics, as keywords of `compile`."""
+
+
+class Rows:
+    """Rows of ids between `[CLS]` and `[SEP]`, padded to one length."""
+
+    def __init__(self, tokenizer, length):
+        check_integer("length", length, minimum=4)
+        self.tokenizer, self.length = tokenizer, int(length)
+
+    def of_texts(self, texts):
+        """`[CLS] text [SEP]` each: int32 `(texts, length)`."""
+        token_ids = np.zeros((len(texts), self.length), "int32")
+        for row, ids in enumerate(texts):
+            self.check(ids)
+            token_ids[row, 1 : 1 + len(ids)] = ids
+            token_ids[row, 1 + len(ids)] = self.tokenizer.sep_id
+        token_ids[:, 0] = self.tokenizer.cls_id
+        return token_ids
+
+    def check(self, ids):
+        if len(ids) > self.length - 2:
+            raise ConfigurationError(
+                f"a text for length={self.length} must be of at most "
+                f"{self.length - 2} tokens, for [CLS] and [SEP] join them; got "
+                f"{len(ids)}: cut it with the objective's encoder"
+            )
+
+    def inputs(self, texts=1, **widths):
+        """Inputs of a training model; `widths` names more of them."""
+        length = texts * self.length
+        widths = {"token_ids": length, "segment_ids": length, **widths}
+        return {
+            name: keras.Input((width,), dtype="int32", name=name)
+            for name, width in widths.items()
+        }
+
+
+class Replacement:
+    """Replaces tokens that are to be predicted: by `[MASK]`, another, or themselves."""
+
+    def __init__(self, tokenizer):
+        vocabulary = tokenizer.vocabulary
+        self.is_special = np.array(
+            [_SPECIAL.fullmatch(token) is not None for token in vocabulary]
+        )
+        (self.plain_ids,) = np.nonzero(~self.is_special)
+        if not len(self.plain_ids):
+            raise ConfigurationError(
+                "a vocabulary to train on must hold tokens that are not special, got "
+                f"{len(vocabulary)} that are"
+            )
+        self.mask_id = tokenizer.mask_id
+
+    def of_tokens(self, ids, rng):
+        """Replaces every one of some ids, each drawn by itself."""
+        draws, others = rng.random(len(ids)), self._others(len(ids), rng)
+        ids = np.where(draws >= _MASKED + _KEPT, others, ids)
+        return np.where(draws < _MASKED, self.mask_id, ids)
+
+    def of_words(self, ids, words, rate, rng):
+        """Replaces a share of the words, each as a whole; special tokens stay.
+
+        Args:
+            ids: int `(tokens,)`.
+            words: int `(tokens,)`, ascending. The word of each token.
+            rate: float. The probability of a word.
+        """
+        draws = rng.random(words.max(initial=-1) + 1)[words]
+        others = self._others(len(ids), rng)
+        new = np.where(draws < rate, others, ids)
+        new = np.where(draws < rate * (_MASKED + _KEPT), ids, new)
+        new = np.where(draws < rate * _MASKED, self.mask_id, new)
+        return np.where(self.is_special[ids], ids, new)
+
+    def _others(self, count, rng):
+        return self.plain_ids[rng.integers(len(self.plain_ids), size=count)]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class TakePositions(keras.layers.Layer):
+    """The vectors at some positions of each row.
+
+    Call arguments:
+        x: float `(batch, length, dim)`.
+        positions: int `(batch, count)`.
+
+    Returns:
+        float `(batch, count, dim)`.
+    """
+
+    def call(self, x, positions):
+        # Exact, for all but one of the terms are zero. The gradient of a gather adds up
+        # in no fixed order on a GPU, that of a product does.
+        chosen = ops.one_hot(positions, ops.shape(x)[1], dtype=self.compute_dtype)
+        return ops.matmul(chosen, x)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return None
+
+
+def check_model(objective, model):
+    """Raises ConfigurationError unless an objective can train a model on texts."""
+    check_class(objective, model)
+    check_match(model, objective.rows.tokenizer)
+
+
+def check_class(objective, model):
+    """Raises ConfigurationError unless a model is of the objective's class."""
+    if type(model).__name__ != objective.model_class:
+        raise ConfigurationError(
+            f"the objective {objective.name!r} trains a {objective.model_class}, got a "
+            f"{type(model).__name__}"
+        )
+    check_vocabulary(model, objective.rows.tokenizer)
+
+
+def run_backbone(model, inputs) -> dict:
+    """What a model's backbone gives for the inputs of a training model."""
+    outputs = model.backbone(
+        {name: inputs[name] for name in ("token_ids", "segment_ids")}
+    )
+    return outputs if isinstance(outputs, dict) else {"sequence_output": outputs}
+
+
+def make_training_model(model, inputs, outputs, name) -> keras.Model:
+    """A functional model under the dtype policy of the model that it trains."""
+    trainer = keras.Model(inputs, outputs, name=name)
+    # Under mixed_float16 `compile` goes by it, and scales the loss.
+    trainer.dtype_policy = getattr(model, "backbone", model).dtype_policy
+    return trainer
+
+
+def token_loss():
+    """The mean cross-entropy of the tokens that have a weight."""
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True,
+        reduction="mean_with_sample_weight",
+        name="token_loss",
+        dtype="float32",
+    )
+
+
+def token_accuracy():
+    """The share of them that is predicted right."""
+    return keras.metrics.SparseCategoricalAccuracy("accuracy", dtype="float32")

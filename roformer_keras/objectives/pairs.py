@@ -1,0 +1,478 @@
+"""Objectives on pairs of texts: synonyms, a teacher, labels, and texts from texts."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras import losses
+from roformer_keras.checks import check_number
+from roformer_keras.data.encoders import PairEncoder
+from roformer_keras.data.rows import teacher_forcing
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.pairs import PairCosines, PairFeatures
+from roformer_keras.objectives.base import (
+    Replacement,
+    Rows,
+    TakePositions,
+    check_class,
+    check_model,
+    make_training_model,
+    run_backbone,
+    token_accuracy,
+    token_loss,
+)
+from roformer_keras.text.matching import check_match
+
+__all__ = ["CoSENT", "Distillation", "PairClassification", "Seq2Seq", "SimBERT"]
+
+
+class SimBERT:
+    """A text is recognised among others by its counterpart, and written from it.
+
+    A pair (a, b) becomes the rows `a b` and `b a`, next to each other. The second text
+    of a row is predicted token by token, seeing the first (UniLM); and the vector of
+    each row's first text must be nearer to its neighbour's than to any other of the
+    batch. The sum of both cross-entropies is minimised. In some of the rows words of
+    the first text are hidden.
+
+    Args:
+        tokenizer: `RoFormerTokenizer` of the model.
+        length: int, at least 4. Tokens of each of the two texts, with `[CLS]` and
+            `[SEP]`; rows are of `2 * length`.
+        mask_rate: float from 0 to 1. Probability that a word of a first text is hidden,
+            as in `MaskedLM` with 80, 10 and 10 % but by word.
+        mask_share: float from 0 to 1. Share of the rows in which that is done.
+        whole_word: bool. If False, tokens are hidden instead of words.
+        scale: float above 0. What cosines are multiplied by.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+        VocabularyError: the vocabulary has no `[MASK]`.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage1.py`, where
+        a random token may be a special one.
+    """
+
+    name = "simbert"
+    model_class = "RoFormerSim"
+    fields = 2
+    rows_per_item = 2
+    by_length = False
+
+    def __init__(
+        self,
+        tokenizer,
+        length,
+        mask_rate=0.15,
+        mask_share=0.5,
+        whole_word=True,
+        scale=20.0,
+    ):
+        self.rows = Rows(tokenizer, length)
+        self.replacement = Replacement(tokenizer)
+        check_number("mask_rate", mask_rate, minimum=0, maximum=1)
+        check_number("mask_share", mask_share, minimum=0, maximum=1)
+        check_number("scale", scale, above=0)
+        self.mask_rate = mask_rate
+        self.mask_share = mask_share
+        self.whole_word = whole_word
+        self.scale = scale
+
+    def encoder(self, tokenizer, length):
+        return PairEncoder(tokenizer, length, whole_word=self.whole_word)
+
+    def batch(self, items, rng, number=0):
+        # Rows of the first text, its word starts and the second text.
+        sides = []
+        for (a, b, *_), starts, _ in items:
+            a_starts, b_starts, *_ = starts or (None, None)
+            sides += [(a, a_starts, b), (b, b_starts, a)]
+        # One prediction for each token that the second text can have, and for [SEP].
+        shape = (len(sides), self.rows.length - 1)
+        token_ids = np.zeros((len(sides), 2 * self.rows.length), "int32")
+        segment_ids = np.zeros_like(token_ids)
+        positions, targets = np.zeros(shape, "int32"), np.zeros(shape, "int32")
+        weights = np.zeros(shape, "float32")
+        token_ids[:, : self.rows.length] = self.rows.of_texts([a for a, _, _ in sides])
+        for row, (first, word_starts, second) in enumerate(sides):
+            self.rows.check(second)
+            start, count = len(first) + 2, len(second) + 1
+            if rng.random() < self.mask_share:
+                token_ids[row, 1 : start - 1] = self._hide(first, word_starts, rng)
+            token_ids[row, start : start + count - 1] = second
+            token_ids[row, start + count - 1] = self.rows.tokenizer.sep_id
+            segment_ids[row, start : start + count] = 1
+            # A token is predicted at the position before it.
+            positions[row, :count] = np.arange(start - 1, start + count - 1)
+            targets[row, :count] = token_ids[row, start : start + count]
+            weights[row, :count] = 1
+        inputs = {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "predicting_positions": positions,
+        }
+        vector_targets, vector_weights = self._vector_targets(len(sides))
+        return (
+            inputs,
+            {"logits": targets, **vector_targets},
+            {"logits": weights, **vector_weights},
+        )
+
+    def _hide(self, ids, word_starts, rng):
+        if self.whole_word and word_starts is not None:
+            words = np.cumsum(word_starts)
+        else:
+            words = np.arange(len(ids))
+        return self.replacement.of_words(np.asarray(ids), words, self.mask_rate, rng)
+
+    def _vector_targets(self, count):
+        # 1, 0, 3, 2, ...
+        neighbours = np.arange(count, dtype="int32") ^ 1
+        return {"vectors": neighbours}, {"vectors": np.ones(count, "float32")}
+
+    def training_model(self, model):
+        check_model(self, model)
+        inputs = self._inputs()
+        outputs = run_backbone(model, inputs)
+        hidden = TakePositions(dtype=model.backbone.dtype_policy, name="hidden")(
+            outputs["sequence_output"], inputs["predicting_positions"]
+        )
+        outputs = {
+            "logits": model.mlm_head(hidden),
+            **self._vector_outputs(inputs, outputs["pooled_output"]),
+        }
+        return make_training_model(model, inputs, outputs, self.name)
+
+    def _inputs(self):
+        return self.rows.inputs(2, predicting_positions=self.rows.length - 1)
+
+    def _vector_outputs(self, inputs, vectors):
+        return {"vectors": vectors}
+
+    def compile_options(self):
+        nearest = keras.metrics.MeanMetricWrapper(
+            losses.neighbour_is_nearest, "accuracy", dtype="float32"
+        )
+        return {
+            "loss": {
+                "logits": token_loss(),
+                "vectors": losses.Contrastive(self.scale),
+            },
+            "weighted_metrics": {"logits": [token_accuracy()], "vectors": [nearest]},
+        }
+
+
+class Distillation(SimBERT):
+    """As `SimBERT`, but the cosines of the first texts are those of a teacher.
+
+    The teacher sees the first texts whole, and is part of the training model, where it
+    is frozen.
+
+    Args:
+        tokenizer, length, mask_rate, mask_share, whole_word: as of `SimBERT`.
+        teacher: a model of this package with a pooler. It is made not trainable.
+        teacher_tokenizer: `RoFormerTokenizer` of the teacher.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+        VocabularyError: the vocabulary has no `[MASK]`.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage2.py`.
+    """
+
+    name = "distillation"
+
+    def __init__(
+        self,
+        tokenizer,
+        length,
+        teacher,
+        teacher_tokenizer,
+        mask_rate=0.15,
+        mask_share=0.5,
+        whole_word=True,
+    ):
+        super().__init__(tokenizer, length, mask_rate, mask_share, whole_word)
+        check_match(teacher, teacher_tokenizer)
+        if teacher.config.pooler_activation is None:
+            raise ConfigurationError(
+                "a teacher must have a pooler, which makes the vectors to learn from; "
+                "got pooler_activation=None"
+            )
+        self.teacher = teacher
+        self.teacher_rows = Rows(teacher_tokenizer, length)
+
+    def encoder(self, tokenizer, length):
+        return PairEncoder(
+            tokenizer,
+            length,
+            whole_word=self.whole_word,
+            teacher_tokenizer=self.teacher_rows.tokenizer,
+        )
+
+    def batch(self, items, rng, number=0):
+        inputs, targets, weights = super().batch(items, rng, number)
+        texts = [ids for item in items for ids in item.ids[2:]]
+        inputs["teacher_token_ids"] = self.teacher_rows.of_texts(texts)
+        return inputs, targets, weights
+
+    def _vector_targets(self, count):
+        # Of the differences that the model gives.
+        return (
+            {"similarities": np.zeros((count, count), "float32")},
+            {"similarities": np.ones(count, "float32")},
+        )
+
+    def training_model(self, model):
+        if model is self.teacher or model.backbone is self.teacher:
+            raise ConfigurationError(
+                "a teacher must be another model than the one that learns from it: "
+                "load it a second time"
+            )
+        return super().training_model(model)
+
+    def _inputs(self):
+        inputs = super()._inputs()
+        inputs["teacher_token_ids"] = keras.Input(
+            (self.rows.length,), dtype="int32", name="teacher_token_ids"
+        )
+        return inputs
+
+    def _vector_outputs(self, inputs, vectors):
+        expected = FrozenTeacher(self.teacher, name="teacher_vectors")(
+            inputs["teacher_token_ids"]
+        )
+        difference = CosineDifference(dtype="float32", name="similarities")
+        return {"similarities": difference(vectors, expected)}
+
+    def compile_options(self):
+        return {
+            "loss": {
+                "logits": token_loss(),
+                "similarities": losses.SimilarityRegression(),
+            },
+            "weighted_metrics": {"logits": [token_accuracy()]},
+        }
+
+
+class _LabelledPairs:
+    """An objective on the rows a and b of labelled pairs, next to each other.
+
+    Only the vectors are trained, not the output over the vocabulary.
+    """
+
+    model_class = "RoFormerSim"
+    fields = 3
+    rows_per_item = 2
+    by_length = False
+    # Any number.
+    labels = ()
+
+    def __init__(self, tokenizer, length):
+        self.rows = Rows(tokenizer, length)
+
+    def encoder(self, tokenizer, length):
+        return PairEncoder(tokenizer, length, labels=self.labels)
+
+    def batch(self, items, rng, number=0):
+        token_ids = self.rows.of_texts([ids for item in items for ids in item.ids])
+        inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+        labels = np.array([item.label for item in items], "float32")
+        return inputs, labels, np.ones(len(items), "float32")
+
+    def training_model(self, model):
+        check_model(self, model)
+        inputs = self.rows.inputs()
+        vectors = run_backbone(model, inputs)["pooled_output"]
+        return make_training_model(model, inputs, self._output(vectors), self.name)
+
+    def _output(self, vectors):
+        raise NotImplementedError
+
+
+class PairClassification(_LabelledPairs):
+    """The label of a pair of texts is predicted from (a, b, |a - b|) of their vectors.
+
+    Labels form sets, and a label competes only with those of its set, so corpora with
+    different kinds of labels are trained on together. The output layer is part of the
+    training model only.
+
+    Args:
+        tokenizer: `RoFormerTokenizer` of the model.
+        length: int, at least 4. Tokens of a row, with `[CLS]` and `[SEP]`.
+        label_sets: sequences of int, together 0, 1, 2, ... each once. The default is
+            that of the released models: different, same; and contradiction,
+            entailment, neutral.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule, or a label is in no set.
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/supervised.py`;
+        Reimers and Gurevych 2019, arXiv:1908.10084.
+    """
+
+    name = "classification"
+
+    def __init__(self, tokenizer, length, label_sets=((0, 1), (2, 3, 4))):
+        super().__init__(tokenizer, length)
+        try:
+            self.label_sets = tuple(tuple(map(int, own)) for own in label_sets)
+        except (TypeError, ValueError):
+            self.label_sets = ()
+        labels = sorted(label for own in self.label_sets for label in own)
+        if not labels or labels != list(range(len(labels))):
+            raise ConfigurationError(
+                "label_sets must be lists that together hold 0, 1, 2, ... each once, "
+                f"got {label_sets!r}"
+            )
+        self.labels = tuple(labels)
+
+    def _output(self, vectors):
+        features = PairFeatures(dtype="float32", name="features")(vectors)
+        return keras.layers.Dense(
+            len(self.labels), use_bias=False, dtype="float32", name="labels"
+        )(features)
+
+    def compile_options(self):
+        accuracy = keras.metrics.MeanMetricWrapper(
+            losses.label_is_best,
+            "accuracy",
+            dtype="float32",
+            label_sets=self.label_sets,
+        )
+        return {
+            "loss": losses.MaskedLabelCrossentropy(self.label_sets),
+            "weighted_metrics": [accuracy],
+        }
+
+
+class CoSENT(_LabelledPairs):
+    """Of any two pairs the one with the higher label has the higher cosine.
+
+    Args:
+        tokenizer: `RoFormerTokenizer` of the model.
+        length: int, at least 4. Tokens of a row, with `[CLS]` and `[SEP]`.
+        scale: float above 0. What cosines are multiplied by.
+
+    Labels are degrees of similarity, in any range.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
+    Source: https://kexue.fm/archives/8847
+    """
+
+    name = "cosent"
+
+    def __init__(self, tokenizer, length, scale=20.0):
+        super().__init__(tokenizer, length)
+        check_number("scale", scale, above=0)
+        self.scale = scale
+
+    def _output(self, vectors):
+        return PairCosines(dtype="float32", name="similarities")(vectors)
+
+    def compile_options(self):
+        return {"loss": losses.CoSENT(self.scale)}
+
+
+class Seq2Seq:
+    """The second text of a pair is written from the first by an encoder-decoder.
+
+    Each of its tokens, and the `[SEP]` after them, is predicted from those before it.
+
+    Args:
+        tokenizer: `RoFormerTokenizer` of the model.
+        length: int, at least 4. Maximum tokens of each of the two texts, with `[CLS]`
+            and `[SEP]`; pairs with a longer text are left out. Rows are as wide as the
+            longest of their batch.
+        label_smoothing: float in [0, 1). See `losses.smoothed_crossentropy`.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762.
+    """
+
+    name = "seq2seq"
+    model_class = "RoFormerSeq2Seq"
+    fields = 2
+    rows_per_item = 1
+    by_length = True
+
+    def __init__(self, tokenizer, length, label_smoothing=0.1):
+        self.rows = Rows(tokenizer, length)
+        check_number("label_smoothing", label_smoothing, minimum=0, below=1)
+        self.label_smoothing = label_smoothing
+
+    def encoder(self, tokenizer, length):
+        return PairEncoder(tokenizer, length, cuts=False)
+
+    def batch(self, items, rng, number=0):
+        sides = list(zip(*(item.ids for item in items), strict=True))
+        more = (0, 0)
+        if keras.backend.backend() == "tensorflow":
+            # Keras takes a width for fixed in which the first two batches agree, of
+            # those with which a training starts or is resumed.
+            more = [(number + max(map(len, side))) % 2 for side in sides]
+        return teacher_forcing(*sides, self.rows.tokenizer, more)
+
+    def training_model(self, model):
+        check_class(self, model)
+        return make_training_model(model, model.input, model.output, self.name)
+
+    def compile_options(self):
+        return {
+            "loss": losses.LabelSmoothing(self.label_smoothing),
+            "weighted_metrics": [token_accuracy()],
+        }
+
+
+# === Layers ===
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class CosineDifference(keras.layers.Layer):
+    """How far the cosines of some vectors are from those of others.
+
+    Call arguments:
+        vectors: float `(rows, dim)`.
+        expected: float `(rows, expected_dim)`.
+
+    Returns:
+        float32 `(rows, rows)`.
+    """
+
+    def call(self, vectors, expected):
+        return losses.cosines(vectors) - losses.cosines(expected)
+
+    def compute_output_shape(self, vectors_shape, expected_shape):
+        return (None, None)
+
+
+class FrozenTeacher(keras.layers.Layer):
+    """The vectors of a model that is not trained, and in which nothing is dropped.
+
+    Args:
+        model: a model of this package with a pooler.
+
+    Call arguments:
+        token_ids: int `(batch, length)`.
+
+    Returns:
+        float `(batch, hidden_dim)`, without gradient.
+    """
+
+    def __init__(self, model, **kwargs):
+        super().__init__(dtype="float32", **kwargs)
+        self.backbone = getattr(model, "backbone", model)
+        self.backbone.trainable = False
+
+    def call(self, token_ids):
+        inputs = {"token_ids": token_ids, "segment_ids": ops.zeros_like(token_ids)}
+        # Not an argument of this layer: a model in training would set it.
+        outputs = self.backbone(inputs, training=False)
+        return ops.stop_gradient(ops.cast(outputs["pooled_output"], "float32"))
+
+    def compute_output_shape(self, token_ids_shape):
+        return (token_ids_shape[0], self.backbone.config.hidden_dim)
