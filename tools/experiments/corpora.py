@@ -12,14 +12,15 @@ from roformer_keras.data.examples import Examples, tokenize_corpus
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
+from tools.experiments.harness import Experiment
 
 __all__ = [
+    "DocumentExperiment",
     "Documents",
-    "check_documents",
     "check_fresh",
-    "make_documents",
     "make_examples",
     "make_tokenizer",
+    "tokenize",
 ]
 
 
@@ -43,16 +44,6 @@ def check_fresh(settings, objective, stages=None):
         )
 
 
-def check_documents(settings):
-    """Raises ConfigurationError unless `make_documents` can make both parts."""
-    for data in settings.data:
-        if len(data.fields) != 2 or not data.holdout:
-            raise ConfigurationError(
-                "data must have two fields, a text and its document, and a holdout "
-                f"above 0, got fields={list(data.fields)}, holdout={data.holdout}"
-            )
-
-
 def make_tokenizer(folder, settings):
     """The tokenizer of the settings, or of a vocabulary that is built once and kept."""
     if settings.vocabulary is not None:
@@ -69,28 +60,67 @@ def make_tokenizer(folder, settings):
     return RoFormerTokenizer(path)
 
 
-def make_examples(settings, objective, seed, part):
-    """Rows of joined documents; with the seed None in the order of the files."""
-    tokenizer = objective.rows.tokenizer
+def tokenize(settings, objective, part):
+    """The texts of a part as token ids; `make_examples` joins them to rows."""
     # The files are mapped into memory: they stay readable after they are deleted.
     with tempfile.TemporaryDirectory() as folder:
-        corpus = tokenize_corpus(
+        return tokenize_corpus(
             Path(folder, "tokens"),
             None,
             tqdm(read_corpus(settings.data, part), desc=part, unit=" records"),
-            objective.encoder(tokenizer, None),
+            objective.encoder(objective.rows.tokenizer, None),
         )
+
+
+def make_examples(corpus, objective, seed):
+    """Full rows; with the seed None in the order of the files."""
     return Examples(
         corpus,
         None if seed is None else [seed],
         packed=objective.rows.length - 2,
-        separator=tokenizer.sep_id,
+        separator=objective.rows.tokenizer.sep_id,
     )
 
 
-def make_documents(settings, tokenizer, part):
-    records = read_corpus(settings.data, part)
-    return Documents(tqdm(records, desc=f"{part} texts", unit=" texts"), tokenizer)
+class DocumentExperiment(Experiment):
+    """An experiment with causal language models on rows of documents.
+
+    Attributes:
+        training: `PretrainingSettings`.
+        vocabulary_size: int.
+        documents: `Documents` of the training part.
+        windows: int `(max_windows, length + 1)`. Held-out rows, with the length of the
+            last stage.
+    """
+
+    max_windows: int
+
+    def check_training(self, training, stages):
+        """Takes settings of `pretrain lm` with texts and their documents."""
+        check_fresh(training, "lm", stages)
+        for data in training.data:
+            if len(data.fields) != 2 or not data.holdout:
+                raise ConfigurationError(
+                    "data must have two fields, a text and its document, and a holdout "
+                    f"above 0, got fields={list(data.fields)}, holdout={data.holdout}"
+                )
+        self.training, self.settings = training, training.to_dict()
+
+    def prepare(self):
+        tokenizer = make_tokenizer(self.folder, self.training)
+        self.vocabulary_size = tokenizer.vocabulary_size
+        self.documents, held_out = (
+            Documents(
+                tqdm(read_corpus(self.training.data, part), desc=part, unit=" texts"),
+                tokenizer,
+            )
+            for part in ("train", "held_out")
+        )
+        self.windows = held_out.windows(
+            np.random.default_rng(self.training.seed),
+            self.max_windows,
+            self.training.stages[-1].length + 1,
+        )
 
 
 class Documents:

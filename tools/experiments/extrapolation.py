@@ -39,14 +39,8 @@ import numpy as np
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from tools.experiments.corpora import (
-    check_documents,
-    check_fresh,
-    make_documents,
-    make_tokenizer,
-)
+from tools.experiments.corpora import DocumentExperiment
 from tools.experiments.harness import (
-    Experiment,
     count_seeds,
     curves,
     describe_model,
@@ -70,20 +64,19 @@ METHODS = {
 LABELS = METHODS["roformer"] | METHODS["absolute"]
 # Positions per mean loss.
 BIN = 32
-WINDOWS = 128
 TOKENS_PER_BATCH = 4096
 
 
-class Extrapolation(Experiment):
+class Extrapolation(DocumentExperiment):
+    max_windows = 128
     names = tuple(METHODS)
     tables = ("losses.csv", "runs.csv")
     picture_size = (8, 5)
 
     def __init__(self, options):
         super().__init__(options)
-        self.training = PretrainingSettings.from_toml(options.config)
-        check_fresh(self.training, "lm", stages=2)
-        check_documents(self.training)
+        training = PretrainingSettings.from_toml(options.config)
+        self.check_training(training, stages=2)
         self.lengths = [stage.length for stage in self.training.stages]
         short, long = self.lengths
         if long <= short or long % short or short % BIN:
@@ -91,7 +84,6 @@ class Extrapolation(Experiment):
                 f"the length of the first stage must be a multiple of {BIN}, and that "
                 f"of the second a larger multiple of the first, got {self.lengths}"
             )
-        self.settings = self.training.to_dict()
 
     def name_of(self, row):
         return row.get("model") or (
@@ -99,20 +91,15 @@ class Extrapolation(Experiment):
         )
 
     def prepare(self):
-        tokenizer = make_tokenizer(self.folder, self.training)
+        super().prepare()
         self.config = RoFormerConfig.from_dict(
             {
                 **self.training.model,
                 "attention": "causal",
-                "vocabulary_size": tokenizer.vocabulary_size,
+                "vocabulary_size": self.vocabulary_size,
                 # Interpolation divides positions.
                 "custom_position_ids": True,
             }
-        )
-        self.documents = make_documents(self.training, tokenizer, "train")
-        held_out = make_documents(self.training, tokenizer, "held_out")
-        self.windows = held_out.windows(
-            np.random.default_rng(self.training.seed), WINDOWS, self.lengths[1] + 1
         )
 
     def train(self, name, seed):

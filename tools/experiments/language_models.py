@@ -8,7 +8,13 @@ from tqdm import tqdm
 
 from roformer_keras.training.pretrain import optimizer_of
 
-__all__ = ["fit", "fit_next_tokens", "make_models", "shared_variables"]
+__all__ = [
+    "fit",
+    "fit_next_tokens",
+    "make_curve",
+    "make_models",
+    "shared_variables",
+]
 
 
 def make_models(model_class, config, length, seed):
@@ -101,6 +107,26 @@ def fit(model, stage, title, batches, intervals=20, **validation):
         rows.append({"step": step, **figures, **speed})
         before = step
     return rows
+
+
+def make_curve(rows, loss, **run):
+    """Rows of `fit` as those of a table.
+
+    Args:
+        rows: as `fit` returns them, with validation.
+        loss: the column of the validation loss.
+        run: columns of all rows.
+    """
+    return [
+        {
+            **run,
+            "step": row["step"],
+            "train_loss": row["loss"],
+            loss: row["val_loss"],
+            "tokens_per_second": row["tokens_per_second"],
+        }
+        for row in rows
+    ]
 
 
 class Recorder(keras.callbacks.Callback):

@@ -39,19 +39,8 @@ from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     read_settings,
 )
-from tools.experiments.corpora import (
-    check_documents,
-    check_fresh,
-    make_documents,
-    make_tokenizer,
-)
-from tools.experiments.harness import (
-    Experiment,
-    count_seeds,
-    curves,
-    describe_model,
-    draw_mean,
-)
+from tools.experiments.corpora import DocumentExperiment
+from tools.experiments.harness import count_seeds, curves, describe_model, draw_mean
 from tools.tables import markdown
 
 # name -> attention, whether it is rotary, label, color, line
@@ -64,34 +53,21 @@ MODELS = {
     "softmax-rope": ("softmax", True, "softmax with RoPE", "C7", "-"),
     "softmax": ("softmax", False, "softmax without", "C7", "--"),
 }
-VALIDATION_ROWS = 64
 
 
-class Performers(Experiment):
+class Performers(DocumentExperiment):
+    max_windows = 64
+
     def __init__(self, options):
         super().__init__(options)
         content = read_settings(options.config)
         with errors_at(options.config):
             self.names = check_names(content.pop("models", []))
-            self.training = PretrainingSettings.from_dict(content)
-            check_fresh(self.training, "lm", stages=1)
-            check_documents(self.training)
-        self.settings = self.training.to_dict()
+            self.check_training(PretrainingSettings.from_dict(content), stages=1)
         (self.stage,) = self.training.stages
 
-    def prepare(self):
-        tokenizer = make_tokenizer(self.folder, self.training)
-        self.vocabulary_size = tokenizer.vocabulary_size
-        self.documents = make_documents(self.training, tokenizer, "train")
-        held_out = make_documents(self.training, tokenizer, "held_out")
-        self.windows = held_out.windows(
-            np.random.default_rng(self.training.seed),
-            VALIDATION_ROWS,
-            self.stage.length + 1,
-        )
-
     def train(self, name, seed):
-        from tools.experiments.language_models import fit_next_tokens
+        from tools.experiments.language_models import fit_next_tokens, make_curve
 
         rows = fit_next_tokens(
             self.make_model(name, seed),
@@ -103,19 +79,7 @@ class Performers(Experiment):
             # The logits of larger batches would take more memory than training does.
             validation_batch_size=self.stage.batch_size,
         )
-        run = {"model": name, "seed": seed}
-        return [
-            [
-                {
-                    **run,
-                    "step": row["step"],
-                    "train_loss": row["loss"],
-                    "validation_loss": row["val_loss"],
-                    "tokens_per_second": row["tokens_per_second"],
-                }
-                for row in rows
-            ]
-        ]
+        return [make_curve(rows, "validation_loss", model=name, seed=seed)]
 
     def make_model(self, name, seed):
         """A model whose initial weights depend only on the seed."""

@@ -27,7 +27,12 @@ from roformer_keras.config import RoFormerConfig
 from roformer_keras.data.loader import Loader, batch_maker
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from tools.experiments.corpora import check_fresh, make_examples, make_tokenizer
+from tools.experiments.corpora import (
+    check_fresh,
+    make_examples,
+    make_tokenizer,
+    tokenize,
+)
 from tools.experiments.harness import (
     Experiment,
     count_seeds,
@@ -75,19 +80,20 @@ class Positions(Experiment):
             {**self.training.model, "vocabulary_size": tokenizer.vocabulary_size}
         )
         self.objective = MaskedLM(tokenizer, self.stage.length, **self.training.options)
+        self.corpus = tokenize(self.training, self.objective, "train")
         self.held_out = draw_held_out(self.training, self.objective)
 
     def train(self, name, seed):
         from roformer_keras.models import RoFormerMaskedLM
         from roformer_keras.training.pretrain import optimizer_of
-        from tools.experiments.language_models import fit, make_models
+        from tools.experiments.language_models import fit, make_curve, make_models
 
         models = make_models(RoFormerMaskedLM, self.config, self.stage.length, seed)
         trainer = make_trainer(name, models[name], self.objective)
         trainer.compile(
             optimizer_of(self.training, self.stage), **self.objective.compile_options()
         )
-        examples = make_examples(self.training, self.objective, seed, "train")
+        examples = make_examples(self.corpus, self.objective, seed)
         # A batch depends on the seed and its number, not on the model.
         rows = self.stage.batch_size
         loader = Loader(batch_maker(examples, self.objective, rows, [seed]))
@@ -102,18 +108,7 @@ class Positions(Experiment):
             )
         finally:
             loader.close()
-        curve = [
-            {
-                "model": name,
-                "seed": seed,
-                "step": row["step"],
-                "train_loss": row["loss"],
-                "held_out_loss": row["val_loss"],
-                "tokens_per_second": row["tokens_per_second"],
-            }
-            for row in rows
-        ]
-        return [curve]
+        return [make_curve(rows, "held_out_loss", model=name, seed=seed)]
 
     def summarize(self, rows):
         found = {}
@@ -217,7 +212,8 @@ def make_trainer(name, model, objective):
 
 def draw_held_out(settings, objective):
     """Whole batches of drawn held-out rows: inputs, targets and weights."""
-    examples = make_examples(settings, objective, None, "held_out")
+    corpus = tokenize(settings, objective, "held_out")
+    examples = make_examples(corpus, objective, None)
     items = examples.batch(0, len(examples))
     size = settings.stages[0].batch_size
     generator = np.random.default_rng(settings.seed)
