@@ -374,6 +374,9 @@ class Entities(Task):
             max_length=self.options.max_length,
         )
 
+    def predict(self, model, texts):
+        return model.extract(texts, verbose=0)
+
     def decode(self, model, rows, answers):
         from roformer_keras.tasks.spans import spans_of_tags
 
