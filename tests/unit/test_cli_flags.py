@@ -40,12 +40,12 @@ FLAGS = {
     "paraphrase": f"{LINES} batch-size k masked-positions max-length n seed "
     "temperature top-k top-p",
     "predict": "fields output overwrite quiet text",
-    "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size buffer-size "
+    "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
     "config dtype evaluate-every evaluation-batches fields group hidden-dim holdout "
     "initialize-heads learning-rate length log-every lower-case max-vocabulary "
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers objective output overwrite packed quiet save-every seed source steps "
-    "subwords teacher vocabulary warmup whole-word workers",
+    "subwords teacher vocabulary warmup whole-word",
     "similarity": "config fields max-length output overwrite pair quiet source "
     "vocabulary",
     "tokenize": "decode json max-length source vocabulary",
