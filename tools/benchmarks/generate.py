@@ -184,18 +184,20 @@ def compare(benchmark, what, method, count, steps, their_rounds):
             measure(theirs, "bert4keras")
     own, others = found["roformer_keras"], found["bert4keras"]
     # Rounds differ in number, so that ratios are those of medians.
-    found["ratio"] = others and {
-        "median": statistics.median(others) / statistics.median(own),
-        "low": min(others) / max(own),
-        "high": max(others) / min(own),
-    }
+    found["ratio"] = None
+    if others:
+        found["ratio"] = {
+            "median": statistics.median(others) / statistics.median(own),
+            "low": min(others) / max(own),
+            "high": max(others) / min(own),
+        }
     limits = [
         statistics.median(turn[form] for turn in found["limit"])
         for form in ("plain", "xla")
         if steps
     ]
     found["limit_seconds"] = min(limits, default=None)
-    found["reached"] = limits and min(limits) / statistics.median(own)
+    found["reached"] = min(limits) / statistics.median(own) if limits else None
     return found
 
 
@@ -204,13 +206,10 @@ def report(runs, unit, show):
     for run in runs:
         seconds = [run["roformer_keras"], run["bert4keras"]]
         values = [show(run, statistics.median(own)) if own else "" for own in seconds]
-        ratio = run["ratio"]
-        if ratio:
-            ratio = (
-                f"{ratio['median']:.1f}x ({ratio['low']:.1f} to {ratio['high']:.1f})"
-            )
-        limit = run["limit_seconds"]
-        values += [ratio or "", show(run, limit) if limit else ""]
+        limit, ratio = run["limit_seconds"], run["ratio"] or {}
+        shown = [f"{value:.1f}" for value in ratio.values()]
+        values.append("{}x ({} to {})".format(*shown) if shown else "")
+        values.append(show(run, limit) if limit else "")
         rows.append((run["work"], *values, f"{run['reached']:.0%}" if limit else ""))
     columns = ("roformer_keras", "bert4keras", "ratio", "limit", "reached")
     print_table(f"work, {unit}", columns, rows)
