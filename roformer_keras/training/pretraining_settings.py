@@ -1,4 +1,4 @@
-"""What a pre-training is told: a small TOML file, or keywords of the same names."""
+"""Settings of a pre-training, from a TOML file or from keywords."""
 
 import dataclasses
 import itertools
@@ -45,22 +45,21 @@ _SIZES = ("num_layers", "hidden_dim", "num_heads")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingStage(Settings):
-    """A stretch of training with one shape of batch.
+    """A part of the training with one shape of batch.
 
     Args:
         steps: int. Updates of the weights.
-        length: int. Tokens of a row, or with two texts a row those of each; with
-            seq2seq the most of each.
-        batch_size: int. Rows an update.
-        learning_rate: float. What the factors of `schedule` multiply.
-        schedule: pairs (step, factor), ascending; linear between, from 0 at step 0 if
-            the first is later, constant behind the last.
-        warmup: int, 0 for none. Instead of `schedule`: updates over which the rate
-            rises to `learning_rate`; behind them it falls with their square root.
-        accumulation: int. Into so many parts is a batch cut, one computed after the
-            other, for what does not fit into memory. `simbert`, `distillation` and
-            `cosent` compare texts within a part only: with fewer others than the
-            whole batch has.
+        length: int. Tokens of a row, or of each text of a pair; for seq2seq the
+            maximum of each.
+        batch_size: int. Rows per update.
+        learning_rate: float. Base rate, which the factors of `schedule` multiply.
+        schedule: pairs (step, factor), ascending; linear between them, from 0 at step 0
+            if the first is later, constant after the last.
+        warmup: int. Instead of `schedule`: updates in which the rate rises to
+            `learning_rate`; then it falls with the square root of the step. 0 for none.
+        accumulation: int. Parts of a batch that are computed one after the other, to
+            save memory. `simbert`, `distillation` and `cosent` compare texts only
+            within a part.
     """
 
     steps: int = integer(minimum=1)
@@ -102,44 +101,42 @@ class TrainingStage(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(Settings):
-    """All of a pre-training but where it is written to.
+    """What a pre-training does, except for its output folder.
 
     Args:
         objective: `"mlm"`, `"lm"`, `"simbert"`, `"distillation"`, `"classification"`,
             `"cosent"` or `"seq2seq"`.
-        name: str. Stem of the zip that is written, but with seq2seq: bert4keras has no
-            such model.
-        data: sources of what is trained on.
-        stages: one after the other, each with a fresh optimizer.
-        source: str or None. The checkpoint to go on from; else weights are fresh.
-        initialize_heads: bool. Whether heads that the source lacks begin afresh.
-        model: fields of `RoFormerConfig`, with seq2seq of `Seq2SeqConfig`, but the
-            size of the vocabulary: of a fresh model all that differ from a small one,
-            of a source those to change, such as `dropout`.
-        vocabulary: str or None. Path of a `vocab.txt`; else that of the source; else
-            one is built from the data.
-        subwords: bool. Whether a built one is of parts of words, as texts with spaces
-            need, instead of characters.
-        lower_case: bool. Whether texts are lower-cased and stripped of accents. False
-            for a cased vocabulary, built or given; a source knows that itself.
-        min_count: int. How often a character must occur to be in a built one.
-        max_vocabulary: int or None. Most tokens of a built one; subwords need it.
-        options: of the objective, as `rate`, `whole_word`, `scale`.
-        teacher: str or None. The checkpoint to distil from.
+        name: str. Stem of the zip that is written; seq2seq has no zip.
+        data: sources of the corpus.
+        stages: trained one after the other, each with a new optimizer.
+        source: str or None. Checkpoint to start from; new weights if not given.
+        initialize_heads: bool. Whether heads that the source lacks get new weights.
+        model: fields of `RoFormerConfig`, or for seq2seq of `Seq2SeqConfig`, except for
+            the size of the vocabulary. With a source those to change, such as
+            `dropout`; without one those that differ from a small model.
+        vocabulary: str or None. Path of a `vocab.txt`; by default the source's, or one
+            that is built from the corpus.
+        subwords: bool. Whether a built vocabulary consists of parts of words, for texts
+            with spaces, instead of characters.
+        lower_case: bool. Whether texts are lower-cased and stripped of accents; False
+            for a cased vocabulary. A source knows this itself.
+        min_count: int. Minimum occurrences of a character in a built vocabulary.
+        max_vocabulary: int or None. Maximum of tokens of a built vocabulary; needed
+            for subwords.
+        options: of the objective, such as `rate`, `whole_word`, `scale`.
+        teacher: str or None. Checkpoint to distil from.
         optimizer: of every stage.
-        dtype: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or
-            `"mixed_float16"`.
-        seed: int from 0 to 2**32 - 1. Of the weights, the order of the data, masks and
-            dropout.
-        packed: bool. Whether documents are joined until a row is full, instead of
-            padded.
-        log_every, save_every, evaluate_every: ints, in updates; `evaluate_every` 0
-            evaluates at the end of a stage alone.
-        average_checkpoints: int, 0 for none. The weights at the end become the mean of
-            so many: those of the end, and of the last times before it, `save_every`
-            updates apart. What is said of held-out data is of the weights meanwhile,
-            not of their mean.
-        evaluation_batches: int. Most batches of held-out data.
+        dtype: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`; a Keras policy.
+        seed: int. Of new weights, the order of the data, masks and dropout.
+        packed: bool. Whether rows are filled with several documents instead of padding.
+        log_every: int. Updates from one line of the log to the next.
+        save_every: int. Updates from one saved state to the next.
+        evaluate_every: int. Updates from one evaluation of held-out data to the next;
+            0 for one at the end of each stage.
+        average_checkpoints: int. The final weights are the mean of this many: the last
+            ones and those of the last saved states; 0 for the last ones. Evaluations
+            during the training use the current weights.
+        evaluation_batches: int. Maximum of batches of held-out data.
     """
 
     objective: str = choice(choices=OBJECTIVES)
@@ -205,12 +202,12 @@ class PretrainingSettings(Settings):
             )
         if self.name in ("", "..") or Path(self.name).name != self.name:
             raise ConfigurationError(f"name must be a plain name, got {self.name!r}")
-        least = min(stage.rows for stage in self.stages)
-        if self.objective in _COMPARING and least < 4:
+        min_rows = min(stage.rows for stage in self.stages)
+        if self.objective in _COMPARING and min_rows < 4:
             raise ConfigurationError(
                 f"{self.objective} compares pairs of texts, two rows each, so "
                 "batch_size must be at least 4 times accumulation; a stage has "
-                f"{least} rows"
+                f"{min_rows} rows"
             )
         sizes = [name for name in _SIZES if name in self.model]
         if self.source is not None and sizes:
@@ -235,6 +232,6 @@ def read_settings(path: str | os.PathLike) -> dict:
     """What a TOML file says, not checked yet; as `load_settings` it finds other files.
 
     Raises:
-        SourceError, ConfigurationError: as of `load_settings`.
+        SourceError, ConfigurationError: as in `load_settings`.
     """
     return read_fields(PretrainingSettings, path)
