@@ -99,7 +99,6 @@ EXPERIMENTS = {
     "lengths": (LENGTHS, ""),
     "translation": (TRANSLATION, ""),
 }
-OTHERS = ("finetuning", "evaluate_checkpoints")
 
 
 def main_of(name):
@@ -133,14 +132,6 @@ def arguments_of(name, folder, changes=()):
     config = write_changed(write_corpus(folder) / "x.toml", text, dict(changes))
     arguments = ["--config", str(config), "--output", str(folder / "run")]
     return [*arguments, "--seeds", "1", *options.split()]
-
-
-@pytest.mark.parametrize("name", [*EXPERIMENTS, *OTHERS])
-def test_help(name, capsys):
-    with pytest.raises(SystemExit) as exit:
-        main_of(name)(["--help"])
-    assert exit.value.code == 0
-    assert f"python -m tools.experiments.{name}" in capsys.readouterr().out
 
 
 @pytest.fixture

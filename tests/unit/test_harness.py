@@ -1,5 +1,6 @@
 """tools.experiments: trainings resume, seeds are summarized, rows are drawn."""
 
+import importlib
 import json
 from types import SimpleNamespace
 
@@ -118,3 +119,24 @@ def test_rows_and_windows_lie_in_one_document():
     assert {4, 34, 49, 94} <= set(rows[:, 0])
     with pytest.raises(ConfigurationError, match="a row takes 90 tokens"):
         documents.rows(np.random.default_rng(0), 1, 90)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "evaluate_checkpoints",
+        "extrapolation",
+        "finetuning",
+        "lengths",
+        "performers",
+        "positions",
+        "translation",
+    ],
+)
+def test_help_needs_no_keras(name, capsys):
+    module = importlib.import_module(f"tools.experiments.{name}")
+    main = getattr(module, "main", None) or getattr(module, name.title()).main
+    with pytest.raises(SystemExit) as exit:
+        main(["--help"])
+    assert exit.value.code == 0
+    assert f"python -m tools.experiments.{name}" in capsys.readouterr().out
