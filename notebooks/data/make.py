@@ -1,14 +1,14 @@
-"""Makes the files of this folder, which the notebooks learn from.
+"""Makes the training data of the notebooks, in this folder.
 
     python notebooks/data/make.py --reviews FOLDER --pairs classical_modern.tsv.xz
 
-FOLDER holds sentiment.{train,valid,test}.tsv.gz (a line is text, tab, 0 or 1); a line
-of the other file is a classical sentence, a modern one and the book, between tabs.
-Where both come from: README.md. The same files come out each time.
+FOLDER has sentiment.{train,valid,test}.tsv.gz with lines of a text, a tab, and 0 or 1.
+Lines of the other file are a classical sentence, a modern one and the book, separated
+by tabs. README.md names the sources. The result is the same each time.
 
-Reviews are drawn at random. Titles are sentences in modern Chinese with their title
-marks 《》 taken away: what stood between them is tagged. No book is in two of the
-three parts, and no title comes often.
+Reviews are drawn at random. Titles are modern sentences without their title marks 《》;
+the text between the marks is tagged. No book is in two of the three parts, and no title
+is frequent.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 REVIEWS = {"train": 4000, "valid": 500, "test": 1000}
 TITLE = re.compile("《([^《》]{1,20})》")
-# A title that comes more often teaches its name, not how it is spoken of.
-MOST_OF_A_TITLE = 20
-# Of ten books each, in a drawn order.
+# A model would learn more frequent titles by name, not from their context.
+MAX_COUNT = 20
+# Places among ten books in a drawn order.
 HELD_OUT = {0: "valid", 1: "test", 2: "test"}
 
 
@@ -60,16 +60,16 @@ def make_titles(path):
         for text in sentences[book]:
             titles = TITLE.findall(text)
             is_whole = text.count("《") == text.count("》") == len(titles)
-            if is_whole and all(seen[title] < MOST_OF_A_TITLE for title in titles):
+            if is_whole and all(seen[title] < MAX_COUNT for title in titles):
                 seen.update(titles)
                 parts[HELD_OUT.get(number % 10, "train")].append(text)
     for part, texts in parts.items():
         random.Random(0).shuffle(texts)
-        write(f"titles.{part}.bio", map(tagged, texts))
+        write(f"titles.{part}.bio", map(tag_titles, texts))
 
 
-def tagged(text):
-    """A character and its tag a line, without the title marks."""
+def tag_titles(text):
+    """Lines of a character and its tag, without the title marks."""
     lines, tag = [], "O"
     for character in text:
         if character == "《":
@@ -85,7 +85,7 @@ def tagged(text):
 def write(name, lines):
     with (
         open(FOLDER / f"{name}.gz", "wb") as file,
-        # Without a time, which would make the bytes others each time.
+        # A time would change the bytes.
         gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
     ):
         packed.write("".join(lines).encode())
