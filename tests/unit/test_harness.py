@@ -1,16 +1,20 @@
 """tools.experiments: trainings resume, seeds are summarized, rows are drawn."""
 
+import argparse
 import importlib
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.training.pretraining_settings import PretrainingSettings
 from tools.experiments.corpora import Documents
 from tools.experiments.harness import Experiment, curves, draw_mean, spread
+from tools.experiments.lengths import Settings
 from tools.tables import read_rows
 
 ROWS = [
@@ -140,3 +144,35 @@ def test_help_needs_no_keras(name, capsys):
         main(["--help"])
     assert exit.value.code == 0
     assert f"python -m tools.experiments.{name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("extrapolation", "extrapolation"),
+        ("performers", "performers"),
+        ("positions", "roformer-char"),
+        ("translation", "translation-classical"),
+        ("translation", "translation-multi30k"),
+    ],
+)
+def test_committed_configurations(name, config, tmp_path):
+    """They are valid; what they train on is not in the repository."""
+    module = importlib.import_module(f"tools.experiments.{name}")
+    experiment = getattr(module, name.title())
+    parser = argparse.ArgumentParser()
+    experiment.add_arguments(parser)
+    path = Path(__file__).parents[2] / "checkpoints" / "training" / f"{config}.toml"
+    options = parser.parse_args(["--config", str(path)])
+    options.output, options.seeds = tmp_path / "run", 3
+    try:
+        assert experiment(options).settings
+    except SourceError as error:
+        assert name == "translation" and "data" in str(error)
+
+
+@pytest.mark.parametrize("task", ["roformer-gpt-char", "roformer-sim-char", "lengths"])
+def test_other_committed_configurations(task):
+    folder = Path(__file__).parents[2] / "checkpoints" / "training"
+    settings = Settings if task == "lengths" else PretrainingSettings
+    assert settings.from_toml(folder / f"{task}.toml")
