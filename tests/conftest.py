@@ -23,3 +23,16 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "e2e" in item.path.parts:
             item.add_marker("e2e")
+
+
+@pytest.fixture
+def cli(capsys):
+    """The output of a command that succeeds and says nothing else."""
+    from common import run_main
+
+    def done(*words):
+        code, out, err = run_main(*words, capsys=capsys)
+        assert (code, err) == (0, ""), err
+        return out
+
+    return done

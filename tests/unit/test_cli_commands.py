@@ -1,0 +1,135 @@
+"""list, inspect, convert and tokenize: the commands that need no backend."""
+
+import json
+import re
+
+import pytest
+from common import CHARACTER, GPT, NSP, SAVED, SIM, SMALL, V2, WORD, zipped_json
+from common import give_stdin as stdin
+from common import run_main as run
+from sources import assert_same, tensors_of, unpacked
+
+from roformer_keras import RoFormerTokenizer
+from roformer_keras.hub.catalog import CATALOG, SHIPPED
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# === list, inspect, convert ===
+
+
+def test_list_names_the_twelve_and_which_are_here(tmp_path, monkeypatch, cli):
+    monkeypatch.setenv("ROFORMER_KERAS_CHECKPOINTS", str(tmp_path))
+    name = "chinese_roformer-v2-char_L-6_H-384_A-6"
+    (tmp_path / f"{name}.zip").write_bytes(V2.read_bytes())
+    rows = [line.split() for line in cli("list").splitlines()]
+    assert [row[0] for row in rows[1:13]] == [entry.name for entry in CATALOG]
+    assert [row[0] for row in rows if row and row[-1] == "yes"] == [name]
+    shipped = [[entry.name, entry.model_class, entry.alias] for entry in SHIPPED]
+    assert [row for row in rows[13:] if row and row[0].startswith("chin")] == shipped
+    content = json.loads(cli("list", "--json"))
+    names = [entry.name for entry in CATALOG + SHIPPED]
+    assert [entry["name"] for entry in content] == names
+    here = {name, *(entry.name for entry in SHIPPED)}
+    assert {entry["name"] for entry in content if entry["downloaded"]} == here
+    # The name is as good as the path.
+    assert json.loads(cli("inspect", name, "--json"))["model"] == "RoFormerMaskedLM"
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "heads", "level"),
+    [
+        (SIM, "RoFormerSim", ["pooler", "mlm"], "character"),
+        (GPT, "RoFormerCausalLM", ["mlm"], "character"),
+        (WORD, "RoFormerMaskedLM", ["mlm"], "word"),
+        (V2, "RoFormerMaskedLM", [], "character"),
+        (NSP, "RoFormerMaskedLM", ["pooler", "nsp", "mlm"], "character"),
+    ],
+    ids=lambda value: getattr(value, "stem", None),
+)
+def test_inspect_says_what_a_source_holds(source, model, heads, level, cli):
+    facts = json.loads(cli("inspect", source, "--json"))
+    assert facts["model"] == model
+    assert facts["heads"] == heads
+    assert facts["level"] == level
+    assert facts["vocabulary_size"] == zipped_json(source)["vocab_size"]
+    assert facts["config"]["num_layers"] == 2
+    assert facts["unexpected"] == facts["training_state"] == []
+    truth = tensors_of(source)
+    assert facts["tensors"] == {
+        name: {"shape": list(value.shape), "dtype": "float32"}
+        for name, value in truth.items()
+    }
+    out = cli("inspect", source)
+    count = sum(value.size for value in truth.values())
+    assert f"tensors      {len(truth)}, {count:,} numbers" in out
+    assert f"model        {model}" in out
+    for name in truth:
+        assert re.search(rf"^  {re.escape(name)} +float32 ", out, re.MULTILINE)
+
+
+def test_inspect_marks_what_does_not_belong(tmp_path, cli):
+    config = unpacked(SMALL, tmp_path) / "bert_config.json"
+    out = cli("inspect", SAVED / "encoder-dense", "--config", config)
+    assert len(re.findall(r"unexpected$", out, re.MULTILINE)) == 2
+    assert "vocabulary   none" in out
+
+
+def test_convert_prints_the_target(tmp_path, capsys, cli):
+    target = tmp_path / "x.keras"
+    assert cli("convert", SIM, target) == f"{target}\n"
+    assert_same(tensors_of(target), tensors_of(SIM))
+    assert run("convert", SIM, target, "--quiet", capsys=capsys)[0] == 4
+    cli("convert", SMALL, target, "--quiet", "--overwrite")
+    assert_same(tensors_of(target), tensors_of(SMALL))
+
+
+def test_convert_takes_what_a_source_lacks(tmp_path, cli):
+    folder = unpacked(SMALL, tmp_path)
+    target, half = tmp_path / "x.zip", tmp_path / "half"
+    cli(
+        *("convert", SAVED / "encoder-dense.h5", target, "--quiet"),
+        *("--config", folder / "bert_config.json"),
+        *("--vocabulary", folder / "vocab.txt"),
+        *("--ignore", "dense/dense/k*", "--ignore", "dense/dense/b*"),
+    )
+    truth = tensors_of(SMALL)
+    expected = {name: truth[name] for name in truth if name.startswith("bert/e")}
+    assert_same(tensors_of(target), expected)
+    cli(
+        *("convert", target, half, "--dtype", "float16", "--quiet"),
+        *("--format", "safetensors", "--model", "RoFormerBackbone"),
+    )
+    assert_same(tensors_of(half), {n: v.astype("float16") for n, v in expected.items()})
+
+
+# === tokenize ===
+
+
+@pytest.mark.parametrize("source", [CHARACTER, WORD], ids=lambda p: p.stem)
+def test_tokenize_there_and_back(source, cli):
+    texts = ["今天天气不错", "北京"]
+    tokenizer = RoFormerTokenizer.from_preset(source)
+    command = ("tokenize", "--source", source)
+    lines = cli(*command, *texts).splitlines()
+    ids = [list(map(int, line.split())) for line in lines]
+    assert ids == [tokenizer.encode(text)[0] for text in texts]
+    assert cli(*command, "--decode", *lines).splitlines() == texts
+    (found,) = json_lines(cli(*command, texts[0], "--json"))
+    assert found["token_ids"] == ids[0]
+    assert found["tokens"] == tokenizer.tokenize(texts[0])
+    for token, (start, end) in zip(found["tokens"], found["offsets"], strict=True):
+        assert token in ("[CLS]", "[SEP]") or texts[0][start:end] == token
+    assert len(cli(*command, texts[0], "--max-length", "4").split()) == 4
+
+
+def test_tokenize_reads_lines_and_another_vocabulary(tmp_path, monkeypatch, cli):
+    vocabulary = unpacked(WORD, tmp_path) / "vocab.txt"
+    stdin(monkeypatch, "今天\n天气\n")
+    out = cli("tokenize", "--source", SAVED / "lm", "-", "--vocabulary", vocabulary)
+    tokenizer = RoFormerTokenizer.from_preset(WORD)
+    assert [list(map(int, line.split())) for line in out.splitlines()] == [
+        tokenizer.encode(text)[0] for text in ("今天", "天气")
+    ]
