@@ -1,5 +1,6 @@
 """`roformer-keras embed`."""
 
+from pathlib import Path
 from typing import Literal
 
 from roformer_keras.cli import interrupts
@@ -12,6 +13,7 @@ from roformer_keras.cli.models import (
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, read_lines
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.io.atomic import check_target, replacing
 
 __all__ = ["run"]
 
@@ -47,11 +49,12 @@ def run(
             f"the output must end in .npy or .jsonl, or be - for lines of JSON, "
             f"got {output!r}"
         )
+    if output != "-":
+        check_target(Path(output), overwrite, folder=False)
     texts = read_lines(file)
     start_backend()
     import numpy as np
 
-    from roformer_keras.io.atomic import replacing
     from roformer_keras.models.embedding import embed
 
     def vectors():
@@ -77,7 +80,6 @@ def run(
         for line in lines():
             print(line)
         return
-    # An output that cannot be written is refused before the work.
     with replacing(output, overwrite) as partial:
         if output.endswith(".npy"):
             with open(partial, "wb") as stream:

@@ -10,7 +10,8 @@ from common import run_main as run
 from sources import assert_same, tensors_of, unpacked
 
 from roformer_keras import RoFormerTokenizer
-from roformer_keras.hub.catalog import CATALOG, SHIPPED
+from roformer_keras.errors import SourceError
+from roformer_keras.hub.catalog import CATALOG, SHIPPED, find, resolve
 
 
 def json_lines(text):
@@ -133,3 +134,46 @@ def test_tokenize_reads_lines_and_another_vocabulary(tmp_path, monkeypatch, cli)
     assert [list(map(int, line.split())) for line in out.splitlines()] == [
         tokenizer.encode(text)[0] for text in ("今天", "天气")
     ]
+
+
+# === The checkpoints of this package ===
+
+
+@pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.alias)
+def test_shipped_checkpoints_go_by_two_names(entry, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in (entry.alias, entry.name, f"{entry.name}.zip"):
+        assert resolve(name) == entry.path
+        with pytest.raises(SourceError, match="comes with this package"):
+            find(name)
+    code, out, err = run("inspect", entry.alias, "--json", capsys=capsys)
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert facts["model"] == entry.model_class
+    layers, hidden, heads = (
+        int(part.split("-")[1]) for part in entry.name.split("_")[-3:]
+    )
+    config = facts["config"]
+    assert (config["num_layers"], config["hidden_dim"], config["num_heads"]) == (
+        layers,
+        hidden,
+        heads,
+    )
+
+
+def test_a_file_of_such_a_name_goes_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "roformer-char").mkdir()
+    assert str(resolve("roformer-char")) == "roformer-char"
+
+
+def test_all_of_them_are_small():
+    assert sum(entry.path.stat().st_size for entry in SHIPPED) <= 20e6
+
+
+def test_they_share_a_vocabulary():
+    vocabularies = {
+        tuple(RoFormerTokenizer.from_preset(entry.alias).vocabulary)
+        for entry in SHIPPED
+    }
+    assert len(vocabularies) == 1
