@@ -65,7 +65,7 @@ def run_job(
         seed: int, or None to draw one.
         overwrite, quiet: flags of the command.
     """
-    from tqdm import tqdm
+    from roformer_keras.progress import progress_bar
 
     if output != "-" and not output.endswith((".jsonl", ".tsv")):
         raise ConfigurationError(
@@ -92,7 +92,8 @@ def run_job(
         try:
             start_backend()
             model = load()
-            bar = tqdm(total=count, initial=job.done, disable=not shows_progress(quiet))
+            show = shows_progress(quiet)
+            bar = progress_bar(show, total=count, initial=job.done)
             with bar, log_to_stderr(quiet):
                 while job.done < count:
                     interrupts.check()
