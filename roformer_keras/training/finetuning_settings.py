@@ -1,7 +1,6 @@
 """Settings of a fine-tuning: a small TOML file, or keywords of the same names."""
 
 import dataclasses
-import os
 from collections.abc import Mapping
 
 from roformer_keras.checks import (
@@ -22,16 +21,9 @@ from roformer_keras.training.optimizer_settings import (
     random_seed,
 )
 
-__all__ = [
-    "DEFAULT_PRESET",
-    "TASKS",
-    "FinetuningSettings",
-    "load_settings",
-]
+__all__ = ["FinetuningSettings"]
 
-SCHEDULES = ("linear", "constant")
-DEFAULT_PRESET = "roformer-char"
-LORA_TARGETS = ("query", "value")
+_LORA_TARGETS = ("query", "value")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +76,7 @@ class FinetuningSettings(Settings):
 
     task: str = choice(choices=TASKS)
     train: str = file_paths()
-    preset: str = source_path(DEFAULT_PRESET)
+    preset: str = source_path("roformer-char")
     valid: str | None = file_paths(None)
     test: str | None = file_paths(None)
     holdout: float = number(0.0, minimum=0, below=1)
@@ -98,12 +90,12 @@ class FinetuningSettings(Settings):
     accumulation: int = integer(1, minimum=1)
     learning_rate: float | None = number(None, minimum=0)
     warmup: float = number(0.1, minimum=0, below=1)
-    schedule: str = choice("linear", choices=SCHEDULES)
+    schedule: str = choice("linear", choices=("linear", "constant"))
     optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
     layer_decay: float = number(1.0, above=0, maximum=1)
     lora_rank: int = integer(0, minimum=0)
     lora_alpha: float | None = None
-    lora_targets: tuple[str, ...] = LORA_TARGETS
+    lora_targets: tuple[str, ...] = _LORA_TARGETS
     freeze_embeddings: bool = False
     freeze_layers: int = integer(0, minimum=0)
     adversarial_epsilon: float = number(0.0, minimum=0)
@@ -164,7 +156,7 @@ class FinetuningSettings(Settings):
         if isinstance(self.class_weights, Mapping):
             for label, weight in self.class_weights.items():
                 check_number(f"class_weights of {label}", weight, minimum=0)
-        has_lora = self.lora_alpha is not None or self.lora_targets != LORA_TARGETS
+        has_lora = self.lora_alpha is not None or self.lora_targets != _LORA_TARGETS
         if has_lora and not self.lora_rank:
             raise ConfigurationError(
                 "lora_alpha and lora_targets are for LoRA, which lora_rank turns on; "
@@ -195,13 +187,3 @@ class FinetuningSettings(Settings):
         if self.fields and len(self.fields) - 1 in counts:
             return len(self.fields) - 1
         return counts[-1] if self.pairs else counts[0]
-
-
-def load_settings(path: str | os.PathLike) -> FinetuningSettings:
-    """Reads a TOML file; its relative paths are taken from its own folder.
-
-    Raises:
-        SourceError: the file cannot be read.
-        ConfigurationError: it is not TOML, or a setting breaks its rule.
-    """
-    return FinetuningSettings.from_toml(path)

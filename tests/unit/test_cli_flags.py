@@ -11,7 +11,7 @@ from roformer_keras.cli import finetune, pretrain
 from roformer_keras.cli.texts import read_lines
 from roformer_keras.data.corpus import CorpusSource
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
-from roformer_keras.training.finetuning_settings import load_settings
+from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import TrainingStage
 
 # What scripts rely on: a name that goes or comes is a decision, made here.
@@ -394,7 +394,7 @@ def test_flags_replace_what_a_file_of_finetuning_settings_says(tmp_path, toml):
         ema = 0.9
         """
     )
-    settings = load_settings(config)
+    settings = FinetuningSettings.from_toml(config)
     # Relative paths start at the folder of the file.
     assert settings.train == str(tmp_path / "train.bio")
     assert settings.preset == str(tmp_path / "c.zip")
@@ -427,9 +427,9 @@ def test_flags_replace_what_a_file_of_finetuning_settings_says(tmp_path, toml):
 )
 def test_files_of_finetuning_settings_that_are_refused(content, message, toml):
     with pytest.raises(ConfigurationError, match=message):
-        load_settings(toml(content))
+        FinetuningSettings.from_toml(toml(content))
     with pytest.raises(SourceError, match="cannot read"):
-        load_settings("nowhere.toml")
+        FinetuningSettings.from_toml("nowhere.toml")
     with pytest.raises(ConfigurationError, match="name --train, or a configuration"):
         finetune.read_settings("text-regression")
 
