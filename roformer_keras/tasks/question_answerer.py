@@ -76,13 +76,6 @@ class RoFormerQuestionAnswerer(TextTask):
         super().__init__(backbone, tokenizer, scores, max_length, **kwargs)
         self.stride, self.max_answer_length = int(stride), int(max_answer_length)
 
-    def preset_options(self):
-        return {
-            "stride": self.stride,
-            "max_answer_length": self.max_answer_length,
-            **super().preset_options(),
-        }
-
     # === Training ===
 
     def default_loss(self):

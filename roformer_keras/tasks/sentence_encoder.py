@@ -117,16 +117,6 @@ class RoFormerSentenceEncoder(TextTask):
         self.scale, self.pooling = float(scale), pooling
         self.text_counts = (1,) if objective == "contrastive" else (2,)
 
-    def preset_options(self):
-        return {
-            "objective": self.objective,
-            "num_classes": self.num_classes,
-            "classes": self.classes,
-            "scale": self.scale,
-            "pooling": self.pooling,
-            **super().preset_options(),
-        }
-
     # === Training ===
 
     def default_loss(self):

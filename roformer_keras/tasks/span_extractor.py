@@ -67,14 +67,6 @@ class RoFormerSpanExtractor(SpanTask):
         self.head_dim, self.efficient = head_dim, efficient
         self.threshold = threshold
 
-    def preset_options(self):
-        return {
-            **super().preset_options(),
-            "head_dim": self.head_dim,
-            "efficient": self.efficient,
-            "threshold": self.threshold,
-        }
-
     def default_loss(self):
         return SpanCrossentropy()
 

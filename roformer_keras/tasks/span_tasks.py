@@ -34,9 +34,6 @@ class SpanTask(TextTask):
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.labels = labels
 
-    def preset_options(self):
-        return {"labels": self.labels, **super().preset_options()}
-
     def make_rows(self, texts):
         return SpanRows(self.text_tokenizer(), texts, self.max_length)
 

@@ -125,7 +125,13 @@ class TextTask(TextTrainer, BackboneModel):
         return weight_table(self.config, heads) + task_rows(shapes)
 
     def preset_options(self):
-        return {"max_length": self.max_length}
+        # An argument of the constructor is an attribute of the same name.
+        names = inspect.signature(type(self).__init__).parameters
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name not in ("self", "backbone", "tokenizer", "kwargs")
+        }
 
     def head_variables(self) -> list:
         """Weights that are not the backbone's."""

@@ -81,14 +81,6 @@ class RoFormerTextClassifier(VectorTask):
         self.num_classes, self.classes = num_classes, classes
         self.multi_label = multi_label
 
-    def preset_options(self):
-        return {
-            "num_classes": self.num_classes,
-            "classes": self.classes,
-            "multi_label": self.multi_label,
-            **super().preset_options(),
-        }
-
     # === Training ===
 
     def default_loss(self):

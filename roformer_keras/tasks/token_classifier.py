@@ -68,11 +68,7 @@ class RoFormerTokenClassifier(SpanTask):
         self.tags, self.crf, self.crf_rate = tags, field, crf_rate
 
     def preset_options(self):
-        return {
-            **super().preset_options(),
-            "crf": self.crf is not None,
-            "crf_rate": self.crf_rate,
-        }
+        return {**super().preset_options(), "crf": self.crf is not None}
 
     def default_loss(self):
         if self.crf is not None:

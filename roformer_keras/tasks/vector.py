@@ -53,13 +53,6 @@ class VectorTask(TextTask):
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.pooling, self.head_dropout = pooling, head_dropout
 
-    def preset_options(self):
-        return {
-            "pooling": self.pooling,
-            "head_dropout": self.head_dropout,
-            **super().preset_options(),
-        }
-
     def _convert(self, function, outputs):
         """A function of outputs, in NumPy; of an iterator an iterator."""
         if isinstance(outputs, Iterator):
