@@ -1,4 +1,4 @@
-"""What tasks share that find spans in a text."""
+"""The base of tasks that find spans in a text."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,6 @@ class SpanTask(TextTask):
     """A task whose labels are spans with names.
 
     Subclasses define `_find_spans(outputs, rows, numbers)`: the spans of each row.
-
-    Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
-        labels: sequence of str. Names of spans.
-        outputs: of the head.
-        max_length: int, at least 4. Tokens to which longer rows are cut.
     """
 
     text_counts = (1,)

@@ -1,4 +1,4 @@
-"""Heads on one vector of a row: what classifying and scoring texts share."""
+"""Heads on one vector of a row, for classes and scores."""
 
 from collections.abc import Iterator
 
@@ -19,15 +19,9 @@ class VectorTask(TextTask):
     """A dense layer on the vector of a text, or of a pair of texts in one row.
 
     Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
-        units: int. Outputs of the dense layer.
-        head: str. Its name.
-        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
-            tokens.
-        head_dropout: float in [0, 1). On that vector.
-        max_length: int, at least 4. Tokens to which longer rows are cut.
+        units, head: outputs of the dense layer, and its name.
         combine: layer from the outputs of rows to those of the model, or None.
+        others: as in the subclasses.
     """
 
     def __init__(
