@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_number
+from roformer_keras.checks import check_choice, check_number
 from roformer_keras.data.rows import GroupRows
 from roformer_keras.data.texts import as_numbers, as_texts
 from roformer_keras.errors import ConfigurationError
@@ -86,11 +86,7 @@ class RoFormerSentenceEncoder(TextTask):
         max_length: int = 512,
         **kwargs,
     ):
-        if objective not in _OBJECTIVES:
-            raise ConfigurationError(
-                f"objective must be one of {', '.join(map(repr, _OBJECTIVES))}, got "
-                f"{objective!r}"
-            )
+        check_choice("objective", objective, _OBJECTIVES)
         is_classified = objective == "classification"
         if is_classified:
             num_classes, classes = class_names(num_classes, classes, minimum=2)

@@ -5,14 +5,12 @@ from collections.abc import Iterator
 import keras
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.checks import check_choice
 from roformer_keras.layers import Dropout
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
 
 __all__ = ["TextVector", "VectorTask"]
-
-_POOLINGS = ("first", "mean")
 
 
 class VectorTask(TextTask):
@@ -81,11 +79,7 @@ class TextVector(keras.layers.Layer):
     """
 
     def __init__(self, pooling, **kwargs):
-        if pooling not in _POOLINGS:
-            raise ConfigurationError(
-                f"pooling must be one of {', '.join(map(repr, _POOLINGS))}, got "
-                f"{pooling!r}"
-            )
+        check_choice("pooling", pooling, ("first", "mean"))
         super().__init__(**kwargs)
         self.pooling = pooling
 
