@@ -7,7 +7,7 @@ import numpy as np
 
 from roformer_keras.data.examples import sorted_batches
 
-__all__ = ["TextBatches"]
+__all__ = ["NumberedBatches", "TextBatches"]
 
 
 class TextBatches(keras.utils.PyDataset):
@@ -73,3 +73,31 @@ class TextBatches(keras.utils.PyDataset):
             return [rows[start : start + size] for start in range(0, len(rows), size)]
         random = np.random.default_rng([self._seed, self._epoch])
         return sorted_batches(self._lengths, size, random)
+
+
+class NumberedBatches(keras.utils.PyDataset):
+    """Batches that follow from their number.
+
+    Args:
+        make: a function from a number to a batch.
+        count: int. Batches of an epoch.
+        epoch: int. The first epoch.
+        advances: bool. Whether an epoch has other batches than the one before it.
+    """
+
+    def __init__(
+        self, make: Callable, count: int, epoch: int = 0, advances: bool = False
+    ):
+        super().__init__(workers=1)
+        self._make, self._count = make, count
+        self._epoch, self._advances = epoch, advances
+
+    def __len__(self):
+        return self._count
+
+    def __getitem__(self, number):
+        first = self._epoch * self._count if self._advances else 0
+        return self._make(first + number)
+
+    def on_epoch_end(self):
+        self._epoch += 1

@@ -19,7 +19,13 @@ from roformer_keras.data.encoders import Item
 from roformer_keras.errors import SourceError
 from roformer_keras.io.atomic import replacing
 
-__all__ = ["Examples", "TokenizedCorpus", "sorted_batches", "tokenize_corpus"]
+__all__ = [
+    "Examples",
+    "ItemList",
+    "TokenizedCorpus",
+    "sorted_batches",
+    "tokenize_corpus",
+]
 
 _RECORD = "record.json"
 _IDS, _STARTS, _ENDS, _LABELS = "ids.bin", "starts.bin", "ends.npy", "labels.npy"
@@ -130,6 +136,15 @@ class TokenizedCorpus:
         return self.ids[part], None if self.starts is None else self.starts[part]
 
 
+class ItemList(list):
+    """Items in memory, which `Examples` takes in place of a tokenized corpus."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each item: int64 `(items,)`."""
+        return np.array([sum(map(len, item.ids)) for item in self], "int64")
+
+
 class Examples:
     """The items of a tokenized corpus, epoch after epoch, without end.
 
@@ -137,7 +152,7 @@ class Examples:
     in which every item comes once.
 
     Args:
-        corpus: `TokenizedCorpus`.
+        corpus: `TokenizedCorpus`; or `ItemList`, which cannot be packed.
         seed: sequence of ints. None: the order of the files, in each epoch.
         packed: int or None. Documents are joined, with `separator` after each, and cut
             into items of so many tokens; the rest of an epoch, shorter than an item, is

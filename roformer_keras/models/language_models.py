@@ -19,12 +19,13 @@ from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
 from roformer_keras.models.initializers import initializer
+from roformer_keras.models.objective_trainer import ObjectiveTrainer
 from roformer_keras.models.preset import BackboneModel
 
 __all__ = ["RoFormerCausalLM", "RoFormerMaskedLM", "RoFormerSim"]
 
 
-class LanguageModel(BackboneModel):
+class LanguageModel(ObjectiveTrainer, BackboneModel):
     """A backbone and its tied output layer.
 
     Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`.
@@ -120,8 +121,11 @@ class RoFormerMaskedLM(LanguageModel):
     tokenizer = RoFormerTokenizer.from_preset(source)
     model = RoFormerMaskedLM.from_preset(source)
     logits = model(tokenizer(["今天[MASK]气不错"], keep_mask=True))
+    model.fit(["今天天气不错。", "我们去公园玩。"], epochs=3)
     ```
     """
+
+    objective_name = "mlm"
 
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
         """The likeliest tokens for every `[MASK]` in a text.
@@ -198,6 +202,7 @@ class RoFormerCausalLM(_Writer):
     ```
     """
 
+    objective_name = "lm"
     other_attention = ("unilm",)
 
 
@@ -232,6 +237,7 @@ class RoFormerSim(_Writer):
     Source: https://github.com/ZhuiyiTechnology/roformer-sim
     """
 
+    objective_name = "simbert"
     default_max_length = 64
 
     def encode(

@@ -26,6 +26,7 @@ from tqdm import tqdm
 from roformer_keras import models
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
+from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.corpus import read_corpus
 from roformer_keras.data.examples import Examples, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker, items_of
@@ -307,7 +308,8 @@ class PretrainingRun(ResumableRun):
         examples = self.examples(objective, number, "held_out")
         count = len(examples) // items_of(objective, rows)
         make = batch_maker(examples, objective, rows, [self.settings.seed])
-        return _Batches(map(make, range(min(count, self.settings.evaluation_batches))))
+        count = min(count, self.settings.evaluation_batches)
+        return NumberedBatches([make(n) for n in range(count)].__getitem__, count)
 
     # === Training ===
 
@@ -457,18 +459,6 @@ class PretrainingRun(ResumableRun):
                 verbose=self.verbose,
             )
         draw_losses(self.folder / LOG, self.folder / _PICTURE)
-
-
-class _Batches(keras.utils.PyDataset):
-    def __init__(self, batches):
-        super().__init__()
-        self._batches = list(batches)
-
-    def __len__(self):
-        return len(self._batches)
-
-    def __getitem__(self, number):
-        return self._batches[number]
 
 
 def fields_of_fresh_model(

@@ -1,0 +1,75 @@
+"""`fit` and `evaluate` of language models on texts."""
+
+import numpy as np
+import pytest
+from common import CHARACTER, GPT, SIM
+
+from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
+from roformer_keras.errors import ConfigurationError
+
+# TensorFlow variables do not know NumPy 2's `copy`.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
+
+TEXTS = ["今天天气不错。", "我们去北京。", "天气好，我们去玩。", "你好"] * 2
+PAIRS = [(text, text[::-1]) for text in TEXTS]
+CASES = {
+    "mlm": (RoFormerMaskedLM, CHARACTER, TEXTS, {"options": {"whole_word": True}}),
+    "lm": (RoFormerCausalLM, GPT, TEXTS, {}),
+    "simbert": (RoFormerSim, SIM, PAIRS, {"options": {"mask_share": 0.0}}),
+}
+
+
+def load(name, rate=0.01):
+    kind, source, *_ = CASES[name]
+    model = kind.from_preset(source, dropout=0.0, attention_dropout=0.0)
+    model.compile("adam", run_eagerly=True)
+    model.optimizer.learning_rate = rate
+    return model
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_learns_texts_and_resumes_by_epoch(name):
+    *_, x, options = CASES[name]
+    options = {"max_length": 12, "batch_size": 4, "verbose": 0, **options}
+    model = load(name)
+    before = model.evaluate(x, return_dict=True, **options)
+    assert model.evaluate(x, return_dict=True, **options) == before
+    whole = model.fit(x, epochs=4, validation_data=x[:4], **options).history
+    assert whole["loss"][-1] < whole["loss"][0]
+    assert len(whole["val_loss"]) == 4
+    assert model.evaluate(x, return_dict=True, **options)["loss"] < before["loss"]
+    parts = load(name)
+    found = parts.fit(x, epochs=2, **options).history["loss"]
+    found += parts.fit(x, epochs=4, initial_epoch=2, **options).history["loss"]
+    assert found == whole["loss"]
+    for one, other in zip(model.weights, parts.weights, strict=True):
+        if "seed_generator" not in one.path:
+            np.testing.assert_array_equal(np.array(one), np.array(other), one.path)
+
+
+def test_the_seed_determines_the_order_and_pairs_may_be_two_lists():
+    first, second = map(list, zip(*PAIRS, strict=True))
+    options = {"max_length": 12, "batch_size": 4, "verbose": 0, "epochs": 1}
+    losses = [
+        load("simbert").fit(*x, seed=seed, **options).history["loss"]
+        for x, seed in (((PAIRS,), 1), ((first, second), 1), ((PAIRS,), 2))
+    ]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_what_is_no_text_is_refused_and_ids_go_to_keras():
+    model = load("lm")
+    for x, options, message in (
+        (["今天", ""], {}, "a text must not be empty"),
+        ([3], {}, "a text must be a str"),
+        ([("今", "天")], {}, "a row must have 1 text"),
+        (["今天"], {"max_length": 3}, "length must be an integer of at least 4"),
+        (["今天"], {"batch_size": 0}, "batch_size must be an integer"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            model.fit(x, verbose=0, **options)
+    ids = model.tokenizer(["今天天气"])
+    model.compile("sgd", "mse", run_eagerly=True)
+    logits = np.array(model(ids))
+    assert model.evaluate(ids, logits, verbose=0) == pytest.approx(0, abs=1e-9)
+    model.fit(ids, logits, epochs=1, verbose=0)
