@@ -1,4 +1,4 @@
-"""Rows to batches of similar length."""
+"""Keras datasets of batches: rows of similar length, or whatever a number gives."""
 
 from collections.abc import Callable
 
@@ -11,21 +11,18 @@ __all__ = ["NumberedBatches", "TextBatches"]
 
 
 class TextBatches(keras.utils.PyDataset):
-    """Batches of rows of similar length; TensorFlow has them made beside the training.
-
-    In training the rows are shuffled whole each epoch; then each 64 batches' worth of
-    them is sorted by length, but for a twentieth of it, cut into batches, and the
-    batches are shuffled. The order follows from the seed and the number of the epoch.
+    """Batches of rows of similar length, which Keras makes during the training.
 
     Args:
-        lengths: int `(rows,)`, what rows are sorted by; or `(rows, texts)` where each
-            has several texts, by whose sum they are.
-        make_batch: of row numbers and of columns of padding besides, of each text;
-            returns what `fit` takes as a batch.
+        lengths: int `(rows,)`, by which rows are sorted; or `(rows, texts)` if each
+            has several texts, whose sum counts.
+        make_batch: a function of row numbers and of additional columns of padding, of
+            each text; returns what `fit` takes as a batch.
         batch_size: int.
-        shuffle: bool. If False, rows come from the shortest to the longest.
+        shuffle: bool. Whether the batches of each epoch are those of `sorted_batches`,
+            by seed and epoch; else rows come from the shortest to the longest.
         seed: int.
-        epoch: int. The one that comes first.
+        epoch: int. The first epoch.
     """
 
     def __init__(

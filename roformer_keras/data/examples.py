@@ -148,8 +148,8 @@ class ItemList(list):
 class Examples:
     """The items of a tokenized corpus, epoch after epoch, without end.
 
-    Every epoch has an order of its own, which follows from the seed and its number, and
-    in which every item comes once.
+    In every epoch each item comes once, in an order that follows from the seed and the
+    number of the epoch.
 
     Args:
         corpus: `TokenizedCorpus`; or `ItemList`, which cannot be packed.

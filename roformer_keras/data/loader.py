@@ -52,7 +52,7 @@ class Loader:
     Attributes:
         waited: float. Seconds in which no batch was ready.
         error: Exception or None. The reason why there are no more batches; what asks
-            for them may wrap it in an error of its own.
+            for them may wrap it in its own error.
     """
 
     def __init__(self, make: Callable, first: int = 0, tokens: int = 0):

@@ -54,7 +54,7 @@ class ObjectiveTrainer:
             max_length: int. Tokens of a text, with `[CLS]` and `[SEP]`. Longer ones are
                 cut at the ends of sentences, those of pairs after so many tokens.
             options: dict of options of the objective, such as `{"whole_word": True}`.
-            validation_data: texts, or a tuple of lists as of `x` and `y`.
+            validation_data: texts, or a tuple of lists for `x` and `y`.
             seed: int. Determines the order and what is hidden.
             initial_epoch, kwargs: as in `keras.Model.fit`.
 

@@ -39,8 +39,7 @@ class Objective(Protocol):
     Attributes:
         name: str. Its name in a configuration.
         model_class: str. The model that it trains.
-        fields: int. Texts, and then a label, of a record; 0 for any number, each a
-            document of its own.
+        fields: int. Texts of a record, and its label; 0 for any number of documents.
         rows_per_item: int. Rows of a batch that one item becomes.
         by_length: bool. Whether a batch has items of similar length, and is as wide as
             the longest.

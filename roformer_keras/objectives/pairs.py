@@ -163,13 +163,13 @@ class SimBERT:
 
 
 class Distillation(SimBERT):
-    """As `SimBERT`, but the cosines of the first texts are those of a teacher.
+    """`SimBERT`, but the cosines of the first texts are learned from a teacher.
 
     The teacher sees the first texts whole, and is part of the training model, where it
     is frozen.
 
     Args:
-        tokenizer, length, mask_rate, mask_share, whole_word: as of `SimBERT`.
+        tokenizer, length, mask_rate, mask_share, whole_word: as in `SimBERT`.
         teacher: a model of this package with a pooler. It is made not trainable.
         teacher_tokenizer: `RoFormerTokenizer` of the teacher.
 
@@ -451,7 +451,7 @@ class CosineDifference(keras.layers.Layer):
 
 
 class FrozenTeacher(keras.layers.Layer):
-    """The vectors of a model that is not trained, and in which nothing is dropped.
+    """The vectors of a model that is not trained, without dropout.
 
     Args:
         model: a model of this package with a pooler.

@@ -1,4 +1,4 @@
-"""Pre-training from its settings to a preset and a zip, in a folder of its own.
+"""Pre-training from its settings to a preset and a zip, in its own folder.
 
 vocab.txt
 tokens/               the corpus as token ids; see `data.examples`

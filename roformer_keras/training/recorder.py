@@ -1,4 +1,4 @@
-"""What a pre-training says of itself, and when it saves."""
+"""The callback of a pre-training: it counts, logs, saves and stops."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,23 +19,23 @@ class Recorder(keras.callbacks.Callback):
 
     Args:
         stage: int. Number of the stage.
-        before: int. Updates of the stages before.
-        done: int. Updates of this stage that a saved state had.
+        before: int. Updates of the stages before it.
+        done: int. Updates of this stage in the saved state.
         steps: int. Updates of this stage.
         save_every: int, in updates; a multiple of an interval.
-        parts: int. Batches an update.
+        parts: int. Batches of an update.
         loader: `Loader`.
         log: `LogFile`.
         events: `tensorboardX.SummaryWriter`, for the same figures.
         evaluates: bool. Whether there are held-out data.
         bar: tqdm bar of all updates.
-        save: called with the facts of a state when one is due.
+        save: a function, called with the progress when a state is due.
 
     Attributes:
-        tokens: int. That have been trained on.
+        tokens: int. The tokens of all updates.
 
     Raises:
-        ConfigurationError: from `fit`: the loss is no finite number any more.
+        ConfigurationError: from `fit`: the loss is not finite.
     """
 
     def __init__(
