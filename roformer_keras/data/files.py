@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from roformer_keras.errors import ConfigurationError, SourceError
 
-__all__ = ["Table", "kind_of_corpus", "read_records", "read_table", "text_names"]
+__all__ = ["Table", "read_records", "read_table", "text_names"]
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _TABLES = (".csv", ".tsv")
@@ -155,21 +155,6 @@ def _check_first_label(path, table):
 # === Records of corpora ===
 
 
-def kind_of_corpus(path: str) -> str:
-    """The extension of a file of a corpus, without that of its packing.
-
-    Raises:
-        SourceError: such files are not read line by line.
-    """
-    kind = _kind(path)
-    if kind in _NO_CORPUS:
-        raise SourceError(
-            "a corpus must be of .jsonl, .csv, .tsv or plain text such as .txt, with "
-            f"or without .gz or .xz after it, got {path}: convert it, or unpack it"
-        )
-    return kind
-
-
 def read_records(
     path: str, fields: Sequence[str] = (), group: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], str | None]]:
@@ -187,9 +172,15 @@ def read_records(
 
     Raises:
         ConfigurationError: plain text has neither fields nor groups.
-        SourceError: the file cannot be read, or a field is missing. Names the line.
+        SourceError: files of this kind are not read line by line; or, while reading,
+            the file is damaged or a field is missing. Names file and line.
     """
-    kind = kind_of_corpus(path)
+    kind = _kind(path)
+    if kind in _NO_CORPUS:
+        raise SourceError(
+            "a corpus must be of .jsonl, .csv, .tsv or plain text such as .txt, with "
+            f"or without .gz or .xz after it, got {path}: convert it, or unpack it"
+        )
     if kind == ".jsonl":
         fields = tuple(fields or ("text",))
         rows = _read_objects(path, fields if group is None else (*fields, group))

@@ -223,7 +223,8 @@ class PretrainingRun(ResumableRun):
     # === The data ===
 
     def _records(self, part, description):
-        return tqdm(
+        # A generator: the bar appears when the first record is read.
+        yield from tqdm(
             read_corpus(self.settings.data, part),
             desc=description,
             unit=" records",
