@@ -90,15 +90,7 @@ def as_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, 
             f"there must be a target for each source, and at least one, got "
             f"{len(sources)} sources and {len(targets)} targets"
         )
-    pairs = list(zip(sources, targets, strict=True))
-    for number, pair in enumerate(pairs):
-        for text in pair:
-            if not isinstance(text, str) or not text.strip():
-                raise ConfigurationError(
-                    f"a text must be a str that is not empty, got {text!r} in pair "
-                    f"{number}"
-                )
-    return pairs
+    return as_texts((sources, targets), (2,))
 
 
 def as_numbers(labels) -> np.ndarray:
