@@ -43,7 +43,7 @@ from roformer_keras.text.train_vocabulary import (
 )
 from roformer_keras.training.averaging import LastCheckpoints
 from roformer_keras.training.folder import LOG, PRESET
-from roformer_keras.training.loss_plot import draw_losses
+from roformer_keras.training.plots import draw_losses
 from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     TrainingStage,
