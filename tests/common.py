@@ -81,6 +81,25 @@ def tool_module(name):
         yield importlib.import_module(module)
 
 
+def random_lm(class_name="RoFormerCausalLM", num_layers=1, **fields):
+    """A tiny language model whose weights are large enough to tell tokens apart."""
+    import numpy as np
+
+    import roformer_keras
+
+    sizes = {"num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
+    fields = {"attention": "causal", **sizes, **fields}
+    config = roformer_keras.RoFormerConfig(
+        vocabulary_size=260, num_layers=num_layers, **fields
+    )
+    model = getattr(roformer_keras, class_name).from_roformer_config(config)
+    generator = np.random.default_rng(3)
+    for weight in model.weights:
+        value = generator.normal(size=weight.shape, scale=0.4)
+        weight.assign(value + 1 if weight.name == "gamma" else value)
+    return model
+
+
 def tiny_seq2seq(characters, **sizes):
     """An encoder-decoder of so many characters, with its tokenizer; no dropout."""
     from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer, Seq2SeqConfig

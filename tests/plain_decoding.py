@@ -251,3 +251,29 @@ def beam(model, prompt, most, beams, penalty=0.0, stops=(), late=(), least=0):
         if not live:
             break
     return sorted(finished, key=lambda one: -one[0])[:beams]
+
+
+def assert_logits(model, prompts, length, room):
+    """A decoder's logits, prompts and random texts being fed, are those of the model.
+
+    Args:
+        model: with a `_decoder`.
+        prompts: two rows of ids.
+        length: int. Tokens to feed, some of them of id 0, which later ones do not see.
+        room: int. New tokens that the decoder is told to expect.
+    """
+    from roformer_keras.generation import GenerationConfig, Prompt, RowState
+
+    texts = np.random.default_rng(1).integers(1, 260, (len(prompts), length))
+    texts[:, [3, length - 3, length - 2]] = 0
+    decoder = model._decoder()
+    rows = [Prompt(prompt, (0,) * len(prompt), 999) for prompt in prompts]
+    logits, state = decoder.start(rows, 1, room)
+    endless = RowState.endless(GenerationConfig(method="greedy"), len(rows))
+    found, uniforms = [logits], np.zeros((len(rows), 1), "float32")
+    for tokens in texts.T:
+        *_, logits, _ = decoder.advance(state, tokens, uniforms, endless)
+        found.append(logits)
+    for prompt, text, ours in zip(prompts, texts, np.stack(found, axis=1), strict=True):
+        (expected,) = all_logits(model, prompt, [text])
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-4)

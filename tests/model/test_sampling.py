@@ -48,11 +48,9 @@ def random(size, scale=2.0, seed=0):
 
 CUTS = [
     {},
-    {"temperature": 0.7},
     {"temperature": 3.0},
     {"top_k": 1},
     {"top_k": 3},
-    {"top_p": 0.5},
     {"top_p": 0.95},
     {"top_k": 20, "top_p": 0.6},
     {"temperature": 0.5, "top_k": 40, "top_p": 0.9},
@@ -69,7 +67,7 @@ def test_every_share_of_the_unit_interval_is_that_of_its_token(size, cuts):
         assert_is(tokens, grid(3000), kept(logits, **cuts))
 
 
-@pytest.mark.parametrize("cuts", CUTS[-4:], ids=str)
+@pytest.mark.parametrize("cuts", CUTS[-2:], ids=str)
 def test_a_vocabulary_of_the_released_size(cuts):
     logits = random(12_000, scale=3)
     uniforms = grid(500)
