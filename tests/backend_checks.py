@@ -218,15 +218,14 @@ def check_encoder_decoder():
     texts = ["天地玄黄", "宇"]
     prompts = [tokenizer.encode(text)[0] for text in texts]
     stops = {"stops": (tokenizer.sep_id,), "late": (tokenizer.sep_id,)}
-    greedy = model.generate(prompts, method="greedy", max_length=12, progress=False)
-    samples = model.generate(prompts, max_length=12, top_p=1.0, seed=3, progress=False)
+    greedy = model.generate(prompts, method="greedy", max_length=12)
+    samples = model.generate(prompts, max_length=12, top_p=1.0, seed=3)
     beams = model.generate(
         prompts,
         method="beam",
         num_beams=4,
         length_penalty=0.6,
         max_length=12,
-        progress=False,
     )
     for row, ids in enumerate(prompts):
         slow = plain.EncoderDecoder(model, ids)
@@ -316,7 +315,7 @@ def check_saving():
 def check_text():
     tokenizer = RoFormerTokenizer.from_preset(SIM)
     texts = ["今天天气不错", "你好"]
-    vectors = embed(RoFormerSim.from_preset(SIM), tokenizer, texts, progress=False)
+    vectors = embed(RoFormerSim.from_preset(SIM), tokenizer, texts)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     ((best, _),) = fill_mask(
         RoFormerMaskedLM.from_preset(CHARACTER),

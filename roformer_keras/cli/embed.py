@@ -67,7 +67,7 @@ def run(
             model = load_encoder(source, config, dtype)
             length = 512 if max_length is None else max_length
             found = embed(
-                *(model, tokenizer, texts, length, normalize), progress=progress
+                *(model, tokenizer, texts, length, normalize), verbose=int(progress)
             )
         interrupts.check()
         return found

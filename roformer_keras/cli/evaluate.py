@@ -25,7 +25,7 @@ def run(
     output: str | None = None,
     num_beams: Count | None = None,
     length_penalty: float | None = None,
-    max_length: Count | None = None,
+    max_new_tokens: Count | None = None,
     batch_size: Count | None = None,
     tokenize: str | None = None,
     as_json: bool = False,
@@ -50,8 +50,8 @@ def run(
         num_beams: encoder-decoder: beams of each text (default: 4).
         length_penalty: encoder-decoder: beams are ranked by score / length ** X
             (default: 0).
-        max_length: encoder-decoder: maximum of tokens that are written (default: 50
-            more than the source has).
+        max_new_tokens: encoder-decoder: maximum of tokens of a text (default: 50 more
+            than the source has).
         batch_size: encoder-decoder: beams that are computed together (default: 64).
         tokenize: encoder-decoder: how sacrebleu splits texts, as 13a, zh or char
             (default: zh if most letters of the references are Chinese, else 13a).
@@ -68,7 +68,7 @@ def run(
     writing = {
         "num_beams": num_beams,
         "length_penalty": length_penalty,
-        "max_length": max_length,
+        "max_new_tokens": max_new_tokens,
         "batch_size": batch_size,
         "tokenize": tokenize,
     }
@@ -115,7 +115,9 @@ def _evaluate_pairs(source, file, fields, options, progress):
     sources, references = zip(*read_pairs(file, fields), strict=True)
     options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
     model = RoFormerSeq2Seq.from_preset(source)
-    found = evaluate_seq2seq(model, sources, references, **options, verbose=progress)
+    found = evaluate_seq2seq(
+        model, sources, references, **options, verbose=int(progress)
+    )
     by = "--tokenize" if "tokenize" in options else "the letters of the references"
     report = {"file": file, **found.figures(), "tokenize_by": by}
     # No figure depends on how many are computed together.

@@ -45,8 +45,9 @@ def run(
     model: Literal["RoFormerCausalLM", "RoFormerSim"] | None = None,
     unilm: bool = False,
     max_length: Count | None = None,
+    max_new_tokens: Count | None = None,
     min_length: int = 0,
-    top_p: float = 0.95,
+    min_new_tokens: int = 0,
     stop: list[str] | None = None,
     seed: int | None = None,
     batch_size: Count = 64,
@@ -68,10 +69,13 @@ def run(
             line ends are escaped; - for JSON lines on standard output.
         model: class to load, if the source does not say it.
         unilm: the model sees the prompt in both directions, and writes a second text.
-        max_length: maximum of tokens of prompt and text together, with UniLM of each of
-            the two (default: 256, or 64 with RoFormerSim); of what an encoder-decoder
-            writes (default: 50 more than the prompt has).
-        min_length: tokens, counted likewise, before which a text does not end.
+        max_length: maximum of tokens of prompt and text together (default: 256); of an
+            encoder-decoder of the text alone.
+        max_new_tokens: maximum of tokens of the text (default of RoFormerSim: 64, of an
+            encoder-decoder: 50 more than the prompt has).
+        min_length: tokens, counted as those of --max-length, before which a text does
+            not end.
+        min_new_tokens: tokens of the text, likewise.
         stop: token that ends a text, such as 。 (default: [SEP]); may be repeated.
         seed: the same seed gives the same texts.
         batch_size: texts that are computed, and written, together.
@@ -85,18 +89,21 @@ def run(
     from roformer_keras.generation.options import GenerationConfig
 
     # Checked before a model is loaded.
-    checked = vars(GenerationConfig(top_p=top_p, **search))
+    checked = vars(GenerationConfig(**search))
     search = {name: checked[name] for name in FLAGS}
-    lengths = {"max_length": max_length, "min_length": min_length}
+    lengths = {
+        "max_length": max_length,
+        "max_new_tokens": max_new_tokens,
+        "min_length": min_length,
+        "min_new_tokens": min_new_tokens,
+    }
     style = output_style(output, text)
 
     def load():
         found = load_model(source, model, unilm, config, vocabulary, quiet)
         # These are not the error of a line.
-        found.check_lengths(max_length, min_length)
-        check_inputs(
-            prompts, lambda prompt: found.as_prompt(prompt, max_length, min_length)
-        )
+        found.check_lengths(**lengths)
+        check_inputs(prompts, lambda prompt: found.as_prompt(prompt, **lengths))
         return found
 
     def write(found, batch, job):
@@ -109,7 +116,7 @@ def run(
             batch_size=batch_size,
             first_number=job.done,
             return_scores=True,
-            progress=False,
+            verbose=0,
         )
         return output_lines(batch, written, style)
 

@@ -28,8 +28,8 @@ def run(
     n: Count = 100,
     k: Count = 20,
     masked_positions: tuple[int, ...] = (),
-    max_length: Count = 64,
-    top_p: float = 0.95,
+    max_length: Count | None = None,
+    max_new_tokens: Count | None = None,
     seed: int | None = None,
     batch_size: Count = 128,
     overwrite: bool = False,
@@ -50,17 +50,18 @@ def run(
         n: sentences that are written for each.
         k: maximum of sentences that are kept, the nearest.
         masked_positions: tokens to replace; 1 is the first.
-        max_length: maximum of tokens of a sentence.
+        max_length: maximum of tokens of a sentence and a similar one together.
+        max_new_tokens: maximum of tokens of a similar sentence (default: 64).
         seed: the same seed gives the same sentences.
         batch_size: sentences that are computed, and written, together.
     """
     sentences = read_inputs(file, text)
+    lengths = {"max_length": max_length, "max_new_tokens": max_new_tokens}
     options = {
         "n": n,
         "k": k,
         "masked_positions": masked_positions,
-        "max_length": max_length,
-        "top_p": top_p,
+        **lengths,
         **sampling,
     }
     style = output_style(output, text)
@@ -70,7 +71,7 @@ def run(
         check_inputs(
             sentences,
             lambda sentence: model.as_prompt(
-                model.masked(sentence, masked_positions), max_length
+                model.masked(sentence, masked_positions), **lengths
             ),
         )
         return model
@@ -82,7 +83,7 @@ def run(
             seed=job.seed,
             batch_size=batch_size,
             first_number=job.done,
-            progress=False,
+            verbose=0,
         )
         return output_lines(batch, written, style)
 

@@ -69,7 +69,7 @@ def run(
             )
         model = load_sim(source, config, vocabulary)
         check_inputs(pairs, lambda texts: [model.check_text(text) for text in texts])
-        options = {"max_length": max_length or 512, "progress": False}
+        options = {"max_length": max_length or 512, "verbose": 0}
         return lambda batch: model.similarity(*zip(*batch, strict=True), **options)
 
     def write(cosines_of, batch, job):

@@ -1,4 +1,4 @@
-"""Texts or ids in, texts or ids out: what the models share that write."""
+"""The methods of models that write text: texts or ids in, texts or ids out."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,27 +7,24 @@ from time import time
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.options import GenerationConfig, Prompt
 from roformer_keras.generation.search import decode, stream
-from roformer_keras.generation.streaming import text_pieces
+from roformer_keras.progress import progress_bar
 
-__all__ = ["Scored", "TextGeneration", "as_rows"]
+__all__ = ["Scored", "TextGeneration", "as_rows", "text_pieces"]
 
-# Shorter jobs are over before a bar is of use.
-_SECONDS_BEFORE_BAR = 2
-# Nothing that follows one of these changes how what is before is spaced.
+# Tokens after which nothing changes how the text before them is spaced.
 _SETTLED = re.compile("[\u4e00-\u9fff]+")
 
 
 class Scored(NamedTuple):
     """A text, or the ids of one, and its score.
 
-    The score is the sum of the log-probabilities of its tokens; for beams that divided
-    by a power of the length; for paraphrases the cosine with the original.
+    The score is the sum of the log-probabilities of its tokens; with beams divided by
+    a power of the length; of a paraphrase the cosine with the original.
     """
 
     output: str | list[int]
@@ -35,114 +32,97 @@ class Scored(NamedTuple):
 
 
 class TextGeneration:
-    """What models share that write, token by token; a part of a `PresetModel`.
+    """What models share that write text token by token; a mixin of `PresetModel`.
 
-    Subclasses have a `_make_decoder`.
+    Subclasses define `_make_decoder`.
     """
 
-    # Of prompt and continuation together, or else of each of the two.
-    default_max_length = 256
-
-    @property
-    def is_continuation(self) -> bool:
-        """Whether what is written goes on from the prompt, or is a text of its own."""
-        return self.config.attention == "causal"
+    # Where neither is given. `default_max_new_tokens` comes first.
+    default_max_length: int = 256
+    default_max_new_tokens: int | None = None
 
     def generate(
         self,
         prompts: str | Sequence,
         *,
-        method: str = "sample",
         num_return_sequences: int | None = None,
         max_length: int | None = None,
+        max_new_tokens: int | None = None,
         min_length: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float = 0.95,
-        num_beams: int = 4,
-        length_penalty: float = 0.0,
+        min_new_tokens: int = 0,
         stop_tokens: Sequence[str | int] | None = None,
         seed: int | None = None,
         return_scores: bool = False,
         batch_size: int = 64,
         first_number: int = 0,
-        progress: bool = True,
+        verbose: int | str = "auto",
+        **options,
     ):
-        """Writes on from prompts; returns what is new.
+        """Continues prompts, or answers them; returns what is new.
 
-        The prompt is computed once, then one token a step for all rows of a batch. The
-        first call compiles, and so does one with more rows or longer texts than before,
-        rounded up to a few sizes; the progress bar and the log say so.
+        The prompts of a batch are computed once, then one token a step for all rows.
+        The first call compiles, and so does one with more rows or longer texts than
+        before, rounded up to a few sizes; the progress bar and the log say so.
 
         Args:
             prompts: a str, or a list of them; or ids, as a list or array of int, which
                 are taken as they are, or a list of those.
-            method: `"sample"` draws each token, `"greedy"` takes the likeliest,
-                `"beam"` searches for a likely text.
             num_return_sequences: int. Texts for each prompt, in a list; beams give the
-                best ones. None for one, not in a list.
-            max_length: int. Most tokens: with causal attention of prompt and
-                continuation together, with UniLM of each of the two; `[CLS]` and
-                `[SEP]` count. 256, or 64 with RoFormerSim, if not given. Of an
-                encoder-decoder: of what is written, 50 more than the prompt has.
-            min_length: int. Tokens, counted likewise, before which `[SEP]` is not
-                written, and no other stop token ends a text.
-            temperature: float above 0. Below 1 likely tokens become likelier.
-            top_k: int. Draws from so many of the likeliest tokens only.
-            top_p: float in (0, 1]. Draws from the likeliest tokens that have so much
-                probability together, the one that crosses it included. 1 for all.
-            num_beams: int. Texts that are pursued at a time.
-            length_penalty: float, at least 0. Beams are ranked by the sum of their
-                log-probabilities divided by length to this power.
-            stop_tokens: tokens that end a text, to which `[SEP]` is added, because what
-                goes on behind it is nonsense; or ids, which are taken as they are.
-                `[SEP]` alone if not given, nothing if empty.
+                best ones. None for one text, not in a list.
+            max_length: int. The most tokens of prompt and new text together, including
+                `[CLS]` and `[SEP]`; 256 by default. Of an encoder-decoder the most
+                tokens of the new text.
+            max_new_tokens: int. The most tokens of the new text, instead of
+                `max_length`. The default of RoFormerSim is 64; of an encoder-decoder
+                50 more than the prompt has.
+            min_length, min_new_tokens: int. Counted likewise. In a shorter text `[SEP]`
+                is not written, and no other stop token ends it.
+            stop_tokens: tokens that end a text, or ids. `[SEP]` is added to tokens,
+                because what follows it is nonsense; ids are taken as they are. `[SEP]`
+                by default; nothing if empty.
             seed: int. The same seed gives the same texts for the same prompts and
-                `num_return_sequences`; drawn if not given.
+                `num_return_sequences`. Drawn by default.
             return_scores: bool. Whether each output is a `Scored` pair with its score.
-            batch_size: int. Most texts, or beams, that are computed together.
-            first_number: int. Number of the first prompt in a longer list, of which
-                this is a part: with the list's seed it gets the list's texts.
-            progress: bool. Whether jobs of more than two seconds show a bar.
+            batch_size: int. The most texts, or beams, that are computed together.
+            first_number: int. The number of the first prompt in a longer list: with the
+                seed of the list, its part gets the same texts.
+            verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
+            options: further fields of `GenerationConfig`: `method`, `temperature`,
+                `top_k`, `top_p`, `num_beams`, `length_penalty`.
 
         Returns:
             str for a str, ids for ids; a list of them with `num_return_sequences`; and
             a list of either for a list of prompts. Ids include the stop token.
 
         Raises:
-            ConfigurationError: an argument breaks its rule, a prompt is empty, too
+            ConfigurationError: an argument breaks its rule, or a prompt is empty, too
                 long, or out of the vocabulary.
-            CheckpointError: weights are not finite numbers.
+            CheckpointError: the weights are not finite numbers.
         """
         rows, is_text, is_one = as_rows(prompts)
-        decoding = self._decoding(
+        config = self._config(
             stop_tokens,
-            method=method,
+            seed,
             num_return_sequences=(
                 1 if num_return_sequences is None else num_return_sequences
             ),
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            seed=seed,
+            **options,
         )
-        rows = [self.as_prompt(row, max_length, min_length) for row in rows]
-        written = self._decode(rows, decoding, batch_size, progress, first_number)
+        lengths = {
+            "max_length": max_length,
+            "max_new_tokens": max_new_tokens,
+            "min_length": min_length,
+            "min_new_tokens": min_new_tokens,
+        }
+        rows = [self.as_prompt(row, **lengths) for row in rows]
         outputs = []
-        for texts in written:
-            found = [
-                self.text_tokenizer().decode(text.token_ids)
-                if is_text
-                else text.token_ids
-                for text in texts
-            ]
+        for texts in self._decode(rows, config, batch_size, first_number, verbose):
+            found = [text.token_ids for text in texts]
+            if is_text:
+                found = [self.text_tokenizer().decode(ids) for ids in found]
             if return_scores:
-                found = [
-                    Scored(output, text.score)
-                    for output, text in zip(found, texts, strict=True)
-                ]
+                scores = [text.score for text in texts]
+                found = list(map(Scored, found, scores))
             outputs.append(found[0] if num_return_sequences is None else found)
         return outputs[0] if is_one else outputs
 
@@ -150,25 +130,22 @@ class TextGeneration:
         self,
         prompt: str,
         *,
-        method: str = "sample",
         max_length: int | None = None,
+        max_new_tokens: int | None = None,
         min_length: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float = 0.95,
+        min_new_tokens: int = 0,
         stop_tokens: Sequence[str | int] | None = None,
         seed: int | None = None,
+        **options,
     ) -> Iterator[str]:
-        """Writes on from one text, piece by piece.
+        """Continues one text piece by piece.
 
-        Args:
-            prompt: str.
-            method: `"sample"` or `"greedy"`. The rest as for `generate`.
+        Args: as of `generate`, with the methods `"sample"` and `"greedy"`.
 
         Returns:
             An iterator of str, which together are what `generate` returns.
         """
-        if method == "beam":
+        if options.get("method") == "beam":
             raise ConfigurationError(
                 "a text of method='beam' is not known before its end; stream with "
                 "method='sample' or 'greedy', or use generate"
@@ -177,40 +154,149 @@ class TextGeneration:
             raise ConfigurationError(
                 f"a prompt to stream must be a str, got {prompt!r}"
             )
-        decoding = self._decoding(
-            stop_tokens,
-            method=method,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
+        config = self._config(stop_tokens, seed, **options)
+        row = self.as_prompt(
+            prompt,
+            max_length,
+            min_length,
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
         )
-        row = self.as_prompt(prompt, max_length, min_length)
         tokenizer = self.text_tokenizer()
 
         def is_settled(token_id):
             return _SETTLED.fullmatch(tokenizer.id_to_token(token_id)) is not None
 
-        token_ids = stream(self._decoder(), row, decoding)
+        token_ids = stream(self._decoder(), row, config)
         return text_pieces(token_ids, tokenizer.decode, is_settled)
 
-    # === From what the user says to what a decoder takes ===
+    # === From the arguments of a user to those of a search ===
 
-    def _decoding(self, stop_tokens, seed, **options):
-        stop_ids = self._stop_ids(stop_tokens)
-        suppressed_stop_ids = ()
-        if self.tokenizer is not None:
-            # Behind 。 a text may go on for a while, behind [SEP] it may not.
-            suppressed_stop_ids = tuple(
-                i for i in stop_ids if i == self.text_tokenizer().sep_id
+    @property
+    def is_continuation(self) -> bool:
+        """Whether a text continues its prompt, or follows it as a second segment."""
+        return self.config.attention == "causal"
+
+    def as_prompt(
+        self,
+        prompt: str | Sequence[int],
+        max_length: int | None = None,
+        min_length: int = 0,
+        *,
+        max_new_tokens: int | None = None,
+        min_new_tokens: int = 0,
+    ) -> Prompt:
+        """The `Prompt` of a text or of ids.
+
+        Args: as of `generate`.
+
+        Raises:
+            ConfigurationError: as `generate` does.
+        """
+        self.check_lengths(
+            max_length,
+            min_length,
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
+        )
+        ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
+        ids = self._check_ids(ids)
+        counted = self._counted_length(ids)
+        least = max(0, min_new_tokens, min_length - counted)
+        if max_length is max_new_tokens is None:
+            max_new_tokens = self._default_new_tokens(ids, least)
+        if max_new_tokens is None:
+            max_length = max_length or self.default_max_length
+            max_new_tokens = max_length - counted
+        if max_new_tokens < 1:
+            shown = prompt if isinstance(prompt, str) else "ids"
+            raise ConfigurationError(
+                f"a prompt must be shorter than max_length={max_length} tokens, got "
+                f"{len(ids)}: {shown:.40}; raise max_length or cut the prompt"
             )
+        if least > max_new_tokens:
+            raise ConfigurationError(
+                f"at least {least} new tokens do not fit in {max_new_tokens}: "
+                "raise max_new_tokens or max_length"
+            )
+        return Prompt(tuple(ids), (0,) * len(ids), max_new_tokens, least)
+
+    def check_lengths(
+        self,
+        max_length: int | None = None,
+        min_length: int = 0,
+        *,
+        max_new_tokens: int | None = None,
+        min_new_tokens: int = 0,
+    ) -> None:
+        """Raises ConfigurationError if a length breaks its rule with any prompt."""
+        if max_length is not None:
+            check_integer("max_length", max_length, minimum=1)
+        if max_new_tokens is not None:
+            check_integer("max_new_tokens", max_new_tokens, minimum=1)
+            if max_length is not None:
+                raise ConfigurationError(
+                    "a text is limited by max_length or by max_new_tokens, got both"
+                )
+        check_integer("min_length", min_length, 0, max_length)
+        check_integer("min_new_tokens", min_new_tokens, 0, max_new_tokens)
+
+    def as_ids(self, text: str, name: str = "a prompt") -> list[int]:
+        """The ids of a text as a prompt.
+
+        Args:
+            text: str.
+            name: str. What errors call it.
+
+        Raises:
+            ConfigurationError: it has no token, or none of the vocabulary.
+        """
+        tokenizer = self.text_tokenizer()
+        ids, _ = tokenizer.encode(text)
+        if len(ids) == 2:
+            raise ConfigurationError(
+                f"{name} must hold text, got {text!r}, which has no token"
+            )
+        if set(ids[1:-1]) == {tokenizer.unk_id}:
+            raise ConfigurationError(
+                f"{name} must have tokens of the vocabulary, got {text:.40} of which "
+                "it holds none"
+            )
+        # [SEP] would end a text that is continued.
+        return ids[:-1] if self.is_continuation else ids
+
+    def _counted_length(self, ids) -> int:
+        """How many tokens of a prompt count for `max_length`."""
+        return len(ids)
+
+    def _default_new_tokens(self, ids, least: int) -> int | None:
+        """New tokens where no length is given; None for `default_max_length`."""
+        return self.default_max_new_tokens
+
+    def _check_ids(self, ids):
+        size = self.config.vocabulary_size
+        wrong = [i for i in ids if not is_integer(i) or not 0 <= i < size]
+        if wrong:
+            raise ConfigurationError(
+                f"token ids must be integers from 0 to {size - 1}, got {wrong[0]!r}"
+            )
+        if not len(ids):
+            raise ConfigurationError("a prompt must hold at least one id, got none")
+        return [int(i) for i in ids]
+
+    def _config(self, stop_tokens, seed, **options):
+        stop_ids = self._stop_ids(stop_tokens)
+        # After 。 a text may go on for a while, after [SEP] it may not.
+        sep = self.tokenizer and self.text_tokenizer().sep_id
         if seed is None:
             seed = np.random.SeedSequence().entropy % 2**63
-        return GenerationConfig(
-            stop_ids=stop_ids,
-            suppressed_stop_ids=suppressed_stop_ids,
-            seed=seed,
-            **options,
+        return GenerationConfig.from_dict(
+            {
+                "stop_ids": stop_ids,
+                "suppressed_stop_ids": tuple(i for i in stop_ids if i == sep),
+                "seed": seed,
+                **options,
+            }
         )
 
     def _stop_ids(self, stop_tokens):
@@ -231,82 +317,12 @@ class TextGeneration:
             ids += [found, self.text_tokenizer().sep_id]
         return tuple(dict.fromkeys(ids))
 
-    def as_prompt(
-        self,
-        prompt: str | Sequence[int],
-        max_length: int | None = None,
-        min_length: int = 0,
-    ) -> Prompt:
-        """What a decoder takes for a text, or for ids; or the error of `generate`."""
-        together = self.is_continuation
-        max_length = self.check_lengths(max_length, min_length)
-        ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
-        ids = self._check_ids(ids)
-        shown = prompt if isinstance(prompt, str) else "ids"
-        if len(ids) + together > max_length:
-            raise ConfigurationError(
-                f"a prompt must be {'shorter' if together else 'no longer'} than "
-                f"max_length={max_length} tokens, got {len(ids)}: {shown:.40}; raise "
-                "max_length or cut the prompt"
-            )
-        taken = len(ids) if together else 0
-        return Prompt(
-            token_ids=tuple(ids),
-            segment_ids=(0,) * len(ids),
-            max_new_tokens=max_length - taken,
-            min_new_tokens=max(0, min_length - taken),
-        )
-
-    def check_lengths(self, max_length: int | None, min_length: int) -> int:
-        """The most tokens, or ConfigurationError if either breaks its rule."""
-        if max_length is None:
-            max_length = self.default_max_length
-        check_integer("max_length", max_length, minimum=1)
-        check_integer("min_length", min_length, minimum=0, maximum=max_length)
-        return max_length
-
-    def as_ids(self, text: str, name: str = "a prompt") -> list[int]:
-        """The ids of a text as a prompt, or as what errors shall name it.
-
-        Raises:
-            ConfigurationError: it has no token, or none of the vocabulary.
-        """
-        tokenizer = self.text_tokenizer()
-        ids, _ = tokenizer.encode(text)
-        if len(ids) == 2:
-            raise ConfigurationError(
-                f"{name} must hold text, got {text!r}, which has no token"
-            )
-        if set(ids[1:-1]) == {tokenizer.unk_id}:
-            raise ConfigurationError(
-                f"{name} must have tokens of the vocabulary, got {text:.40} of which "
-                "it holds none"
-            )
-        # A prompt to go on with does not end.
-        return ids[:-1] if self.is_continuation else ids
-
-    def _check_ids(self, ids):
-        size = self.config.vocabulary_size
-        wrong = [i for i in ids if not is_integer(i) or not 0 <= i < size]
-        if wrong:
-            raise ConfigurationError(
-                f"token ids must be integers from 0 to {size - 1}, got {wrong[0]!r}"
-            )
-        if not len(ids):
-            raise ConfigurationError("a prompt must hold at least one id, got none")
-        return [int(i) for i in ids]
-
-    def _decode(self, prompts, decoding, batch_size, progress, first_number):
+    def _decode(self, prompts, config, batch_size, first_number, verbose):
         check_integer("batch_size", batch_size, minimum=1)
         check_integer("first_number", first_number, minimum=0)
         decoder, begin = self._decoder(), time()
-        with tqdm(
-            total=len(prompts) * decoding.copies,
-            desc="writing",
-            unit="text",
-            delay=_SECONDS_BEFORE_BAR,
-            disable=not progress,
-        ) as bar:
+        total = len(prompts) * config.copies
+        with progress_bar(verbose, total=total, desc="writing", unit="text") as bar:
 
             def on_rows(rows):
                 bar.set_postfix_str("", refresh=False)
@@ -314,16 +330,16 @@ class TextGeneration:
 
             def on_compile(message):
                 bar.set_postfix_str(message, refresh=False)
-                # `refresh` heeds no delay, nor does the bar know that it was shown
-                # and has a line to end.
-                if time() >= begin + _SECONDS_BEFORE_BAR:
+                # `refresh` does not wait for the delay of a bar, and the bar does not
+                # know that it was shown and has a line to end.
+                if not bar.disable and time() >= begin + bar.delay:
                     bar.refresh()
                     bar.last_print_t = time()
 
             decoder.on_compile = on_compile
             try:
                 return decode(
-                    decoder, prompts, decoding, batch_size, first_number, on_rows
+                    decoder, prompts, config, batch_size, first_number, on_rows
                 )
             finally:
                 decoder.on_compile = None
@@ -368,3 +384,26 @@ def _is_list(prompt):
     return isinstance(prompt, Sequence | np.ndarray) and not isinstance(
         prompt, str | bytes
     )
+
+
+def text_pieces(token_ids, decode, is_settled) -> Iterator[str]:
+    """Pieces of a text that together are all of its ids decoded.
+
+    How tokens are spaced depends on those that follow, so a piece is held back until a
+    token comes after which nothing can change it.
+
+    Args:
+        token_ids: iterable of ids, as they come.
+        decode: function of a list of ids to str.
+        is_settled: function of a token: whether it settles the text up to itself.
+    """
+    ids, shown = [], ""
+    for token_id in token_ids:
+        ids.append(token_id)
+        if is_settled(token_id):
+            text = decode(ids)
+            yield text[len(shown) :]
+            shown = text
+    rest = decode(ids)[len(shown) :]
+    if rest:
+        yield rest

@@ -40,7 +40,7 @@ class GenerationConfig(Settings):
     num_return_sequences: int = integer(1, minimum=1)
     temperature: float = number(1.0, above=0)
     top_k: int | None = integer(None, minimum=1)
-    top_p: float = number(1.0, above=0, maximum=1)
+    top_p: float = number(0.95, above=0, maximum=1)
     num_beams: int = integer(4, minimum=1)
     # Lengths to a power beyond 50 overflow.
     length_penalty: float = number(0.0, minimum=0, maximum=50)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
 import numpy as np
-from tqdm import tqdm
 
 from roformer_keras.data.rows import (
     TOKENS_PER_BATCH,
@@ -12,6 +11,7 @@ from roformer_keras.data.rows import (
     windows,
 )
 from roformer_keras.models.forward import run_model
+from roformer_keras.progress import progress_bar
 from roformer_keras.text.matching import check_match
 
 __all__ = ["embed", "embed_rows", "unit_rows"]
@@ -23,7 +23,7 @@ def embed(
     texts: str | Sequence[str] | Iterable[str],
     max_length: int = 512,
     normalize: bool = True,
-    progress: bool = True,
+    verbose: int | str = "auto",
     batch_tokens: int = TOKENS_PER_BATCH,
 ) -> np.ndarray | Iterator[np.ndarray]:
     """One vector a text: the pooled output, or else the first position's.
@@ -38,7 +38,7 @@ def embed(
             memory: some 2,000 texts are taken from it at a time.
         max_length: int. Longer texts are cut to as many tokens.
         normalize: bool. Whether vectors have length 1, so that products are cosines.
-        progress: bool. Whether a progress bar is shown.
+        verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
         batch_tokens: int. Most tokens that are computed together, padding included.
 
     Returns:
@@ -64,7 +64,7 @@ def embed(
         texts,
         dim=model.config.hidden_dim,
         max_length=max_length,
-        progress=progress,
+        verbose=verbose,
         batch_tokens=batch_tokens,
     )
 
@@ -76,7 +76,7 @@ def embed_rows(
     *,
     dim: int,
     max_length: int,
-    progress: bool,
+    verbose: int | str,
     batch_tokens: int,
 ) -> np.ndarray | Iterator[np.ndarray]:
     """As `embed`, of whatever makes vectors of rows of ids.
@@ -94,7 +94,7 @@ def embed_rows(
 
     def each_window():
         total = len(texts) if isinstance(texts, Sized) else None
-        with tqdm(total=total, desc="texts", disable=not progress) as bar:
+        with progress_bar(verbose, total=total, desc="texts") as bar:
             for rows in windows(texts, tokenized):
                 vectors = np.zeros((len(rows), dim), "float32")
                 for batch in by_length([len(row) for row in rows], batch_tokens):

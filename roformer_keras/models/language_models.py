@@ -1,4 +1,4 @@
-"""The models with a tied output layer: masked, causal and RoFormer-Sim."""
+"""The models with a tied output layer: masked, causal, and RoFormer-Sim."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -113,15 +113,15 @@ class RoFormerMaskedLM(LanguageModel):
 
     Returns:
         float `(batch, length, vocabulary_size)`; if the backbone has a pooler, a dict
-        of that as `logits` beside `pooled_output` (and `nsp_probabilities`).
+        of that as `logits` with `pooled_output` (and `nsp_probabilities`).
 
     Example:
     ```python
     source = "chinese_roformer-char_L-12_H-768_A-12.zip"
-    tokenizer = RoFormerTokenizer.from_preset(source)
     model = RoFormerMaskedLM.from_preset(source)
-    logits = model(tokenizer(["今天[MASK]气不错"], keep_mask=True))
+    logits = model(model.tokenizer(["今天[MASK]气不错"], keep_mask=True))
     model.fit(["今天天气不错。", "我们去公园玩。"], epochs=3)
+    model.fill_mask("今天[MASK]气不错")
     ```
     """
 
@@ -135,51 +135,15 @@ class RoFormerMaskedLM(LanguageModel):
             top_k: int, at least 1.
 
         Returns:
-            A list a mask, in the order of the text, of `top_k` candidates, best first:
-            `MaskCandidate` with token, token_id and probability. For a list of texts a
-            list of those.
+            For each mask, in the order of the text, a list of `top_k` candidates, best
+            first: `MaskCandidate` with token, token_id and probability. For a list of
+            texts a list of those.
         """
         return fill_mask(self, self.text_tokenizer(), texts, top_k)
 
 
-class _Writer(TextGeneration, LanguageModel):
-    """A language model that continues a prompt, or answers it."""
-
-    def _make_decoder(self) -> CachedDecoder | RecurrentDecoder:
-        needless = sorted(
-            set(self.input) - {"token_ids", "segment_ids", "position_ids"}
-        )
-        if needless:
-            raise ConfigurationError(
-                f"a prompt gives no {needless[0]}, which this model takes"
-            )
-        decoder = RecurrentDecoder if self.config.is_linear else CachedDecoder
-        return decoder(_Cached(self))
-
-
-class _Cached:
-    """A model as a `CachedModel`, or as a `RecurrentModel`."""
-
-    def __init__(self, model):
-        self._model = model
-        self._backbone = model.backbone
-        self.vocabulary_size = model.config.vocabulary_size
-        self.generated_segment = 0 if model.config.attention == "causal" else 1
-        self.weights = model.weights
-        self.create_caches = self._backbone.create_caches
-        self.call_with_cache = self._backbone.call_with_cache
-        self.logits = model.mlm_head
-        self.prompt_mask = self._backbone.attention_mask
-
-    def visible(self, token_ids, segment_ids):
-        visible = ops.not_equal(token_ids, 0)
-        if self._model.config.shared_segment_embeddings:
-            visible = ops.logical_and(visible, ops.not_equal(segment_ids, 0))
-        return visible
-
-
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerCausalLM(_Writer):
+class RoFormerCausalLM(TextGeneration, LanguageModel):
     """Scores the token after every position, seeing what stands before it.
 
     Args:
@@ -205,10 +169,46 @@ class RoFormerCausalLM(_Writer):
     objective_name = "lm"
     other_attention = ("unilm",)
 
+    # === A `DecoderModel` ===
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self.config.vocabulary_size
+
+    @property
+    def generated_segment(self) -> int:
+        return 0 if self.is_continuation else 1
+
+    def create_caches(self, batch, *capacity) -> list:
+        return self.backbone.create_caches(batch, *capacity)
+
+    def call_with_cache(self, *arguments, **options) -> tuple:
+        return self.backbone.call_with_cache(*arguments, **options)
+
+    def logits(self, hidden):
+        return self.mlm_head(hidden)
+
+    def prompt_mask(self, token_ids, segment_ids):
+        return self.backbone.attention_mask(token_ids, segment_ids)
+
+    def visible(self, token_ids, segment_ids):
+        visible = ops.not_equal(token_ids, 0)
+        if self.config.shared_segment_embeddings:
+            visible = ops.logical_and(visible, ops.not_equal(segment_ids, 0))
+        return visible
+
+    def _make_decoder(self) -> CachedDecoder | RecurrentDecoder:
+        missing = sorted(set(self.input) - {"token_ids", "segment_ids", "position_ids"})
+        if missing:
+            raise ConfigurationError(
+                f"a prompt gives no {missing[0]}, which this model takes"
+            )
+        return (RecurrentDecoder if self.config.is_linear else CachedDecoder)(self)
+
 
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerSim(_Writer):
-    """A sentence vector from the first segment, and the next tokens of the second.
+class RoFormerSim(RoFormerCausalLM):
+    """SimBERT v2: a sentence vector, and similar sentences, from one model.
 
     The first segment sees itself both ways; the second sees the first and what stands
     before it. The vector is the pooled output of a text alone, all of it segment 0.
@@ -238,26 +238,28 @@ class RoFormerSim(_Writer):
     """
 
     objective_name = "simbert"
-    default_max_length = 64
+    other_attention = ()
+    default_max_new_tokens = 64
 
     def encode(
         self,
         texts: str | Sequence[str] | Iterable[str],
         *,
         max_length: int = 512,
-        progress: bool = True,
+        verbose: int | str = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
     ) -> np.ndarray | Iterator[np.ndarray]:
         """A vector of length 1 for each text, so that products are cosines.
 
-        An empty text has that of `[CLS]` and `[SEP]` alone, which means nothing.
+        An empty text has the vector of `[CLS]` and `[SEP]` alone, which means nothing.
 
         Args:
             texts: a str, a sequence of them, or an iterator, which need not fit into
                 memory: some 2,000 texts are taken from it at a time.
-            max_length: int. Longer texts are cut to as many tokens.
-            progress: bool. Whether a progress bar is shown.
-            batch_tokens: int. Most tokens that are computed together, padding included.
+            max_length: int. Longer texts are cut to so many tokens.
+            verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
+            batch_tokens: int. The most tokens that are computed together, including
+                padding.
 
         Returns:
             float32 `(hidden_dim,)` for a str, `(len(texts), hidden_dim)` for a
@@ -268,7 +270,7 @@ class RoFormerSim(_Writer):
             self.text_tokenizer(),
             texts,
             max_length,
-            progress=progress,
+            verbose=verbose,
             batch_tokens=batch_tokens,
         )
 
@@ -278,26 +280,25 @@ class RoFormerSim(_Writer):
         second: str | Sequence[str],
         *,
         max_length: int = 512,
-        progress: bool = True,
+        verbose: int | str = "auto",
     ) -> float | np.ndarray:
         """The cosine of two texts, from -1 to 1, or of each pair of two lists.
 
         Args:
             first: str, or sequence of str.
             second: likewise, and of the same length.
-            max_length: int. Longer texts are cut to as many tokens.
-            progress: bool. Whether a progress bar is shown.
+            max_length, verbose: as of `encode`.
 
         Returns:
             float; float32 `(len(first),)` for lists.
 
         Raises:
-            ConfigurationError: a text has no token, or none of the vocabulary; or it
-                is not known which to compare.
+            ConfigurationError: a text has no token, or none of the vocabulary; or it is
+                not clear which texts to compare.
         """
         if isinstance(first, str) and isinstance(second, str):
             (cosine,) = self.similarity(
-                [first], [second], max_length=max_length, progress=False
+                [first], [second], max_length=max_length, verbose=0
             )
             return float(cosine)
         if isinstance(first, str) or isinstance(second, str):
@@ -309,12 +310,12 @@ class RoFormerSim(_Writer):
                 "two lists to compare must be of one length, got "
                 f"{len(first)} and {len(second)}"
             )
-        # Texts that come again are computed once.
+        # Repeated texts are computed once.
         texts = list(dict.fromkeys([*first, *second]))
         for text in texts:
             self.check_text(text)
         numbers = {text: number for number, text in enumerate(texts)}
-        vectors = self.encode(texts, max_length=max_length, progress=progress)
+        vectors = self.encode(texts, max_length=max_length, verbose=verbose)
         return np.sum(
             vectors[[numbers[text] for text in first]]
             * vectors[[numbers[text] for text in second]],
@@ -328,30 +329,27 @@ class RoFormerSim(_Writer):
         k: int = 20,
         *,
         masked_positions: Sequence[int] = (),
-        max_length: int = 64,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float = 0.95,
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
         seed: int | None = None,
         batch_size: int = 128,
         first_number: int = 0,
-        progress: bool = True,
+        verbose: int | str = "auto",
+        **options,
     ) -> list:
         """Similar sentences: writes `n`, and keeps the `k` nearest to the original.
 
-        What is written twice counts once, and the original not at all, so there may be
-        fewer than `k`.
+        Repeated sentences and the original do not count, so there may be fewer.
 
         Args:
             texts: a str, or a list of them.
-            n: int. Sentences that are written for each text.
-            k: int. Most sentences that are returned for each text.
-            masked_positions: ints. Tokens of each text that `[MASK]` takes the place
-                of first, so that others are found for them; 1 is the first, 0 is
-                `[CLS]`.
-            max_length: int. Most tokens of a text, and of what is written.
-            temperature, top_k, top_p, seed, batch_size, first_number, progress: as for
+            n: int. Sentences to write for each text.
+            k: int. The most sentences to return for each text.
+            masked_positions: ints. Tokens of each text to replace with `[MASK]` first,
+                so that others are found for them; 1 is the first, 0 is `[CLS]`.
+            max_length, max_new_tokens, seed, batch_size, first_number, verbose: as of
                 `generate`.
+            options: `temperature`, `top_k` and `top_p`, as of `generate`.
 
         Returns:
             A list of `(sentence, cosine)` pairs, nearest first; for a list of texts a
@@ -364,37 +362,25 @@ class RoFormerSim(_Writer):
         rows, is_text, is_one = as_rows(texts)
         if not is_text:
             raise ConfigurationError("texts to paraphrase must be str, got ids")
-        decoding = self._decoding(
-            None,
-            num_return_sequences=n,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-        )
+        config = self._config(None, seed, num_return_sequences=n, **options)
         prompts = [
-            self.as_prompt(self.masked(row, masked_positions), max_length)
+            self.as_prompt(
+                self.masked(row, masked_positions),
+                max_length,
+                max_new_tokens=max_new_tokens,
+            )
             for row in rows
         ]
-        written = self._decode(prompts, decoding, batch_size, progress, first_number)
-        found = [
-            self._candidates(row, candidates)
-            for row, candidates in zip(rows, written, strict=True)
-        ]
+        written = self._decode(prompts, config, batch_size, first_number, verbose)
+        found = list(map(self._candidates, rows, written))
+        pairs = zip(rows, found, strict=True)
         vectors = self.encode(
-            [
-                text
-                for row, texts in zip(rows, found, strict=True)
-                for text in (row, *texts)
-            ],
-            max_length=max_length,
-            progress=False,
+            [one for own, others in pairs for one in (own, *others)], verbose=0
         )
-        ranked, at = [], 0
-        for candidates in found:
-            own, others = vectors[at], vectors[at + 1 : at + 1 + len(candidates)]
-            at += 1 + len(candidates)
-            scores = others @ own
+        ends = np.cumsum([1 + len(candidates) for candidates in found])
+        ranked = []
+        for candidates, part in zip(found, np.split(vectors, ends)[:-1], strict=True):
+            scores = part[1:] @ part[0]
             order = np.argsort(-scores, kind="stable")[:k]
             ranked.append([Scored(candidates[i], float(scores[i])) for i in order])
         return ranked[0] if is_one else ranked

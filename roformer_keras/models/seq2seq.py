@@ -4,14 +4,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import is_integer
 from roformer_keras.config import Seq2SeqConfig
 from roformer_keras.data.rows import PairRows
 from roformer_keras.data.texts import as_pairs
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.generate import TextGeneration
-from roformer_keras.generation.options import Prompt
 from roformer_keras.layers import (
     AttentionMask,
     Dropout,
@@ -30,7 +28,7 @@ __all__ = ["RoFormerSeq2Seq"]
 # As of Vaswani et al., section 5.3, at other rates: of a model of width d and W updates
 # of warm-up theirs is (d W) ** -0.5.
 _WARMUP, _SMOOTHING = 4000, 0.1
-# So much longer than the source may a text become, as of section 6.1.
+# Tokens that a text may have more than its source.
 _LONGER = 50
 # Attributes of a model that compute, some of which are None.
 _LAYERS = (
@@ -185,27 +183,12 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     def is_continuation(self) -> bool:
         return False
 
-    def check_lengths(self, max_length, min_length):
-        if max_length is None and is_integer(min_length):
-            # By default there is room for it, whatever the source.
-            max_length = max(self.default_max_length, min_length)
-        return super().check_lengths(max_length, min_length)
+    def _counted_length(self, ids):
+        return 0
 
-    def as_prompt(self, prompt, max_length=None, min_length=0) -> Prompt:
-        """What a decoder takes for a text, or for ids; or the error of `generate`.
-
-        Without a `max_length` a text becomes at most 50 tokens longer than its source.
-        """
-        ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
-        ids = self._check_ids(ids)
-        if max_length is None:
-            max_length = max(len(ids) + _LONGER, min_length)
-        return Prompt(
-            token_ids=tuple(ids),
-            segment_ids=(0,) * len(ids),
-            max_new_tokens=self.check_lengths(max_length, min_length),
-            min_new_tokens=min_length,
-        )
+    def _default_new_tokens(self, ids, least):
+        # As in section 6.1 of Vaswani et al.
+        return max(len(ids) + _LONGER, least)
 
     def _make_decoder(self) -> EncoderDecoder:
         return EncoderDecoder(_Cached(self), self.text_tokenizer().cls_id)

@@ -108,13 +108,13 @@ class ServedEncoder:
         texts: str | Sequence[str] | Iterable[str],
         *,
         max_length: int | None = None,
-        progress: bool = True,
+        verbose: int | str = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
     ) -> np.ndarray | Iterator[np.ndarray]:
         """Encodes texts as the exported model does.
 
         Args:
-            texts, progress, batch_tokens: as in `RoFormerSim.encode`.
+            texts, verbose, batch_tokens: as in `RoFormerSim.encode`.
             max_length: int. Tokens of a text, the rest is cut off; if not given, the
                 sentence encoder's own limit, or 512.
         """
@@ -126,6 +126,6 @@ class ServedEncoder:
             texts,
             dim=self.metadata["dim"],
             max_length=max_length,
-            progress=progress,
+            verbose=verbose,
             batch_tokens=batch_tokens,
         )

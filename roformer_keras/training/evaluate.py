@@ -59,10 +59,10 @@ def evaluate_seq2seq(
     *,
     num_beams: int = 4,
     length_penalty: float = 0.0,
-    max_length: int | None = None,
+    max_new_tokens: int | None = None,
     batch_size: int = 64,
     tokenize: str | None = None,
-    verbose: bool = True,
+    verbose: int | str = "auto",
 ) -> Seq2SeqEvaluation:
     """Writes a text from every source by beam search, and compares it with another.
 
@@ -70,11 +70,11 @@ def evaluate_seq2seq(
         model: `RoFormerSeq2Seq` with its tokenizer.
         sources: what is written from.
         references: as many texts, which are right.
-        num_beams, length_penalty, max_length: as in `RoFormerSeq2Seq.generate`; the
+        num_beams, length_penalty, max_new_tokens: as in `RoFormerSeq2Seq.generate`; the
             loss depends on none of them.
         batch_size: int. Most beams that are computed together; and pairs, of the loss.
         tokenize: as in `corpus_bleu`.
-        verbose: bool. Whether writing shows a bar if it takes more than two seconds.
+        verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
 
     Raises:
         ConfigurationError: an argument breaks its rule, texts are not as many as the
@@ -99,9 +99,9 @@ def evaluate_seq2seq(
         method="beam",
         num_beams=num_beams,
         length_penalty=length_penalty,
-        max_length=max_length,
+        max_new_tokens=max_new_tokens,
         batch_size=batch_size,
-        progress=verbose,
+        verbose=verbose,
     )
     return Seq2SeqEvaluation(
         bleu=corpus_bleu(hypotheses, references, tokenize),

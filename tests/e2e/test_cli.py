@@ -177,7 +177,7 @@ EMBED = ("embed", "--source", SIM)
 def vectors():
     model = RoFormerBackbone.from_preset(SIM, pooler_activation="linear")
     tokenizer = RoFormerTokenizer.from_preset(SIM)
-    return embed(model, tokenizer, TEXTS, progress=False)
+    return embed(model, tokenizer, TEXTS)
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_embed_keeps_a_pooler_as_it_was_saved(texts, tmp_path, vectors, cli):
     tanh = RoFormerBackbone.from_preset(SIM, pooler_activation="tanh")
     tokenizer = RoFormerTokenizer.from_preset(SIM)
     tanh.save_to_preset(tmp_path / "tanh", tokenizer)
-    with_tanh = embed(tanh, tokenizer, TEXTS, progress=False)
+    with_tanh = embed(tanh, tokenizer, TEXTS)
     assert np.abs(with_tanh - vectors).max() > 1e-3
     bare = RoFormerBackbone.from_preset(CHARACTER)
     for name in ("sim", "x.safetensors"):
@@ -241,7 +241,7 @@ def test_embed_keeps_a_pooler_as_it_was_saved(texts, tmp_path, vectors, cli):
         (tmp_path / "x.safetensors", vectors),
         (tmp_path / "tanh", with_tanh),
         # Without a pooler it is the first position.
-        (CHARACTER, embed(bare, tokenizer, TEXTS, progress=False)),
+        (CHARACTER, embed(bare, tokenizer, TEXTS)),
     ):
         cli("embed", "--source", source, texts, "-o", out, "--overwrite")
         np.testing.assert_allclose(np.load(out), expected, atol=1e-6)

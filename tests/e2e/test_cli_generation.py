@@ -39,7 +39,7 @@ PAIRS = [("今天", "天气"), ("北京", "北京"), ("我爱北京", "你好")]
 SHORT = ("--max-length", "16", "--batch-size", "4")
 # Rows that end together stay in one batch, and so have the same last digits.
 EVEN = (*SHORT, "--min-length", "16")
-FEW = (*SHORT, "--n", "4", "--k", "2")
+FEW = ("--max-new-tokens", "16", "--batch-size", "4", "--n", "4", "--k", "2")
 GENERATE = ("generate", "--source", GPT)
 PARAPHRASE = ("paraphrase", "--source", SIM)
 SIMILARITY = ("similarity", "--source", SIM)
@@ -98,7 +98,6 @@ def test_generate_writes_what_the_method_returns(prompts, tmp_path, capsys):
         batch_size=4,
         seed=3,
         return_scores=True,
-        progress=False,
     )
     assert [line["text"] for line in found] == PROMPTS
     for line, outputs in zip(found, expected, strict=True):
@@ -229,21 +228,27 @@ def test_a_stream_of_words_comes_word_by_word():
     assert words > 10
 
 
+def test_a_short_job_shows_no_bar_whatever_it_compiles(monkeypatch, capsys):
+    model = RoFormerCausalLM.from_preset(GPT)
+    monkeypatch.setattr("roformer_keras.progress._DELAY", 1000)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    model.generate("今天天气", max_length=16)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
-    monkeypatch.setattr("roformer_keras.generation.generate._SECONDS_BEFORE_BAR", 0.01)
     decoder = model._decoder()
     start = decoder.start
 
     def late(*arguments):
-        time.sleep(0.02)
         start(*arguments)
         # Before a text is finished.
         raise KeyboardInterrupt
 
     monkeypatch.setattr(decoder, "start", late)
     with pytest.raises(KeyboardInterrupt):
-        model.generate("今天天气", max_length=16)
+        model.generate("今天天气", max_length=16, verbose=1)
     shown = capsys.readouterr().err
     assert "compiling prompts, 1 x 16 tokens" in shown
     assert shown.endswith("\n")
@@ -264,7 +269,7 @@ def test_paraphrase_writes_what_the_method_returns(texts, tmp_path, capsys):
         found = json_lines(out)
         assert [line["text"] for line in found] == TEXTS
         expected = model.paraphrase(
-            TEXTS, 4, 2, max_length=16, seed=4, batch_size=4, **options
+            TEXTS, 4, 2, max_new_tokens=16, seed=4, batch_size=4, **options
         )
         for line, outputs in zip(found, expected, strict=True):
             assert [o["text"] for o in line["outputs"]] == [o.output for o in outputs]
@@ -277,7 +282,7 @@ def test_paraphrase_writes_what_the_method_returns(texts, tmp_path, capsys):
 
 def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, capsys):
     expected = similarity.load_sim(str(SIM), None, None).similarity(
-        *zip(*PAIRS, strict=True), progress=False
+        *zip(*PAIRS, strict=True)
     )
     objects = write_lines(
         tmp_path / "y.jsonl",

@@ -53,24 +53,15 @@ def prompts_of(rows, most=99):
     return [Prompt(ids, (0,) * len(ids), most) for ids in rows]
 
 
-def new_tokens(model, prompt, max_length):
-    return max_length - (len(prompt) if model.config.attention == "causal" else 0)
-
-
-def max_length_of(model, most=NEW):
-    """With which the longest prompt may have so many new tokens."""
-    return most + (len(LONG) if model.config.attention == "causal" else 0)
-
-
 # === With a cache as without ===
 
 
 def test_greedy_and_beams_equal_a_plain_loop(model):
-    max_length = max_length_of(model)
+    max_length = len(LONG) + NEW
     options = {"max_length": max_length, "stop_tokens": STOPS, "return_scores": True}
     found = model.generate(PROMPTS, method="greedy", **options)
     for prompt, output in zip(PROMPTS, found, strict=True):
-        most = new_tokens(model, prompt, max_length)
+        most = max_length - len(prompt)
         expected = plain.greedy(model, prompt, most, stops=STOPS, draft=output.output)
         assert output.output == expected
         score = plain.score(model, prompt, expected)
@@ -78,7 +69,7 @@ def test_greedy_and_beams_equal_a_plain_loop(model):
     options.update(method="beam", num_beams=2, num_return_sequences=2)
     found = model.generate(PROMPTS[:2], **options)
     for prompt, texts in zip(PROMPTS, found, strict=False):
-        most = new_tokens(model, prompt, max_length)
+        most = max_length - len(prompt)
         expected = plain.beam(model, prompt, most, 2, stops=STOPS)
         assert [one.output for one in texts] == [text for _, text in expected]
         np.testing.assert_allclose(
@@ -88,7 +79,7 @@ def test_greedy_and_beams_equal_a_plain_loop(model):
 
 @pytest.mark.parametrize("cuts", [{}, {"top_k": 30, "top_p": 0.9}], ids=str)
 def test_samples_equal_a_plain_loop(model, cuts):
-    max_length = max_length_of(model)
+    max_length = len(LONG) + NEW
     found = model.generate(
         PROMPTS[:2],
         num_return_sequences=2,
@@ -99,7 +90,7 @@ def test_samples_equal_a_plain_loop(model, cuts):
         **{"top_p": 1.0, **cuts},
     )
     for at, (prompt, texts) in enumerate(zip(PROMPTS, found, strict=False)):
-        most = new_tokens(model, prompt, max_length)
+        most = max_length - len(prompt)
         for copy, text in enumerate(texts):
             number = 2 * at + copy
             assert text.output == plain.sample(
@@ -370,4 +361,4 @@ def test_a_model_that_takes_more_than_ids_is_refused():
 
 
 def test_the_default_length_of_sim(sim):
-    assert sim.as_prompt(SHORT).max_new_tokens == 64
+    assert sim.as_prompt((2,) * 100).max_new_tokens == 64

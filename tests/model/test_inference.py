@@ -106,9 +106,7 @@ def test_what_is_as_long_as_the_text_in_two_axes_is_cut_in_both(monkeypatch):
 
 @pytest.mark.parametrize("budget", [1, 40, 4096])
 def test_each_vector_is_that_of_its_text_alone(budget, pooled, tokenizer):
-    vectors = embed(
-        pooled, tokenizer, TEXTS, normalize=False, progress=False, batch_tokens=budget
-    )
+    vectors = embed(pooled, tokenizer, TEXTS, normalize=False, batch_tokens=budget)
     assert vectors.shape == (len(TEXTS), 32)
     assert vectors.dtype == "float32"
     for text, vector in zip(TEXTS, vectors, strict=True):
@@ -120,9 +118,9 @@ def test_each_vector_is_that_of_its_text_alone(budget, pooled, tokenizer):
 
 
 def test_vectors_have_length_one_unless_told_otherwise(pooled, tokenizer):
-    vectors = embed(pooled, tokenizer, TEXTS, progress=False)
+    vectors = embed(pooled, tokenizer, TEXTS)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    raw = embed(pooled, tokenizer, TEXTS, normalize=False, progress=False)
+    raw = embed(pooled, tokenizer, TEXTS, normalize=False)
     assert np.abs(np.linalg.norm(raw, axis=1) - 1).max() > 0.1
     np.testing.assert_allclose(
         vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6
@@ -130,40 +128,34 @@ def test_vectors_have_length_one_unless_told_otherwise(pooled, tokenizer):
 
 
 def test_longer_texts_are_cut(pooled, tokenizer):
-    vectors = embed(
-        pooled, tokenizer, TEXTS, max_length=8, normalize=False, progress=False
-    )
+    vectors = embed(pooled, tokenizer, TEXTS, max_length=8, normalize=False)
     for text, vector in zip(TEXTS, vectors, strict=True):
         expected = alone(pooled, tokenizer, text, max_length=8)
         np.testing.assert_allclose(vector, expected, atol=2e-6)
-    whole = embed(pooled, tokenizer, TEXTS, normalize=False, progress=False)
+    whole = embed(pooled, tokenizer, TEXTS, normalize=False)
     changed = np.abs(vectors - whole).max(axis=1) > 1e-3
     assert changed.tolist() == [len(tokenizer.encode(t)[0]) > 8 for t in TEXTS]
 
 
 def test_of_a_model_with_a_head_the_backbone_is_what_counts(tokenizer, pooled):
-    expected = embed(pooled, tokenizer, TEXTS, progress=False)
+    expected = embed(pooled, tokenizer, TEXTS)
     sim = RoFormerSim.from_preset(SIM)
     # The first segment sees all of itself, so the pattern makes no difference.
-    np.testing.assert_allclose(
-        embed(sim, tokenizer, TEXTS, progress=False), expected, atol=2e-6
-    )
+    np.testing.assert_allclose(embed(sim, tokenizer, TEXTS), expected, atol=2e-6)
     bare = RoFormerBackbone.from_preset(SIM)
-    first = embed(bare, tokenizer, TEXTS, progress=False)
+    first = embed(bare, tokenizer, TEXTS)
     expected = alone(bare, tokenizer, TEXTS[0])
     np.testing.assert_allclose(first[0], expected / np.linalg.norm(expected), atol=2e-6)
     headed = RoFormerMaskedLM.from_preset(SIM)
-    np.testing.assert_allclose(
-        embed(headed, tokenizer, TEXTS, progress=False), first, atol=2e-6
-    )
+    np.testing.assert_allclose(embed(headed, tokenizer, TEXTS), first, atol=2e-6)
 
 
 def test_no_texts_give_no_vectors(pooled, tokenizer):
-    assert embed(pooled, tokenizer, [], progress=False).shape == (0, 32)
+    assert embed(pooled, tokenizer, []).shape == (0, 32)
 
 
 def test_progress_counts_texts(pooled, tokenizer, capsys):
-    embed(pooled, tokenizer, TEXTS, progress=False)
+    embed(pooled, tokenizer, TEXTS)
     assert capsys.readouterr() == ("", "")
     embed(pooled, tokenizer, TEXTS)
     shown = capsys.readouterr()
@@ -173,7 +165,7 @@ def test_progress_counts_texts(pooled, tokenizer, capsys):
 
 
 def test_one_text_has_one_vector(pooled, tokenizer):
-    (expected,) = embed(pooled, tokenizer, ["今天天气不错"], progress=False)
+    (expected,) = embed(pooled, tokenizer, ["今天天气不错"])
     found = embed(pooled, tokenizer, "今天天气不错")
     assert found.shape == (32,)
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -190,14 +182,14 @@ def test_a_stream_is_read_as_its_vectors_are_taken(pooled, tokenizer, monkeypatc
             taken.append(number)
             yield TEXTS[number % len(TEXTS)]
 
-    expected = embed(pooled, tokenizer, TEXTS, progress=False)
-    found = embed(pooled, tokenizer, endless(), progress=False)
+    expected = embed(pooled, tokenizer, TEXTS)
+    found = embed(pooled, tokenizer, endless())
     assert taken == []
     for vector in expected:
         np.testing.assert_allclose(next(found), vector, atol=2e-6)
     # Three windows whose vectors were asked for, and the one that is prepared.
     assert len(taken) == 12
-    assert list(embed(pooled, tokenizer, iter([]), progress=False)) == []
+    assert list(embed(pooled, tokenizer, iter([]))) == []
 
 
 def test_windows_prepare_the_next_beside_the_caller():

@@ -524,7 +524,7 @@ def test_the_vector_of_a_row_is_that_of_its_first_text():
     inputs, _, _ = objective.batch(make_items(objective), rng())
     model.tokenizer = TOKENIZER
     texts = [text for pair in PAIRS for text in pair]
-    vectors = model.encode(texts, progress=False)
+    vectors = model.encode(texts)
     found = plain.unit(trainer(inputs)["vectors"])
     np.testing.assert_allclose(found, vectors, atol=1e-5)
     assert np.abs(found[0] - found[1]).max() > 0.01

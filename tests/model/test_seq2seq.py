@@ -226,7 +226,7 @@ def ids_of(text):
 def test_greedy_with_a_cache_is_as_without(kind):
     model = make_model(**kind)
     prompts = [ids_of(text) for text in SOURCES]
-    found = model.generate(prompts, method="greedy", max_length=40, progress=False)
+    found = model.generate(prompts, method="greedy", max_length=40)
     expected = [
         plain.greedy(plain.EncoderDecoder(model, ids), ids, 40, draft=text, **STOPS)
         for ids, text in zip(prompts, found, strict=True)
@@ -247,7 +247,6 @@ def test_beams_with_a_cache_are_as_without(kind):
         length_penalty=0.6,
         max_length=12,
         return_scores=True,
-        progress=False,
     )
     for ids, outputs in zip(prompts, found, strict=True):
         expected = plain.beam(
@@ -285,7 +284,6 @@ def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
         top_p=1.0,
         stop_tokens=stops,
         seed=5,
-        progress=False,
     )
     assert any(texts == rows for texts, rows in rows_of_texts)
     for number in (0, 3, 7):
@@ -304,14 +302,10 @@ def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
 def test_what_is_written_may_be_longer_than_what_was_read():
     model = make_model()
     # Nothing ends it.
-    (found,) = model.generate(
-        [ids_of("宇")], method="greedy", stop_tokens=(), progress=False
-    )
+    (found,) = model.generate([ids_of("宇")], method="greedy", stop_tokens=())
     assert len(found) == 3 + 50
     pieces = list(model.stream("天地玄黄", method="greedy", max_length=8))
-    assert "".join(pieces) == model.generate(
-        "天地玄黄", method="greedy", max_length=8, progress=False
-    )
+    assert "".join(pieces) == model.generate("天地玄黄", method="greedy", max_length=8)
 
 
 # === Learning ===
@@ -344,7 +338,7 @@ def test_it_learns_to_reverse(position, epochs):
     history = model.fit(texts, reversed_texts, 64, epochs=epochs, verbose=0)
     assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
     new = ["天地玄", "黄宇", "宙天黄地玄", "宙宙玄"]
-    written = model.generate(new, method="greedy", progress=False)
+    written = model.generate(new, method="greedy")
     assert written == [text[::-1] for text in new]
 
 
@@ -512,29 +506,28 @@ def test_pairs_that_cannot_be_learned_from(arguments, options, message):
 def test_what_cannot_be_written_from():
     model = make_model()
     with pytest.raises(ConfigurationError, match="must hold text"):
-        model.generate("", progress=False)
+        model.generate("")
     with pytest.raises(ConfigurationError, match="token ids must be integers from 0"):
-        model.generate([[2, 99, 3]], progress=False)
+        model.generate([[2, 99, 3]])
     with pytest.raises(ConfigurationError, match="max_length must be"):
-        model.generate("天", max_length=0, progress=False)
+        model.generate("天", max_length=0)
     with pytest.raises(ConfigurationError, match="from 0 to 5, got 6"):
-        model.generate("天", max_length=5, min_length=6, progress=False)
+        model.generate("天", max_length=5, min_length=6)
     model.tokenizer = None
     with pytest.raises(VocabularyError, match="no vocabulary"):
-        model.generate("天", progress=False)
+        model.generate("天")
 
 
 def test_a_text_may_be_longer_than_the_default():
     model = make_model()
-    assert model.check_lengths(None, 300) == 300
-    (written,) = model.generate([[2, 5, 3]], min_length=300, seed=0, progress=False)
+    (written,) = model.generate([[2, 5, 3]], min_length=300, seed=0)
     assert len(written) == 300
 
 
 def test_another_vocabulary_begins_with_its_own_token():
     model = make_model()
     prompt = [[2, 5, 6, 3]]
-    model.generate(prompt, method="greedy", max_length=4, progress=False)
+    model.generate(prompt, method="greedy", max_length=4)
     other = ["[PAD]", "[UNK]", "[SEP]", "[CLS]", *CHARACTERS]
     model.tokenizer = RoFormerTokenizer(other)
     assert model._decoder()._start_id == 3

@@ -22,8 +22,8 @@ sacrebleu = pytest.importorskip("sacrebleu")
 SOURCES = ["天地玄", "黄宇宙洪荒", "日月", "天天天天", "玄黄", "a", "荒日月天地"]
 TARGETS = ["玄地天", "荒洪宙宇黄", "月日", "天天天天", "黄", "天", "地天月日荒。"]
 PAIRS = [pair for pair in zip(SOURCES, TARGETS, strict=True) if pair[0] != "a"]
-BEAMS = {"num_beams": 3, "length_penalty": 0.6, "max_length": 7}
-FLAGS = ["--num-beams", 3, "--length-penalty", 0.6, "--max-length", 7]
+BEAMS = {"num_beams": 3, "length_penalty": 0.6, "max_new_tokens": 7}
+FLAGS = ["--num-beams", 3, "--length-penalty", 0.6, "--max-new-tokens", 7]
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,7 @@ def table(tmp_path_factory):
 def expected(model):
     """What is written, and sacrebleu's own words on it."""
     sources, references = zip(*PAIRS, strict=True)
-    hypotheses = model.generate(
-        list(sources), method="beam", **BEAMS, batch_size=64, progress=False
-    )
+    hypotheses = model.generate(list(sources), method="beam", **BEAMS, batch_size=64)
     metric = sacrebleu.metrics.BLEU(tokenize="zh")
     score = metric.corpus_score(hypotheses, [list(references)]).score
     assert 0 < score < 100
@@ -147,7 +145,7 @@ def test_a_training_is_left_as_it_is(preset):
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
     model.fit(SOURCES, TARGETS, verbose=0)
     before = (model.optimizer, model.loss, int(model.optimizer.iterations))
-    evaluate_seq2seq(model, SOURCES, TARGETS, max_length=3, verbose=False)
+    evaluate_seq2seq(model, SOURCES, TARGETS, max_new_tokens=3, verbose=False)
     assert (model.optimizer, model.loss, int(model.optimizer.iterations)) == before
 
 
@@ -247,13 +245,10 @@ def test_the_command_says_the_same(
         "--tokenize",
     )
     assert (report["pairs"], report["left_out"]) == (7, 0)
-    assert "max_length" not in report and report["num_beams"] == 4
+    assert "max_new_tokens" not in report and report["num_beams"] == 4
 
 
 def test_a_bar_for_who_sits_before_it(preset, table, monkeypatch, capsys):
-    from roformer_keras.generation import generate
-
-    monkeypatch.setattr(generate, "_SECONDS_BEFORE_BAR", 0)
     monkeypatch.setattr(evaluate, "shows_progress", lambda quiet: not quiet)
     for flags in ([], ["--quiet"]):
         code, out, err = run_main(
@@ -292,7 +287,7 @@ def test_options_of_writing_are_for_what_writes(table, tmp_path, capsys):
     for source in (CHARACTER, tmp_path):
         code, out, err = run_main("evaluate", source, table, *FLAGS, capsys=capsys)
         assert (code, out) == (2, "")
-        assert "--num-beams, --length-penalty, --max-length must be left out" in err
+        assert "--num-beams, --length-penalty, --max-new-tokens must be left out" in err
 
 
 def test_the_command_names_a_missing_library(preset, table, monkeypatch, capsys):

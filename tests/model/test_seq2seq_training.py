@@ -452,7 +452,6 @@ def test_the_command_line_trains_and_writes(corpus, tmp_path, capsys):
         method="beam",
         length_penalty=0.6,
         max_length=8,
-        progress=False,
     )
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["text"] for row in rows] == ["天地玄", "日月"]

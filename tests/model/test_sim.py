@@ -25,23 +25,23 @@ def vector(model, text):
 
 
 def test_encode_gives_the_unit_vector_of_each_text(sim):
-    vectors = sim.encode(TEXTS, progress=False)
+    vectors = sim.encode(TEXTS)
     assert vectors.dtype == "float32"
     assert vectors.shape == (4, 32)
     expected = np.stack([vector(sim, text) for text in TEXTS])
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    assert sim.encode([], progress=False).shape == (0, 32)
-    cut = sim.encode(TEXTS, max_length=6, progress=False)
+    assert sim.encode([]).shape == (0, 32)
+    cut = sim.encode(TEXTS, max_length=6)
     np.testing.assert_allclose(cut[0], vector(sim, "今天天气"), atol=1e-5)
     np.testing.assert_allclose(sim.encode(TEXTS[0]), vectors[0], atol=1e-6)
-    streamed = sim.encode(iter(TEXTS), progress=False)
+    streamed = sim.encode(iter(TEXTS))
     np.testing.assert_allclose(list(streamed), vectors, atol=1e-6)
 
 
 def test_encode_shows_its_progress(sim, capsys):
-    sim.encode(TEXTS, progress=False)
-    assert capsys.readouterr() == ("", "")
     sim.encode(TEXTS)
+    assert capsys.readouterr() == ("", "")
+    sim.encode(TEXTS, verbose=1)
     assert "4/4" in capsys.readouterr().err
 
 
@@ -54,14 +54,14 @@ def test_similarity_is_the_cosine(sim):
     assert found == pytest.approx(expected, abs=1e-5)
     assert sim.similarity(first, first) == pytest.approx(1, abs=1e-5)
     others = TEXTS[::-1]
-    pairs = sim.similarity(TEXTS, others, progress=False)
+    pairs = sim.similarity(TEXTS, others)
     assert pairs.dtype == "float32"
     assert pairs.shape == (4,)
     expected = [
         vector(sim, a) @ vector(sim, b) for a, b in zip(TEXTS, others, strict=True)
     ]
     np.testing.assert_allclose(pairs, expected, atol=1e-5)
-    assert sim.similarity([], [], progress=False).shape == (0,)
+    assert sim.similarity([], []).shape == (0,)
     cut = sim.similarity(first, second, max_length=6)
     assert cut == pytest.approx(
         vector(sim, "今天天气") @ vector(sim, "我爱北京"), abs=1e-5
@@ -77,7 +77,7 @@ def test_texts_that_come_again_are_computed_once(sim, monkeypatch):
         return original(self, texts, **options)
 
     monkeypatch.setattr(type(sim), "encode", encode)
-    sim.similarity(TEXTS, [TEXTS[0]] * 4, progress=False)
+    sim.similarity(TEXTS, [TEXTS[0]] * 4)
     assert sorted(asked) == sorted(set(TEXTS))
 
 
@@ -98,7 +98,7 @@ def test_texts_that_cannot_be_compared(sim):
 # === Paraphrases ===
 
 # The same shapes in every test: 8 rows, up to 24 new tokens.
-OPTIONS = {"max_length": 24, "seed": 1, "progress": False}
+OPTIONS = {"max_new_tokens": 24, "seed": 1}
 
 
 def test_paraphrases_are_what_was_written_ranked_by_cosine(sim):
@@ -133,10 +133,10 @@ def test_what_was_written_twice_counts_once_and_the_original_not_at_all(
         "_decode",
         lambda self, prompts, *_, **__: [[Text(i) for i in ids] for _ in prompts],
     )
-    found = sim.paraphrase("今天", n=6, progress=False)
+    found = sim.paraphrase("今天", n=6)
     assert {one for one, _ in found} == {"北京", "hello北京"}
     # The original is the same however it is spaced and written.
-    found = sim.paraphrase("HELLO  北京", n=6, progress=False)
+    found = sim.paraphrase("HELLO  北京", n=6)
     assert {one for one, _ in found} == {"北京", "今天"}
 
 
@@ -189,7 +189,7 @@ def test_positions_are_those_of_tokens(sim, position):
         (["今", ""], {}, "must hold text"),
         ("☃", {}, "must have tokens of the vocabulary"),
         ("☃", {"masked_positions": [1]}, "must have tokens of the vocabulary"),
-        ("今天" * 40, {}, "no longer than max_length=64 tokens, got 82"),
+        ("今天" * 40, {"max_length": 64}, "shorter than max_length=64 tokens, got 82"),
         ([2, 3], {}, "must be str, got ids"),
         (None, {}, "must be texts or ids, got None"),
         ("今", {"masked_positions": 1}, "must be a list of integers, got 1"),

@@ -82,39 +82,30 @@ def test_seeds():
 # === Lengths and ends ===
 
 
-def test_causal_length_counts_the_prompt():
+def test_lengths():
+    """`max_length` counts the prompt, `max_new_tokens` does not."""
     options = {"stop_tokens": (), "seed": 0}
-    for max_length in (20, 23):
-        found = GPT_LIKE.generate([SHORT, (2,)], max_length=max_length, **options)
-        assert [len(text) for text in found] == [max_length - 3, max_length - 1]
-    # A text is its ids without [SEP], and comes back as a text.
-    ids = TOKENIZER.encode("今天天气")[0][:-1]
-    found = GPT_LIKE.generate(ids, max_length=20, **options)
-    assert len(found) == 15
-    expected = TOKENIZER.decode(found)
-    assert GPT_LIKE.generate("今天天气", max_length=20, **options) == expected
+    for model in (GPT_LIKE, SIM_LIKE):
+        found = model.generate([SHORT, (2,)], max_length=20, **options)
+        assert [len(text) for text in found] == [17, 19]
+        found = model.generate([SHORT, (2,)], max_new_tokens=20, **options)
+        assert [len(text) for text in found] == [20, 20]
+    prompt = GPT_LIKE.as_prompt
+    assert prompt(SHORT).max_new_tokens == 253
+    assert prompt(SHORT, 20, 10).min_new_tokens == 7
+    assert prompt(SHORT, 20, 2).min_new_tokens == 0
+    assert prompt(SHORT, 20, min_new_tokens=10).min_new_tokens == 10
+    pieces = GPT_LIKE.stream("今天", max_new_tokens=20, **options)
+    assert "".join(pieces) == GPT_LIKE.generate("今天", max_new_tokens=20, **options)
 
 
-def test_unilm_length_bounds_both_segments():
-    for most in (20, 23):
-        found = SIM_LIKE.generate(
-            [SHORT, LONG], max_length=most, stop_tokens=(), seed=0
-        )
-        assert [len(text) for text in found] == [most, most]
-    # [CLS], four characters, [SEP].
-    text, options = "今天天气", {"max_length": 20, "seed": 0}
-    assert SIM_LIKE.as_prompt(text, 6).max_new_tokens == 6
-    with pytest.raises(ConfigurationError, match="no longer than max_length=5 tokens"):
-        SIM_LIKE.generate(text, max_length=5)
-    expected = TOKENIZER.decode(SIM_LIKE.generate(TOKENIZER.encode(text)[0], **options))
-    assert SIM_LIKE.generate(text, **options) == expected
-
-
-def test_lengths_of_prompts():
-    assert GPT_LIKE.as_prompt(SHORT).max_new_tokens == 253
-    assert GPT_LIKE.as_prompt(SHORT, 20, 10).min_new_tokens == 7
-    assert SIM_LIKE.as_prompt(SHORT, 20, 10).min_new_tokens == 10
-    assert GPT_LIKE.as_prompt(SHORT, 20, 2).min_new_tokens == 0
+@pytest.mark.parametrize("model", [GPT_LIKE, SIM_LIKE])
+def test_a_text_is_its_ids(model):
+    """Without [SEP] where it is continued."""
+    ids = TOKENIZER.encode("今天天气")[0][: 5 if model is GPT_LIKE else 6]
+    options = {"max_length": 20, "seed": 0}
+    expected = TOKENIZER.decode(model.generate(ids, **options))
+    assert model.generate("今天天气", **options) == expected
 
 
 def test_before_min_length_sep_is_not_written():
@@ -170,17 +161,16 @@ def test_a_stream_says_at_once_what_is_wrong():
 # === Progress ===
 
 
-def test_progress_counts_texts_of_long_jobs(capsys, monkeypatch):
+def test_progress_counts_texts(capsys):
     options = {"num_return_sequences": 2, "max_length": 26}
-    GPT_LIKE.generate([SHORT, LONG], progress=False, **options)
-    GPT_LIKE.generate([SHORT, LONG], **options)
+    for verbose in (0, "auto"):
+        GPT_LIKE.generate([SHORT, LONG], verbose=verbose, **options)
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("roformer_keras.generation.generate._SECONDS_BEFORE_BAR", 0)
-    GPT_LIKE.generate([SHORT, LONG], **options)
+    GPT_LIKE.generate([SHORT, LONG], verbose=1, **options)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "4/4" in shown.err
-    GPT_LIKE.generate([SHORT, LONG], method="beam", **options)
+    GPT_LIKE.generate([SHORT, LONG], method="beam", verbose=1, **options)
     assert "8/8" in capsys.readouterr().err
 
 
@@ -232,6 +222,12 @@ def test_ids_need_no_tokenizer_and_texts_say_so():
         ("今", {"max_length": 9.5}, "max_length must .* got 9.5"),
         ("今", {"min_length": -1}, "min_length must .* got -1"),
         ("今", {"min_length": 9, "max_length": 8}, "from 0 to 8, got 9"),
+        ("今", {"max_new_tokens": 0}, "max_new_tokens must .* got 0"),
+        ("今", {"min_new_tokens": 9, "max_new_tokens": 8}, "from 0 to 8, got 9"),
+        ("今", {"min_new_tokens": 9, "max_length": 8}, "9 new tokens do not fit in 6"),
+        ("今", {"min_length": 300}, "298 new tokens do not fit in 254"),
+        ("今", {"max_new_tokens": 8, "max_length": 8}, "got both"),
+        ("今", {"best_of": 3}, "has no field best_of"),
         ("今", {"stop_tokens": [669]}, "from 0 to 668, got 669"),
         ("今", {"stop_tokens": "今天"}, "in the vocabulary, got '今天'"),
         ("今", {"stop_tokens": 5.0}, "token ids must be integers .* got 5.0"),

@@ -15,8 +15,8 @@ from plain_decoding import FakeDecoder
 from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation import GenerationConfig, Prompt, decode, stream
+from roformer_keras.generation.generate import text_pieces
 from roformer_keras.generation.search import RandomStream
-from roformer_keras.generation.streaming import text_pieces
 
 PROMPTS = [(2, 7, 9), (2, 30, 8, 0, 11, 20, 31), (2, 8), (2, 12, 13, 14)]
 # The first is suppressed before a text is long enough, as [SEP] is.
@@ -33,9 +33,8 @@ def ids_of(found):
 
 
 def config_of(**changes):
-    return GenerationConfig(
-        **{"stop_ids": STOPS, "suppressed_stop_ids": STOPS[:1], **changes}
-    )
+    stops = {"stop_ids": STOPS, "suppressed_stop_ids": STOPS[:1]}
+    return GenerationConfig(**{"top_p": 1.0, **stops, **changes})
 
 
 # Steps of a call, whether rows leave, rows of a batch.

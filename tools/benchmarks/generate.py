@@ -64,7 +64,7 @@ SIZES = {
     "new": (112, 20, "tokens to write with RoFormer-GPT"),
     "samples": (16, 4, "samples at a time with RoFormer-GPT"),
     "candidates": (100, 10, "n of paraphrase"),
-    "longest": (64, 24, "max_length of paraphrase"),
+    "longest": (64, 24, "max_new_tokens of paraphrase"),
     "rounds": (5, 1, "runs of roformer_keras and of the limit"),
 }
 # Label, method of RoFormer, and the option with its count.
@@ -318,7 +318,7 @@ class RoFormer(Writer):
             max_length=PROMPT + self.new,
             stop_tokens=(),
             batch_size=self.samples,
-            progress=False,
+            verbose=0,
             **DRAWING,
         )
 
@@ -329,8 +329,8 @@ class RoFormer(Writer):
         self.write(self.prompts(count))
 
     def sim_options(self, count):
-        sizes = {"max_length": self.longest, "batch_size": count}
-        return {**sizes, **DRAWING, "progress": False}
+        sizes = {"max_new_tokens": self.longest, "batch_size": count}
+        return {**sizes, **DRAWING, "verbose": 0}
 
     def sample_candidates(self, count, kind="sim"):
         model = self.keep(self.model, kind)

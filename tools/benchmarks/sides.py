@@ -106,7 +106,7 @@ class RoFormer(EncodeSide):
         from roformer_keras.models.embedding import embed
 
         model = self.keep(self.model)
-        return embed(model, model.text_tokenizer(), texts, progress=False)
+        return embed(model, model.text_tokenizer(), texts, verbose=0)
 
     def mix(self):
         return sample(self.embed(self.read_texts()))

@@ -443,7 +443,7 @@ def counterparts(model, texts, length, num_beams):
     # Ids can be cut, unlike texts.
     prompts = [tokenizer.encode(text, max_length=length)[0] for text in texts]
     written = model.generate(
-        prompts, max_length=length, batch_size=GENERATED_TOGETHER, **options
+        prompts, max_new_tokens=length, batch_size=GENERATED_TOGETHER, **options
     )
     return [tokenizer.decode(ids) for ids in written]
 

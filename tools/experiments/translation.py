@@ -212,7 +212,7 @@ class Translation(Experiment):
             length_penalty=self.texts.length_penalty,
             max_length=self.texts.max_length,
             batch_size=128,
-            progress=False,
+            verbose=0,
         )
         rows = zip(sources, written, references, strict=True)
         names = ("source", "written", "reference")

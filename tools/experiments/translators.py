@@ -66,7 +66,7 @@ class Validation(keras.callbacks.Callback):
             list(sources),
             method="greedy",
             max_length=self.texts.max_length,
-            progress=False,
+            verbose=0,
         )
         row = {
             "update": update,
