@@ -7,7 +7,7 @@ their weights must be what they were.
 import zlib
 
 import pytest
-from common import CHARACTER, GPT, SIM, V2
+from common import CHARACTER, GPT, SIM, V2, written_tiny_seq2seq
 
 
 def _checksum(model):
@@ -15,22 +15,21 @@ def _checksum(model):
     return [zlib.crc32(value) for value in values]
 
 
+def _unchanged(model):
+    """The model of a session fixture; an error at its end if a test changed it."""
+    before = _checksum(model)
+    yield model
+    after = zip(model.weights, before, _checksum(model), strict=True)
+    changed = [weight.path for weight, old, new in after if old != new]
+    assert not changed, f"a test changed the shared {model.name}: {changed[:3]}"
+
+
 def _shared(class_name, source):
     @pytest.fixture(scope="session")
     def fixture():
         import roformer_keras
 
-        model = getattr(roformer_keras, class_name).from_preset(source)
-        before = _checksum(model)
-        yield model
-        changed = [
-            weight.path
-            for weight, old, new in zip(
-                model.weights, before, _checksum(model), strict=True
-            )
-            if old != new
-        ]
-        assert not changed, f"a test changed the shared {class_name}: {changed[:3]}"
+        yield from _unchanged(getattr(roformer_keras, class_name).from_preset(source))
 
     return fixture
 
@@ -46,3 +45,16 @@ v2_backbone = _shared("RoFormerBackbone", V2)
 def tokenizer(backbone):
     """The character tokenizer of `backbone` and `masked_lm`."""
     return backbone.tokenizer
+
+
+@pytest.fixture(scope="session")
+def seq2seq_preset(tmp_path_factory):
+    """The folder of an encoder-decoder that has learnt a little to reverse texts."""
+    return written_tiny_seq2seq(tmp_path_factory.mktemp("seq2seq") / "preset")
+
+
+@pytest.fixture(scope="session")
+def seq2seq(seq2seq_preset):
+    from roformer_keras import RoFormerSeq2Seq
+
+    yield from _unchanged(RoFormerSeq2Seq.from_preset(seq2seq_preset))

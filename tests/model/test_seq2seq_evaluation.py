@@ -6,7 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER, run_main, written_tiny_seq2seq
+from common import CHARACTER, run_main
 
 from roformer_keras import RoFormerSeq2Seq, corpus_bleu, evaluate_seq2seq
 from roformer_keras.cli import evaluate
@@ -27,13 +27,13 @@ FLAGS = ["--num-beams", 3, "--length-penalty", 0.6, "--max-new-tokens", 7]
 
 
 @pytest.fixture(scope="module")
-def preset(tmp_path_factory):
-    return written_tiny_seq2seq(tmp_path_factory.mktemp("preset") / "preset")
+def preset(seq2seq_preset):
+    return seq2seq_preset
 
 
 @pytest.fixture(scope="module")
-def model(preset):
-    return RoFormerSeq2Seq.from_preset(preset)
+def model(seq2seq):
+    return seq2seq
 
 
 @pytest.fixture(scope="module")

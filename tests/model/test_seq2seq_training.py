@@ -276,6 +276,7 @@ def whole(corpus, tmp_path_factory):
     return folder, pretrain(settings_of(corpus), folder, verbose=False)
 
 
+@pytest.mark.e2e
 def test_a_training_ends_in_a_preset_of_means(whole):
     folder, model = whole
     assert type(model) is RoFormerSeq2Seq
@@ -301,6 +302,7 @@ def test_a_training_ends_in_a_preset_of_means(whole):
     assert int(rows[0]["tokens"]) > 2 * 8 * 2 * 3
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("kept", [0, 2])
 def test_no_mean_is_taken_of_fewer_checkpoints(kept, corpus, whole, tmp_path):
     folder, model = whole
@@ -312,6 +314,7 @@ def test_no_mean_is_taken_of_fewer_checkpoints(kept, corpus, whole, tmp_path):
     assert_same_weights(RoFormerSeq2Seq.from_preset(run / "preset"), model)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("batches", [5, 13])
 def test_an_interrupted_training_ends_with_the_same_weights(
     batches, corpus, whole, tmp_path
@@ -328,12 +331,14 @@ def test_an_interrupted_training_ends_with_the_same_weights(
     assert_same_weights(again, model)
 
 
+@pytest.mark.e2e
 def test_when_it_saves_is_no_free_setting_where_means_are_taken(corpus, whole):
     folder, _ = whole
     with pytest.raises(Exception, match="save_every was 4, now 2"):
         pretrain(settings_of(corpus, save_every=2), folder, verbose=False)
 
 
+@pytest.mark.e2e
 def test_going_on_from_a_preset(corpus, whole, tmp_path):
     folder, model = whole
     stage = {"steps": 2, "length": 16, "batch_size": 4, "learning_rate": 0.0}
@@ -395,6 +400,7 @@ def test_options_of_others_are_refused(corpus, tmp_path):
     assert not (tmp_path / "run" / "settings.json").exists()
 
 
+@pytest.mark.e2e
 def test_pairs_that_are_too_long_are_told_of(corpus, tmp_path, capsys):
     stage = {"steps": 2, "length": 6, "batch_size": 4, "learning_rate": 0.01}
     texts = [line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()]
@@ -416,6 +422,7 @@ def test_pairs_that_are_too_long_are_told_of(corpus, tmp_path, capsys):
 # === From the command line ===
 
 
+@pytest.mark.e2e
 def test_the_command_line_trains_and_writes(corpus, tmp_path, capsys):
     size = ["--num-layers", 1, "--num-heads", 2, "--hidden-dim", 16, "--length", 16]
     code, out, err = run_main(
@@ -458,6 +465,7 @@ def test_the_command_line_trains_and_writes(corpus, tmp_path, capsys):
     assert [row["outputs"][0]["text"] for row in rows] == written
 
 
+@pytest.mark.e2e
 def test_what_the_command_line_refuses(corpus, whole, capsys):
     folder, _ = whole
     preset = folder / "preset"
