@@ -140,7 +140,7 @@ class TextGeneration:
     ) -> Iterator[str]:
         """Continues one text piece by piece.
 
-        Args: as of `generate`, with the methods `"sample"` and `"greedy"`.
+        Args: as in `generate`, with the methods `"sample"` and `"greedy"`.
 
         Returns:
             An iterator of str, which together are what `generate` returns.
@@ -188,7 +188,7 @@ class TextGeneration:
     ) -> Prompt:
         """The `Prompt` of a text or of ids.
 
-        Args: as of `generate`.
+        Args: as in `generate`.
 
         Raises:
             ConfigurationError: as `generate` does.
@@ -202,9 +202,9 @@ class TextGeneration:
         ids = self.as_ids(prompt) if isinstance(prompt, str) else prompt
         ids = self._check_ids(ids)
         counted = self._counted_length(ids)
-        least = max(0, min_new_tokens, min_length - counted)
+        min_new_tokens = max(0, min_new_tokens, min_length - counted)
         if max_length is max_new_tokens is None:
-            max_new_tokens = self._default_new_tokens(ids, least)
+            max_new_tokens = self._default_new_tokens(ids, min_new_tokens)
         if max_new_tokens is None:
             max_length = max_length or self.default_max_length
             max_new_tokens = max_length - counted
@@ -214,12 +214,12 @@ class TextGeneration:
                 f"a prompt must be shorter than max_length={max_length} tokens, got "
                 f"{len(ids)}: {shown:.40}; raise max_length or cut the prompt"
             )
-        if least > max_new_tokens:
+        if min_new_tokens > max_new_tokens:
             raise ConfigurationError(
-                f"at least {least} new tokens do not fit in {max_new_tokens}: "
+                f"at least {min_new_tokens} new tokens do not fit in {max_new_tokens}: "
                 "raise max_new_tokens or max_length"
             )
-        return Prompt(tuple(ids), (0,) * len(ids), max_new_tokens, least)
+        return Prompt(tuple(ids), (0,) * len(ids), max_new_tokens, min_new_tokens)
 
     def check_lengths(
         self,
@@ -269,7 +269,7 @@ class TextGeneration:
         """How many tokens of a prompt count for `max_length`."""
         return len(ids)
 
-    def _default_new_tokens(self, ids, least: int) -> int | None:
+    def _default_new_tokens(self, ids, min_new_tokens: int) -> int | None:
         """New tokens where no length is given; None for `default_max_length`."""
         return self.default_max_new_tokens
 
@@ -350,7 +350,7 @@ class TextGeneration:
         from roformer_keras.layers.projection import structure_version
 
         begin = getattr(self.tokenizer, "cls_id", None)
-        version = [structure_version(), begin, *(id(weight) for weight in self.weights)]
+        version = structure_version(), begin, len(self.weights)
         if getattr(self, "_kept_decoder", (None,))[0] != version:
             self._kept_decoder = (version, self._make_decoder())
         return self._kept_decoder[1]

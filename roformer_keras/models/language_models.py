@@ -287,7 +287,7 @@ class RoFormerSim(RoFormerCausalLM):
         Args:
             first: str, or sequence of str.
             second: likewise, and of the same length.
-            max_length, verbose: as of `encode`.
+            max_length, verbose: as in `encode`.
 
         Returns:
             float; float32 `(len(first),)` for lists.
@@ -347,9 +347,9 @@ class RoFormerSim(RoFormerCausalLM):
             k: int. The most sentences to return for each text.
             masked_positions: ints. Tokens of each text to replace with `[MASK]` first,
                 so that others are found for them; 1 is the first, 0 is `[CLS]`.
-            max_length, max_new_tokens, seed, batch_size, first_number, verbose: as of
+            max_length, max_new_tokens, seed, batch_size, first_number, verbose: as in
                 `generate`.
-            options: `temperature`, `top_k` and `top_p`, as of `generate`.
+            options: `temperature`, `top_k` and `top_p`, as in `generate`.
 
         Returns:
             A list of `(sentence, cosine)` pairs, nearest first; for a list of texts a

@@ -186,9 +186,9 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     def _counted_length(self, ids):
         return 0
 
-    def _default_new_tokens(self, ids, least):
+    def _default_new_tokens(self, ids, min_new_tokens):
         # As in section 6.1 of Vaswani et al.
-        return max(len(ids) + _LONGER, least)
+        return max(len(ids) + _LONGER, min_new_tokens)
 
     def _make_decoder(self) -> EncoderDecoder:
         return EncoderDecoder(_Cached(self), self.text_tokenizer().cls_id)
