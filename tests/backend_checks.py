@@ -217,7 +217,7 @@ def check_encoder_decoder():
             weight.assign(0.6 * generator.normal(size=weight.shape))
     texts = ["天地玄黄", "宇"]
     prompts = [tokenizer.encode(text)[0] for text in texts]
-    stops = {"stops": (tokenizer.sep_id,), "late": (tokenizer.sep_id,)}
+    stops = {"stops": (tokenizer.sep_id,), "suppressed": (tokenizer.sep_id,)}
     greedy = model.generate(prompts, method="greedy", max_length=12)
     samples = model.generate(prompts, max_length=12, top_p=1.0, seed=3)
     beams = model.generate(
@@ -234,7 +234,7 @@ def check_encoder_decoder():
         text = samples[row]
         cuts = {"top_p": 1.0}
         assert text == plain.sample(slow, ids, 12, 3, row, cuts, draft=text, **stops)
-        best, *_ = plain.beam(slow, ids, most=12, beams=4, penalty=0.6, **stops)
+        best, *_ = plain.beam(slow, ids, limit=12, beams=4, penalty=0.6, **stops)
         assert beams[row] == best[1]
     pairs = [a + b for a in characters for b in characters]
     turned = [pair[::-1] for pair in pairs]

@@ -187,7 +187,7 @@ def kept(logits, temperature=1.0, top_k=None, top_p=1.0):
     return weights / weights.sum()
 
 
-def write(model, prompt, most, choose, stops=(), late=(), least=0, draft=()):
+def write(model, prompt, limit, choose, stops=(), suppressed=(), minimum=0, draft=()):
     """One text, token by token; `choose` is given the logits.
 
     As long as a draft agrees, its logits are computed in one go, which is the same.
@@ -200,18 +200,18 @@ def write(model, prompt, most, choose, stops=(), late=(), least=0, draft=()):
             rest = draft if list(draft[: len(text)]) == text else text
             (ahead,) = all_logits(model, prompt, [rest])
             logits = ahead[len(text)].copy()
-        if len(text) + 1 < least:
-            logits[list(late)] = -np.inf
+        if len(text) + 1 < minimum:
+            logits[list(suppressed)] = -np.inf
         text.append(int(choose(logits)))
-        if len(text) == most or (text[-1] in stops and len(text) >= least):
+        if len(text) == limit or (text[-1] in stops and len(text) >= minimum):
             return text
 
 
-def greedy(model, prompt, most, **options):
-    return write(model, prompt, most, np.argmax, **options)
+def greedy(model, prompt, limit, **options):
+    return write(model, prompt, limit, np.argmax, **options)
 
 
-def sample(model, prompt, most, seed, number, cuts, **options):
+def sample(model, prompt, limit, seed, number, cuts, **options):
     """The text of this number in the order of the call, for a seed."""
     stream = np.random.Generator(
         np.random.Philox(key=np.array([seed, number], "uint64"))
@@ -222,27 +222,27 @@ def sample(model, prompt, most, seed, number, cuts, **options):
         uniform = stream.random(dtype="float32")
         return np.searchsorted(bounds, uniform * bounds[-1], side="right")
 
-    return write(model, prompt, most, choose, **options)
+    return write(model, prompt, limit, choose, **options)
 
 
-def beam(model, prompt, most, beams, penalty=0.0, stops=(), late=(), least=0):
+def beam(model, prompt, limit, beams, penalty=0.0, stops=(), suppressed=(), minimum=0):
     """The best `beams` finished texts as (score, text), best first.
 
-    It never stops before `most`: to stop where nothing can be gained changes nothing.
+    It never stops before `limit`: to stop where nothing can be gained changes nothing.
     """
     live, finished = [(0.0, [])], []
-    for length in range(1, most + 1):
+    for length in range(1, limit + 1):
         logits = next_logits(model, prompt, [text for _, text in live])
         found = log_softmax(logits)
-        if length < least:
-            found[:, list(late)] = -np.inf
+        if length < minimum:
+            found[:, list(suppressed)] = -np.inf
         scores = np.array([score for score, _ in live])[:, None] + found
         going = []
         order = np.argsort(-scores.ravel(), kind="stable")
         for rank, index in enumerate(order[: beams * (1 + max(1, len(stops)))]):
             beam, token = divmod(int(index), scores.shape[1])
             total, text = scores[beam, token], [*live[beam][1], token]
-            if length == most or (token in stops and length >= least):
+            if length == limit or (token in stops and length >= minimum):
                 if rank < 2 * beams:
                     finished.append((total / length**penalty, text))
             elif len(going) < beams:

@@ -31,19 +31,9 @@ class MaskCandidate:
 
 
 def fill_mask(model, tokenizer, texts: str | Sequence[str], top_k: int = 5) -> list:
-    """The likeliest tokens for every `[MASK]` in a text.
+    """`RoFormerMaskedLM.fill_mask` with any tokenizer of the model's vocabulary.
 
     Texts are computed in batches of similar length.
-
-    Args:
-        model: `RoFormerMaskedLM` that gives logits.
-        tokenizer: `RoFormerTokenizer` of the same vocabulary.
-        texts: a str with at least one literal `[MASK]`, or a list of them.
-        top_k: int, at least 1.
-
-    Returns:
-        A list a mask, in the order of the text, of `top_k` candidates, best first:
-        `MaskCandidate`. For a list of texts a list of those.
 
     Raises:
         ConfigurationError: no `[MASK]` in a text, `top_k` is out of range, or the

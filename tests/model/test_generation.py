@@ -49,8 +49,8 @@ def ending(causal_lm):
     bias.assign(before)
 
 
-def prompts_of(rows, most=99):
-    return [Prompt(ids, (0,) * len(ids), most) for ids in rows]
+def prompts_of(rows, limit=99):
+    return [Prompt(ids, (0,) * len(ids), limit) for ids in rows]
 
 
 # === With a cache as without ===
@@ -61,16 +61,16 @@ def test_greedy_and_beams_equal_a_plain_loop(model):
     options = {"max_length": max_length, "stop_tokens": STOPS, "return_scores": True}
     found = model.generate(PROMPTS, method="greedy", **options)
     for prompt, output in zip(PROMPTS, found, strict=True):
-        most = max_length - len(prompt)
-        expected = plain.greedy(model, prompt, most, stops=STOPS, draft=output.output)
+        limit = max_length - len(prompt)
+        expected = plain.greedy(model, prompt, limit, stops=STOPS, draft=output.output)
         assert output.output == expected
         score = plain.score(model, prompt, expected)
         assert output.score == pytest.approx(score, abs=1e-3)
     options.update(method="beam", num_beams=2, num_return_sequences=2)
     found = model.generate(PROMPTS[:2], **options)
     for prompt, texts in zip(PROMPTS, found, strict=False):
-        most = max_length - len(prompt)
-        expected = plain.beam(model, prompt, most, 2, stops=STOPS)
+        limit = max_length - len(prompt)
+        expected = plain.beam(model, prompt, limit, 2, stops=STOPS)
         assert [one.output for one in texts] == [text for _, text in expected]
         np.testing.assert_allclose(
             [one.score for one in texts], [score for score, _ in expected], atol=1e-3
@@ -90,11 +90,11 @@ def test_samples_equal_a_plain_loop(model, cuts):
         **{"top_p": 1.0, **cuts},
     )
     for at, (prompt, texts) in enumerate(zip(PROMPTS, found, strict=False)):
-        most = max_length - len(prompt)
+        limit = max_length - len(prompt)
         for copy, text in enumerate(texts):
             number = 2 * at + copy
             assert text.output == plain.sample(
-                model, prompt, most, 11, number, cuts, stops=STOPS, draft=text.output
+                model, prompt, limit, 11, number, cuts, stops=STOPS, draft=text.output
             )
             # Whatever was cut, the score is that of the whole distribution.
             score = plain.score(model, prompt, text.output)
@@ -107,7 +107,7 @@ def test_before_min_length_sep_is_not_written(ending):
     options = {"num_return_sequences": 4, "max_length": 26, "seed": 2, "top_p": 1.0}
     found = ending.generate(SHORT, min_length=3 + 12, **options)
     for number, text in enumerate(found):
-        ends = {"stops": [sep], "late": [sep], "least": 12}
+        ends = {"stops": [sep], "suppressed": [sep], "minimum": 12}
         assert text == plain.sample(
             ending, SHORT, 23, 2, number, {}, draft=text, **ends
         )

@@ -109,11 +109,11 @@ def test_the_state_does_not_grow(model):
         return logits, state
 
     decoder.start = recorded
-    for length, most in ((3, 5), (60, 50), (300, 80)):
-        prompt = Prompt((2,) + (9,) * (length - 1), (0,) * length, most)
+    for length, limit in ((3, 5), (60, 50), (300, 80)):
+        prompt = Prompt((2,) + (9,) * (length - 1), (0,) * length, limit)
         (written,) = decode(decoder, [prompt], GenerationConfig(method="greedy"))[0]
-        assert len(written.token_ids) == most
-        assert states[-1].written == most - 1
+        assert len(written.token_ids) == limit
+        assert states[-1].written == limit - 1
         sizes.add(size(states[-1]))
     heads, features, dim, layers = 2, 8, 8, 2
     assert sizes == {4 * layers * heads * features * (dim + 1)}

@@ -215,7 +215,7 @@ def test_half_precision(policy):
 
 
 SOURCES = ["天地玄黄", "宇", "洪荒日月天", "月日", "地玄"]
-STOPS = {"stops": (TOKENIZER.sep_id,), "late": (TOKENIZER.sep_id,)}
+STOPS = {"stops": (TOKENIZER.sep_id,), "suppressed": (TOKENIZER.sep_id,)}
 
 
 def ids_of(text):
@@ -272,7 +272,7 @@ def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
                 {"top_p": 1.0},
                 draft=text,
                 stops=stops,
-                late=(TOKENIZER.sep_id,),
+                suppressed=(TOKENIZER.sep_id,),
             )
             assert text == expected
 

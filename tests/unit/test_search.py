@@ -24,8 +24,8 @@ STOPS = (3, 5, 17)
 DECODER = FakeDecoder()
 
 
-def prompts_of(rows=PROMPTS, most=20, least=0):
-    return [Prompt(ids, (0,) * len(ids), most, least) for ids in rows]
+def prompts_of(rows=PROMPTS, limit=20, minimum=0):
+    return [Prompt(ids, (0,) * len(ids), limit, minimum) for ids in rows]
 
 
 def ids_of(found):
@@ -42,27 +42,27 @@ WAYS = list(itertools.product((1, 7), (False, True), (1, 3, 64)))
 CUTS = [{}, {"top_k": 4}, {"top_p": 0.5, "temperature": 2.0}]
 
 
-@pytest.mark.parametrize("least", [0, 9])
+@pytest.mark.parametrize("minimum", [0, 9])
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
-def test_samples_equal_a_plain_loop(cuts, least):
+def test_samples_equal_a_plain_loop(cuts, minimum):
     config = config_of(num_return_sequences=3, seed=11, **cuts)
     expected = [
         [
             plain.sample(
                 *(DECODER, prompt, 20, 11, 3 * at + copy, cuts),
                 stops=STOPS,
-                late=STOPS[:1],
-                least=least,
+                suppressed=STOPS[:1],
+                minimum=minimum,
             )
             for copy in range(3)
         ]
         for at, prompt in enumerate(PROMPTS)
     ]
     lengths = {len(text) for texts in expected for text in texts}
-    assert len(lengths) > 3 and min(lengths) >= least
+    assert len(lengths) > 3 and min(lengths) >= minimum
     for steps, leaves, batch_size in WAYS:
         decoder = FakeDecoder(steps, leaves)
-        found = decode(decoder, prompts_of(least=least), config, batch_size)
+        found = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
         assert ids_of(found) == expected
         # Whatever was cut, the score is that of the whole distribution.
         for prompt, texts in zip(PROMPTS, found, strict=True):
@@ -71,34 +71,34 @@ def test_samples_equal_a_plain_loop(cuts, least):
                 assert text.score == pytest.approx(score, abs=1e-9)
 
 
-@pytest.mark.parametrize("least", [0, 9])
-def test_greedy_equals_a_plain_loop(least):
+@pytest.mark.parametrize("minimum", [0, 9])
+def test_greedy_equals_a_plain_loop(minimum):
     config = config_of(method="greedy")
-    options = {"stops": STOPS, "late": STOPS[:1], "least": least}
+    options = {"stops": STOPS, "suppressed": STOPS[:1], "minimum": minimum}
     expected = [[plain.greedy(DECODER, ids, 20, **options)] for ids in PROMPTS]
     for steps, leaves, batch_size in WAYS:
         decoder = FakeDecoder(steps, leaves)
-        found = decode(decoder, prompts_of(least=least), config, batch_size)
+        found = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
         assert ids_of(found) == expected
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.5, 2.0])
-@pytest.mark.parametrize("least", [0, 9])
+@pytest.mark.parametrize("minimum", [0, 9])
 @pytest.mark.parametrize("beams", [1, 2, 4])
-def test_beams_equal_a_plain_search(beams, least, penalty):
+def test_beams_equal_a_plain_search(beams, minimum, penalty):
     config = config_of(
         method="beam",
         num_beams=beams,
         num_return_sequences=beams,
         length_penalty=penalty,
     )
-    options = {"stops": STOPS, "late": STOPS[:1], "least": least}
+    options = {"stops": STOPS, "suppressed": STOPS[:1], "minimum": minimum}
     expected = [
         plain.beam(DECODER, ids, 20, beams, penalty, **options) for ids in PROMPTS
     ]
     for leaves, batch_size in ((False, 64), (True, 64), (True, 1)):
         decoder = FakeDecoder(1, leaves)
-        found = decode(decoder, prompts_of(least=least), config, batch_size)
+        found = decode(decoder, prompts_of(minimum=minimum), config, batch_size)
         assert ids_of(found) == [[text for _, text in texts] for texts in expected]
         for texts, others in zip(found, expected, strict=True):
             scores = [text.score for text in texts]
@@ -137,7 +137,7 @@ def test_a_stop_token_that_is_not_suppressed_is_written_and_does_not_end():
     config = GenerationConfig(method="greedy", stop_ids=(text[2],))
     ((found,),) = ids_of(decode(FakeDecoder(), prompts_of(PROMPTS[:1], 17), config))
     assert found == text[: text.index(text[2]) + 1]
-    rows = prompts_of(PROMPTS[:1], 17, least=6)
+    rows = prompts_of(PROMPTS[:1], 17, minimum=6)
     ((found,),) = ids_of(decode(FakeDecoder(), rows, config))
     assert found[:6] == text[:6]
     assert len(found) > 3
@@ -162,8 +162,8 @@ def test_rows_that_have_ended_leave_and_are_counted():
     config, counted = config_of(method="beam", num_beams=2), []
     decoder = FakeDecoder(1, leaves=True, scale=5.0)
     rows = [
-        dataclasses.replace(row, max_new_tokens=most)
-        for row, most in zip(prompts_of(), (5, 9, 20, 20), strict=True)
+        dataclasses.replace(row, max_new_tokens=limit)
+        for row, limit in zip(prompts_of(), (5, 9, 20, 20), strict=True)
     ]
     decode(decoder, rows, config, on_rows=counted.append)
     assert sum(counted) == 8
@@ -189,7 +189,7 @@ def test_a_list_in_parts_gets_the_texts_of_the_whole():
 @pytest.mark.parametrize("method", ["sample", "greedy"])
 def test_a_stream_gives_each_token_as_soon_as_it_is_chosen(method):
     config = config_of(method=method, seed=6)
-    (prompt,) = prompts_of(PROMPTS[:1], least=8)
+    (prompt,) = prompts_of(PROMPTS[:1], minimum=8)
     ((expected,),) = ids_of(decode(FakeDecoder(), [prompt], config))
     decoder, found = FakeDecoder(), []
     for number, token in enumerate(stream(decoder, prompt, config), start=1):
