@@ -28,7 +28,11 @@ CASES = [
     ("generate --source GPT good --min-length -1", 2, "error: min_length must be an"),
     ("paraphrase --source GPT good", 3, "no pooler head"),
     ("paraphrase --source SIM blank", 2, "line 2 of blank: a prompt must hold text"),
-    ("paraphrase --source SIM long", 2, "line 2 of long: a prompt must be no longer"),
+    (
+        "paraphrase --source SIM long --max-length 64",
+        2,
+        "line 2 of long: a prompt must",
+    ),
     (
         *("paraphrase --source SIM good --masked-positions 2", 2),
         "line 2 of good: masked_positions must be integers from 1 to 1",

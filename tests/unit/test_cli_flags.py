@@ -22,7 +22,7 @@ FLAGS = {
     "download": "base-url folder quiet",
     "embed": "config dtype max-length no-normalize output overwrite quiet source "
     "vocabulary",
-    "evaluate": "batch-size fields json length-penalty max-length num-beams output "
+    "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
     "overwrite quiet tokenize",
     "export": "calibration-texts config format int8 json overwrite vocabulary",
     "fill-mask": "config json source top-k vocabulary",
@@ -33,12 +33,13 @@ FLAGS = {
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-pairs objective "
     "output overwrite pairs patience pooling preset quiet r-drop schedule seed test "
     "train valid warmup",
-    "generate": f"{LINES} batch-size length-penalty max-length method min-length model "
-    "num-beams num-return-sequences seed stop temperature top-k top-p unilm",
+    "generate": f"{LINES} batch-size length-penalty max-length max-new-tokens method "
+    "min-length min-new-tokens model num-beams num-return-sequences seed stop "
+    "temperature top-k top-p unilm",
     "inspect": "config json vocabulary",
     "list": "json",
-    "paraphrase": f"{LINES} batch-size k masked-positions max-length n seed "
-    "temperature top-k top-p",
+    "paraphrase": f"{LINES} batch-size k masked-positions max-length "
+    "max-new-tokens n seed temperature top-k top-p",
     "predict": "fields output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
     "config dtype evaluate-every evaluation-batches fields group hidden-dim holdout "
