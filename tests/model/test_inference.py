@@ -157,7 +157,7 @@ def test_no_texts_give_no_vectors(pooled, tokenizer):
 def test_progress_counts_texts(pooled, tokenizer, capsys):
     embed(pooled, tokenizer, TEXTS)
     assert capsys.readouterr() == ("", "")
-    embed(pooled, tokenizer, TEXTS)
+    embed(pooled, tokenizer, TEXTS, verbose=1)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "texts: 100%" in shown.err
