@@ -11,7 +11,7 @@ __all__ = ["draw_line", "draw_losses", "new_figure", "save_figure"]
 def new_figure(width: float, height: float):
     """A figure of so many inches.
 
-    Not pyplot's: whatever a program or a notebook draws besides stays as it is.
+    Not pyplot's, so what a program or a notebook draws there stays as it is.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -141,7 +141,7 @@ def test_distillation_from_a_teacher(corpus, tmp_path):
     assert float(rows_of(tmp_path / "run")[-1]["val_loss"]) > 0
 
 
-def test_going_on_from_a_checkpoint(corpus, tmp_path):
+def test_starting_from_a_checkpoint(corpus, tmp_path):
     stage = {"steps": 4, "length": 16, "batch_size": 4, "learning_rate": 0.0}
     settings = settings_of(corpus, source=str(GPT), model={}, stages=[stage])
     model = train(settings, tmp_path / "run")

@@ -153,7 +153,7 @@ def test_text_that_is_too_long(name):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_one_batch_is_learnt_by_heart_by_the_model_that_was_given(name):
+def test_the_given_model_learns_one_batch_by_heart(name):
     # Under label smoothing there is a loss that nobody goes below.
     options = {"label_smoothing": 0.0} if name == "seq2seq" else {}
     objective = make_objective(name, **options)

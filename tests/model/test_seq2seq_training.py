@@ -148,7 +148,7 @@ def corpus(tmp_path_factory):
     return path
 
 
-def test_a_batch_tells_each_token_from_those_before():
+def test_each_token_is_predicted_from_those_before_it():
     objective = Seq2Seq(TOKENIZER, 12)
     encode = PairEncoder(TOKENIZER, 12)
     pairs = (("天地玄", "黄宇"), ("洪", "荒日月盈"))
@@ -339,7 +339,7 @@ def test_when_it_saves_is_no_free_setting_where_means_are_taken(corpus, whole):
 
 
 @pytest.mark.e2e
-def test_going_on_from_a_preset(corpus, whole, tmp_path):
+def test_starting_from_a_preset(corpus, whole, tmp_path):
     folder, model = whole
     stage = {"steps": 2, "length": 16, "batch_size": 4, "learning_rate": 0.0}
     settings = settings_of(
@@ -401,7 +401,7 @@ def test_options_of_others_are_refused(corpus, tmp_path):
 
 
 @pytest.mark.e2e
-def test_pairs_that_are_too_long_are_told_of(corpus, tmp_path, capsys):
+def test_pairs_that_are_too_long_are_counted(corpus, tmp_path, capsys):
     stage = {"steps": 2, "length": 6, "batch_size": 4, "learning_rate": 0.01}
     texts = [line.split("\t")[0] for line in corpus.read_text("utf-8").splitlines()]
     settings = settings_of(corpus, stages=[stage])
