@@ -1,15 +1,15 @@
 """Keras layers that a RoFormer is made of; they take plain numbers, never a config."""
 
-from roformer_keras.layers.attention import RoPEAttention
+from roformer_keras.layers.attention import CrossAttention, RoPEAttention
 from roformer_keras.layers.block import (
     FeedForward,
     LayerNorm,
     RMSNorm,
     RoFormerBlock,
+    RoFormerDecoderBlock,
     erf_gelu,
 )
 from roformer_keras.layers.crf import ConditionalRandomField, TagAccuracy
-from roformer_keras.layers.decoder_block import CrossAttention, RoFormerDecoderBlock
 from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.heads import MaskedLMHead, Pooler
 from roformer_keras.layers.linear_attention import LinearRoPEAttention

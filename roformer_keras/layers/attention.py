@@ -1,4 +1,4 @@
-"""Self-attention with rotary position embedding."""
+"""Softmax attention: to the text itself with rotary positions, and to another."""
 
 import keras
 from keras import ops
@@ -13,29 +13,35 @@ from roformer_keras.layers.position import (
 )
 from roformer_keras.layers.projection import Projection
 
-__all__ = ["ProjectedAttention", "RoPEAttention", "attention_weights"]
+__all__ = ["CrossAttention", "ProjectedAttention", "RoPEAttention"]
 
 
 class ProjectedAttention(keras.layers.Layer):
-    """What attentions share: projections to heads and back, and the rotation.
-
-    Subclasses compute what lies between.
+    """Projections to heads and back, and the rotation; subclasses attend.
 
     Args:
-        num_heads, head_dim, key_dim, base, layout, rotary, use_bias,
-        kernel_initializer: as `RoPEAttention` takes them.
+        num_heads: int, at least 1.
+        head_dim: int, at least 1. Features per head of the values.
+        key_dim: int, even. Features per head of queries and keys. Defaults to
+            `head_dim`.
+        base: float above 0. Defaults to 10000.
+        layout: `"interleaved"` (the default, which the checkpoints use), or
+            `"half_split"`, which pairs features `(i, i + key_dim / 2)`.
+        rotary: bool. False leaves queries and keys without positions.
+        use_bias: bool. True for RoFormer, False for RoFormerV2.
+        kernel_initializer: of all four projections.
     """
 
     def __init__(
         self,
         num_heads,
         head_dim,
-        key_dim,
-        base,
-        layout,
-        rotary,
-        use_bias,
-        kernel_initializer,
+        key_dim=None,
+        base=10000.0,
+        layout="interleaved",
+        rotary=True,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
         **kwargs,
     ):
         # Fractional positions must not be rounded to the compute type on the way in.
@@ -44,7 +50,7 @@ class ProjectedAttention(keras.layers.Layer):
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
             if value < 1:
                 raise ConfigurationError(f"{name} must be at least 1, got {value!r}")
-        if key_dim < 2 or key_dim % 2:
+        if key_dim < 1 or (rotary and key_dim % 2):
             raise ConfigurationError(
                 "key_dim must be even, because RoPE turns features in pairs; "
                 f"got {key_dim!r}"
@@ -52,6 +58,7 @@ class ProjectedAttention(keras.layers.Layer):
         check_layout(layout)
         if not base > 0:
             raise ConfigurationError(f"base must be above 0, got {base!r}")
+        self.supports_masking = True
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.key_dim = key_dim
@@ -74,16 +81,16 @@ class ProjectedAttention(keras.layers.Layer):
             name=name,
         )
 
-    def build(self, input_shape):
-        if len(input_shape) != 3:
+    def build(self, x_shape, memory_shape=None):
+        if len(x_shape) != 3:
             raise ValueError(
-                "x must be of shape (batch, length, hidden_dim), got "
-                f"{tuple(input_shape)}"
+                f"x must be of shape (batch, length, hidden_dim), got {tuple(x_shape)}"
             )
-        for projection in (self.query, self.key, self.value):
-            projection.build(input_shape)
-        self.output_dense = self._dense(input_shape[-1], "output_dense")
-        self.output_dense.build((*input_shape[:-1], self.num_heads * self.head_dim))
+        self.query.build(x_shape)
+        self.key.build(memory_shape or x_shape)
+        self.value.build(memory_shape or x_shape)
+        self.output_dense = self._dense(x_shape[-1], "output_dense")
+        self.output_dense.build((*x_shape[:-1], self.num_heads * self.head_dim))
 
     def _heads(self, x):
         """Query, key and value: `(batch, length, heads, features per head)`."""
@@ -103,22 +110,21 @@ class ProjectedAttention(keras.layers.Layer):
         mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
         return self.output_dense(mixed)
 
-    def _rotated(self, query, key, position_ids, start=0, decodes=False):
-        """Both turned by their positions, or as they are if nothing is rotated.
+    def _rotated(self, query, key, position_ids, start=0, has_cache=False):
+        """Rotates both `(batch, length, heads, dim)` by their positions.
 
         Args:
-            query, key: float `(batch, length, heads, dim)`.
             position_ids: as in the call, or None to count from `start`.
-            decodes: bool. Whether XLA may compile this, as where there is a cache.
+            has_cache: bool. Whether this is a step of generation, which XLA may
+                compile.
         """
         if not self.rotary:
             return query, key
         length, dim = ops.shape(query)[1], query.shape[-1]
         operations = fused_operations()
-        # There are complex numbers of two float32 only: to cast others costs more than
-        # it saves.
+        # A complex number is two float32: casting other types would cost too much.
         is_complex = self.layout == "interleaved" and query.dtype == "float32"
-        if operations and not decodes and is_complex:
+        if operations and not has_cache and is_complex:
             turn = operations.turn(position_ids, length, dim, self.base)
             return operations.rotated(query, turn), operations.rotated(key, turn)
         if position_ids is None:
@@ -153,17 +159,9 @@ class RoPEAttention(ProjectedAttention):
     every dtype policy.
 
     Args:
-        num_heads: int, at least 1.
-        head_dim: int, at least 1. Features per head of the values.
-        key_dim: int, even. Features per head of queries and keys; `head_dim` if it
-            is not given.
-        base: float above 0. Defaults to 10000.
-        layout: `"interleaved"` (the default, which the checkpoints use), or
-            `"half_split"`, which pairs features `(i, i + key_dim / 2)`.
-        rotary: bool. False leaves queries and keys as they are, without positions.
+        num_heads, head_dim: int, at least 1.
         dropout: float in [0, 1). Rate on attention weights, training only.
-        use_bias: bool. True for RoFormer, False for RoFormerV2.
-        kernel_initializer: of all four projections.
+        kwargs: as `ProjectedAttention` takes them.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -195,36 +193,10 @@ class RoPEAttention(ProjectedAttention):
     Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
     """
 
-    def __init__(
-        self,
-        num_heads,
-        head_dim,
-        key_dim=None,
-        base=10000.0,
-        layout="interleaved",
-        rotary=True,
-        dropout=0.0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
-        super().__init__(
-            num_heads,
-            head_dim,
-            key_dim=key_dim,
-            base=base,
-            layout=layout,
-            rotary=rotary,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            **kwargs,
-        )
-        if not 0 <= dropout < 1:
-            raise ConfigurationError(f"dropout must be in [0, 1), got {dropout!r}")
+    def __init__(self, num_heads, head_dim, dropout=0.0, **kwargs):
+        super().__init__(num_heads, head_dim, **kwargs)
         self.dropout = dropout
-        self.attention_dropout = Dropout(
-            dropout, dtype=self.dtype_policy, name="attention_dropout"
-        )
+        self.attention_dropout = _weights_dropout(dropout, self.dtype_policy)
 
     def call(
         self,
@@ -240,7 +212,7 @@ class RoPEAttention(ProjectedAttention):
     ):
         query, key, value = self._heads(x)
         query, key = self._rotated(
-            query, key, position_ids, cache_index, decodes=cache is not None
+            query, key, position_ids, cache_index, has_cache=cache is not None
         )
         # (batch, heads, length, features per head): a cache in this order is not
         # transposed for each token that is generated.
@@ -263,7 +235,7 @@ class RoPEAttention(ProjectedAttention):
         summed = scores
         if residual_scores is not None:
             summed = summed + ops.cast(residual_scores, summed.dtype)
-        weights = attention_weights(summed, attention_mask)
+        weights = _attention_weights(summed, attention_mask)
         weights = self.attention_dropout(weights, training=training)
 
         if not context:
@@ -293,9 +265,76 @@ class RoPEAttention(ProjectedAttention):
         )
 
     def get_config(self):
-        config = super().get_config()
-        config.update(dropout=self.dropout)
-        return config
+        return {**super().get_config(), "dropout": self.dropout}
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class CrossAttention(ProjectedAttention):
+    """Attention of one text to another, without positions.
+
+    Args:
+        num_heads, head_dim: int, at least 1.
+        dropout: float in [0, 1). Rate on attention weights, training only.
+        kwargs: as `ProjectedAttention` takes them, without the rotation.
+
+    Call arguments:
+        x: float `(batch, length, hidden_dim)`.
+        memory: float `(rows, memory_length, memory_dim)`, or the result of `project`,
+            which is computed once for many calls. Each row serves `batch / rows`
+            neighbouring rows of `x`.
+        attention_mask: bool `(rows, 1, 1, memory_length)`; True means "may attend".
+
+    Returns:
+        float `(batch, length, hidden_dim)`.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3.
+    """
+
+    def __init__(self, num_heads, head_dim, dropout=0.0, **kwargs):
+        super().__init__(num_heads, head_dim, **{**kwargs, "rotary": False})
+        self.dropout = dropout
+        self.attention_dropout = _weights_dropout(dropout, self.dtype_policy)
+
+    def project(self, memory):
+        """Keys and values `(rows, num_heads, memory_length, features)` of a text."""
+        rows, length = ops.shape(memory)[:2]
+        return tuple(
+            ops.transpose(
+                ops.reshape(dense(memory), (rows, length, self.num_heads, -1)),
+                (0, 2, 1, 3),
+            )
+            for dense in (self.key, self.value)
+        )
+
+    def call(self, x, memory, attention_mask=None, training=None):
+        keys, values = memory if isinstance(memory, tuple) else self.project(memory)
+        batch, length = ops.shape(x)[:2]
+        # Without positions the rows that share keys are more queries of one row.
+        query = ops.reshape(
+            self.query(x), (ops.shape(keys)[0], -1, self.num_heads, self.key_dim)
+        )
+        scores = ops.einsum("bqhd,bhkd->bhqk", query, keys)
+        scores = scores * ops.cast(self.key_dim**-0.5, scores.dtype)
+        weights = _attention_weights(scores, attention_mask)
+        weights = self.attention_dropout(weights, training=training)
+        mixed = ops.einsum("bhqk,bhkd->bqhd", weights, values)
+        mixed = ops.reshape(mixed, (batch, length, self.num_heads, self.head_dim))
+        return self._joined(mixed)
+
+    def compute_output_shape(self, x_shape, memory_shape, attention_mask_shape=None):
+        return x_shape
+
+    def get_config(self):
+        return {**super().get_config(), "dropout": self.dropout}
+
+
+def _weights_dropout(rate, policy):
+    if not 0 <= rate < 1:
+        raise ConfigurationError(f"dropout must be in [0, 1), got {rate!r}")
+    return Dropout(rate, dtype=policy, name="attention_dropout")
 
 
 def _scores(query, keys):
@@ -332,7 +371,7 @@ def _check_room(capacity, index, length):
         )
 
 
-def attention_weights(scores, attention_mask=None):
+def _attention_weights(scores, attention_mask=None):
     """The softmax of scores `(..., key)`, of keys for which a mask is True."""
     if attention_mask is not None:
         scores = scores + _additive(attention_mask, scores.dtype)

@@ -1,4 +1,4 @@
-"""Norms, the feed-forward layer and the post-norm block that a RoFormer repeats."""
+"""Norms, the feed-forward layer, and the blocks that encoder and decoder repeat."""
 
 import functools
 import math
@@ -7,14 +7,19 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers.attention import RoPEAttention
 from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.fused import fused_operations
-from roformer_keras.layers.linear_attention import LinearRoPEAttention
 from roformer_keras.layers.projection import Projection
 from roformer_keras.layers.recomputation import recomputed
 
-__all__ = ["FeedForward", "LayerNorm", "RMSNorm", "RoFormerBlock", "erf_gelu"]
+__all__ = [
+    "FeedForward",
+    "LayerNorm",
+    "RMSNorm",
+    "RoFormerBlock",
+    "RoFormerDecoderBlock",
+    "erf_gelu",
+]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -265,163 +270,129 @@ class FeedForward(keras.layers.Layer):
         return config
 
 
+class _Block(keras.layers.Layer):
+    """What both blocks share: layers as arguments, each with a norm and a sum."""
+
+    def __init__(self, dropout, norm_first, **kwargs):
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
+        self.dropout = dropout
+        self.norm_first = norm_first
+
+    def _dropout(self, name):
+        return Dropout(self.dropout, dtype=self.dtype_policy, name=name)
+
+    def _add(self, x, layer, norm, dropout, condition=None, training=None):
+        """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`.
+
+        Returns:
+            The sum, and a list of what the layer returns besides.
+        """
+        condition = () if condition is None else (condition,)
+        added = layer(norm(x, *condition) if self.norm_first else x)
+        added, *extras = added if isinstance(added, tuple) else (added,)
+        added = dropout(added, training=training)
+        if len(added.shape) == len(x.shape):
+            x = x + added
+        else:
+            x = ops.reshape(ops.reshape(x, (-1, x.shape[-1])) + added, ops.shape(x))
+        return (x if self.norm_first else norm(x, *condition)), extras
+
+    def _feed(self, x):
+        # (batch * length, hidden_dim), also for the sum: TensorFlow joins it with the
+        # product and the bias before it, where no reshape stands between.
+        return self.feed_forward(ops.reshape(x, (-1, x.shape[-1])))
+
+    def compute_output_spec(self, x, *args, **options):
+        if options.get("return_scores") or options.get("cache") is not None:
+            return super().compute_output_spec(x, *args, **options)
+        # Tracing each block for a shape that is known takes two thirds of the time in
+        # which a base model is built.
+        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "dropout": self.dropout,
+            "norm_first": self.norm_first,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(
+            **{
+                name: keras.saving.deserialize_keras_object(value)
+                if isinstance(value, dict)
+                else value
+                for name, value in config.items()
+            }
+        )
+
+
 @keras.saving.register_keras_serializable("roformer_keras")
-class RoFormerBlock(keras.layers.Layer):
+class RoFormerBlock(_Block):
     """Attention and feed-forward, each added to its input.
 
-    What is added up is normalised; with `norm_first` the input of each is, and the sum
-    is not.
+    The sum is normalised; with `norm_first` the input is normalised instead.
 
     Args:
-        num_heads, head_dim, key_dim, rotary, base, attention_dropout: of the
-            `RoPEAttention`.
-        attention_type: `"softmax"` for that, or the kind of a `LinearRoPEAttention`,
-            which has no dropout.
-        causal, performer_features, performer_seed: of the `LinearRoPEAttention`; what
-            of a `RoPEAttention` is causal is so by its mask.
-        intermediate_dim, activation: of the `FeedForward`.
+        attention: layer, `RoPEAttention` or `LinearRoPEAttention`.
+        feed_forward: layer, such as `FeedForward`.
+        attention_norm, feed_forward_norm: layers, such as `LayerNorm` or `RMSNorm`.
         dropout: float in [0, 1). After attention and feed-forward, before the sum.
-        use_bias: bool. In every dense layer.
-        norm: `"layer_norm"`, or `"rms_norm"` as in RoFormerV2.
-        norm_first: bool. Whether attention and feed-forward are normalised before.
-        layer_norm_epsilon: float above 0, of both norms.
-        conditional, condition_hidden_dim, condition_hidden_activation: of both
-            norms, see `LayerNorm`.
-        kernel_initializer: of every kernel.
+        norm_first: bool.
 
     Attributes:
         recompute: bool, False at first. Whether training computes the block again in
-            the backward pass, instead of keeping what it computed; not with a cache.
+            the backward pass instead of keeping its activations; not with a cache.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
+        condition: float `(batch, condition_dim)`, if the norms take one.
         attention_mask, position_ids, residual_scores, return_scores, cache,
         cache_index, context: as the attention takes them.
-        condition: float `(batch, condition_dim)`, if `conditional`.
 
     Returns:
-        float `(batch, length, hidden_dim)`, with scores and cache behind it where
-        the attention returns them.
+        float `(batch, length, hidden_dim)`, followed by scores and cache where the
+        attention returns them.
 
-    Raises:
-        ConfigurationError: an argument breaks its rule, or something is asked for that
-            takes scores, of which attention of linear cost has none.
+    Example:
+    ```python
+    block = RoFormerBlock(
+        RoPEAttention(num_heads=12, head_dim=64, name="attention"),
+        FeedForward(3072, name="feed_forward"),
+        LayerNorm(name="attention_norm"),
+        LayerNorm(name="feed_forward_norm"),
+        dropout=0.1,
+    )
+    ```
     """
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        intermediate_dim,
-        key_dim=None,
-        rotary=True,
-        base=10000.0,
-        attention_type="softmax",
-        causal=False,
-        performer_features=None,
-        performer_seed=0,
-        activation="gelu",
+        attention,
+        feed_forward,
+        attention_norm,
+        feed_forward_norm,
         dropout=0.0,
-        attention_dropout=0.0,
-        use_bias=True,
-        norm="layer_norm",
         norm_first=False,
-        layer_norm_epsilon=1e-12,
-        conditional=False,
-        condition_hidden_dim=None,
-        condition_hidden_activation="linear",
-        kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(autocast=False, **kwargs)
-        if norm not in ("layer_norm", "rms_norm"):
-            raise ConfigurationError(
-                f"norm must be 'layer_norm' or 'rms_norm', got {norm!r}"
-            )
-        if norm == "rms_norm" and conditional:
-            raise ConfigurationError("an 'rms_norm' takes no condition")
-        self.num_heads = num_heads
-        self.head_dim = head_dim
-        self.intermediate_dim = intermediate_dim
-        self.key_dim = key_dim
-        self.rotary = rotary
-        self.base = base
-        self.attention_type = attention_type
-        self.causal = causal
-        self.performer_features = performer_features
-        self.activation = activation
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.use_bias = use_bias
-        self.norm = norm
-        self.norm_first = norm_first
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.conditional = conditional
-        self.condition_hidden_dim = condition_hidden_dim
-        self.condition_hidden_activation = condition_hidden_activation
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        super().__init__(dropout, norm_first, **kwargs)
         self.recompute = False
-
-        self.attention = self._attention(performer_seed)
-        self.attention_output_dropout = Dropout(
-            dropout, dtype=self.dtype_policy, name="attention_output_dropout"
-        )
-        self.attention_norm = self._norm("attention_norm")
-        self.feed_forward = FeedForward(
-            intermediate_dim,
-            activation=activation,
-            use_bias=use_bias,
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
-        self.feed_forward_dropout = Dropout(
-            dropout, dtype=self.dtype_policy, name="feed_forward_dropout"
-        )
-        self.feed_forward_norm = self._norm("feed_forward_norm")
-
-    def _attention(self, performer_seed):
-        options = {
-            "num_heads": self.num_heads,
-            "head_dim": self.head_dim,
-            "key_dim": self.key_dim,
-            "rotary": self.rotary,
-            "base": self.base,
-            "use_bias": self.use_bias,
-            "kernel_initializer": self.kernel_initializer.clone(),
-            "dtype": self.dtype_policy,
-            "name": "attention",
-        }
-        if self.attention_type == "softmax":
-            return RoPEAttention(dropout=self.attention_dropout, **options)
-        return LinearRoPEAttention(
-            kind=self.attention_type,
-            causal=self.causal,
-            num_features=self.performer_features,
-            seed=performer_seed,
-            **options,
-        )
-
-    def _norm(self, name):
-        if self.norm == "rms_norm":
-            return RMSNorm(self.layer_norm_epsilon, dtype=self.dtype_policy, name=name)
-        return LayerNorm(
-            self.layer_norm_epsilon,
-            conditional=self.conditional,
-            condition_hidden_dim=self.condition_hidden_dim,
-            condition_hidden_activation=self.condition_hidden_activation,
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        self.attention = attention
+        self.attention_output_dropout = self._dropout("attention_output_dropout")
+        self.attention_norm = attention_norm
+        self.feed_forward = feed_forward
+        self.feed_forward_dropout = self._dropout("feed_forward_dropout")
+        self.feed_forward_norm = feed_forward_norm
 
     def build(self, x_shape, condition_shape=None):
         self.attention.build(x_shape)
         self.feed_forward.build(x_shape)
-        for norm in (self.attention_norm, self.feed_forward_norm):
-            if self.conditional:
-                norm.build(x_shape, condition_shape)
-            else:
-                norm.build(x_shape)
+        shapes = (x_shape,) if condition_shape is None else (x_shape, condition_shape)
+        self.attention_norm.build(*shapes)
+        self.feed_forward_norm.build(*shapes)
 
     def call(
         self,
@@ -436,140 +407,174 @@ class RoFormerBlock(keras.layers.Layer):
         context=(),
         training=None,
     ):
-        options = {
-            "attention_mask": attention_mask,
-            "position_ids": position_ids,
-            "return_scores": return_scores,
-            "training": training,
-        }
-        differentiable = {
-            "x": x,
-            "residual_scores": residual_scores,
-            "condition": condition,
-        }
+        compute = functools.partial(
+            self._compute,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            return_scores=return_scores,
+            cache=cache,
+            cache_index=cache_index,
+            context=context,
+            training=training,
+        )
+        tensors = {"x": x, "residual_scores": residual_scores, "condition": condition}
         if not (self.recompute and training and cache is None):
-            return self._compute(
-                **differentiable,
-                **options,
-                cache=cache,
-                cache_index=cache_index,
-                context=context,
-            )
-        dropouts = [self.attention_output_dropout, self.feed_forward_dropout]
-        if self.attention_type == "softmax":
-            dropouts.insert(0, self.attention.attention_dropout)
+            return compute(**tensors)
         return recomputed(
-            functools.partial(self._compute, **options),
-            self,
-            dropouts=dropouts,
-            arguments={k: v for k, v in differentiable.items() if v is not None},
+            compute, self, {k: v for k, v in tensors.items() if v is not None}
         )
 
-    def _compute(
-        self, x, residual_scores=None, condition=None, training=None, **options
-    ):
+    def _compute(self, x, condition=None, training=None, **options):
         x = ops.cast(x, self.compute_dtype)
-        norm_arguments = (condition,) if self.conditional else ()
-        options.update(residual_scores=residual_scores, training=training)
-        if self.attention_type != "softmax":
-            options = _without_scores(options)
-        attended = self.attention(
-            self.attention_norm(x, *norm_arguments) if self.norm_first else x, **options
+        x, extras = self._add(
+            x,
+            functools.partial(self.attention, training=training, **options),
+            self.attention_norm,
+            self.attention_output_dropout,
+            condition,
+            training,
         )
-        attended, *extras = attended if isinstance(attended, tuple) else (attended,)
-        x = x + self.attention_output_dropout(attended, training=training)
-        if not self.norm_first:
-            x = self.attention_norm(x, *norm_arguments)
-        # (batch * length, hidden_dim): TensorFlow joins the sum with the product and
-        # the bias before it, where no reshape stands between.
-        shape = ops.shape(x)
-        rows = ops.reshape(x, (-1, shape[-1]))
-        fed = rows
-        if self.norm_first:
-            normalised = self.feed_forward_norm(x, *norm_arguments)
-            fed = ops.reshape(normalised, (-1, shape[-1]))
-        fed = self.feed_forward_dropout(self.feed_forward(fed), training=training)
-        x = ops.reshape(rows + fed, shape)
-        if not self.norm_first:
-            x = self.feed_forward_norm(x, *norm_arguments)
+        x, _ = self._add(
+            x,
+            self._feed,
+            self.feed_forward_norm,
+            self.feed_forward_dropout,
+            condition,
+            training,
+        )
         return (x, *extras) if extras else x
 
-    def compute_output_spec(
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "attention": keras.layers.serialize(self.attention),
+            "feed_forward": keras.layers.serialize(self.feed_forward),
+            "attention_norm": keras.layers.serialize(self.attention_norm),
+            "feed_forward_norm": keras.layers.serialize(self.feed_forward_norm),
+        }
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerDecoderBlock(_Block):
+    """Self-attention, attention to an encoder's output, and feed-forward.
+
+    Each is added to its input and the sum is normalised; with `norm_first` the input is
+    normalised instead.
+
+    Args:
+        attention: `RoPEAttention`.
+        cross_attention: `CrossAttention`.
+        feed_forward: layer, such as `FeedForward`.
+        attention_norm, cross_attention_norm, feed_forward_norm: layers, such as
+            `LayerNorm`.
+        dropout: float in [0, 1). After each of the three layers, before the sum.
+        norm_first: bool.
+
+    Call arguments:
+        x: float `(batch, length, hidden_dim)`.
+        memory: the encoder's output, as `CrossAttention` takes it.
+        cross_attention_mask: bool `(rows, 1, 1, memory_length)`.
+        attention_mask, position_ids, cache, cache_index, context: as `RoPEAttention`
+            takes them.
+
+    Returns:
+        float `(batch, length, hidden_dim)`; with a cache, a pair of that and of the
+        updated cache.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762; with `norm_first` Xiong et al. 2020,
+        arXiv:2002.04745.
+    """
+
+    def __init__(
+        self,
+        attention,
+        cross_attention,
+        feed_forward,
+        attention_norm,
+        cross_attention_norm,
+        feed_forward_norm,
+        dropout=0.0,
+        norm_first=False,
+        **kwargs,
+    ):
+        super().__init__(dropout, norm_first, **kwargs)
+        self.attention = attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.attention_norm = attention_norm
+        self.cross_attention_norm = cross_attention_norm
+        self.feed_forward_norm = feed_forward_norm
+        self.attention_output_dropout = self._dropout("attention_output_dropout")
+        self.cross_attention_output_dropout = self._dropout(
+            "cross_attention_output_dropout"
+        )
+        self.feed_forward_dropout = self._dropout("feed_forward_output_dropout")
+
+    def build(self, x_shape, memory_shape, **shapes):
+        self.attention.build(x_shape)
+        self.cross_attention.build(x_shape, memory_shape)
+        self.feed_forward.build(x_shape)
+        self.attention_norm.build(x_shape)
+        self.cross_attention_norm.build(x_shape)
+        self.feed_forward_norm.build(x_shape)
+
+    def call(
         self,
         x,
+        memory,
+        cross_attention_mask=None,
         attention_mask=None,
         position_ids=None,
-        residual_scores=None,
-        return_scores=False,
-        condition=None,
         cache=None,
         cache_index=0,
         context=(),
         training=None,
     ):
-        if return_scores or cache is not None:
-            return super().compute_output_spec(
-                x,
-                attention_mask=attention_mask,
-                position_ids=position_ids,
-                residual_scores=residual_scores,
-                return_scores=return_scores,
-                condition=condition,
-                cache=cache,
-                cache_index=cache_index,
-                context=context,
-                training=training,
+        attend = functools.partial(
+            self.attention,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            cache=cache,
+            cache_index=cache_index,
+            context=context,
+            training=training,
+        )
+
+        def attend_to_memory(x):
+            return self.cross_attention(
+                x, memory, attention_mask=cross_attention_mask, training=training
             )
-        # Tracing each block for a shape that is known takes two thirds of the time in
-        # which a base model is built.
-        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
+
+        x, caches = self._add(
+            ops.cast(x, self.compute_dtype),
+            attend,
+            self.attention_norm,
+            self.attention_output_dropout,
+            training=training,
+        )
+        x, _ = self._add(
+            x,
+            attend_to_memory,
+            self.cross_attention_norm,
+            self.cross_attention_output_dropout,
+            training=training,
+        )
+        x, _ = self._add(
+            x,
+            self._feed,
+            self.feed_forward_norm,
+            self.feed_forward_dropout,
+            training=training,
+        )
+        return (x, *caches) if caches else x
 
     def get_config(self):
-        config = super().get_config()
-        for name in (
-            "num_heads",
-            "head_dim",
-            "intermediate_dim",
-            "key_dim",
-            "rotary",
-            "base",
-            "attention_type",
-            "causal",
-            "performer_features",
-            "activation",
-            "dropout",
-            "attention_dropout",
-            "use_bias",
-            "norm",
-            "norm_first",
-            "layer_norm_epsilon",
-            "conditional",
-            "condition_hidden_dim",
-            "condition_hidden_activation",
-        ):
-            config[name] = getattr(self, name)
-        config["kernel_initializer"] = keras.initializers.serialize(
-            self.kernel_initializer
-        )
-        # It changes when features are redrawn.
-        config["performer_seed"] = getattr(self.attention, "seed", 0)
-        return config
-
-
-def _without_scores(options):
-    """The arguments of an attention without scores, or an error if they are wanted."""
-    options = dict(options)
-    del options["training"]
-    scores = options.pop("residual_scores")
-    wants = {
-        "residual_scores": scores is not None,
-        "return_scores": options.pop("return_scores"),
-        "context": len(options.pop("context", ())) > 0,
-    }
-    for name, wanted in wants.items():
-        if wanted:
-            raise ConfigurationError(
-                f"attention of linear cost has no scores of pairs, got {name}: leave "
-                "it out, or take attention_type='softmax'"
-            )
-    return options
+        return {
+            **super().get_config(),
+            "attention": keras.layers.serialize(self.attention),
+            "cross_attention": keras.layers.serialize(self.cross_attention),
+            "feed_forward": keras.layers.serialize(self.feed_forward),
+            "attention_norm": keras.layers.serialize(self.attention_norm),
+            "cross_attention_norm": keras.layers.serialize(self.cross_attention_norm),
+            "feed_forward_norm": keras.layers.serialize(self.feed_forward_norm),
+        }

@@ -191,16 +191,15 @@ class LinearRoPEAttention(ProjectedAttention):
     pairs, hence no dropout on them.
 
     Args:
-        num_heads, head_dim, key_dim, base, layout, use_bias, kernel_initializer: as
-            `RoPEAttention` takes them.
+        num_heads, head_dim: int, at least 1.
         kind: `"linear"`, `"cosine"`, `"performer"` or `"rotary_performer"`.
         causal: bool. Whether a token sees none behind it.
-        rotary: bool. False leaves out the rotation, and with it all positions.
         feature_map: f of `"linear"`: `"elu_plus_one"`, or the name of a Keras
             activation, whose values should be above 0.
         num_features: int, even. Random features per head, of both Performers; 256 if it
             is not given.
         seed: int, at least 0. Random features are drawn from it; no file holds them.
+        kwargs: as `ProjectedAttention` takes them.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -212,6 +211,7 @@ class LinearRoPEAttention(ProjectedAttention):
             head_dim)` and of keys `(batch, num_heads, features, 1)`, float32, of the
             tokens that come before; see `create_cache`. Only if `causal`.
         cache_index: int, or int scalar tensor. How many come before.
+        residual_scores, return_scores, context: refused; `RoPEAttention` takes them.
 
     Returns:
         float `(batch, length, hidden_dim)`; a tuple with the updated cache behind it,
@@ -230,30 +230,14 @@ class LinearRoPEAttention(ProjectedAttention):
         self,
         num_heads,
         head_dim,
-        key_dim=None,
         kind="linear",
         causal=False,
-        base=10000.0,
-        layout="interleaved",
-        rotary=True,
         feature_map="elu_plus_one",
         num_features=None,
         seed=0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        super().__init__(
-            num_heads,
-            head_dim,
-            key_dim=key_dim,
-            base=base,
-            layout=layout,
-            rotary=rotary,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            **kwargs,
-        )
+        super().__init__(num_heads, head_dim, **kwargs)
         check_choice("kind", kind, KINDS)
         self.kind = kind
         self.causal = causal
@@ -286,8 +270,27 @@ class LinearRoPEAttention(ProjectedAttention):
         new_structure_version()
 
     def call(
-        self, x, attention_mask=None, position_ids=None, cache=None, cache_index=0
+        self,
+        x,
+        attention_mask=None,
+        position_ids=None,
+        residual_scores=None,
+        return_scores=False,
+        cache=None,
+        cache_index=0,
+        context=(),
+        training=None,
     ):
+        for name, is_given in (
+            ("residual_scores", residual_scores is not None),
+            ("return_scores", return_scores),
+            ("context", len(context) > 0),
+        ):
+            if is_given:
+                raise ConfigurationError(
+                    f"linear attention has no scores of pairs of tokens, got {name}: "
+                    "leave it out, or take a RoPEAttention (attention_type='softmax')"
+                )
         if cache is not None and not self.causal:
             raise ConfigurationError(
                 "a cache goes with causal=True: where tokens see those behind them, "
@@ -295,7 +298,7 @@ class LinearRoPEAttention(ProjectedAttention):
             )
         query, key, value = (ops.cast(part, "float32") for part in self._heads(x))
         weighting, normalising = self._features(
-            query, key, position_ids, cache_index, decodes=cache is not None
+            query, key, position_ids, cache_index, has_cache=cache is not None
         )
         ones = ops.ones_like(value[..., :1])
         if attention_mask is not None:
@@ -313,11 +316,11 @@ class LinearRoPEAttention(ProjectedAttention):
         output = self._joined(ops.cast(mixed, self.compute_dtype))
         return output if cache is None else (output, (values_so_far, keys_so_far))
 
-    def _features(self, query, key, position_ids, start, decodes):
+    def _features(self, query, key, position_ids, start, has_cache):
         """Of query and key: a pair for the weights, and one for the normaliser."""
 
         def turned(pair):
-            return self._rotated(*pair, position_ids, start, decodes)
+            return self._rotated(*pair, position_ids, start, has_cache)
 
         if self.kind == "cosine":
             pair = tuple(map(cosine_features, turned((_unit(query), _unit(key)))))

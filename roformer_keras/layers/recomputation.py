@@ -6,7 +6,7 @@ from keras import ops
 __all__ = ["recomputed"]
 
 
-def recomputed(function, layer, dropouts, arguments):
+def recomputed(function, layer, arguments):
     """Calls a function of a layer, of which only the arguments are kept.
 
     `keras.remat` alone would draw other dropout masks when it computes again, and leave
@@ -15,8 +15,7 @@ def recomputed(function, layer, dropouts, arguments):
 
     Args:
         function: of the arguments, which uses variables of `layer` only.
-        layer: Keras layer.
-        dropouts: the `keras.layers.Dropout`s that the function calls, each once.
+        layer: Keras layer. The function calls each dropout in it once.
         arguments: dict of float tensors, into which gradients flow. The function may
             close over tensors of which no gradient is asked.
 
@@ -25,7 +24,11 @@ def recomputed(function, layer, dropouts, arguments):
 
     Source: Chen et al. 2016, arXiv:1604.06174.
     """
-    generators = [dropout.seed_generator for dropout in dropouts if dropout.rate > 0]
+    generators = [
+        part.seed_generator
+        for part in layer._flatten_layers()
+        if isinstance(part, keras.layers.Dropout) and part.rate > 0
+    ]
     # `next` tells the state that it found and moves on; inside, that state is found
     # again, and moving on from it is forgotten with the scope.
     drawn = [(generator.state, generator.next()) for generator in generators]

@@ -8,12 +8,16 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
     Dropout,
+    FeedForward,
     LayerNorm,
+    LinearRoPEAttention,
     Pooler,
     RMSNorm,
     RoFormerBlock,
+    RoPEAttention,
 )
 from roformer_keras.layers.masks import PaddingMask
+from roformer_keras.models.checks import config_from
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.preset import PresetModel
@@ -76,13 +80,7 @@ class RoFormerBackbone(PresetModel):
     """
 
     def __init__(self, config=None, dtype=None, name=None, **fields):
-        if config is None:
-            config = RoFormerConfig.from_dict(fields)
-        elif fields:
-            raise ConfigurationError(
-                "give a config or its fields as keyword arguments, got both a config "
-                f"and {next(iter(fields))}: use config.replace(...)"
-            )
+        config = config_from(RoFormerConfig, config, fields)
         dtype = keras.dtype_policies.get(dtype)
         self.config = config
 
@@ -316,27 +314,45 @@ def _norm(config, dtype, name):
 
 
 def _block(config, dtype, i):
+    options = {
+        "key_dim": config.key_dim,
+        "base": config.rotary_base,
+        "rotary": config.rotary,
+        "use_bias": config.use_bias,
+        "kernel_initializer": initializer(config),
+        "dtype": dtype,
+        "name": "attention",
+    }
+    if config.is_linear:
+        attention = LinearRoPEAttention(
+            config.num_heads,
+            config.head_dim,
+            kind=config.attention_type,
+            causal=config.attention == "causal",
+            num_features=config.performer_features,
+            seed=_layer_seed(config, i),
+            **options,
+        )
+    else:
+        attention = RoPEAttention(
+            config.num_heads,
+            config.head_dim,
+            dropout=config.attention_dropout,
+            **options,
+        )
     return RoFormerBlock(
-        num_heads=config.num_heads,
-        head_dim=config.head_dim,
-        key_dim=config.key_dim,
-        base=config.rotary_base,
-        rotary=config.rotary,
-        attention_type=config.attention_type,
-        causal=config.attention == "causal",
-        performer_features=config.performer_features,
-        performer_seed=_layer_seed(config, i),
-        intermediate_dim=config.intermediate_dim,
-        activation=config.activation,
+        attention,
+        FeedForward(
+            config.intermediate_dim,
+            activation=config.activation,
+            use_bias=config.use_bias,
+            kernel_initializer=initializer(config),
+            dtype=dtype,
+            name="feed_forward",
+        ),
+        _norm(config, dtype, "attention_norm"),
+        _norm(config, dtype, "feed_forward_norm"),
         dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        use_bias=config.use_bias,
-        norm="layer_norm" if config.use_bias else "rms_norm",
-        layer_norm_epsilon=config.layer_norm_epsilon,
-        conditional=config.layer_norm_cond_size is not None,
-        condition_hidden_dim=config.layer_norm_cond_hidden_size,
-        condition_hidden_activation=config.layer_norm_cond_hidden_activation,
-        kernel_initializer=initializer(config),
         dtype=dtype,
         name=f"transformer_layer_{i}",
     )

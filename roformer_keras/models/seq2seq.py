@@ -12,13 +12,17 @@ from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.generate import TextGeneration
 from roformer_keras.layers import (
     AttentionMask,
+    CrossAttention,
     Dropout,
+    FeedForward,
     LayerNorm,
     RoFormerBlock,
     RoFormerDecoderBlock,
+    RoPEAttention,
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.losses import LabelSmoothing
+from roformer_keras.models.checks import config_from
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import make_optimizer
@@ -30,19 +34,6 @@ __all__ = ["RoFormerSeq2Seq"]
 _WARMUP, _SMOOTHING = 4000, 0.1
 # Tokens that a text may have more than its source.
 _LONGER = 50
-# Attributes of a model that compute, some of which are None.
-_LAYERS = (
-    "token_embedding",
-    "position_embedding",
-    "padding_mask",
-    "causal_mask",
-    "encoder_dropout",
-    "encoder_layers",
-    "encoder_norm",
-    "decoder_dropout",
-    "decoder_layers",
-    "decoder_norm",
-)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -56,8 +47,10 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     With `position_embedding="sinusoidal"` it is the Transformer of Vaswani et al.
 
     Args:
-        config: `Seq2SeqConfig`.
-        dtype: Keras dtype policy of all layers; the global one if not given.
+        config: `Seq2SeqConfig`; or give its fields as keyword arguments.
+        dtype: Keras dtype policy of all layers. Defaults to the global policy.
+        name: str. Name of the model.
+        fields: fields of `Seq2SeqConfig`, such as `num_layers=6`.
 
     Call arguments:
         inputs: dict of
@@ -72,13 +65,11 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     Example:
     ```python
     model = RoFormerSeq2Seq(
-        Seq2SeqConfig(
-            vocabulary_size=tokenizer.vocabulary_size,
-            num_layers=2,
-            num_heads=4,
-            hidden_dim=128,
-            intermediate_dim=512,
-        )
+        vocabulary_size=tokenizer.vocabulary_size,
+        num_layers=2,
+        num_heads=4,
+        hidden_dim=128,
+        intermediate_dim=512,
     )
     model.tokenizer = tokenizer
     model.fit(["学而时习之"], ["学习了又时常温习"], epochs=3)
@@ -93,10 +84,46 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     default_batch_size = 64
     row_options = ("max_length",)
 
-    def __init__(self, config, dtype=None, **kwargs):
-        # === Layers ===
+    def __init__(self, config=None, dtype=None, name=None, **fields):
+        config = config_from(Seq2SeqConfig, config, fields)
         dtype = keras.dtype_policies.get(dtype)
-        layers = _make_layers(config, dtype)
+        self.config = config
+
+        # === Layers ===
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            config.vocabulary_size,
+            config.hidden_dim,
+            # Multiplied in `_embed_tokens`, its deviation is 1.
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=config.hidden_dim**-0.5
+            ),
+            # Else the tied output would be computed in float32 under a mixed policy.
+            reverse_dtype=dtype.compute_dtype,
+            dtype=dtype,
+            name="token_embedding",
+        )
+        self.position_embedding = None
+        if config.position_embedding == "sinusoidal":
+            self.position_embedding = SinusoidalPositionEmbedding(
+                config.hidden_dim, dtype=dtype, name="position_embedding"
+            )
+        self.padding_mask = AttentionMask("bidirectional", name="padding_mask")
+        self.causal_mask = AttentionMask("causal", name="causal_mask")
+        self.encoder_dropout = _dropout(config, dtype, "encoder_dropout")
+        self.encoder_layers = [
+            _encoder_block(config, dtype, f"encoder_layer_{i}")
+            for i in range(config.num_layers)
+        ]
+        self.encoder_norm = self.decoder_norm = None
+        if config.norm_first:
+            self.encoder_norm = _norm(config, dtype, "encoder_norm")
+        self.decoder_dropout = _dropout(config, dtype, "decoder_dropout")
+        self.decoder_layers = [
+            _decoder_block(config, dtype, f"decoder_layer_{i}")
+            for i in range(config.num_layers)
+        ]
+        if config.norm_first:
+            self.decoder_norm = _norm(config, dtype, "decoder_norm")
 
         # === Functional Model ===
         inputs = {
@@ -104,18 +131,65 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
             for name in ("encoder_token_ids", "decoder_token_ids")
         }
         source, target = inputs.values()
-        memory, memory_mask = _encode(layers, source)
-        mask = layers["causal_mask"](target, target)
-        hidden, _ = _decode(layers, target, mask, memory, memory_mask)
-        super().__init__(inputs=inputs, outputs=_logits(layers, hidden), **kwargs)
+        memory, memory_mask = self._run_encoder(source)
+        memories = [memory] * config.num_layers
+        mask = self.causal_mask(target, target)
+        hidden, _ = self._run_decoder(target, mask, memories, memory_mask)
+        super().__init__(inputs=inputs, outputs=self._score_tokens(hidden), name=name)
 
         # === Config ===
         self.dtype_policy = dtype
-        self.config = config
-        for name in _LAYERS:
-            setattr(self, name, layers[name])
         if keras.backend.backend() == "tensorflow":
             self.jit_compile = False
+
+    def _embed_tokens(self, token_ids, dropout, position_ids=None):
+        """Embeddings times the root of their width: `(batch, length, hidden_dim)`."""
+        x = self.token_embedding(token_ids) * self.config.hidden_dim**0.5
+        if self.position_embedding:
+            positions = self.position_embedding(x, position_ids)
+            x = x + ops.cast(positions, x.dtype)
+        return dropout(x)
+
+    def _run_encoder(self, token_ids):
+        """The encoder's output, and its mask `(batch, 1, 1, length)`."""
+        mask = self.padding_mask(token_ids, token_ids)
+        x = self._embed_tokens(token_ids, self.encoder_dropout)
+        for block in self.encoder_layers:
+            x = block(x, attention_mask=mask)
+        return self.encoder_norm(x) if self.encoder_norm else x, mask
+
+    def _run_decoder(
+        self, token_ids, mask, memories, memory_mask, position_ids=None, caching=None
+    ):
+        """The decoder's output, and the updated caches.
+
+        Args:
+            memories: for each block the encoder's output, or its projection.
+            caching: for each block its arguments about a cache.
+        """
+        x, caches = (
+            self._embed_tokens(token_ids, self.decoder_dropout, position_ids),
+            [],
+        )
+        for block, memory, options in zip(
+            self.decoder_layers, memories, caching or [{}] * len(memories), strict=True
+        ):
+            x = block(
+                x,
+                memory,
+                cross_attention_mask=memory_mask,
+                attention_mask=mask,
+                position_ids=position_ids,
+                **options,
+            )
+            x, *updated = x if isinstance(x, tuple) else (x,)
+            caches += updated
+        return self.decoder_norm(x) if self.decoder_norm else x, caches
+
+    def _score_tokens(self, hidden):
+        """Scores of every token of the vocabulary."""
+        logits = self.token_embedding(hidden, reverse=True)
+        return ops.cast(logits, self.token_embedding.compute_dtype)
 
     # === Coming from and going to files ===
 
@@ -135,8 +209,7 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     def from_config(cls, config):
         fields = dict(config)
         trainable = fields.pop("trainable", True)
-        options = {k: fields.pop(k) for k in ("name", "dtype") if k in fields}
-        model = cls(Seq2SeqConfig.from_dict(fields), **options)
+        model = cls(**fields)
         model.trainable = trainable
         return model
 
@@ -200,30 +273,32 @@ class _Cached:
     generated_segment = 0
 
     def __init__(self, model):
-        self._layers = {name: getattr(model, name) for name in _LAYERS}
+        self._model = model
         self.vocabulary_size = model.config.vocabulary_size
         self.weights = model.weights
+        self.logits = model._score_tokens
 
     def encode(self, token_ids):
-        memory, mask = _encode(self._layers, token_ids)
-        blocks = self._layers["decoder_layers"]
+        memory, mask = self._model._run_encoder(token_ids)
+        blocks = self._model.decoder_layers
         return [block.cross_attention.project(memory) for block in blocks], mask
 
     def create_caches(self, batch, capacity):
-        blocks = self._layers["decoder_layers"]
-        return [block.attention.create_cache(batch, capacity) for block in blocks]
+        return [
+            block.attention.create_cache(batch, capacity)
+            for block in self._model.decoder_layers
+        ]
 
     def call_with_cache(
         self, inputs, attention_mask, caches, cache_index=0, contexts=None
     ):
         memories = [memory for memory, *_ in contexts]
         rows, _, length, _ = ops.shape(memories[0][0])
-        # Of the rows that share a memory each sees the same of it.
+        # Rows that share a memory see the same part of it.
         memory_mask = ops.reshape(
             attention_mask[:, :, :, :length], (rows, -1, 1, length)
         )[:, :1]
-        return _decode(
-            self._layers,
+        return self._model._run_decoder(
             inputs["token_ids"],
             attention_mask[:, :, :, length:],
             memories,
@@ -235,123 +310,67 @@ class _Cached:
             ],
         )
 
-    def logits(self, hidden):
-        return _logits(self._layers, hidden)
-
     def visible(self, token_ids, segment_ids):
         return ops.not_equal(token_ids, 0)
 
 
-# === The two sides ===
+def _dropout(config, dtype, name):
+    return Dropout(config.dropout, dtype=dtype, name=name)
 
 
-def _make_layers(config, dtype):
-    def blocks(kind, name):
-        return [
-            kind(
-                num_heads=config.num_heads,
-                head_dim=config.head_dim,
-                intermediate_dim=config.intermediate_dim,
-                rotary=config.position_embedding == "rotary",
-                activation=config.activation,
-                dropout=config.dropout,
-                attention_dropout=config.attention_dropout,
-                norm_first=config.norm_first,
-                layer_norm_epsilon=config.layer_norm_epsilon,
-                dtype=dtype,
-                name=f"{name}_layer_{i}",
-            )
-            for i in range(config.num_layers)
-        ]
+def _norm(config, dtype, name):
+    return LayerNorm(config.layer_norm_epsilon, dtype=dtype, name=name)
 
-    layers = {
-        "token_embedding": keras.layers.ReversibleEmbedding(
-            config.vocabulary_size,
-            config.hidden_dim,
-            # Of deviation 1 when it has been multiplied, see `_embed`.
-            embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=config.hidden_dim**-0.5
-            ),
-            # Else the tied output would be computed in float32 under a mixed policy.
-            reverse_dtype=dtype.compute_dtype,
+
+def _attention(config, dtype):
+    return RoPEAttention(
+        config.num_heads,
+        config.head_dim,
+        rotary=config.position_embedding == "rotary",
+        dropout=config.attention_dropout,
+        dtype=dtype,
+        name="attention",
+    )
+
+
+def _feed_forward(config, dtype):
+    return FeedForward(
+        config.intermediate_dim,
+        activation=config.activation,
+        dtype=dtype,
+        name="feed_forward",
+    )
+
+
+def _encoder_block(config, dtype, name):
+    return RoFormerBlock(
+        _attention(config, dtype),
+        _feed_forward(config, dtype),
+        _norm(config, dtype, "attention_norm"),
+        _norm(config, dtype, "feed_forward_norm"),
+        dropout=config.dropout,
+        norm_first=config.norm_first,
+        dtype=dtype,
+        name=name,
+    )
+
+
+def _decoder_block(config, dtype, name):
+    return RoFormerDecoderBlock(
+        _attention(config, dtype),
+        CrossAttention(
+            config.num_heads,
+            config.head_dim,
+            dropout=config.attention_dropout,
             dtype=dtype,
-            name="token_embedding",
+            name="cross_attention",
         ),
-        "padding_mask": AttentionMask("bidirectional", name="padding_mask"),
-        "causal_mask": AttentionMask("causal", name="causal_mask"),
-        "encoder_layers": blocks(RoFormerBlock, "encoder"),
-        "decoder_layers": blocks(RoFormerDecoderBlock, "decoder"),
-        "position_embedding": None,
-    }
-    if config.position_embedding == "sinusoidal":
-        layers["position_embedding"] = SinusoidalPositionEmbedding(
-            config.hidden_dim, dtype=dtype, name="position_embedding"
-        )
-    for side in ("encoder", "decoder"):
-        layers[f"{side}_dropout"] = Dropout(
-            config.dropout, dtype=dtype, name=f"{side}_dropout"
-        )
-        layers[f"{side}_norm"] = None
-        if config.norm_first:
-            layers[f"{side}_norm"] = LayerNorm(
-                config.layer_norm_epsilon, dtype=dtype, name=f"{side}_norm"
-            )
-    return layers
-
-
-def _embed(layers, side, token_ids, position_ids=None):
-    """Embeddings times the root of their width: `(batch, length, hidden_dim)`."""
-    embedding = layers["token_embedding"]
-    x = embedding(token_ids) * embedding.output_dim**0.5
-    if layers["position_embedding"] is not None:
-        positions = layers["position_embedding"](x, position_ids)
-        x = x + ops.cast(positions, x.dtype)
-    return layers[f"{side}_dropout"](x)
-
-
-def _encode(layers, token_ids):
-    """The encoder's output, and which of it can be seen: `(batch, 1, 1, length)`."""
-    mask = layers["padding_mask"](token_ids, token_ids)
-    x = _embed(layers, "encoder", token_ids)
-    for block in layers["encoder_layers"]:
-        x = block(x, attention_mask=mask)
-    return _normalised(layers["encoder_norm"], x), mask
-
-
-def _decode(
-    layers, token_ids, mask, memory, memory_mask, position_ids=None, caching=None
-):
-    """The decoder's output, and the caches, written to.
-
-    Args:
-        memory: the encoder's output, or for each block what it has made of it.
-        caching: for each block what it needs of a cache.
-    """
-    blocks, caches = layers["decoder_layers"], []
-    memories = memory if isinstance(memory, list) else [memory] * len(blocks)
-    x = _embed(layers, "decoder", token_ids, position_ids)
-    for block, own, options in zip(
-        blocks, memories, caching or [{}] * len(blocks), strict=True
-    ):
-        x = block(
-            x,
-            own,
-            cross_attention_mask=memory_mask,
-            attention_mask=mask,
-            position_ids=position_ids,
-            **options,
-        )
-        x, *written = x if isinstance(x, tuple) else (x,)
-        caches += written
-    return _normalised(layers["decoder_norm"], x), caches
-
-
-def _normalised(norm, x):
-    """What leaves a side, which blocks that normalise first have not done."""
-    return x if norm is None else norm(x)
-
-
-def _logits(layers, hidden):
-    """Scores of every token of the vocabulary."""
-    embedding = layers["token_embedding"]
-    return ops.cast(embedding(hidden, reverse=True), embedding.compute_dtype)
+        _feed_forward(config, dtype),
+        _norm(config, dtype, "attention_norm"),
+        _norm(config, dtype, "cross_attention_norm"),
+        _norm(config, dtype, "feed_forward_norm"),
+        dropout=config.dropout,
+        norm_first=config.norm_first,
+        dtype=dtype,
+        name=name,
+    )

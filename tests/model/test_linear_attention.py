@@ -584,6 +584,7 @@ def called(layer, **options):
             "(1, 1, 3, 3) causal=True",
         ),
         (called(layer()(), cache=()), "cache causal=True"),
+        (called(layer()(), return_scores=True), "return_scores softmax"),
         (
             lambda: RoFormerBackbone(config()()).redraw_features(1),
             "'performer' 'rotary_performer' 'softmax'",
