@@ -346,11 +346,9 @@ class TextGeneration:
 
     def _decoder(self):
         """Kept with its programs, as long as the model computes with the same."""
-        # Without a backend until there is a model.
-        from roformer_keras.layers.projection import structure_version
-
         begin = getattr(self.tokenizer, "cls_id", None)
-        version = structure_version(), begin, len(self.weights)
+        # A Performer's random features are no weights; their seed is in the config.
+        version = [self.config, begin, *(id(weight) for weight in self.weights)]
         if getattr(self, "_kept_decoder", (None,))[0] != version:
             self._kept_decoder = (version, self._make_decoder())
         return self._kept_decoder[1]

@@ -14,7 +14,6 @@ from roformer_keras.checks import check_choice, check_integer, is_integer
 from roformer_keras.config import PERFORMERS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import ProjectedAttention
-from roformer_keras.layers.projection import new_structure_version
 
 __all__ = [
     "LinearRoPEAttention",
@@ -226,6 +225,8 @@ class LinearRoPEAttention(ProjectedAttention):
     arXiv:2009.14794; for the cosine https://kexue.fm/archives/7546.
     """
 
+    structure_changes = 0
+
     def __init__(
         self,
         num_heads,
@@ -267,7 +268,7 @@ class LinearRoPEAttention(ProjectedAttention):
         redrawn by its backbone's `redraw_features`.
         """
         self._draw(seed)
-        new_structure_version()
+        self.structure_changes += 1
 
     def call(
         self,

@@ -3,60 +3,69 @@
 import keras
 from keras import ops
 
-__all__ = ["Projection", "new_structure_version", "structure_version"]
+__all__ = ["Projection", "Structure"]
 
 _FACTORS = ("lora_kernel_a", "lora_kernel_b")
-_version = 0
 
 
-def structure_version() -> int:
-    """Another number whenever a layer has changed what it computes with.
+class Structure:
+    """Tells whether a model computes with other weights than when this was made.
 
-    A function that was compiled before does not know of weights that were added.
+    A compiled function does not know of weights that were added since. Layers that can
+    change count their changes in `structure_changes`.
     """
-    return _version
 
+    def __init__(self, model):
+        self._layers = [
+            layer
+            for layer in model._flatten_layers()
+            if hasattr(layer, "structure_changes")
+        ]
+        self._changes = self._count()
 
-def new_structure_version():
-    """Says that a layer computes with something else than weights it had before."""
-    global _version
-    _version += 1
+    def _count(self):
+        return sum(layer.structure_changes for layer in self._layers)
+
+    def has_changed(self) -> bool:
+        return self._count() != self._changes
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class Projection(keras.layers.Dense):
-    """Keras's dense layer, whose LoRA factors outlive a file.
+    """Keras's dense layer, which saves its LoRA factors.
 
     Keras saves the kernel with the product of the factors in it, and loads the factors
-    as zeros, from which no gradient leads away. Here they are saved beside that kernel:
-    who knows nothing of them still reads the fine-tuned kernel, and who goes on
-    training has them back.
+    as zeros, where the gradient is zero as well. This layer saves the factors next to
+    that kernel: readers without LoRA get the fine-tuned kernel, and training resumes
+    with the factors.
 
-    Arguments, call arguments and returns: as of `keras.layers.Dense`.
+    Arguments, call arguments and returns: as in `keras.layers.Dense`.
 
     Source: Hu et al. 2021, arXiv:2106.09685.
     """
 
+    structure_changes = 0
+
     def call(self, inputs, training=None):
         if keras.backend.backend() != "tensorflow" or len(inputs.shape) < 3:
             return super().call(inputs, training=training)
-        # TensorFlow joins product, bias and activation in one kernel only where nothing
-        # stands between them, and Keras reshapes the product of more than two axes.
+        # TensorFlow joins product, bias and activation in one kernel if nothing stands
+        # between them; Keras would reshape a product of more than two axes.
         *outer, dim = ops.shape(inputs)
         outputs = super().call(ops.reshape(inputs, (-1, dim)), training=training)
         return ops.reshape(outputs, (*outer, self.units))
 
     def enable_lora(self, *arguments, **options):
         super().enable_lora(*arguments, **options)
-        new_structure_version()
+        self.structure_changes += 1
 
     def quantize(self, *arguments, **options):
         super().quantize(*arguments, **options)
-        new_structure_version()
+        self.structure_changes += 1
 
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
-        new_structure_version()
+        self.structure_changes += 1
         self._kernel.assign(self._merged(1.0))
         for name in _FACTORS:
             self._untrack_variable(getattr(self, name))
@@ -90,7 +99,7 @@ class Projection(keras.layers.Dense):
             super().load_own_variables(own)
             return
         if not factors:
-            # Those of a layer that has just got them.
+            # A new layer's.
             factors = {
                 "lora_kernel_a": ops.convert_to_numpy(self.lora_kernel_a),
                 "lora_kernel_b": ops.zeros(self.lora_kernel_b.shape),

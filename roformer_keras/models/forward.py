@@ -5,7 +5,7 @@ import numpy as np
 
 from roformer_keras.compiled import Compiled
 from roformer_keras.layers.fused import fused, runs_on_cpu
-from roformer_keras.layers.projection import structure_version
+from roformer_keras.layers.projection import Structure
 
 __all__ = ["run_model"]
 
@@ -31,7 +31,7 @@ def run_model(model, inputs: dict[str, np.ndarray]):
         NumPy arrays, nested as the model's outputs are.
     """
     kept = getattr(model, "_kept_forward", None)
-    if kept is None or kept.version != structure_version():
+    if kept is None or kept.structure.has_changed():
         kept = model._kept_forward = _Forward(model)
     count, length = inputs["token_ids"].shape
     rows = _rows_of(count)
@@ -60,7 +60,7 @@ class _Forward:
     """The functions of a model, as its structure was."""
 
     def __init__(self, model):
-        self.version = structure_version()
+        self.structure = Structure(model)
         self._model, self._short_rows = model, 0
         policies = {layer.compute_dtype for layer in model._flatten_layers()}
         self._is_exact = policies == {"float32"}

@@ -16,7 +16,7 @@ from keras import ops
 import roformer_keras
 from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerConfig
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers import LinearRoPEAttention, RoFormerBlock, RoPEAttention
+from roformer_keras.layers import LinearRoPEAttention, RoPEAttention
 from roformer_keras.layers.linear_attention import (
     causal_sums,
     elu_plus_one,
@@ -614,9 +614,3 @@ def test_what_is_refused(make, words):
     with pytest.raises(ConfigurationError) as caught:
         make()
     assert all(word in str(caught.value) for word in words.split()), str(caught.value)
-
-
-def test_scores_are_of_softmax_attention_alone():
-    block = RoFormerBlock(2, 4, 16, attention_type="linear")
-    with pytest.raises(ConfigurationError, match=r"return_scores.* softmax"):
-        block(random(1, 3, 8), return_scores=True)
