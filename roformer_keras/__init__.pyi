@@ -1,5 +1,10 @@
 """The public names, and where each of them is."""
 
+from . import callbacks as callbacks
+from . import layers as layers
+from . import losses as losses
+from . import metrics as metrics
+from . import optimizers as optimizers
 from .config import RoFormerConfig as RoFormerConfig
 from .config import Seq2SeqConfig as Seq2SeqConfig
 from .conversion.convert import convert as convert

@@ -28,6 +28,7 @@ RANKS = {
     "optimizers": 5,
     "layers": 6,
     "data": 6,
+    "metrics": 7,
     "generation": 7,
     "objectives": 7,
     "models": 8,
@@ -35,6 +36,7 @@ RANKS = {
     "training": 10,
     "verification": 10,
     "serving": 10,
+    "callbacks": 11,
     "cli": 11,
     "__main__": 12,
 }
