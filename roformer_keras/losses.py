@@ -1,7 +1,6 @@
-"""What is minimised, beside the cross-entropy over tokens that Keras has.
+"""Losses that Keras lacks: functions give one loss per row, classes are for `compile`.
 
-Functions give a loss a row, classes its mean for `compile`. All is computed in float32,
-whatever the dtype policy.
+All are computed in float32, whatever the dtype policy.
 """
 
 from collections.abc import Callable
@@ -37,13 +36,13 @@ _PACKAGE = "roformer_keras"
 
 
 def cosines(vectors):
-    """Of every vector with every other: `(rows, dim)` to float32 `(rows, rows)`."""
+    """Cosines of all pairs of vectors: `(rows, dim)` to float32 `(rows, rows)`."""
     unit = _unit(vectors)
     return ops.matmul(unit, ops.transpose(unit))
 
 
 def pair_cosines(first, second):
-    """Of the vectors of the same row: twice `(rows, dim)` to float32 `(rows,)`."""
+    """Cosines of vectors of the same row: twice `(rows, dim)` to float32 `(rows,)`."""
     return ops.sum(_unit(first) * _unit(second), axis=-1)
 
 
@@ -60,7 +59,7 @@ def contrastive(neighbours, vectors, scale=20.0):
     """Cross-entropy of finding each row's neighbour among all other rows.
 
     Args:
-        neighbours: int `(rows,)`. Which row says the same as this one.
+        neighbours: int `(rows,)`. The row with the same meaning.
         vectors: float `(rows, dim)`.
         scale: float above 0. Cosines are multiplied by it: the inverse temperature.
 
@@ -78,7 +77,7 @@ def contrastive(neighbours, vectors, scale=20.0):
 
 
 def neighbour_is_nearest(neighbours, vectors):
-    """1 for each row that has no other nearer than its neighbour, else 0."""
+    """1 for each row whose nearest row is its neighbour, else 0."""
     nearest = ops.argmax(_cosines_with_others(vectors), axis=-1)
     return _equal(neighbours, nearest)
 
@@ -94,9 +93,9 @@ def _numbers(vectors):
 
 
 def supervised_contrastive(labels, vectors, scale=20.0):
-    """Cross-entropy of finding those of a row's class among all other rows.
+    """Cross-entropy of finding the rows of the same class among all other rows.
 
-    Of a row the mean over the other rows of its class; 0 where there is none.
+    The mean over the other rows of the class; 0 where there is none.
 
     Args:
         labels: `(rows,)`. Equal where rows are of one class.
@@ -125,7 +124,7 @@ def similarity_regression(expected, similarities, factor=100.0):
     Args:
         expected: float `(rows, rows)`. The teacher's cosines.
         similarities: float `(rows, rows)`. The student's.
-        factor: float above 0. A cosine's error is small beside a cross-entropy.
+        factor: float above 0. Errors of cosines are small next to a cross-entropy.
 
     Returns:
         float32 `(rows,)`.
@@ -140,7 +139,7 @@ def similarity_regression(expected, similarities, factor=100.0):
 
 
 def masked_label_crossentropy(labels, logits, label_sets):
-    """Cross-entropy of a label among those of its own set.
+    """Cross-entropy of a label among the labels of its set.
 
     Args:
         labels: int `(pairs,)`.
@@ -176,10 +175,10 @@ def _within_set(labels, logits, label_sets):
 
 
 def cosent(labels, similarities, scale=20.0):
-    """Asks of every two pairs that the one with the higher label be the nearer one.
+    """Ranks pairs: the higher the label, the higher the cosine.
 
     `log(1 + sum of exp(scale * (cos_j - cos_i)))` over all i, j with label i above
-    label j. Labels are compared only, so any order of degrees will do.
+    label j. Labels are only compared, so any scale of degrees will do.
 
     Args:
         labels: float `(pairs,)`.
@@ -187,7 +186,7 @@ def cosent(labels, similarities, scale=20.0):
         scale: float above 0.
 
     Returns:
-        float32 scalar, of the batch as a whole; 0 if all labels are equal.
+        float32 scalar for the whole batch; 0 if all labels are equal.
 
     Source: https://kexue.fm/archives/8847
     """
@@ -206,8 +205,7 @@ def cosent(labels, similarities, scale=20.0):
 def smoothed_crossentropy(labels, logits, smoothing=0.1):
     """Cross-entropy to a distribution that is not quite certain of the label.
 
-    The label has `1 - smoothing` of it, and all of the vocabulary, the label too, share
-    the rest alike.
+    The label has `1 - smoothing`; the vocabulary, label included, shares the rest.
 
     Args:
         labels: int `(...)`.
@@ -219,8 +217,8 @@ def smoothed_crossentropy(labels, logits, smoothing=0.1):
 
     Source: Szegedy et al. 2016, arXiv:1512.00567, section 7.
     """
-    # As a table of shares it is one operation for backends, and its gradient another: a
-    # third less time than to gather the labels' logits, over a vocabulary of 6,000.
+    # With a table of shares, loss and gradient are one operation each: for 6,000 tokens
+    # a third less time than gathering the labels' logits.
     vocabulary = logits.shape[-1]
     is_label = ops.one_hot(ops.cast(labels, "int32"), vocabulary, dtype="float32")
     expected = (1 - smoothing) * is_label + smoothing / vocabulary
@@ -230,7 +228,7 @@ def smoothed_crossentropy(labels, logits, smoothing=0.1):
 
 
 def _crossentropy(is_target, scores):
-    """Of each row's one target: twice `(rows, choices)` to `(rows,)`."""
+    """Cross-entropy of each row's one target: twice `(rows, choices)` to `(rows,)`."""
     own = ops.sum(ops.where(is_target, scores, 0.0), axis=-1)
     return ops.logsumexp(scores, axis=-1) - own
 
@@ -244,7 +242,7 @@ def _equal(labels, found):
 
 
 class _MeanLoss(keras.losses.Loss):
-    """A function's mean, in float32, weighted where rows have losses of their own."""
+    """The mean of a function over rows, in float32, weighted if rows have weights."""
 
     function: Callable
 

@@ -73,7 +73,7 @@ class AdamW(keras.optimizers.AdamW):
             `re.search` finds in its path; by 1 where none is found.
         not_decayed: parts of names of variables whose weights do not decay, as
             `exclude_from_weight_decay` takes them.
-        kwargs: as of `keras.optimizers.AdamW`.
+        kwargs: as in `keras.optimizers.AdamW`.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class UpdatesLinear(PiecewiseLinear):
     """The same, asked by an optimizer that counts the parts of each update.
 
     Args:
-        learning_rate, points: as of `PiecewiseLinear`, in updates.
+        learning_rate, points: as in `PiecewiseLinear`, in updates.
         parts: int. Parts an update.
     """
 

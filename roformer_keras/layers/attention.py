@@ -179,12 +179,12 @@ class RoPEAttention(ProjectedAttention):
         cache_index: int, or int scalar tensor. Where in the cache `x` begins;
             `cache_index + length` must not exceed the capacity.
         context: sequence of caches that are read and not written. Their keys stand
-            before those of `x` in the mask, in this order. One of fewer rows serves
-            as many neighbouring rows of `x` as there are to each of its own.
+            before those of `x` in the mask, in this order. In a context of fewer rows
+            each row serves several neighbouring rows of `x`.
 
     Returns:
         float `(batch, length, hidden_dim)`; a tuple with the scores (`return_scores`)
-        and the updated cache (`cache`) behind it, where they are asked for.
+        and the updated cache (`cache`), where they are asked for.
 
     Raises:
         ConfigurationError: `key_dim` is odd, or another argument breaks its rule.
@@ -226,7 +226,7 @@ class RoPEAttention(ProjectedAttention):
             value = ops.slice_update(cache[1], start, ops.cast(value, cache[1].dtype))
             cache = (key, value)
 
-        # Each on its own: to put keys together would copy them for every token.
+        # One by one: concatenating keys would copy them for every token.
         segments = [*context, (key, value)]
         scores = [_scores(query, keys) for keys, _ in segments]
         scores = ops.concatenate(scores, axis=-1) if context else scores[0]
@@ -338,7 +338,7 @@ def _weights_dropout(rate, policy):
 
 
 def _scores(query, keys):
-    """`(batch, heads, query, key)` of keys with as many rows, or a divisor of them."""
+    """`(batch, heads, query, key)`; the number of keys' rows divides the batch."""
     batch, heads, length, dim = query.shape
     rows = keys.shape[0]
     if rows == batch:
@@ -362,7 +362,7 @@ def _mixed(weights, values):
 
 
 def _check_room(capacity, index, length):
-    """Where the numbers are known; else `slice_update` would move the start back."""
+    """Refuses known numbers that do not fit: `slice_update` would move the start."""
     known = all(isinstance(number, int) for number in (capacity, index, length))
     if known and not 0 <= index <= capacity - length:
         raise ConfigurationError(
@@ -372,7 +372,7 @@ def _check_room(capacity, index, length):
 
 
 def _attention_weights(scores, attention_mask=None):
-    """The softmax of scores `(..., key)`, of keys for which a mask is True."""
+    """The softmax of scores `(..., key)` over the keys where a mask is True."""
     if attention_mask is not None:
         scores = scores + _additive(attention_mask, scores.dtype)
     if scores.shape[-1] == 1:

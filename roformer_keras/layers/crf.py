@@ -1,4 +1,4 @@
-"""A conditional random field over the tags of a sequence, and how well tags are told.
+"""A conditional random field over the tags of a sequence, and the accuracy of tags.
 
 A tag below 0 is none: in targets it leaves its position out, in predictions it stands
 where there was nothing to predict. All is computed in float32, whatever the dtype
@@ -105,7 +105,7 @@ class ConditionalRandomField(keras.layers.Layer):
         return ops.where(mask[..., None], scores, -np.inf)
 
     def compute_mask(self, inputs, previous_mask=None):
-        # It is in the scores; Keras would have it weigh losses a second time.
+        # It is in the scores: Keras would apply it to losses a second time.
         return None
 
     def loss(self, tags, scores, mask=None):
@@ -115,14 +115,14 @@ class ConditionalRandomField(keras.layers.Layer):
         compile it again.
 
         Args:
-            tags: int `(batch, length)`, below `num_tags`, which is for the data to
-                see to; one below 0 leaves its position out.
-            scores: float `(batch, length, num_tags)`. A position is left out where all
-                are -inf, as the layer marks it.
+            tags: int `(batch, length)`, below `num_tags`, which is not checked; a
+                negative tag leaves its position out.
+            scores: float `(batch, length, num_tags)`. Positions where all are -inf, as
+                the layer marks them, are left out.
             mask: bool `(batch, length)`; False leaves a position out.
 
         Returns:
-            float32 `(batch,)`; 0 for a row of which nothing is left.
+            float32 `(batch,)`; 0 for a row without positions.
         """
         scores, visible = _scores_and_mask(scores, mask)
         _check_tags(tags.shape, scores.shape)
@@ -136,8 +136,8 @@ class ConditionalRandomField(keras.layers.Layer):
     def decode(self, scores, mask=None):
         """The sequence of tags that scores best, by the algorithm of Viterbi.
 
-        In NumPy for an array, as `predict` returns it, for which a backend would have
-        to compile something anew; else by the backend, in a graph too.
+        Arrays, as `predict` returns them, are decoded in NumPy, without compiling;
+        tensors by the backend, in a graph too.
 
         Args:
             scores: as for `loss`.
@@ -171,9 +171,9 @@ class ConditionalRandomField(keras.layers.Layer):
 def _log_total(scores, transitions, visible):
     """The logarithm of the sum of `exp(score)` over all paths: float32 `(batch,)`.
 
-    Its gradients are how often paths take a tag or a transition, which sums from both
-    ends tell. They are put in as such: the backends differentiate loops slowly, and
-    TensorFlow does not compile what comes of it.
+    Its gradients are the probabilities of tags and transitions, which sums from both
+    ends give. They are inserted by hand: backends differentiate loops slowly, and
+    TensorFlow's XLA does not compile the result.
     """
     fixed, fixed_transitions = map(ops.stop_gradient, (scores, transitions))
     forth, total = _from_the_left(fixed, fixed_transitions, visible, ops.logsumexp)
@@ -204,7 +204,7 @@ def _log_total(scores, transitions, visible):
 
 
 def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=None):
-    """What all paths amount to that end in a tag, their sum or their best.
+    """The sum, or the best, of all paths that end in a tag.
 
     Args:
         scores: float `(batch, length, num_tags)`.
@@ -215,10 +215,10 @@ def _from_the_left(scores, transitions, visible, reduce, library=ops, scan=None)
         scan: of that library; that of `keras.ops` if not given.
 
     Returns:
-        float `(length, batch, num_tags)`, less what all tags of a position amount to:
-        else numbers grow with the length, and lose what tells tags apart. Where a
-        position is left out, that of the one before it.
-        float `(batch,)`, what all paths amount to.
+        float `(length, batch, num_tags)`, minus the total of a position's tags: else
+        numbers grow with the length and lose the differences between tags. A position
+        that is left out has the values of the one before it.
+        float `(batch,)`, the total of all paths.
     """
 
     def step(carry, inputs):
@@ -250,14 +250,14 @@ def _is_first(visible, library=ops):
 def _viterbi(scores, transitions, visible, library=ops, scan=None):
     """int `(batch, length)`; arguments are those of `_from_the_left`.
 
-    Which tag led to the best one is not kept on the way there but found again on the
-    way back, for the one tag that matters.
+    The tag that led to the best one is found on the way back, for one tag per position,
+    instead of being kept for all tags on the way there.
     """
     best, _ = _from_the_left(
         scores, transitions, visible, library.max, library=library, scan=scan
     )
     into = library.transpose(transitions)
-    # Whether the position behind this one is visible.
+    # Whether the next position is visible.
     is_continuation = library.concatenate(
         [visible[:, 1:], library.zeros_like(visible[:, :1])], axis=1
     )
@@ -308,12 +308,12 @@ def _scan_arrays(step, carry, inputs, reverse=False):
 
 
 def _path_score(tags, scores, transitions, visible):
-    """Of the tags themselves and of their transitions: float `(batch,)`."""
+    """The scores of tags and of their transitions, summed: float `(batch,)`."""
     num_tags = scores.shape[-1]
     tags = ops.where(visible, tags, _NO_TAG)
     is_tag = ops.one_hot(tags, num_tags, dtype="bool")
     own = ops.sum(ops.where(is_tag, scores, 0.0), axis=(1, 2))
-    # What is left out goes to the end, where no tag follows it.
+    # Positions that are left out go to the end, where no tag follows.
     length = ops.shape(tags)[1]
     place = ops.arange(length, dtype="int32")
     place = ops.where(visible, place, place + length)
@@ -324,11 +324,11 @@ def _path_score(tags, scores, transitions, visible):
     return own + ops.sum(ways * chosen[:, 1:], axis=(1, 2))
 
 
-# === What may be given ===
+# === Checks ===
 
 
 def _scores_and_mask(scores, mask):
-    """Scores in float32 and a mask that covers all that they leave out themselves."""
+    """Scores in float32, and a mask without the positions whose scores are -inf."""
     _check_scores(scores.shape)
     scores = ops.cast(scores, "float32")
     # A NaN is not left out: it has to be seen.
@@ -368,17 +368,17 @@ def _differ(one, other):
     return None not in (one, other) and one != other
 
 
-# === How many are right ===
+# === Metric ===
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class TagAccuracy(keras.metrics.Mean):
-    """The share of tags that are told right, over all batches.
+    """The share of correct tags, over all batches.
 
-    Targets are int `(batch, length)`, one below 0 being left out. Outputs are tags of
-    that shape, as `decode` gives them, or scores `(batch, length, num_tags)`, of which
-    the best at each position is compared, transitions aside, as in bert4keras; a
-    position is left out where all are -inf.
+    Targets are int `(batch, length)`; those below 0 are left out. Outputs are tags of
+    that shape from `decode`, or scores `(batch, length, num_tags)`, whose best tag at
+    each position is compared, without transitions, as in bert4keras; positions where
+    all are -inf are left out.
     """
 
     def __init__(self, name="tag_accuracy", dtype=None):
@@ -399,5 +399,5 @@ class TagAccuracy(keras.metrics.Mean):
             if len(sample_weight.shape) == 1:
                 sample_weight = sample_weight[:, None]
             weights = weights * sample_weight
-        # Flat, for Keras would take the mean of each row first.
+        # Flat: Keras would take the mean of each row first.
         super().update_state(ops.reshape(is_right, (-1,)), ops.reshape(weights, (-1,)))

@@ -1,4 +1,4 @@
-"""Dropout whose random numbers do not take longer than what they drop."""
+"""Dropout with cheaper random numbers."""
 
 import keras
 
@@ -10,15 +10,14 @@ _VALUES = 2**16
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class Dropout(keras.layers.Dropout):
-    """Keras's dropout, from two bytes an element where TensorFlow draws four and more.
+    """Keras's dropout from two random bytes per element; TensorFlow draws four or more.
 
-    On two cores that takes a quarter of the time, and 2 to 3 % off a training step of a
-    base model; where XLA compiles, far more. The rate is rounded to a multiple of
-    2 ** -16, and what is kept is scaled by the rounded one. Other backends draw as
-    Keras does.
+    On two cores it takes a quarter of the time, which is 2 to 3 % of a training step of
+    a base model, and more where XLA compiles. The rate is rounded to a multiple of
+    2 ** -16. Other backends draw as Keras does.
 
-    Arguments, call arguments and returns: as of `keras.layers.Dropout`, whose
-    `noise_shape` is not supported.
+    Arguments, call arguments and returns: as in `keras.layers.Dropout`, without
+    `noise_shape`.
 
     Source: Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks
     from overfitting".

@@ -1,10 +1,13 @@
-"""Operations that TensorFlow does in one pass over the data, on a CPU.
+"""Norm and rotation as one operation each, for TensorFlow on a CPU.
 
-TensorFlow's CPUs are held up by what lies between the matrix products: each operation
-reads and writes its whole tensor. oneDNN has the norm as one operation, and a rotation
-of neighbouring features is one product of complex numbers. Neither has a form that
-everything else knows: XLA, exported graphs and gradients. So layers take them only
-where somebody holds a graph that does nothing but answer, and says so by `fused`.
+Between matrix products each operation reads and writes its whole tensor. oneDNN has the
+norm as one operation, and the rotation of neighbouring features is one complex product.
+XLA, exported graphs and gradients do not support them, so layers use them only inside
+`fused`, which a caller enters for graphs that only predict.
+
+Measured by `python -m tools.benchmarks.operations` on 32 rows of 128 tokens: encoding
+takes 1.5 % longer without the norm in float32, 4 % in bfloat16, and 1.1 % longer
+without the rotation.
 """
 
 import contextlib
@@ -23,11 +26,10 @@ _held = contextvars.ContextVar("fused_operations", default=None)
 
 @contextlib.contextmanager
 def fused():
-    """Lets layers that are called in it take operations of one pass, where there are.
+    """Lets layers that are called inside it use fused operations.
 
-    For one pass of one model on one batch, in a function of TensorFlow's that no XLA
-    compiles, whose gradients are not asked for and that is not exported. Anywhere else
-    than on TensorFlow on a CPU with oneDNN it changes nothing.
+    For one pass of one model on one batch, in a TensorFlow function without XLA,
+    gradients and export. It changes nothing but on TensorFlow on a CPU with oneDNN.
     """
     token = _held.set(FusedOperations() if _is_possible() else None)
     try:
@@ -37,12 +39,12 @@ def fused():
 
 
 def fused_operations() -> "FusedOperations | None":
-    """What the `fused` around gives, if there is one and it gives anything."""
+    """The operations of the enclosing `fused`, or None."""
     return _held.get()
 
 
 class FusedOperations:
-    """The operations, and the angles that all layers of a pass turn by."""
+    """The operations, and the angles that all layers of a pass share."""
 
     def __init__(self):
         self._turns = {}
@@ -99,10 +101,10 @@ class FusedOperations:
 
 
 def _layer_norm(x, gamma, beta, epsilon):
-    """As a norm of batches over one row of as many channels as there are vectors.
+    """A batch norm over one row whose channels are the vectors, then factors.
 
-    That, with factors behind it, is what TensorFlow's graph rewriting takes for a
-    layer norm; only if the shapes are computed as here, too.
+    TensorFlow's graph rewriting turns exactly this form into a layer norm, and only if
+    the shapes are computed as here.
     """
     import tensorflow as tf
 
@@ -135,7 +137,7 @@ def runs_on_cpu() -> bool:
 
 @functools.cache
 def _is_possible():
-    """Whether it runs on a CPU that has a norm by channels, as of oneDNN."""
+    """Whether this is a CPU with a norm by channels, as in oneDNN."""
     if not runs_on_cpu():
         return False
     import tensorflow as tf
@@ -149,6 +151,6 @@ def _is_possible():
         try:
             found = norm(x).numpy()
         except tf.errors.OpError:
-            # Other kernels know channels in the last axis only.
+            # Other kernels take channels in the last axis only.
             return False
     return abs(found - [[-1, 1], [1, -1]]).max() < 1e-5

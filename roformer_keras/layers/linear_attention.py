@@ -1,4 +1,4 @@
-"""Attention whose cost grows with the length, and not with its square.
+"""Linear attention: its cost grows with the length, not with its square.
 
 Where a weight is a product of features, `f(q) . g(k)`, the sum over keys of weighted
 values is the features of the query times one matrix, `sum of g(k) v`. It is the same
@@ -30,12 +30,12 @@ _DEFAULT_FEATURES = 256
 
 # Tokens between which pairs are computed, in causal attention.
 _CHUNK = 128
-# Below it a normaliser is no number to divide by; its square is one still.
-_LEAST = 1e-18
-# Of the cosine it is a sum that cancels: what is less is rounding.
-_LEAST_COSINE = 1e-6
+# The smallest normaliser to divide by; its square is still a float32.
+_MIN_SUM = 1e-18
+# The cosine's is a sum that cancels: less than this is rounding.
+_MIN_COSINE_SUM = 1e-6
 # Exponents of random features stay below it, so that sums of any length are finite.
-_MOST_EXPONENT = 60.0
+_MAX_EXPONENT = 60.0
 
 
 # === Features ===
@@ -59,7 +59,7 @@ def cosine_features(unit):
 
 
 def orthogonal_directions(num_features, dim, seed):
-    """Random vectors, of which each `dim` in turn are orthogonal.
+    """Random vectors; each group of `dim` of them is orthogonal.
 
     Directions are uniform, and lengths are those of normal vectors.
 
@@ -86,10 +86,9 @@ def orthogonal_directions(num_features, dim, seed):
 def positive_features(x, directions, is_query):
     """Random features whose products are `exp(q . k / sqrt(dim))` in the mean.
 
-    They are so but for a factor that a normaliser takes out again: one for each query,
-    by which its largest feature is 1. A key's exponent `w . k - |k|^2 / 2`, at most
-    `|w|^2 / 2`, ends at 60. Of keys so long that all their exponents are below -40 or
-    so nothing is left.
+    Up to a factor for each query, which makes its largest feature 1 and which the
+    normaliser removes. A key's exponent `w . k - |k|^2 / 2`, at most `|w|^2 / 2`, is
+    clipped at 60. Keys so long that all their exponents are below -40 vanish.
 
     Args:
         x: float32 `(..., dim)`, queries or keys.
@@ -107,7 +106,7 @@ def positive_features(x, directions, is_query):
     if is_query:
         largest = ops.max(exponents, axis=-1, keepdims=True)
         return ops.exp(exponents - ops.stop_gradient(largest))
-    return ops.exp(ops.minimum(exponents, _MOST_EXPONENT))
+    return ops.exp(ops.minimum(exponents, _MAX_EXPONENT))
 
 
 # === Sums over keys ===
@@ -128,22 +127,21 @@ def bidirectional_sums(query, key, value):
 
 
 def causal_sums(query, key, value, state=None):
-    """The sums over what is not behind m: n at most m.
+    """The sums over n up to m.
 
     Pairs are computed within chunks of 128 tokens; between them goes the sum of
     `key value` so far, the state. With one token this is a step of generation.
 
     Args:
-        query, key, value: as of `bidirectional_sums`.
-        state: float `(batch, heads, features, dim)`, of the tokens before; none if it
-            is not given.
+        query, key, value: as in `bidirectional_sums`.
+        state: float `(batch, heads, features, dim)`, of the tokens before, or None.
 
     Returns:
         float `(batch, length, heads, dim)`, and the state after the last token.
     """
     batch, length, heads, features = ops.shape(query)
     size = min(length, _CHUNK) if isinstance(length, int) else _CHUNK
-    # Zeros behind the last token add nothing to any sum.
+    # Zeros after the last token add nothing to any sum.
     missing = -length % size
     query, key, value = (
         ops.reshape(
@@ -158,7 +156,7 @@ def causal_sums(query, key, value, state=None):
     totals = ops.einsum("bcnhf,bcnhd->bchfd", key, value)
     if state is None:
         state = ops.zeros((batch, heads, features, value.shape[-1]), value.dtype)
-    # What stands before each chunk, and behind the last.
+    # The state before each chunk, and after the last.
     states = ops.cumsum(ops.concatenate([state[:, None], totals], axis=1), axis=1)
     before = ops.einsum("bcmhf,bchfd->bcmhd", query, states[:, :-1])
     sums = ops.reshape(
@@ -192,7 +190,7 @@ class LinearRoPEAttention(ProjectedAttention):
     Args:
         num_heads, head_dim: int, at least 1.
         kind: `"linear"`, `"cosine"`, `"performer"` or `"rotary_performer"`.
-        causal: bool. Whether a token sees none behind it.
+        causal: bool. Whether a token sees no later ones.
         feature_map: f of `"linear"`: `"elu_plus_one"`, or the name of a Keras
             activation, whose values should be above 0.
         num_features: int, even. Random features per head, of both Performers; 256 if it
@@ -213,12 +211,12 @@ class LinearRoPEAttention(ProjectedAttention):
         residual_scores, return_scores, context: refused; `RoPEAttention` takes them.
 
     Returns:
-        float `(batch, length, hidden_dim)`; a tuple with the updated cache behind it,
-        if a cache is given.
+        float `(batch, length, hidden_dim)`; with a cache, a pair of that and of the
+        updated cache.
 
     Raises:
-        ConfigurationError: an argument breaks its rule, or the mask tells queries
-            apart.
+        ConfigurationError: an argument breaks its rule, or the mask differs between
+            queries.
         ValueError: `x` is not of rank 3; names the shape it got.
 
     Source: Su et al. 2021, arXiv:2104.09864, equation 19; Choromanski et al. 2020,
@@ -262,10 +260,10 @@ class LinearRoPEAttention(ProjectedAttention):
             )
 
     def redraw(self, seed):
-        """Draws other random features, as a layer of that seed has them.
+        """Draws the random features of another seed.
 
-        A function that was compiled before goes on with the old ones, so a model is
-        redrawn by its backbone's `redraw_features`.
+        Functions that are already compiled keep the old ones: for a model, call
+        `redraw_features` of its backbone.
         """
         self._draw(seed)
         self.structure_changes += 1
@@ -294,8 +292,8 @@ class LinearRoPEAttention(ProjectedAttention):
                 )
         if cache is not None and not self.causal:
             raise ConfigurationError(
-                "a cache goes with causal=True: where tokens see those behind them, "
-                "sums of those before are not enough"
+                "a cache needs causal=True: where tokens see later ones, sums over the "
+                "earlier ones are not enough"
             )
         query, key, value = (ops.cast(part, "float32") for part in self._heads(x))
         weighting, normalising = self._features(
@@ -312,13 +310,13 @@ class LinearRoPEAttention(ProjectedAttention):
         else:
             mixed = bidirectional_sums(*weighting, value)
             normaliser = bidirectional_sums(*normalising, ones)
-        least = _LEAST_COSINE if self.kind == "cosine" else _LEAST
-        mixed = mixed / ops.maximum(normaliser, least)
+        minimum = _MIN_COSINE_SUM if self.kind == "cosine" else _MIN_SUM
+        mixed = mixed / ops.maximum(normaliser, minimum)
         output = self._joined(ops.cast(mixed, self.compute_dtype))
         return output if cache is None else (output, (values_so_far, keys_so_far))
 
     def _features(self, query, key, position_ids, start, has_cache):
-        """Of query and key: a pair for the weights, and one for the normaliser."""
+        """Features of query and key, for the weights and for the normaliser."""
 
         def turned(pair):
             return self._rotated(*pair, position_ids, start, has_cache)
@@ -342,7 +340,7 @@ class LinearRoPEAttention(ProjectedAttention):
         )
 
     def create_cache(self, batch):
-        """That of no tokens, for so many rows; its size is the same for any number."""
+        """The cache of no tokens; its size does not depend on their number."""
         features = {
             "linear": self.key_dim,
             "cosine": self.key_dim + 1,
@@ -379,15 +377,15 @@ def _feature_map(name):
 def _unit(x):
     """Of length 1 over the last axis; zeros stay zeros."""
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)
-    return x * ops.rsqrt(ops.maximum(squares, _LEAST))
+    return x * ops.rsqrt(ops.maximum(squares, _MIN_SUM))
 
 
 def _by_key(mask):
     """A mask of keys as factors `(batch or 1, key, heads or 1, 1)`."""
     if len(mask.shape) != 4 or mask.shape[2] != 1:
         raise ConfigurationError(
-            "attention of linear cost takes a mask of keys, (batch, 1, 1, key), and "
-            f"none that tells queries apart, got {tuple(mask.shape)}: set causal=True "
-            "for a causal one"
+            "linear attention takes a mask of keys, (batch, 1, 1, key), which is the "
+            f"same for all queries, got {tuple(mask.shape)}: set causal=True for a "
+            "causal mask"
         )
     return ops.cast(ops.transpose(mask, (0, 3, 1, 2)), "float32")

@@ -1,4 +1,4 @@
-"""What is told of two vectors that stand side by side."""
+"""Features and cosines of neighbouring vectors."""
 
 import keras
 from keras import ops
@@ -10,7 +10,7 @@ __all__ = ["PairCosines", "PairFeatures"]
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class PairFeatures(keras.layers.Layer):
-    """(a, b, |a - b|) of each two neighbouring vectors.
+    """(a, b, |a - b|) of each pair of neighbouring vectors.
 
     Call arguments:
         vectors: float `(2 * pairs, dim)`.
@@ -29,7 +29,7 @@ class PairFeatures(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class PairCosines(keras.layers.Layer):
-    """The cosine of each two neighbouring vectors.
+    """The cosine of each pair of neighbouring vectors.
 
     Call arguments:
         vectors: float `(2 * pairs, dim)`.

@@ -1,8 +1,7 @@
 """Scores of spans, by the tokens they start and end with, for each type of span.
 
-Spans are rows `(head, start, end)`, both ends inclusive. A row is none where a number
-is below 0, so that batches can be padded with -1, or beyond the scores, as of a text
-that was cut.
+Spans are rows `(head, start, end)`, both ends inclusive. A row with a number below 0 or
+beyond the scores is no span, so batches can be padded with -1 and texts can be cut.
 """
 
 import keras
@@ -66,10 +65,7 @@ class _SpanScores(keras.layers.Layer):
         )
 
     def _project(self, x):
-        """Starts and ends `(batch, length, heads, head_dim)`, and what is added.
-
-        Of the one head that all have in common, or of each.
-        """
+        """Starts and ends `(batch, length, heads or 1, head_dim)`, and a bias."""
         raise NotImplementedError
 
     def call(self, x, mask=None):
@@ -78,7 +74,7 @@ class _SpanScores(keras.layers.Layer):
         scale = self.head_dim**-0.5
         if self.use_rotary:
             sin, cos = rotary_table(ops.arange(length)[None], self.head_dim)
-            # Scaling the rotation scales the scores at no cost of its own.
+            # Scaling the small rotation table scales the scores.
             starts = apply_rotary(starts, sin * scale, cos * scale)
             ends = apply_rotary(ends, sin, cos)
         else:
@@ -88,7 +84,7 @@ class _SpanScores(keras.layers.Layer):
         return scores if visible is None else ops.where(visible, scores, -np.inf)
 
     def _visible(self, length, x_shape, mask):
-        """bool, broadcastable to the scores; None if everything is."""
+        """bool, broadcastable to the scores; None if all spans are visible."""
         visible = None
         if self.upper_triangular:
             place = ops.arange(length)
@@ -118,10 +114,10 @@ class _SpanScores(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class GlobalPointer(_SpanScores):
-    """A score for each span and type: the product of where it starts and ends.
+    """A score for each span and type: the product of its start and its end.
 
-    Every type of span is a head, with queries for starts and keys for ends, which RoPE
-    rotates, so that a score knows how long its span is.
+    Every type of span is a head. Its starts are queries and its ends are keys, which
+    RoPE rotates, so that a score depends on the length of the span.
 
     Args:
         num_heads: int, at least 1. Types of spans.
@@ -136,9 +132,9 @@ class GlobalPointer(_SpanScores):
         mask: bool `(batch, length)`; True where a token may start or end a span.
 
     Returns:
-        float `(batch, num_heads, length, length)`, over starts and ends: a span is
-        there where its score is above 0. -inf, as in bert4keras, where there can be
-        none.
+        float `(batch, num_heads, length, length)`, over starts and ends. A span is
+        predicted where its score is above 0; impossible spans have -inf, as in
+        bert4keras.
 
     Raises:
         ConfigurationError: an argument breaks its rule.
@@ -163,10 +159,10 @@ class GlobalPointer(_SpanScores):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class EfficientGlobalPointer(_SpanScores):
-    """`GlobalPointer` with one product for all types, and two numbers a token for each.
+    """`GlobalPointer` with one product for all types, and two biases per type.
 
-    The product tells spans from what is none, in one head. What type they are of is
-    told by a bias for each start and one for each end, from the features of both.
+    The product, of one head, scores whether there is a span. A bias for its start and
+    one for its end, from the features of both, score its type.
 
     Args:
         num_heads: int, at least 1. Types of spans.
@@ -201,7 +197,7 @@ class EfficientGlobalPointer(_SpanScores):
         projected = self.dense(x)
         # The features of starts and ends alternate.
         pairs = ops.reshape(projected, (batch, length, 1, self.head_dim, 2))
-        # So do what a type adds to spans that end here, and to those that start.
+        # So do a type's biases for spans that end here, and for those that start here.
         added = ops.reshape(
             self.type_dense(projected) / 2, (batch, length, self.num_heads, 2)
         )
@@ -233,15 +229,13 @@ def _checked_mask(mask, x_shape):
 
 
 def multilabel_categorical_crossentropy(targets, scores):
-    """Asks that every target class score above 0, and every other class below.
+    """A loss that moves target classes above 0, and all others below.
 
     `log(1 + sum of exp(s))` over classes that are no targets, plus
-    `log(1 + sum of exp(-s))` over targets. A class whose score is -inf is left out,
-    target or not.
+    `log(1 + sum of exp(-s))` over targets. Classes with score -inf are left out.
 
     Args:
-        targets: bool, or float in [0, 1], of the shape of `scores`. Which classes are
-            there, or how likely.
+        targets: bool, or float probabilities, of the shape of `scores`.
         scores: float `(..., classes)`, with no activation.
 
     Returns:
@@ -262,15 +256,16 @@ def multilabel_categorical_crossentropy(targets, scores):
 
 
 def sparse_multilabel_categorical_crossentropy(targets, scores):
-    """The same, of the numbers of the target classes.
+    """`multilabel_categorical_crossentropy` for targets given as class numbers.
 
-    bert4keras subtracts what targets have from the sum over all classes, which comes
-    to nothing in float32 where they score well: its loss is 3.9 too high for a target
-    that scores 20. Here it stays exact. bert4keras counts a class twice that is given
-    twice, and may take class 0 for padding.
+    bert4keras subtracts the targets' part from the sum over all classes, which cancels
+    in float32 where they score well: its loss is 3.9 too high for a target that scores
+    20. This one is exact. bert4keras also counts a repeated class twice, and may take
+    class 0 for padding.
 
     Args:
-        targets: int `(..., most)`; a number that is no class is none, as -1.
+        targets: int `(..., max_targets)`; other numbers than classes, such as -1, are
+            ignored.
         scores: float `(..., classes)`, with no activation.
 
     Returns:
@@ -282,7 +277,7 @@ def sparse_multilabel_categorical_crossentropy(targets, scores):
     targets = ops.cast(targets, "int32")
     classes = ops.shape(scores)[-1]
     rows = ops.size(scores) // classes
-    # By the number of rows, for there may be no target at all.
+    # By the number of rows: there may be no target at all.
     flat = ops.reshape(targets, (rows, targets.shape[-1]))
     is_target = ops.reshape(_marked(flat, rows, classes), ops.shape(scores))
     return multilabel_categorical_crossentropy(is_target, scores)
@@ -292,7 +287,7 @@ def _marked(numbers, rows, size):
     """bool `(rows, size)`: True at the numbers `(rows, most)` that are in range."""
     row = ops.arange(rows, dtype="int32")[:, None]
     is_any = ops.logical_and(numbers >= 0, numbers < size)
-    # One more for all that is none, in no row.
+    # One more place for all numbers out of range.
     place = ops.where(is_any, row * size + numbers, rows * size)
     place = ops.reshape(place, (-1, 1))
     marks = ops.scatter_update(
@@ -332,9 +327,8 @@ class SpanCrossentropy(keras.losses.Loss):
     """`multilabel_categorical_crossentropy` over all spans of a type, for a pointer.
 
     Targets are int `(batch, spans, 3)`, rows `(head, start, end)` padded with -1, or
-    bool `(batch, heads, length, length)`. Outputs are the scores of a pointer. Of a row
-    it is the mean over heads; of a batch the mean over rows, weighted where there are
-    weights.
+    bool `(batch, heads, length, length)`. Outputs are the scores of a pointer. The loss
+    is the mean over heads and the weighted mean over rows.
     """
 
     def __init__(self, name="span_crossentropy", reduction="mean_with_sample_weight"):
@@ -353,7 +347,7 @@ class SpanCrossentropy(keras.losses.Loss):
         return {"name": self.name, "reduction": self.reduction}
 
 
-# === Which spans there are ===
+# === Predicted spans ===
 
 
 def find_spans(scores, threshold=0.0):
@@ -364,8 +358,7 @@ def find_spans(scores, threshold=0.0):
         threshold: float. 0 is what the loss trains for.
 
     Returns:
-        list of int arrays `(spans, 3)`, one a row of the batch: head, start, end, in
-        this order.
+        list of int arrays `(spans, 3)`, one per row of the batch: head, start, end.
     """
     return [np.argwhere(row > threshold) for row in ops.convert_to_numpy(scores)]
 
@@ -375,8 +368,8 @@ class SpanF1(keras.metrics.Metric):
     """The F1 of exact spans, over all batches and types together.
 
     Targets and outputs are those of `SpanCrossentropy`. A span is found if its score is
-    above the threshold, and right if type, start and end are those of a target. 0 if
-    there is none, neither target nor found.
+    above the threshold, and right if type, start and end are a target's. 0 if there are
+    neither targets nor found spans.
 
     Args:
         threshold: float.

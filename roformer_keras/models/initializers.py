@@ -1,4 +1,4 @@
-"""Fresh weights as bert4keras draws them, and the means not to draw them at all."""
+"""New weights as bert4keras draws them, or zeros where they will be loaded."""
 
 import contextlib
 import contextvars
@@ -13,7 +13,7 @@ _LOADING = contextvars.ContextVar("roformer_keras_loading", default=False)
 
 @contextlib.contextmanager
 def weights_to_be_loaded():
-    """Within it, models are built with zeros where random numbers would be replaced.
+    """Inside it, models are built with zeros instead of random numbers.
 
     Drawing 95 million normal numbers takes longer than reading them.
     """
@@ -26,7 +26,7 @@ def weights_to_be_loaded():
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """Normal numbers within two standard deviations, unless they are not needed."""
+    """Keras's initializer, or zeros inside `weights_to_be_loaded`."""
 
     def __call__(self, shape, dtype=None):
         if _LOADING.get():
@@ -36,7 +36,7 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class ScaledTruncatedNormal(keras.initializers.VarianceScaling):
-    """Truncated normal numbers of variance `scale / fan_in`, unless not needed."""
+    """Keras's `VarianceScaling`, or zeros inside `weights_to_be_loaded`."""
 
     def __call__(self, shape, dtype=None):
         if _LOADING.get():
@@ -45,7 +45,7 @@ class ScaledTruncatedNormal(keras.initializers.VarianceScaling):
 
 
 def initializer(config):
-    """Of kernels: `initializer_range` in v1; in v2 by fan-in and depth.
+    """For kernels: `initializer_range` in v1; by fan-in and depth in v2.
 
     Source: https://kexue.fm/archives/8998 for v2.
     """
@@ -57,7 +57,7 @@ def initializer(config):
 
 
 def embedding_initializer(config):
-    """Of the embedding tables: as kernels, with the width as their fan-in in v2."""
+    """For embedding tables: as for kernels, with the width as fan-in in v2."""
     if config.model_type == "roformer":
         return TruncatedNormal(stddev=config.initializer_range)
     # A normal distribution cut at two deviations keeps 0.8796 of its deviation.

@@ -29,8 +29,8 @@ from roformer_keras.optimizers import make_optimizer
 
 __all__ = ["RoFormerSeq2Seq"]
 
-# As of Vaswani et al., section 5.3, at other rates: of a model of width d and W updates
-# of warm-up theirs is (d W) ** -0.5.
+# As in Vaswani et al., section 5.3: for width d and W updates of warm-up the highest
+# rate is (d W) ** -0.5.
 _WARMUP, _SMOOTHING = 4000, 0.1
 # Tokens that a text may have more than its source.
 _LONGER = 50
@@ -40,9 +40,9 @@ _LONGER = 50
 class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     """A Transformer that writes a text from another, with rotary positions.
 
-    Queries and keys are turned by position in the self-attention of both sides;
-    attention from one text to the other knows of no positions. Source, target and
-    output share one table of embeddings.
+    Self-attention of both sides rotates queries and keys by position; attention from
+    one text to the other has no positions. Source, target and output share one table of
+    embeddings.
 
     With `position_embedding="sinusoidal"` it is the Transformer of Vaswani et al.
 
@@ -59,8 +59,8 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
             - `decoder_token_ids`: int32 `(batch, target_length)`, `[CLS] text`.
 
     Returns:
-        float `(batch, target_length, vocabulary_size)`: logits of the token behind
-        each of the decoder's.
+        float `(batch, target_length, vocabulary_size)`: logits of the token after each
+        of the decoder's.
 
     Example:
     ```python
