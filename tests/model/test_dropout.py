@@ -85,16 +85,3 @@ def test_types_of_few_bits(dtype):
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_all_or_nothing(rate):
     assert (dropped(rate, (3, 4)) == 1 - rate).all()
-
-
-def test_answers_are_left_alone():
-    x = np.ones((3, 4), "float32")
-    np.testing.assert_array_equal(Dropout(0.5)(x), x)
-
-
-def test_saved_and_loaded(tmp_path):
-    model = keras.Sequential([keras.Input((4,)), Dropout(0.3, seed=5)])
-    model.save(tmp_path / "a.keras")
-    (layer,) = keras.saving.load_model(tmp_path / "a.keras").layers
-    assert type(layer) is Dropout
-    assert (layer.rate, layer.seed) == (0.3, 5)
