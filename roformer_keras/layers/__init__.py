@@ -1,13 +1,10 @@
-"""Keras layers that a RoFormer is made of; they take plain numbers, never a config."""
+"""The Keras layers of a RoFormer; they take numbers and layers, never a config."""
 
 from roformer_keras.layers.attention import CrossAttention, RoPEAttention
 from roformer_keras.layers.block import (
     FeedForward,
-    LayerNorm,
-    RMSNorm,
     RoFormerBlock,
     RoFormerDecoderBlock,
-    erf_gelu,
 )
 from roformer_keras.layers.crf import ConditionalRandomField, TagAccuracy
 from roformer_keras.layers.dropout import Dropout
@@ -19,6 +16,7 @@ from roformer_keras.layers.masks import (
     padding_mask,
     unilm_mask,
 )
+from roformer_keras.layers.norms import LayerNorm, RMSNorm, erf_gelu
 from roformer_keras.layers.pointer import (
     EfficientGlobalPointer,
     GlobalPointer,

@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.layers.block import LayerNorm, activation_from_name
 from roformer_keras.layers.dropout import Dropout
+from roformer_keras.layers.norms import LayerNorm, activation_from_name
 
 __all__ = ["MaskedLMHead", "Pooler"]
 

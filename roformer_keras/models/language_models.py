@@ -14,7 +14,7 @@ from roformer_keras.generation.cached import CachedDecoder
 from roformer_keras.generation.generate import Scored, TextGeneration, as_rows
 from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.layers import MaskedLMHead
-from roformer_keras.layers.block import activation_from_name
+from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask

@@ -35,7 +35,7 @@ from sources import (
     write_checkpoint,
 )
 
-import roformer_keras.layers.block
+import roformer_keras.layers.norms
 from roformer_keras import convert, verify
 from roformer_keras.cli import main
 from roformer_keras.errors import (
@@ -244,7 +244,7 @@ def use_tanh_gelu(monkeypatch):
     def tanh_gelu(x):
         return keras.activations.gelu(x, approximate=True)
 
-    monkeypatch.setattr(roformer_keras.layers.block, "erf_gelu", tanh_gelu)
+    monkeypatch.setattr(roformer_keras.layers.norms, "erf_gelu", tanh_gelu)
 
 
 def lose_the_mask(monkeypatch):

@@ -99,7 +99,7 @@ def with_plain_products():
 
 
 def with_plain_norms():
-    return mock.patch("roformer_keras.layers.block.fused_operations", lambda: None)
+    return mock.patch("roformer_keras.layers.norms.fused_operations", lambda: None)
 
 
 def with_plain_rotation():

@@ -1,0 +1,190 @@
+"""Layer norms in float32, and the activations that layers take by name."""
+
+import math
+
+import keras
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers.fused import fused_operations
+
+__all__ = ["LayerNorm", "RMSNorm", "activation_from_name", "erf_gelu"]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+def erf_gelu(x):
+    """The exact GELU, `x * P(X <= x)` for a standard normal X.
+
+    Spelled with `erf`, because the `erfc` of the Keras activation has no ONNX form.
+
+    Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
+    """
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+def activation_from_name(activation):
+    """A Keras activation; `"gelu"` is the exact form, as in bert4keras."""
+    if activation == "gelu":
+        return erf_gelu
+    try:
+        return keras.activations.get(activation)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"activation must be the name of a Keras activation, got {activation!r}"
+        ) from error
+
+
+def _check_epsilon(epsilon):
+    if not epsilon > 0:
+        raise ConfigurationError(f"epsilon must be above 0, got {epsilon!r}")
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class LayerNorm(keras.layers.Layer):
+    """Layer normalisation, on request conditional on a vector.
+
+    `(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last axis, in
+    float32 under every dtype policy. With a condition c, gamma becomes
+    `gamma + c Wg` and beta `beta + c Wb`, both products zero at first.
+
+    Args:
+        epsilon: float above 0. 1e-12 as RoFormer was trained.
+        conditional: bool. Whether the layer takes a condition.
+        condition_hidden_dim: int or None. Width of a dense layer on the condition.
+        condition_hidden_activation: its activation.
+
+    Call arguments:
+        x: float `(..., dim)`.
+        condition: float `(batch, condition_dim)`; required if `conditional`.
+
+    Returns:
+        float, of the shape of `x`.
+
+    Source: Ba et al. 2016, arXiv:1607.06450; the condition as in bert4keras.
+    """
+
+    def __init__(
+        self,
+        epsilon=1e-12,
+        conditional=False,
+        condition_hidden_dim=None,
+        condition_hidden_activation="linear",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        _check_epsilon(epsilon)
+        self.supports_masking = True
+        self.epsilon = epsilon
+        self.conditional = conditional
+        self.condition_hidden_dim = condition_hidden_dim
+        self.condition_hidden_activation = condition_hidden_activation
+        if conditional:
+            self.hidden_dense = None
+            if condition_hidden_dim:
+                self.hidden_dense = keras.layers.Dense(
+                    condition_hidden_dim,
+                    activation=activation_from_name(condition_hidden_activation),
+                    use_bias=False,
+                    dtype=self.dtype_policy,
+                    name="hidden_dense",
+                )
+
+    def build(self, x_shape, condition_shape=None):
+        dim = x_shape[-1]
+        self.gamma = self.add_weight(
+            shape=(dim,), initializer="ones", name="gamma", autocast=False
+        )
+        self.beta = self.add_weight(
+            shape=(dim,), initializer="zeros", name="beta", autocast=False
+        )
+        if self.conditional:
+            if condition_shape is None:
+                raise ConfigurationError(
+                    "a conditional LayerNorm must be called with a condition"
+                )
+            if self.hidden_dense:
+                self.hidden_dense.build(condition_shape)
+                condition_shape = (*condition_shape[:-1], self.condition_hidden_dim)
+            self.gamma_dense, self.beta_dense = (
+                keras.layers.Dense(
+                    dim,
+                    use_bias=False,
+                    kernel_initializer="zeros",
+                    dtype=self.dtype_policy,
+                    name=name,
+                )
+                for name in ("gamma_dense", "beta_dense")
+            )
+            self.gamma_dense.build(condition_shape)
+            self.beta_dense.build(condition_shape)
+
+    def call(self, x, condition=None):
+        operations = fused_operations()
+        if operations and not self.conditional:
+            x = ops.cast(x, self.compute_dtype)
+            return operations.layer_norm(x, self.gamma, self.beta, self.epsilon)
+        x = ops.cast(x, "float32")
+        # Not `ops.moments`: PyTorch's subtracts squares, and may come out below zero.
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        gamma = ops.cast(self.gamma, "float32")
+        beta = ops.cast(self.beta, "float32")
+        if self.conditional:
+            if self.hidden_dense:
+                condition = self.hidden_dense(condition)
+            # (batch, dim) -> (batch, 1, ..., dim)
+            axes = tuple(range(1, len(x.shape) - 1))
+            gamma = gamma + ops.cast(
+                ops.expand_dims(self.gamma_dense(condition), axes), "float32"
+            )
+            beta = beta + ops.cast(
+                ops.expand_dims(self.beta_dense(condition), axes), "float32"
+            )
+        normalised = centred * ops.rsqrt(variance + self.epsilon)
+        return ops.cast(normalised * gamma + beta, self.compute_dtype)
+
+    def compute_output_shape(self, x_shape, condition_shape=None):
+        return x_shape
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            epsilon=self.epsilon,
+            conditional=self.conditional,
+            condition_hidden_dim=self.condition_hidden_dim,
+            condition_hidden_activation=self.condition_hidden_activation,
+        )
+        return config
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RMSNorm(keras.layers.Layer):
+    """`x / sqrt(mean(x ** 2) + epsilon)`: the norm of RoFormerV2, without parameters.
+
+    Computed in float32 under every dtype policy.
+
+    Args:
+        epsilon: float above 0.
+
+    Call arguments:
+        x: float `(..., dim)`.
+
+    Returns:
+        float, of the shape of `x`.
+
+    Source: Zhang and Sennrich 2019, arXiv:1910.07467.
+    """
+
+    def __init__(self, epsilon=1e-12, **kwargs):
+        super().__init__(**kwargs)
+        _check_epsilon(epsilon)
+        self.supports_masking = True
+        self.epsilon = epsilon
+
+    def call(self, x):
+        x = ops.cast(x, "float32")
+        square = ops.mean(ops.square(x), axis=-1, keepdims=True)
+        return ops.cast(x * ops.rsqrt(square + self.epsilon), self.compute_dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
