@@ -84,6 +84,11 @@ class FeedForward(keras.layers.Layer):
         return config
 
 
+def _build(layer, *shapes):
+    if not layer.built:
+        layer.build(*shapes)
+
+
 class _Block(keras.layers.Layer):
     """What both blocks share: layers as arguments, each with a norm and a sum."""
 
@@ -130,6 +135,8 @@ class _Block(keras.layers.Layer):
         for name in inspect.signature(self.__init__).parameters:
             if isinstance(layer := getattr(self, name, None), keras.layers.Layer):
                 config[name] = keras.layers.serialize(layer)
+                # The block builds it, under its own path.
+                config[name].pop("build_config", None)
         return config
 
     @classmethod
@@ -202,11 +209,11 @@ class RoFormerBlock(_Block):
         self.feed_forward_norm = feed_forward_norm
 
     def build(self, x_shape, condition_shape=None):
-        self.attention.build(x_shape)
-        self.feed_forward.build(x_shape)
         shapes = (x_shape,) if condition_shape is None else (x_shape, condition_shape)
-        self.attention_norm.build(*shapes)
-        self.feed_forward_norm.build(*shapes)
+        _build(self.attention, x_shape)
+        _build(self.feed_forward, x_shape)
+        _build(self.attention_norm, *shapes)
+        _build(self.feed_forward_norm, *shapes)
 
     def call(
         self,
@@ -316,12 +323,12 @@ class RoFormerDecoderBlock(_Block):
         self.feed_forward_dropout = self._dropout("feed_forward_output_dropout")
 
     def build(self, x_shape, memory_shape, **shapes):
-        self.attention.build(x_shape)
-        self.cross_attention.build(x_shape, memory_shape)
-        self.feed_forward.build(x_shape)
-        self.attention_norm.build(x_shape)
-        self.cross_attention_norm.build(x_shape)
-        self.feed_forward_norm.build(x_shape)
+        _build(self.attention, x_shape)
+        _build(self.cross_attention, x_shape, memory_shape)
+        _build(self.feed_forward, x_shape)
+        _build(self.attention_norm, x_shape)
+        _build(self.cross_attention_norm, x_shape)
+        _build(self.feed_forward_norm, x_shape)
 
     def call(
         self,
