@@ -81,14 +81,17 @@ class ProjectedAttention(keras.layers.Layer):
             name=name,
         )
 
-    def build(self, x_shape, memory_shape=None):
+    def build(self, x_shape):
         if len(x_shape) != 3:
             raise ValueError(
                 f"x must be of shape (batch, length, hidden_dim), got {tuple(x_shape)}"
             )
+        self._build_projections(x_shape, x_shape)
+
+    def _build_projections(self, x_shape, keys_shape):
         self.query.build(x_shape)
-        self.key.build(memory_shape or x_shape)
-        self.value.build(memory_shape or x_shape)
+        self.key.build(keys_shape)
+        self.value.build(keys_shape)
         self.output_dense = self._dense(x_shape[-1], "output_dense")
         self.output_dense.build((*x_shape[:-1], self.num_heads * self.head_dim))
 
@@ -297,6 +300,9 @@ class CrossAttention(ProjectedAttention):
         super().__init__(num_heads, head_dim, **{**kwargs, "rotary": False})
         self.dropout = dropout
         self.attention_dropout = _weights_dropout(dropout, self.dtype_policy)
+
+    def build(self, x_shape, memory_shape):
+        self._build_projections(x_shape, memory_shape)
 
     def project(self, memory):
         """Keys and values `(rows, num_heads, memory_length, features)` of a text."""
