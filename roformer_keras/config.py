@@ -12,6 +12,7 @@ __all__ = [
     "RoFormerConfig",
     "Seq2SeqConfig",
     "config_for_model",
+    "config_from",
 ]
 
 MODEL_TYPES = ("roformer", "roformer_v2")
@@ -352,3 +353,24 @@ def config_for_model(
             **MODEL_FIELDS[model],
         }
     return config.replace(**{**fields, **changes})
+
+
+def config_from(cls, config, fields):
+    """The configuration that a model is given, whole or by its fields.
+
+    Args:
+        cls: class of the configuration.
+        config: one of that class, or None.
+        fields: dict of its fields; empty with a `config`.
+
+    Raises:
+        ConfigurationError: both are given, or a field breaks its rule.
+    """
+    if config is None:
+        return cls.from_dict(fields)
+    if fields:
+        raise ConfigurationError(
+            "give a config or its fields as keyword arguments, got both a config and "
+            f"{next(iter(fields))}: use config.replace(...)"
+        )
+    return config

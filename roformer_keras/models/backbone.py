@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from roformer_keras.config import PERFORMERS, RoFormerConfig
+from roformer_keras.config import PERFORMERS, RoFormerConfig, config_from
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
@@ -17,7 +17,6 @@ from roformer_keras.layers import (
     RoPEAttention,
 )
 from roformer_keras.layers.masks import PaddingMask
-from roformer_keras.models.checks import config_from
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.preset import PresetModel

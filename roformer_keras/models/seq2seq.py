@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.config import Seq2SeqConfig
+from roformer_keras.config import Seq2SeqConfig, config_from
 from roformer_keras.data.rows import PairRows
 from roformer_keras.data.texts import as_pairs
 from roformer_keras.errors import ConfigurationError
@@ -22,7 +22,6 @@ from roformer_keras.layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.losses import LabelSmoothing
-from roformer_keras.models.checks import config_from
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import make_optimizer

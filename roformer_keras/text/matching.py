@@ -1,29 +1,8 @@
-"""Whether model, configuration and tokenizer belong together."""
+"""Whether a model and a tokenizer belong together."""
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["check_match", "check_vocabulary", "config_from"]
-
-
-def config_from(cls, config, fields):
-    """The configuration that a model is given, whole or by its fields.
-
-    Args:
-        cls: class of the configuration.
-        config: one of that class, or None.
-        fields: dict of its fields; empty with a `config`.
-
-    Raises:
-        ConfigurationError: both are given, or a field breaks its rule.
-    """
-    if config is None:
-        return cls.from_dict(fields)
-    if fields:
-        raise ConfigurationError(
-            "give a config or its fields as keyword arguments, got both a config and "
-            f"{next(iter(fields))}: use config.replace(...)"
-        )
-    return config
+__all__ = ["check_match", "check_vocabulary"]
 
 
 def check_vocabulary(model, tokenizer):
