@@ -24,7 +24,7 @@ CASES = [
     ("generate --source GPT long", 2, "line 2 of long: a prompt must be shorter tha"),
     ("generate --source GPT --text ''", 2, "text 1: a prompt must hold text, got"),
     ("generate --source GPT good --stop 今天", 2, "a stop token must be in the"),
-    ("generate --source GPT good --min-length 999", 2, "error: min_length must be an"),
+    ("generate --source GPT good --min-length 999", 2, "line 1 of good: at least"),
     ("generate --source GPT good --min-length -1", 2, "error: min_length must be an"),
     ("paraphrase --source GPT good", 3, "no pooler head"),
     ("paraphrase --source SIM blank", 2, "line 2 of blank: a prompt must hold text"),
