@@ -65,11 +65,13 @@ def shared_variables(model):
 
 def fit_next_tokens(model, settings, stage, title, batches, **options):
     """Trains a causal language model; the arguments and the result of `fit`."""
-    model.compile(
+    # The model's own `fit` takes texts.
+    trainer = keras.Model(model.input, model.output)
+    trainer.compile(
         optimizer_of(settings, stage),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    return fit(model, stage, title, batches, **options)
+    return fit(trainer, stage, title, batches, **options)
 
 
 def fit(model, stage, title, batches, intervals=20, **validation):
