@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 
@@ -189,13 +189,14 @@ class Settings:
     def _check_together(self):
         """Raises ConfigurationError if fields contradict each other."""
 
-    def replace(self, **changes) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed; an unknown field is an error."""
         return type(self).from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict:
         """Plain JSON types, from which `from_dict` builds the same settings."""
-        return dataclasses.asdict(self)
+        # Subclasses are dataclasses.
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def __str__(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)

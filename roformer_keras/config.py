@@ -1,7 +1,9 @@
 """Hyper-parameters of models. Nothing here imports Keras, nor does the command line."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
+from typing import Any, Self, TypeAlias
 
 from roformer_keras.checks import Settings, check_choice, choice, integer, number
 from roformer_keras.errors import ConfigurationError
@@ -9,6 +11,7 @@ from roformer_keras.errors import ConfigurationError
 __all__ = [
     "BERT_CONFIG_OPTIONS",
     "MODEL_FIELDS",
+    "ConfigSource",
     "RoFormerConfig",
     "Seq2SeqConfig",
     "config_for_model",
@@ -229,8 +232,8 @@ class RoFormerConfig(Settings):
 
     @classmethod
     def from_bert_config(
-        cls, bert_config: Mapping, model_type: str = "roformer", **changes
-    ) -> "RoFormerConfig":
+        cls, bert_config: Mapping, model_type: str = "roformer", **changes: Any
+    ) -> Self:
         """Builds from the content of a `bert_config.json`.
 
         The file does not say whether it is v1 or v2, only the tensors do. Fields that
@@ -326,6 +329,10 @@ class Seq2SeqConfig(Settings):
     def bert4keras_compatible(self) -> bool:
         """Whether bert4keras has such a model."""
         return False
+
+
+# A configuration, the content of a `bert_config.json`, or its path.
+ConfigSource: TypeAlias = RoFormerConfig | Mapping[str, Any] | str | os.PathLike
 
 
 def config_for_model(

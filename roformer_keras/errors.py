@@ -58,7 +58,7 @@ class RoFormerError(Exception):
         super().__init__(text)
         self.message, self.row, self.hint = message, row, hint
 
-    def at(self, place) -> Self:
+    def at(self, place: object) -> Self:
         """The same error, whose message begins with a place, such as a file."""
         return type(self)(f"{place}: {self.message}", row=self.row, hint=self.hint)
 

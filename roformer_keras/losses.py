@@ -3,10 +3,13 @@
 All are computed in float32, whatever the dtype policy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
+
+from roformer_keras.types import TensorLike
 
 __all__ = [
     "CoSENT",
@@ -35,13 +38,13 @@ _PACKAGE = "roformer_keras"
 # === Cosines ===
 
 
-def cosines(vectors):
+def cosines(vectors: TensorLike) -> TensorLike:
     """Cosines of all pairs of vectors: `(rows, dim)` to float32 `(rows, rows)`."""
     unit = _unit(vectors)
     return ops.matmul(unit, ops.transpose(unit))
 
 
-def pair_cosines(first, second):
+def pair_cosines(first: TensorLike, second: TensorLike) -> TensorLike:
     """Cosines of vectors of the same row: twice `(rows, dim)` to float32 `(rows,)`."""
     return ops.sum(_unit(first) * _unit(second), axis=-1)
 
@@ -55,7 +58,9 @@ def _unit(vectors):
 # === SimBERT ===
 
 
-def contrastive(neighbours, vectors, scale=20.0):
+def contrastive(
+    neighbours: TensorLike, vectors: TensorLike, scale: float = 20.0
+) -> TensorLike:
     """Cross-entropy of finding each row's neighbour among all other rows.
 
     Args:
@@ -76,7 +81,7 @@ def contrastive(neighbours, vectors, scale=20.0):
     return _crossentropy(is_neighbour, scores)
 
 
-def neighbour_is_nearest(neighbours, vectors):
+def neighbour_is_nearest(neighbours: TensorLike, vectors: TensorLike) -> TensorLike:
     """1 for each row whose nearest row is its neighbour, else 0."""
     nearest = ops.argmax(_cosines_with_others(vectors), axis=-1)
     return _equal(neighbours, nearest)
@@ -92,7 +97,9 @@ def _numbers(vectors):
     return ops.arange(ops.shape(vectors)[0], dtype="int32")
 
 
-def supervised_contrastive(labels, vectors, scale=20.0):
+def supervised_contrastive(
+    labels: TensorLike, vectors: TensorLike, scale: float = 20.0
+) -> TensorLike:
     """Cross-entropy of finding the rows of the same class among all other rows.
 
     The mean over the other rows of the class; 0 where there is none.
@@ -118,7 +125,9 @@ def supervised_contrastive(labels, vectors, scale=20.0):
     return ops.sum(ops.where(is_same, each, 0.0), axis=-1) / ops.maximum(count, 1.0)
 
 
-def similarity_regression(expected, similarities, factor=100.0):
+def similarity_regression(
+    expected: TensorLike, similarities: TensorLike, factor: float = 100.0
+) -> TensorLike:
     """The mean squared error of a row's cosines with all rows, times `factor`.
 
     Args:
@@ -138,7 +147,9 @@ def similarity_regression(expected, similarities, factor=100.0):
 # === Labelled pairs ===
 
 
-def masked_label_crossentropy(labels, logits, label_sets):
+def masked_label_crossentropy(
+    labels: TensorLike, logits: TensorLike, label_sets: Sequence[Sequence[int]]
+) -> TensorLike:
     """Cross-entropy of a label among the labels of its set.
 
     Args:
@@ -156,7 +167,9 @@ def masked_label_crossentropy(labels, logits, label_sets):
     return _crossentropy(ops.cast(is_label, "bool"), scores)
 
 
-def label_is_best(labels, logits, label_sets):
+def label_is_best(
+    labels: TensorLike, logits: TensorLike, label_sets: Sequence[Sequence[int]]
+) -> TensorLike:
     """1 for each pair whose label scores best among those of its set, else 0."""
     best = ops.argmax(_within_set(labels, logits, label_sets), axis=-1)
     return _equal(labels, best)
@@ -174,7 +187,9 @@ def _within_set(labels, logits, label_sets):
     return ops.where(visible, ops.cast(logits, "float32"), _EXCLUDED)
 
 
-def cosent(labels, similarities, scale=20.0):
+def cosent(
+    labels: TensorLike, similarities: TensorLike, scale: float = 20.0
+) -> TensorLike:
     """Ranks pairs: the higher the label, the higher the cosine.
 
     `log(1 + sum of exp(scale * (cos_j - cos_i)))` over all i, j with label i above
@@ -202,7 +217,9 @@ def cosent(labels, similarities, scale=20.0):
 # === Tokens ===
 
 
-def smoothed_crossentropy(labels, logits, smoothing=0.1):
+def smoothed_crossentropy(
+    labels: TensorLike, logits: TensorLike, smoothing: float = 0.1
+) -> TensorLike:
     """Cross-entropy to a distribution that is not quite certain of the label.
 
     The label has `1 - smoothing`; the vocabulary, label included, shares the rest.
@@ -246,14 +263,19 @@ class _MeanLoss(keras.losses.Loss):
 
     function: Callable
 
-    def __init__(self, name, reduction="mean_with_sample_weight", **options):
+    def __init__(
+        self,
+        name: str,
+        reduction: str | None = "mean_with_sample_weight",
+        **options: Any,
+    ):
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.options = options
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         return self.function(y_true, y_pred, **self.options)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.options}
 
 
@@ -263,7 +285,7 @@ class Contrastive(_MeanLoss):
 
     function = staticmethod(contrastive)
 
-    def __init__(self, scale=20.0, name="contrastive", **kwargs):
+    def __init__(self, scale: float = 20.0, name: str = "contrastive", **kwargs: Any):
         super().__init__(name, scale=scale, **kwargs)
 
 
@@ -273,7 +295,9 @@ class SupervisedContrastive(_MeanLoss):
 
     function = staticmethod(supervised_contrastive)
 
-    def __init__(self, scale=20.0, name="supervised_contrastive", **kwargs):
+    def __init__(
+        self, scale: float = 20.0, name: str = "supervised_contrastive", **kwargs: Any
+    ):
         super().__init__(name, scale=scale, **kwargs)
 
 
@@ -283,7 +307,9 @@ class SimilarityRegression(_MeanLoss):
 
     function = staticmethod(similarity_regression)
 
-    def __init__(self, factor=100.0, name="similarity_regression", **kwargs):
+    def __init__(
+        self, factor: float = 100.0, name: str = "similarity_regression", **kwargs: Any
+    ):
         super().__init__(name, factor=factor, **kwargs)
 
 
@@ -293,7 +319,12 @@ class MaskedLabelCrossentropy(_MeanLoss):
 
     function = staticmethod(masked_label_crossentropy)
 
-    def __init__(self, label_sets, name="masked_label_crossentropy", **kwargs):
+    def __init__(
+        self,
+        label_sets: Sequence[Sequence[int]],
+        name: str = "masked_label_crossentropy",
+        **kwargs: Any,
+    ):
         super().__init__(name, label_sets=label_sets, **kwargs)
 
 
@@ -303,7 +334,7 @@ class CoSENT(_MeanLoss):
 
     function = staticmethod(cosent)
 
-    def __init__(self, scale=20.0, name="cosent", **kwargs):
+    def __init__(self, scale: float = 20.0, name: str = "cosent", **kwargs: Any):
         super().__init__(name, scale=scale, **kwargs)
 
 
@@ -313,5 +344,7 @@ class LabelSmoothing(_MeanLoss):
 
     function = staticmethod(smoothed_crossentropy)
 
-    def __init__(self, smoothing=0.1, name="label_smoothing", **kwargs):
+    def __init__(
+        self, smoothing: float = 0.1, name: str = "label_smoothing", **kwargs: Any
+    ):
         super().__init__(name, smoothing=smoothing, **kwargs)

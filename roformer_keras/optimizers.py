@@ -3,12 +3,14 @@
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.types import TensorLike
 
 __all__ = [
     "AdamW",
@@ -46,7 +48,7 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
         self.learning_rate = float(learning_rate)
         self.points = [(int(step), float(factor)) for step, factor in points]
 
-    def __call__(self, step):
+    def __call__(self, step: TensorLike) -> TensorLike:
         points = self.points or [(0, 1.0)]
         if points[0][0] > 0:
             points = [(0, 0.0), *points]
@@ -57,7 +59,7 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
             factor += share * (after - before)
         return factor * self.learning_rate
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"learning_rate": self.learning_rate, "points": self.points}
 
 
@@ -76,15 +78,17 @@ class AdamW(keras.optimizers.AdamW):
         kwargs: as in `keras.optimizers.AdamW`.
     """
 
+    epsilon: TensorLike
+
     def __init__(
         self,
-        *args,
+        *args: Any,
         rates: Mapping[str, float] | None = None,
         not_decayed: Sequence[str] = (),
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        self.not_decayed = ()
+        self.not_decayed: tuple[str, ...] = ()
         if not_decayed:
             self.exclude_from_weight_decay(var_names=list(not_decayed))
         self.rates = dict(rates or {})
@@ -95,12 +99,16 @@ class AdamW(keras.optimizers.AdamW):
                     f"{pattern!r}"
                 )
 
-    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+    def exclude_from_weight_decay(
+        self, var_list: list | None = None, var_names: list[str] | None = None
+    ) -> None:
         super().exclude_from_weight_decay(var_list, var_names)
         # Keras leaves them out of a configuration.
         self.not_decayed = tuple(var_names or ())
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: TensorLike, variable: TensorLike, learning_rate: TensorLike
+    ) -> None:
         factor = self._factor(variable)
         if factor != 1:
             # Decayed already by the whole rate.
@@ -117,7 +125,8 @@ class AdamW(keras.optimizers.AdamW):
         # makes it thirty times as large in the first steps.
         step = ops.cast(self.iterations + 1, variable.dtype)
         correction = 1 - ops.power(ops.cast(self.beta_2, variable.dtype), step)
-        epsilon, self.epsilon = self.epsilon, self.epsilon * ops.sqrt(correction)
+        epsilon: TensorLike = self.epsilon
+        self.epsilon = epsilon * ops.sqrt(correction)
         try:
             if self._has_kernel(variable):
                 self._update_at_once(gradient, variable, learning_rate, step)
@@ -157,7 +166,7 @@ class AdamW(keras.optimizers.AdamW):
                 return factor
         return 1.0
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         own = {"rates": self.rates, "not_decayed": list(self.not_decayed)}
         return {**super().get_config(), **own}
 
@@ -248,12 +257,12 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         check_integer("parts", parts, minimum=1)
         self.learning_rate, self.warmup, self.parts = learning_rate, warmup, parts
 
-    def __call__(self, step):
+    def __call__(self, step: TensorLike) -> TensorLike:
         update = ops.cast(ops.floor_divide(step, self.parts) + 1, "float32")
         factor = ops.minimum(update / self.warmup, ops.sqrt(self.warmup / update))
         return factor * self.learning_rate
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "learning_rate": self.learning_rate,
             "warmup": self.warmup,
@@ -275,7 +284,7 @@ def make_optimizer(
     ema: float = 0.0,
     accumulation: int = 1,
     rates: Mapping[str, float] | None = None,
-):
+) -> keras.optimizers.Optimizer:
     """A Keras optimizer as BERT's descendants are trained with.
 
     Args:

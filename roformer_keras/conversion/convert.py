@@ -5,7 +5,9 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import head_of, model_heads, weight_table
@@ -34,12 +36,12 @@ def convert(
     format: str | None = None,
     dtype: str = "float32",
     model: str | None = None,
-    config=None,
+    config: ConfigSource | None = None,
     vocabulary: str | os.PathLike | None = None,
     ignore: Iterable[str] = (),
     overwrite: bool = False,
     verbose: int | str = "auto",
-    **changes,
+    **changes: Any,
 ) -> Path:
     """Writes the weights of a source in another format; nothing is left out.
 

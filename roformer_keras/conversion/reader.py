@@ -18,6 +18,7 @@ from pathlib import Path
 
 from roformer_keras.config import (
     MODEL_FIELDS,
+    ConfigSource,
     RoFormerConfig,
     Seq2SeqConfig,
     config_for_model,
@@ -56,7 +57,7 @@ __all__ = ["open_checkpoint", "read_tokenizer"]
 @contextmanager
 def open_checkpoint(
     source: str | os.PathLike,
-    config: RoFormerConfig | Mapping | str | os.PathLike | None = None,
+    config: ConfigSource | None = None,
     vocabulary: str | os.PathLike | None = None,
 ) -> Iterator[Checkpoint]:
     """Opens a source; its tensors can be read until the block ends.

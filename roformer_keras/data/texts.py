@@ -90,7 +90,7 @@ def as_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, 
             f"there must be a target for each source, and at least one, got "
             f"{len(sources)} sources and {len(targets)} targets"
         )
-    return as_texts((sources, targets), (2,))
+    return [(one, other) for one, other in as_texts((sources, targets), (2,))]
 
 
 def as_numbers(labels) -> np.ndarray:

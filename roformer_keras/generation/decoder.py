@@ -97,6 +97,20 @@ class State:
     written: int = 0
 
     @property
+    def steps(self) -> int:
+        """Steps of a program."""
+        raise NotImplementedError
+
+    @property
+    def program_shape(self) -> tuple:
+        """What a program is compiled for: all rows, and what else has a size."""
+        raise NotImplementedError
+
+    def keep(self, carried) -> None:
+        """Takes what a program has made of what the state keeps of the tokens."""
+        raise NotImplementedError
+
+    @property
     def all_rows(self) -> int:
         return len(self.lengths)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from time import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -13,6 +13,12 @@ from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.options import GenerationConfig, Prompt
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.progress import progress_bar
+
+# A mixin calls what a Keras model has.
+if TYPE_CHECKING:
+    from keras import Model as _Model
+else:
+    _Model = object
 
 __all__ = ["Scored", "TextGeneration", "as_rows", "text_pieces"]
 
@@ -31,7 +37,7 @@ class Scored(NamedTuple):
     score: float
 
 
-class TextGeneration:
+class TextGeneration(_Model):
     """What models share that write text token by token; a mixin of `PresetModel`.
 
     Subclasses define `_make_decoder`.
@@ -41,9 +47,49 @@ class TextGeneration:
     default_max_length: int = 256
     default_max_new_tokens: int | None = None
 
+    @overload
     def generate(
         self,
-        prompts: str | Sequence,
+        prompts: str,
+        *,
+        num_return_sequences: None = None,
+        return_scores: Literal[False] = False,
+        **options: Any,
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self,
+        prompts: Sequence[str],
+        *,
+        num_return_sequences: None = None,
+        return_scores: Literal[False] = False,
+        **options: Any,
+    ) -> list[str]: ...
+
+    @overload
+    def generate(
+        self,
+        prompts: str,
+        *,
+        num_return_sequences: int,
+        return_scores: Literal[False] = False,
+        **options: Any,
+    ) -> list[str]: ...
+
+    @overload
+    def generate(
+        self,
+        prompts: str | Sequence | np.ndarray,
+        *,
+        num_return_sequences: int | None = None,
+        return_scores: bool = False,
+        **options: Any,
+    ) -> str | Scored | list[Any]: ...
+
+    def generate(
+        self,
+        prompts: str | Sequence | np.ndarray,
         *,
         num_return_sequences: int | None = None,
         max_length: int | None = None,
@@ -56,8 +102,8 @@ class TextGeneration:
         batch_size: int = 64,
         first_number: int = 0,
         verbose: int | str = "auto",
-        **options,
-    ):
+        **options: Any,
+    ) -> str | Scored | list[Any]:
         """Continues prompts, or answers them; returns what is new.
 
         The prompts of a batch are computed once, then one token a step for all rows.
@@ -108,16 +154,16 @@ class TextGeneration:
             ),
             **options,
         )
-        lengths = {
+        lengths: dict[str, Any] = {
             "max_length": max_length,
             "max_new_tokens": max_new_tokens,
             "min_length": min_length,
             "min_new_tokens": min_new_tokens,
         }
         rows = [self.as_prompt(row, **lengths) for row in rows]
-        outputs = []
+        outputs: list[Any] = []
         for texts in self._decode(rows, config, batch_size, first_number, verbose):
-            found = [text.token_ids for text in texts]
+            found: list[Any] = [text.token_ids for text in texts]
             if is_text:
                 found = [self.text_tokenizer().decode(ids) for ids in found]
             if return_scores:
@@ -136,7 +182,7 @@ class TextGeneration:
         min_new_tokens: int = 0,
         stop_tokens: Sequence[str | int] | None = None,
         seed: int | None = None,
-        **options,
+        **options: Any,
     ) -> Iterator[str]:
         """Continues one text piece by piece.
 

@@ -50,7 +50,7 @@ def decode(
     """
     beams = config.method == "beam"
     copies = config.copies
-    results = [[] for _ in prompts]
+    results: list[list[GeneratedText]] = [[] for _ in prompts]
     order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i].token_ids))
     # The samples of one prompt may go into several batches, its beams may not.
     at_once = copies if beams else min(copies, batch_size)

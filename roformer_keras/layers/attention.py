@@ -1,5 +1,8 @@
 """Softmax attention: to the text itself with rotary positions, and to another."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -12,6 +15,7 @@ from roformer_keras.layers.position import (
     rotary_table,
 )
 from roformer_keras.layers.projection import Projection
+from roformer_keras.types import Shape, TensorLike
 
 __all__ = ["CrossAttention", "ProjectedAttention", "RoPEAttention"]
 
@@ -34,15 +38,15 @@ class ProjectedAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        key_dim=None,
-        base=10000.0,
-        layout="interleaved",
-        rotary=True,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
+        num_heads: int,
+        head_dim: int,
+        key_dim: int | None = None,
+        base: float = 10000.0,
+        layout: str = "interleaved",
+        rotary: bool = True,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
     ):
         # Fractional positions must not be rounded to the compute type on the way in.
         super().__init__(autocast=False, **kwargs)
@@ -81,7 +85,7 @@ class ProjectedAttention(keras.layers.Layer):
             name=name,
         )
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         if len(x_shape) != 3:
             raise ValueError(
                 f"x must be of shape (batch, length, hidden_dim), got {tuple(x_shape)}"
@@ -137,7 +141,7 @@ class ProjectedAttention(keras.layers.Layer):
             apply_rotary(projected, sin, cos, self.layout) for projected in (query, key)
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             num_heads=self.num_heads,
@@ -196,23 +200,25 @@ class RoPEAttention(ProjectedAttention):
     Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
     """
 
-    def __init__(self, num_heads, head_dim, dropout=0.0, **kwargs):
+    def __init__(
+        self, num_heads: int, head_dim: int, dropout: float = 0.0, **kwargs: Any
+    ):
         super().__init__(num_heads, head_dim, **kwargs)
         self.dropout = dropout
         self.attention_dropout = _weights_dropout(dropout, self.dtype_policy)
 
     def call(
         self,
-        x,
-        attention_mask=None,
-        position_ids=None,
-        residual_scores=None,
-        return_scores=False,
-        cache=None,
-        cache_index=0,
-        context=(),
-        training=None,
-    ):
+        x: TensorLike,
+        attention_mask: TensorLike = None,
+        position_ids: TensorLike = None,
+        residual_scores: TensorLike = None,
+        return_scores: bool = False,
+        cache: tuple | None = None,
+        cache_index: int | TensorLike = 0,
+        context: Sequence = (),
+        training: bool | None = None,
+    ) -> TensorLike:
         query, key, value = self._heads(x)
         query, key = self._rotated(
             query, key, position_ids, cache_index, has_cache=cache is not None
@@ -256,7 +262,7 @@ class RoPEAttention(ProjectedAttention):
         )
         return (output, *extras) if extras else output
 
-    def create_cache(self, batch, capacity):
+    def create_cache(self, batch: int | TensorLike, capacity: int) -> tuple:
         """Zeros for `capacity` keys and values of `batch` rows, in the compute type."""
         return (
             ops.zeros(
@@ -267,7 +273,7 @@ class RoPEAttention(ProjectedAttention):
             ),
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "dropout": self.dropout}
 
 
@@ -296,15 +302,19 @@ class CrossAttention(ProjectedAttention):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3.
     """
 
-    def __init__(self, num_heads, head_dim, dropout=0.0, **kwargs):
+    def __init__(
+        self, num_heads: int, head_dim: int, dropout: float = 0.0, **kwargs: Any
+    ):
         super().__init__(num_heads, head_dim, **{**kwargs, "rotary": False})
         self.dropout = dropout
         self.attention_dropout = _weights_dropout(dropout, self.dtype_policy)
 
-    def build(self, x_shape, memory_shape):
+    def build(  # type: ignore[override]  # It has two inputs.
+        self, x_shape: Shape, memory_shape: Shape
+    ) -> None:
         self._build_projections(x_shape, memory_shape)
 
-    def project(self, memory):
+    def project(self, memory: TensorLike) -> tuple:
         """Keys and values `(rows, num_heads, memory_length, features)` of a text."""
         rows, length = ops.shape(memory)[:2]
         return tuple(
@@ -315,7 +325,13 @@ class CrossAttention(ProjectedAttention):
             for dense in (self.key, self.value)
         )
 
-    def call(self, x, memory, attention_mask=None, training=None):
+    def call(
+        self,
+        x: TensorLike,
+        memory: TensorLike,
+        attention_mask: TensorLike = None,
+        training: bool | None = None,
+    ) -> TensorLike:
         keys, values = memory if isinstance(memory, tuple) else self.project(memory)
         batch, length = ops.shape(x)[:2]
         # Without positions the rows that share keys are more queries of one row.
@@ -330,10 +346,15 @@ class CrossAttention(ProjectedAttention):
         mixed = ops.reshape(mixed, (batch, length, self.num_heads, self.head_dim))
         return self._joined(mixed)
 
-    def compute_output_shape(self, x_shape, memory_shape, attention_mask_shape=None):
+    def compute_output_shape(
+        self,
+        x_shape: Shape,
+        memory_shape: Shape,
+        attention_mask_shape: Shape | None = None,
+    ) -> Shape:
         return x_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "dropout": self.dropout}
 
 

@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -11,6 +13,7 @@ from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.layers.projection import Projection
 from roformer_keras.layers.recomputation import recomputed
+from roformer_keras.types import Shape, TensorLike
 
 __all__ = ["FeedForward", "RoFormerBlock", "RoFormerDecoderBlock"]
 
@@ -34,11 +37,11 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(
         self,
-        intermediate_dim,
-        activation="gelu",
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
+        intermediate_dim: int,
+        activation: str | Callable = "gelu",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if intermediate_dim < 1:
@@ -59,7 +62,7 @@ class FeedForward(keras.layers.Layer):
             name="intermediate_dense",
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.intermediate_dense.build(input_shape)
         self.output_dense = Projection(
             input_shape[-1],
@@ -70,10 +73,10 @@ class FeedForward(keras.layers.Layer):
         )
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
 
-    def call(self, x):
+    def call(self, x: TensorLike) -> TensorLike:
         return self.output_dense(self.intermediate_dense(x))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             intermediate_dim=self.intermediate_dim,
@@ -92,7 +95,7 @@ def _build(layer, *shapes):
 class _Block(keras.layers.Layer):
     """What both blocks share: layers as arguments, each with a norm and a sum."""
 
-    def __init__(self, dropout, norm_first, **kwargs):
+    def __init__(self, dropout: float, norm_first: bool, **kwargs: Any):
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
         self.dropout = dropout
@@ -122,17 +125,19 @@ class _Block(keras.layers.Layer):
         # product and the bias before it, where no reshape stands between.
         return self.feed_forward(ops.reshape(x, (-1, x.shape[-1])))
 
-    def compute_output_spec(self, x, *args, **options):
+    def compute_output_spec(
+        self, x: TensorLike, *args: Any, **options: Any
+    ) -> TensorLike:
         if options.get("return_scores") or options.get("cache") is not None:
             return super().compute_output_spec(x, *args, **options)
         # Tracing each block for a shape that is known takes two thirds of the time in
         # which a base model is built.
         return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(dropout=self.dropout, norm_first=self.norm_first)
-        for name in inspect.signature(self.__init__).parameters:
+        for name in inspect.signature(type(self).__init__).parameters:
             if isinstance(layer := getattr(self, name, None), keras.layers.Layer):
                 config[name] = keras.layers.serialize(layer)
                 # The block builds it, under its own path.
@@ -140,7 +145,7 @@ class _Block(keras.layers.Layer):
         return config
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         arguments = {
             name: keras.saving.deserialize_keras_object(value)
             if isinstance(value, dict)
@@ -191,13 +196,13 @@ class RoFormerBlock(_Block):
 
     def __init__(
         self,
-        attention,
-        feed_forward,
-        attention_norm,
-        feed_forward_norm,
-        dropout=0.0,
-        norm_first=False,
-        **kwargs,
+        attention: keras.layers.Layer,
+        feed_forward: keras.layers.Layer,
+        attention_norm: keras.layers.Layer,
+        feed_forward_norm: keras.layers.Layer,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(dropout, norm_first, **kwargs)
         self.recompute = False
@@ -208,7 +213,7 @@ class RoFormerBlock(_Block):
         self.feed_forward_dropout = self._dropout("feed_forward_dropout")
         self.feed_forward_norm = feed_forward_norm
 
-    def build(self, x_shape, condition_shape=None):
+    def build(self, x_shape: Shape, condition_shape: Shape | None = None) -> None:
         shapes = (x_shape,) if condition_shape is None else (x_shape, condition_shape)
         _build(self.attention, x_shape)
         _build(self.feed_forward, x_shape)
@@ -217,17 +222,17 @@ class RoFormerBlock(_Block):
 
     def call(
         self,
-        x,
-        attention_mask=None,
-        position_ids=None,
-        residual_scores=None,
-        return_scores=False,
-        condition=None,
-        cache=None,
-        cache_index=0,
-        context=(),
-        training=None,
-    ):
+        x: TensorLike,
+        attention_mask: TensorLike = None,
+        position_ids: TensorLike = None,
+        residual_scores: TensorLike = None,
+        return_scores: bool = False,
+        condition: TensorLike = None,
+        cache: tuple | None = None,
+        cache_index: int | TensorLike = 0,
+        context: Sequence = (),
+        training: bool | None = None,
+    ) -> TensorLike:
         compute = functools.partial(
             self._compute,
             attention_mask=attention_mask,
@@ -299,15 +304,15 @@ class RoFormerDecoderBlock(_Block):
 
     def __init__(
         self,
-        attention,
-        cross_attention,
-        feed_forward,
-        attention_norm,
-        cross_attention_norm,
-        feed_forward_norm,
-        dropout=0.0,
-        norm_first=False,
-        **kwargs,
+        attention: keras.layers.Layer,
+        cross_attention: keras.layers.Layer,
+        feed_forward: keras.layers.Layer,
+        attention_norm: keras.layers.Layer,
+        cross_attention_norm: keras.layers.Layer,
+        feed_forward_norm: keras.layers.Layer,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(dropout, norm_first, **kwargs)
         self.attention = attention
@@ -322,7 +327,7 @@ class RoFormerDecoderBlock(_Block):
         )
         self.feed_forward_dropout = self._dropout("feed_forward_output_dropout")
 
-    def build(self, x_shape, memory_shape, **shapes):
+    def build(self, x_shape: Shape, memory_shape: Shape, **shapes: Shape) -> None:
         _build(self.attention, x_shape)
         _build(self.cross_attention, x_shape, memory_shape)
         _build(self.feed_forward, x_shape)
@@ -332,16 +337,16 @@ class RoFormerDecoderBlock(_Block):
 
     def call(
         self,
-        x,
-        memory,
-        cross_attention_mask=None,
-        attention_mask=None,
-        position_ids=None,
-        cache=None,
-        cache_index=0,
-        context=(),
-        training=None,
-    ):
+        x: TensorLike,
+        memory: TensorLike,
+        cross_attention_mask: TensorLike = None,
+        attention_mask: TensorLike = None,
+        position_ids: TensorLike = None,
+        cache: tuple | None = None,
+        cache_index: int | TensorLike = 0,
+        context: Sequence = (),
+        training: bool | None = None,
+    ) -> TensorLike:
         attend = functools.partial(
             self.attention,
             attention_mask=attention_mask,

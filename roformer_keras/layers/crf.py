@@ -6,12 +6,14 @@ policy.
 """
 
 import itertools
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.types import Shape, TensorLike
 
 __all__ = ["ConditionalRandomField", "TagAccuracy"]
 
@@ -58,9 +60,9 @@ class ConditionalRandomField(keras.layers.Layer):
 
     def __init__(
         self,
-        learning_rate_multiplier=1.0,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
+        learning_rate_multiplier: float = 1.0,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
     ):
         # Scores that come in float32 stay so.
         super().__init__(autocast=False, **kwargs)
@@ -72,7 +74,7 @@ class ConditionalRandomField(keras.layers.Layer):
         self.learning_rate_multiplier = learning_rate_multiplier
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         _check_scores(input_shape)
         num_tags = input_shape[-1]
 
@@ -88,7 +90,7 @@ class ConditionalRandomField(keras.layers.Layer):
         )
 
     @property
-    def transitions(self):
+    def transitions(self) -> TensorLike:
         """float32 `(num_tags, num_tags)`: `[i, j]` is the score of `j` after `i`."""
         if not self.built:
             raise ValueError(
@@ -97,18 +99,22 @@ class ConditionalRandomField(keras.layers.Layer):
             )
         return ops.cast(self.kernel, "float32") * self.learning_rate_multiplier
 
-    def call(self, scores, mask=None):
+    def call(self, scores: TensorLike, mask: TensorLike = None) -> TensorLike:
         scores = ops.cast(scores, "float32")
         if mask is None:
             return scores
         mask = _checked_mask(mask, scores.shape)
         return ops.where(mask[..., None], scores, -np.inf)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(
+        self, inputs: TensorLike, previous_mask: TensorLike = None
+    ) -> TensorLike:
         # It is in the scores: Keras would apply it to losses a second time.
         return None
 
-    def loss(self, tags, scores, mask=None):
+    def loss(
+        self, tags: TensorLike, scores: TensorLike, mask: TensorLike = None
+    ) -> TensorLike:
         """The negative log-likelihood of tags, also as the loss of `compile`.
 
         Keras saves no method with a compiled model: load one with `compile=False`, and
@@ -133,7 +139,7 @@ class ConditionalRandomField(keras.layers.Layer):
         total = _log_total(scores, transitions, visible)
         return total - _path_score(tags, scores, transitions, visible)
 
-    def decode(self, scores, mask=None):
+    def decode(self, scores: TensorLike, mask: TensorLike = None) -> TensorLike:
         """The sequence of tags that scores best, by the algorithm of Viterbi.
 
         Arrays, as `predict` returns them, are decoded in NumPy, without compiling;
@@ -153,10 +159,13 @@ class ConditionalRandomField(keras.layers.Layer):
         transitions = self.transitions
         if not is_array:
             return ops.cast(_viterbi(scores, transitions, visible), "int32")
-        arrays = map(ops.convert_to_numpy, (scores, transitions, visible))
-        return _viterbi(*arrays, library=np, scan=_scan_arrays).astype("int32")
+        scores, transitions, visible = map(
+            ops.convert_to_numpy, (scores, transitions, visible)
+        )
+        tags = _viterbi(scores, transitions, visible, library=np, scan=_scan_arrays)
+        return tags.astype("int32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             learning_rate_multiplier=self.learning_rate_multiplier,
@@ -381,10 +390,12 @@ class TagAccuracy(keras.metrics.Mean):
     all are -inf are left out.
     """
 
-    def __init__(self, name="tag_accuracy", dtype=None):
+    def __init__(self, name: str = "tag_accuracy", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike = None
+    ) -> None:
         y_pred = ops.convert_to_tensor(y_pred)
         tags = ops.cast(y_true, "int32")
         visible = ops.greater_equal(tags, 0)

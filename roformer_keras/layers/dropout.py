@@ -1,6 +1,10 @@
 """Dropout with cheaper random numbers."""
 
+from typing import Any
+
 import keras
+
+from roformer_keras.types import TensorLike
 
 __all__ = ["Dropout"]
 
@@ -23,10 +27,10 @@ class Dropout(keras.layers.Dropout):
     from overfitting".
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
+    def __init__(self, rate: float, seed: int | None = None, **kwargs: Any):
         super().__init__(rate, seed=seed, **kwargs)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: TensorLike, training: bool | None = False) -> TensorLike:
         dropped = round(self.rate * _VALUES)
         is_tensorflow = keras.backend.backend() == "tensorflow"
         if not (training and is_tensorflow and 0 < dropped < _VALUES):
@@ -47,7 +51,7 @@ class Dropout(keras.layers.Dropout):
             tf.reshape(values, shape) >= dropped, inputs * scale, tf.zeros_like(scale)
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["noise_shape"]
         return config

@@ -1,11 +1,15 @@
 """What stands on top of the blocks: the tied MLM output and the pooler."""
 
+from collections.abc import Callable
+from typing import Any, Self
+
 import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.norms import LayerNorm, activation_from_name
+from roformer_keras.types import Shape, TensorLike
 
 __all__ = ["MaskedLMHead", "Pooler"]
 
@@ -40,16 +44,16 @@ class MaskedLMHead(keras.layers.Layer):
 
     def __init__(
         self,
-        token_embedding,
-        transform=True,
-        activation="gelu",
-        dropout=0.0,
-        layer_norm_epsilon=1e-12,
-        conditional=False,
-        condition_hidden_dim=None,
-        condition_hidden_activation="linear",
-        kernel_initializer="glorot_uniform",
-        **kwargs,
+        token_embedding: keras.layers.Layer,
+        transform: bool = True,
+        activation: str | Callable = "gelu",
+        dropout: float = 0.0,
+        layer_norm_epsilon: float = 1e-12,
+        conditional: bool = False,
+        condition_hidden_dim: int | None = None,
+        condition_hidden_activation: str | Callable | None = "linear",
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if conditional and not transform:
@@ -87,7 +91,7 @@ class MaskedLMHead(keras.layers.Layer):
                 dropout, dtype=self.dtype_policy, name="output_dropout"
             )
 
-    def build(self, x_shape, condition_shape=None):
+    def build(self, x_shape: Shape, condition_shape: Shape | None = None) -> None:
         embedded_shape = (*x_shape[:-1], self.token_embedding.output_dim)
         if not self.token_embedding.built:
             self.token_embedding.build()
@@ -104,7 +108,9 @@ class MaskedLMHead(keras.layers.Layer):
                 name="bias",
             )
 
-    def call(self, x, condition=None, training=None):
+    def call(
+        self, x: TensorLike, condition: TensorLike = None, training: bool | None = None
+    ) -> TensorLike:
         if self.dense.built:
             x = self.dense(x)
         if self.transform:
@@ -117,14 +123,18 @@ class MaskedLMHead(keras.layers.Layer):
         # is of the table's type unless its `reverse_dtype` says otherwise.
         return ops.cast(self.token_embedding(x, reverse=True), self.compute_dtype)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(
+        self, inputs: TensorLike, previous_mask: TensorLike = None
+    ) -> TensorLike:
         # Targets say which tokens a loss counts; Keras would weigh them again.
         return None
 
-    def compute_output_shape(self, x_shape, condition_shape=None):
+    def compute_output_shape(
+        self, x_shape: Shape, condition_shape: Shape | None = None
+    ) -> Shape:
         return (*x_shape[:-1], self.token_embedding.input_dim)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             token_embedding=keras.layers.serialize(self.token_embedding),
@@ -140,7 +150,7 @@ class MaskedLMHead(keras.layers.Layer):
         return config
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         embedding = keras.layers.deserialize(config["token_embedding"])
         return cls(**{**config, "token_embedding": embedding})
 
@@ -162,13 +172,16 @@ class Pooler(keras.layers.Layer):
     """
 
     def __init__(
-        self, activation="linear", kernel_initializer="glorot_uniform", **kwargs
+        self,
+        activation: str | Callable = "linear",
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.dense = keras.layers.Dense(
             input_shape[-1],
             activation=activation_from_name(self.activation),
@@ -178,16 +191,18 @@ class Pooler(keras.layers.Layer):
         )
         self.dense.build((input_shape[0], input_shape[-1]))
 
-    def call(self, x):
+    def call(self, x: TensorLike) -> TensorLike:
         return self.dense(x[:, 0])
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(
+        self, inputs: TensorLike, previous_mask: TensorLike = None
+    ) -> TensorLike:
         return None
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], input_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             activation=self.activation,

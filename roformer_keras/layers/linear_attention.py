@@ -6,6 +6,9 @@ matrix for every query, or grows from token to token; no pair of tokens is compu
 Features may be rotated by position, as queries and keys are in softmax attention.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
@@ -14,6 +17,7 @@ from roformer_keras.checks import check_choice, check_integer, is_integer
 from roformer_keras.config import PERFORMERS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import ProjectedAttention
+from roformer_keras.types import TensorLike
 
 __all__ = [
     "LinearRoPEAttention",
@@ -227,14 +231,14 @@ class LinearRoPEAttention(ProjectedAttention):
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        kind="linear",
-        causal=False,
-        feature_map="elu_plus_one",
-        num_features=None,
-        seed=0,
-        **kwargs,
+        num_heads: int,
+        head_dim: int,
+        kind: str = "linear",
+        causal: bool = False,
+        feature_map: str | Callable = "elu_plus_one",
+        num_features: int | None = None,
+        seed: int = 0,
+        **kwargs: Any,
     ):
         super().__init__(num_heads, head_dim, **kwargs)
         check_choice("kind", kind, KINDS)
@@ -259,7 +263,7 @@ class LinearRoPEAttention(ProjectedAttention):
                 self.num_features, self.key_dim, seed
             )
 
-    def redraw(self, seed):
+    def redraw(self, seed: int) -> None:
         """Draws the random features of another seed.
 
         Functions that are already compiled keep the old ones: for a model, call
@@ -270,16 +274,16 @@ class LinearRoPEAttention(ProjectedAttention):
 
     def call(
         self,
-        x,
-        attention_mask=None,
-        position_ids=None,
-        residual_scores=None,
-        return_scores=False,
-        cache=None,
-        cache_index=0,
-        context=(),
-        training=None,
-    ):
+        x: TensorLike,
+        attention_mask: TensorLike = None,
+        position_ids: TensorLike = None,
+        residual_scores: TensorLike = None,
+        return_scores: bool = False,
+        cache: tuple | None = None,
+        cache_index: int | TensorLike = 0,
+        context: Sequence = (),
+        training: bool | None = None,
+    ) -> TensorLike:
         for name, is_given in (
             ("residual_scores", residual_scores is not None),
             ("return_scores", return_scores),
@@ -296,6 +300,8 @@ class LinearRoPEAttention(ProjectedAttention):
                 "earlier ones are not enough"
             )
         query, key, value = (ops.cast(part, "float32") for part in self._heads(x))
+        weighting: tuple[TensorLike, TensorLike]
+        normalising: tuple[TensorLike, TensorLike]
         weighting, normalising = self._features(
             query, key, position_ids, cache_index, has_cache=cache is not None
         )
@@ -339,7 +345,7 @@ class LinearRoPEAttention(ProjectedAttention):
             positive_features(key, self.directions, is_query=False),
         )
 
-    def create_cache(self, batch):
+    def create_cache(self, batch: int | TensorLike) -> tuple:
         """The cache of no tokens; its size does not depend on their number."""
         features = {
             "linear": self.key_dim,
@@ -350,7 +356,7 @@ class LinearRoPEAttention(ProjectedAttention):
             for dim in (self.head_dim, 1)
         )
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             kind=self.kind,

@@ -4,10 +4,13 @@ Every mask broadcasts to `(batch, heads, query, key)`, so that masks combine wit
 `ops.logical_and` whatever their shapes.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.types import TensorLike
 
 __all__ = [
     "AttentionMask",
@@ -33,7 +36,7 @@ def is_token(token_ids):
     return ops.logical_or(ops.not_equal(token_ids, 0), first)
 
 
-def padding_mask(token_ids):
+def padding_mask(token_ids: TensorLike) -> TensorLike:
     """Hides padding, see `is_token`.
 
     Args:
@@ -45,7 +48,9 @@ def padding_mask(token_ids):
     return is_token(token_ids)[:, None, None, :]
 
 
-def causal_mask(query_length, key_length=None, offset=0):
+def causal_mask(
+    query_length: int, key_length: int | None = None, offset: int | TensorLike = 0
+) -> TensorLike:
     """Hides what comes after the query.
 
     Args:
@@ -61,7 +66,7 @@ def causal_mask(query_length, key_length=None, offset=0):
     return ops.less_equal(ops.arange(key_length)[None, :], query)[None, None]
 
 
-def unilm_mask(segment_ids):
+def unilm_mask(segment_ids: TensorLike) -> TensorLike:
     """Bidirectional over the first segment, causal from the second on.
 
     A key is visible where the number of ones up to it is at most the number up to
@@ -99,7 +104,9 @@ class AttentionMask(keras.layers.Layer):
         ConfigurationError: an unknown pattern.
     """
 
-    def __init__(self, pattern="bidirectional", pad_segments=False, **kwargs):
+    def __init__(
+        self, pattern: str = "bidirectional", pad_segments: bool = False, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         if pattern not in ("bidirectional", "causal", "unilm"):
             raise ConfigurationError(
@@ -108,7 +115,7 @@ class AttentionMask(keras.layers.Layer):
         self.pattern = pattern
         self.pad_segments = pad_segments
 
-    def call(self, token_ids, segment_ids):
+    def call(self, token_ids: TensorLike, segment_ids: TensorLike) -> TensorLike:
         mask = padding_mask(token_ids)
         if self.pad_segments:
             mask = ops.logical_and(mask, padding_mask(segment_ids))
@@ -118,7 +125,7 @@ class AttentionMask(keras.layers.Layer):
             mask = ops.logical_and(mask, unilm_mask(segment_ids))
         return mask
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(pattern=self.pattern, pad_segments=self.pad_segments)
         return config

@@ -1,18 +1,21 @@
 """Layer norms in float32, and the activations that layers take by name."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.fused import fused_operations
+from roformer_keras.types import Shape, TensorLike
 
 __all__ = ["LayerNorm", "RMSNorm", "activation_from_name", "erf_gelu"]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
-def erf_gelu(x):
+def erf_gelu(x: TensorLike) -> TensorLike:
     """The exact GELU, `x * P(X <= x)` for a standard normal X.
 
     Spelled with `erf`, because the `erfc` of the Keras activation has no ONNX form.
@@ -65,11 +68,11 @@ class LayerNorm(keras.layers.Layer):
 
     def __init__(
         self,
-        epsilon=1e-12,
-        conditional=False,
-        condition_hidden_dim=None,
-        condition_hidden_activation="linear",
-        **kwargs,
+        epsilon: float = 1e-12,
+        conditional: bool = False,
+        condition_hidden_dim: int | None = None,
+        condition_hidden_activation: str | Callable | None = "linear",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         _check_epsilon(epsilon)
@@ -89,7 +92,7 @@ class LayerNorm(keras.layers.Layer):
                     name="hidden_dense",
                 )
 
-    def build(self, x_shape, condition_shape=None):
+    def build(self, x_shape: Shape, condition_shape: Shape | None = None) -> None:
         dim = x_shape[-1]
         self.gamma = self.add_weight(
             shape=(dim,), initializer="ones", name="gamma", autocast=False
@@ -118,7 +121,7 @@ class LayerNorm(keras.layers.Layer):
             self.gamma_dense.build(condition_shape)
             self.beta_dense.build(condition_shape)
 
-    def call(self, x, condition=None):
+    def call(self, x: TensorLike, condition: TensorLike = None) -> TensorLike:
         operations = fused_operations()
         if operations and not self.conditional:
             x = ops.cast(x, self.compute_dtype)
@@ -143,10 +146,12 @@ class LayerNorm(keras.layers.Layer):
         normalised = centred * ops.rsqrt(variance + self.epsilon)
         return ops.cast(normalised * gamma + beta, self.compute_dtype)
 
-    def compute_output_shape(self, x_shape, condition_shape=None):
+    def compute_output_shape(
+        self, x_shape: Shape, condition_shape: Shape | None = None
+    ) -> Shape:
         return x_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             epsilon=self.epsilon,
@@ -175,16 +180,16 @@ class RMSNorm(keras.layers.Layer):
     Source: Zhang and Sennrich 2019, arXiv:1910.07467.
     """
 
-    def __init__(self, epsilon=1e-12, **kwargs):
+    def __init__(self, epsilon: float = 1e-12, **kwargs: Any):
         super().__init__(**kwargs)
         _check_epsilon(epsilon)
         self.supports_masking = True
         self.epsilon = epsilon
 
-    def call(self, x):
+    def call(self, x: TensorLike) -> TensorLike:
         x = ops.cast(x, "float32")
         square = ops.mean(ops.square(x), axis=-1, keepdims=True)
         return ops.cast(x * ops.rsqrt(square + self.epsilon), self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "epsilon": self.epsilon}

@@ -4,12 +4,15 @@ Spans are rows `(head, start, end)`, both ends inclusive. A row with a number be
 beyond the scores is no span, so batches can be padded with -1 and texts can be cut.
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.position import apply_rotary, rotary_table
+from roformer_keras.types import Shape, TensorLike
 
 __all__ = [
     "EfficientGlobalPointer",
@@ -30,13 +33,13 @@ class _SpanScores(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        head_dim,
-        use_rotary=True,
-        use_bias=True,
-        upper_triangular=True,
-        kernel_initializer="lecun_normal",
-        **kwargs,
+        num_heads: int,
+        head_dim: int,
+        use_rotary: bool = True,
+        use_bias: bool = True,
+        upper_triangular: bool = True,
+        kernel_initializer: Any = "lecun_normal",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         for name, value in (("num_heads", num_heads), ("head_dim", head_dim)):
@@ -68,7 +71,7 @@ class _SpanScores(keras.layers.Layer):
         """Starts and ends `(batch, length, heads or 1, head_dim)`, and a bias."""
         raise NotImplementedError
 
-    def call(self, x, mask=None):
+    def call(self, x: TensorLike, mask: TensorLike = None) -> TensorLike:
         length = ops.shape(x)[1]
         starts, ends, bias = self._project(x)
         scale = self.head_dim**-0.5
@@ -95,11 +98,13 @@ class _SpanScores(keras.layers.Layer):
             visible = both if visible is None else ops.logical_and(visible, both)
         return visible
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(
+        self, inputs: TensorLike, previous_mask: TensorLike = None
+    ) -> TensorLike:
         # It is in the scores.
         return None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(
             num_heads=self.num_heads,
@@ -143,7 +148,7 @@ class GlobalPointer(_SpanScores):
     Source: Su et al. 2022, arXiv:2208.03054; https://kexue.fm/archives/8373
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         _check_input(input_shape)
         self.dense = self._dense(2 * self.num_heads * self.head_dim, "dense")
         self.dense.build(input_shape)
@@ -185,7 +190,7 @@ class EfficientGlobalPointer(_SpanScores):
     Source: Su et al. 2022, arXiv:2208.03054; https://kexue.fm/archives/8877
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         _check_input(input_shape)
         self.dense = self._dense(2 * self.head_dim, "dense")
         self.dense.build(input_shape)
@@ -228,7 +233,9 @@ def _checked_mask(mask, x_shape):
 # === Losses ===
 
 
-def multilabel_categorical_crossentropy(targets, scores):
+def multilabel_categorical_crossentropy(
+    targets: TensorLike, scores: TensorLike
+) -> TensorLike:
     """A loss that moves target classes above 0, and all others below.
 
     `log(1 + sum of exp(s))` over classes that are no targets, plus
@@ -255,7 +262,9 @@ def multilabel_categorical_crossentropy(targets, scores):
     ) + ops.logsumexp(ops.concatenate([in_favour, one], axis=-1), axis=-1)
 
 
-def sparse_multilabel_categorical_crossentropy(targets, scores):
+def sparse_multilabel_categorical_crossentropy(
+    targets: TensorLike, scores: TensorLike
+) -> TensorLike:
     """`multilabel_categorical_crossentropy` for targets given as class numbers.
 
     bert4keras subtracts the targets' part from the sum over all classes, which cancels
@@ -331,10 +340,14 @@ class SpanCrossentropy(keras.losses.Loss):
     is the mean over heads and the weighted mean over rows.
     """
 
-    def __init__(self, name="span_crossentropy", reduction="mean_with_sample_weight"):
+    def __init__(
+        self,
+        name: str = "span_crossentropy",
+        reduction: str | None = "mean_with_sample_weight",
+    ):
         super().__init__(name=name, reduction=reduction, dtype="float32")
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         is_span = _is_span(y_true, y_pred)
         batch, heads = ops.shape(y_pred)[:2]
         each = multilabel_categorical_crossentropy(
@@ -343,14 +356,14 @@ class SpanCrossentropy(keras.losses.Loss):
         )
         return ops.mean(each, axis=-1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"name": self.name, "reduction": self.reduction}
 
 
 # === Predicted spans ===
 
 
-def find_spans(scores, threshold=0.0):
+def find_spans(scores: TensorLike, threshold: float = 0.0) -> list[np.ndarray]:
     """The spans that score above a threshold.
 
     Args:
@@ -375,14 +388,18 @@ class SpanF1(keras.metrics.Metric):
         threshold: float.
     """
 
-    def __init__(self, threshold=0.0, name="span_f1", dtype=None):
+    def __init__(
+        self, threshold: float = 0.0, name: str = "span_f1", dtype: Any = None
+    ):
         super().__init__(name=name, dtype=dtype)
         self.threshold = threshold
         self.right = self.add_variable((), "zeros", name="right")
         self.found = self.add_variable((), "zeros", name="found")
         self.expected = self.add_variable((), "zeros", name="expected")
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike = None
+    ) -> None:
         y_pred = ops.convert_to_tensor(y_pred)
         is_span = _is_span(ops.convert_to_tensor(y_true), y_pred)
         is_found = y_pred > self.threshold
@@ -397,9 +414,9 @@ class SpanF1(keras.metrics.Metric):
         self.found.assign_add(count(is_found))
         self.expected.assign_add(count(is_span))
 
-    def result(self):
+    def result(self) -> TensorLike:
         both = self.found + self.expected
         return ops.divide_no_nan(2 * self.right, both)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "threshold": self.threshold}

@@ -1,12 +1,14 @@
 """Positions: the sinusoidal table, and the rotation that RoPE makes of it."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.types import TensorLike
 
 __all__ = [
     "SinusoidalPositionEmbedding",
@@ -54,7 +56,12 @@ def _pair_swap(dim, layout):
     return swap
 
 
-def rotary_table(position_ids, dim, base=10000.0, layout="interleaved"):
+def rotary_table(
+    position_ids: TensorLike,
+    dim: int,
+    base: float = 10000.0,
+    layout: str = "interleaved",
+) -> TensorLike:
     """Sine and cosine of every angle that RoPE needs, each twice, once per feature.
 
     Always float32: in bfloat16 neighbouring positions past 256 are the same number.
@@ -80,7 +87,9 @@ def rotary_table(position_ids, dim, base=10000.0, layout="interleaved"):
     return ops.sin(angles), ops.cos(angles)
 
 
-def apply_rotary(x, sin, cos, layout="interleaved"):
+def apply_rotary(
+    x: TensorLike, sin: TensorLike, cos: TensorLike, layout: str = "interleaved"
+) -> TensorLike:
     """Turns each pair of features of `x` by the angle of its position.
 
     Written as `x * cos + (x @ P) * sin` with the constant pair swap P: a small matrix
@@ -136,20 +145,20 @@ class SinusoidalPositionEmbedding(keras.layers.Layer):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
     """
 
-    def __init__(self, output_dim, base=10000.0, **kwargs):
+    def __init__(self, output_dim: int, base: float = 10000.0, **kwargs: Any):
         # Positions must not be rounded to the compute type on the way in.
         super().__init__(autocast=False, **kwargs)
         self.output_dim = output_dim
         self.base = base
         _frequencies(output_dim, base)
 
-    def call(self, x, position_ids=None):
+    def call(self, x: TensorLike, position_ids: TensorLike = None) -> TensorLike:
         if position_ids is None:
             position_ids = ops.arange(ops.shape(x)[1])[None]
         sin, cos = rotary_table(position_ids, self.output_dim, self.base)
         return ops.where(np.arange(self.output_dim) % 2 == 0, sin, cos)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.update(output_dim=self.output_dim, base=self.base)
         return config

@@ -1,5 +1,8 @@
 """The RoFormer encoder, v1 and v2, on which every model of this package is built."""
 
+from collections.abc import Sequence
+from typing import Any, Self
+
 import keras
 from keras import ops
 
@@ -20,6 +23,7 @@ from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.preset import PresetModel
+from roformer_keras.types import TensorLike
 
 __all__ = ["RoFormerBackbone"]
 
@@ -78,7 +82,15 @@ class RoFormerBackbone(PresetModel):
         - [RoFormerV2](https://kexue.fm/archives/8998)
     """
 
-    def __init__(self, config=None, dtype=None, name=None, **fields):
+    config: RoFormerConfig
+
+    def __init__(
+        self,
+        config: RoFormerConfig | None = None,
+        dtype: Any = None,
+        name: str | None = None,
+        **fields: Any,
+    ):
         config = config_from(RoFormerConfig, config, fields)
         dtype = keras.dtype_policies.get(dtype)
         self.config = config
@@ -203,8 +215,13 @@ class RoFormerBackbone(PresetModel):
         return (x, caches) if caching else x
 
     def call_with_cache(
-        self, inputs, attention_mask, caches, cache_index=0, contexts=None
-    ):
+        self,
+        inputs: dict[str, Any],
+        attention_mask: TensorLike,
+        caches: list,
+        cache_index: int | TensorLike = 0,
+        contexts: Sequence | None = None,
+    ) -> tuple[TensorLike, list]:
         """Runs the blocks on tokens that follow others whose keys are in caches.
 
         Args:
@@ -228,7 +245,7 @@ class RoFormerBackbone(PresetModel):
         ]
         return self._transform(self._embed(inputs), attention_mask, inputs, caching)
 
-    def create_caches(self, batch, *capacity):
+    def create_caches(self, batch: int, *capacity: int) -> list:
         """One cache per layer, made by `create_cache` of its attention.
 
         Args:
@@ -240,7 +257,7 @@ class RoFormerBackbone(PresetModel):
             for block in self.transformer_layers
         ]
 
-    def redraw_features(self, seed):
+    def redraw_features(self, seed: int) -> None:
         """Draws the random features of a Performer again, with another seed.
 
         The result equals a backbone of `performer_seed=seed`, and the seed is saved. A
@@ -262,10 +279,12 @@ class RoFormerBackbone(PresetModel):
             block.attention.redraw(_layer_seed(self.config, i))
 
     @classmethod
-    def from_roformer_config(cls, config, dtype=None, **options):
+    def from_roformer_config(
+        cls, config: RoFormerConfig, dtype: Any = None, **options: Any
+    ) -> Self:
         return cls(config, dtype=dtype, name="backbone", **options)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "trainable": trainable_state(self),
@@ -274,7 +293,7 @@ class RoFormerBackbone(PresetModel):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         fields = dict(config)
         trainable = fields.pop("trainable", True)
         model = cls(**fields)

@@ -52,7 +52,7 @@ def fill_mask(model, tokenizer, texts: str | Sequence[str], top_k: int = 5) -> l
     for text, row in zip(texts, rows, strict=True):
         if tokenizer.mask_id not in row:
             raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
-    found = [[] for _ in rows]
+    found: list[list[list[MaskCandidate]]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows]):
         hidden = run_model(model.backbone, padded([rows[i] for i in batch]))
         if isinstance(hidden, dict):

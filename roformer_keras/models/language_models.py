@@ -1,13 +1,14 @@
 """The models with a tied output layer: masked, causal, and RoFormer-Sim."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self, overload
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_integer, is_integer
-from roformer_keras.config import MODEL_FIELDS
+from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.cached import CachedDecoder
@@ -17,10 +18,11 @@ from roformer_keras.layers import MaskedLMHead
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.models.backbone import RoFormerBackbone
 from roformer_keras.models.embedding import embed
-from roformer_keras.models.fill_mask import fill_mask
+from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
 from roformer_keras.models.objective_trainer import ObjectiveTrainer
 from roformer_keras.models.preset import BackboneModel
+from roformer_keras.types import TensorLike, Verbose
 
 __all__ = ["RoFormerCausalLM", "RoFormerMaskedLM", "RoFormerSim"]
 
@@ -31,9 +33,14 @@ class LanguageModel(ObjectiveTrainer, BackboneModel):
     Subclasses differ in what their backbone must be, see `config.MODEL_FIELDS`.
     """
 
-    other_attention = ()
+    other_attention: tuple[str, ...] = ()
 
-    def __init__(self, backbone, output_activation=None, **kwargs):
+    def __init__(
+        self,
+        backbone: RoFormerBackbone,
+        output_activation: str | None = None,
+        **kwargs: Any,
+    ):
         config = backbone.config
         needed = MODEL_FIELDS[type(self).__name__]
         allowed = (needed["attention"], *self.other_attention)
@@ -92,11 +99,13 @@ class LanguageModel(ObjectiveTrainer, BackboneModel):
         self.output_activation = output_activation
 
     @classmethod
-    def from_roformer_config(cls, config, dtype=None, **options):
+    def from_roformer_config(
+        cls, config: RoFormerConfig, dtype: Any = None, **options: Any
+    ) -> Self:
         backbone = RoFormerBackbone(config, dtype=dtype, name="backbone")
         return cls(backbone, **options)
 
-    def preset_options(self):
+    def preset_options(self) -> dict[str, Any]:
         return {"output_activation": self.output_activation}
 
 
@@ -126,6 +135,16 @@ class RoFormerMaskedLM(LanguageModel):
     """
 
     objective_name = "mlm"
+
+    @overload
+    def fill_mask(  # type: ignore[overload-overlap]  # A str is a sequence of str.
+        self, texts: str, top_k: int = 5
+    ) -> list[list[MaskCandidate]]: ...
+
+    @overload
+    def fill_mask(
+        self, texts: Sequence[str], top_k: int = 5
+    ) -> list[list[list[MaskCandidate]]]: ...
 
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
         """The likeliest tokens for every `[MASK]` in a text.
@@ -167,7 +186,7 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
     """
 
     objective_name = "lm"
-    other_attention = ("unilm",)
+    other_attention: tuple[str, ...] = ("unilm",)
 
     # === A `DecoderModel` ===
 
@@ -179,19 +198,19 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
     def generated_segment(self) -> int:
         return 0 if self.is_continuation else 1
 
-    def create_caches(self, batch, *capacity) -> list:
+    def create_caches(self, batch: int, *capacity: int) -> list:
         return self.backbone.create_caches(batch, *capacity)
 
-    def call_with_cache(self, *arguments, **options) -> tuple:
+    def call_with_cache(self, *arguments: Any, **options: Any) -> tuple:
         return self.backbone.call_with_cache(*arguments, **options)
 
-    def logits(self, hidden):
+    def logits(self, hidden: TensorLike) -> TensorLike:
         return self.mlm_head(hidden)
 
-    def prompt_mask(self, token_ids, segment_ids):
+    def prompt_mask(self, token_ids: TensorLike, segment_ids: TensorLike) -> TensorLike:
         return self.backbone.attention_mask(token_ids, segment_ids)
 
-    def visible(self, token_ids, segment_ids):
+    def visible(self, token_ids: TensorLike, segment_ids: TensorLike) -> TensorLike:
         visible = ops.not_equal(token_ids, 0)
         if self.config.shared_segment_embeddings:
             visible = ops.logical_and(visible, ops.not_equal(segment_ids, 0))
@@ -238,15 +257,35 @@ class RoFormerSim(RoFormerCausalLM):
     """
 
     objective_name = "simbert"
-    other_attention = ()
+    other_attention: tuple[str, ...] = ()
     default_max_new_tokens = 64
+
+    @overload
+    def encode(  # type: ignore[overload-overlap]  # An iterator is told from a list.
+        self,
+        texts: Iterator[str],
+        *,
+        max_length: int = 512,
+        verbose: Verbose = "auto",
+        batch_tokens: int = TOKENS_PER_BATCH,
+    ) -> Iterator[np.ndarray]: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        *,
+        max_length: int = 512,
+        verbose: Verbose = "auto",
+        batch_tokens: int = TOKENS_PER_BATCH,
+    ) -> np.ndarray: ...
 
     def encode(
         self,
-        texts: str | Sequence[str] | Iterable[str],
+        texts: str | Iterable[str],
         *,
         max_length: int = 512,
-        verbose: int | str = "auto",
+        verbose: Verbose = "auto",
         batch_tokens: int = TOKENS_PER_BATCH,
     ) -> np.ndarray | Iterator[np.ndarray]:
         """A vector of length 1 for each text, so that products are cosines.
@@ -274,13 +313,33 @@ class RoFormerSim(RoFormerCausalLM):
             batch_tokens=batch_tokens,
         )
 
+    @overload
+    def similarity(  # type: ignore[overload-overlap]  # A str is a sequence of str.
+        self,
+        first: str,
+        second: str,
+        *,
+        max_length: int = 512,
+        verbose: Verbose = "auto",
+    ) -> float: ...
+
+    @overload
+    def similarity(
+        self,
+        first: Sequence[str],
+        second: Sequence[str],
+        *,
+        max_length: int = 512,
+        verbose: Verbose = "auto",
+    ) -> np.ndarray: ...
+
     def similarity(
         self,
         first: str | Sequence[str],
         second: str | Sequence[str],
         *,
         max_length: int = 512,
-        verbose: int | str = "auto",
+        verbose: Verbose = "auto",
     ) -> float | np.ndarray:
         """The cosine of two texts, from -1 to 1, or of each pair of two lists.
 
@@ -322,6 +381,16 @@ class RoFormerSim(RoFormerCausalLM):
             axis=1,
         )
 
+    @overload
+    def paraphrase(  # type: ignore[overload-overlap]  # A str is a sequence of str.
+        self, texts: str, n: int = 100, k: int = 20, **options: Any
+    ) -> list[Scored]: ...
+
+    @overload
+    def paraphrase(
+        self, texts: Sequence[str], n: int = 100, k: int = 20, **options: Any
+    ) -> list[list[Scored]]: ...
+
     def paraphrase(
         self,
         texts: str | Sequence[str],
@@ -334,8 +403,8 @@ class RoFormerSim(RoFormerCausalLM):
         seed: int | None = None,
         batch_size: int = 128,
         first_number: int = 0,
-        verbose: int | str = "auto",
-        **options,
+        verbose: Verbose = "auto",
+        **options: Any,
     ) -> list:
         """Similar sentences: writes `n`, and keeps the `k` nearest to the original.
 

@@ -8,6 +8,7 @@ Call them on the compiled model, not on the backbone inside it, for that.
 import contextlib
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.errors import ConfigurationError
@@ -172,7 +173,7 @@ def trainable_state(backbone) -> bool | dict:
     layers = _lora_layers(backbone)
     if not backbone.trainable or not (frozen or layers):
         return backbone.trainable
-    state = {"frozen": frozen, "lora": None}
+    state: dict[str, Any] = {"frozen": frozen, "lora": None}
     if layers:
         block = backbone.transformer_layers[0]
         state["lora"] = {

@@ -1,6 +1,8 @@
 """`fit` and `evaluate` of language models, on texts."""
 
 import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -13,6 +15,13 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.text_trainer import is_ready
 from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.optimizers import make_optimizer
+from roformer_keras.types import Texts
+
+# A mixin calls what a Keras model has.
+if TYPE_CHECKING:
+    from keras import Model as _Model
+else:
+    _Model = object
 
 __all__ = ["ObjectiveTrainer"]
 
@@ -20,7 +29,7 @@ __all__ = ["ObjectiveTrainer"]
 _RATE = 1e-4
 
 
-class ObjectiveTrainer:
+class ObjectiveTrainer(_Model):
     """A base of models that learn texts by an objective, as `pretrain` does.
 
     `pretrain` is for corpora: it resumes, logs and needs little memory. Subclasses set
@@ -29,17 +38,17 @@ class ObjectiveTrainer:
 
     def fit(
         self,
-        x=None,
-        y=None,
+        x: Texts = None,
+        y: Texts = None,
         batch_size: int = 32,
         *,
         max_length: int = 128,
-        options=None,
-        validation_data=None,
+        options: Mapping[str, Any] | None = None,
+        validation_data: Any = None,
         seed: int = 0,
         initial_epoch: int = 0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
         """As in Keras, on texts; a model that is not compiled is compiled with AdamW.
 
         A compiled optimizer is used; the loss and the metrics are the objective's.
@@ -74,8 +83,10 @@ class ObjectiveTrainer:
         trainer, objective = self._training_model(max_length, options)
         batches = self._batches(objective, x, y, batch_size, seed, initial_epoch)
         if validation_data is not None:
-            parts = validation_data
-            parts = parts if isinstance(parts, tuple) else (parts, None)
+            is_pair = isinstance(validation_data, tuple)
+            parts: tuple[Any, Any] = (
+                validation_data if is_pair else (validation_data, None)
+            )
             validation_data = self._batches(objective, *parts, batch_size)
         return trainer.fit(
             batches,
@@ -86,8 +97,15 @@ class ObjectiveTrainer:
         )
 
     def evaluate(
-        self, x=None, y=None, batch_size=32, *, max_length=128, options=None, **kwargs
-    ):
+        self,
+        x: Texts = None,
+        y: Texts = None,
+        batch_size: int = 32,
+        *,
+        max_length: int = 128,
+        options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> float | list[float] | dict[str, float]:
         """As in Keras, on texts; see `fit`. The same tokens are hidden each time."""
         if x is None or is_ready(x):
             sizes = {} if y is None else {"batch_size": batch_size}

@@ -4,12 +4,13 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import keras
 import numpy as np
 
 from roformer_keras.checks import is_integer
-from roformer_keras.config import RoFormerConfig, Seq2SeqConfig
+from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
@@ -27,6 +28,9 @@ from roformer_keras.models.lora import PartialTraining
 from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
+if TYPE_CHECKING:
+    from roformer_keras.models.backbone import RoFormerBackbone
+
 __all__ = ["BackboneModel", "PresetModel"]
 
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
@@ -39,11 +43,15 @@ class PresetModel(PartialTraining, keras.Model):
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
     """
 
-    config: RoFormerConfig | Seq2SeqConfig
     # Of the source that the model came from, if that has a vocabulary; can be set.
     tokenizer: RoFormerTokenizer | None = None
     # Why that vocabulary gave no tokenizer.
     _tokenizer_error: VocabularyError | None = None
+
+    if TYPE_CHECKING:
+
+        @property
+        def config(self) -> RoFormerConfig | Seq2SeqConfig: ...
 
     def __setattr__(self, name, value):
         if keras.backend.backend() == "torch" and "_modules" not in vars(self):
@@ -70,7 +78,9 @@ class PresetModel(PartialTraining, keras.Model):
         return self.tokenizer
 
     @classmethod
-    def from_roformer_config(cls, config, dtype=None, **options):
+    def from_roformer_config(
+        cls, config: Any, dtype: Any = None, **options: Any
+    ) -> Self:
         """Builds the model with fresh weights."""
         raise NotImplementedError
 
@@ -79,15 +89,15 @@ class PresetModel(PartialTraining, keras.Model):
         cls,
         source: str | os.PathLike | Checkpoint,
         *,
-        config=None,
+        config: ConfigSource | None = None,
         keep_tokens: Sequence[int] | None = None,
         compound_tokens: Sequence | None = None,
         initialize_heads: bool = False,
         ignore: Sequence[str] = (),
-        dtype=None,
+        dtype: Any = None,
         gradient_checkpointing: bool = False,
-        **changes,
-    ):
+        **changes: Any,
+    ) -> Self:
         """Builds the model with the weights of a checkpoint; strictly.
 
         Args:
@@ -123,10 +133,9 @@ class PresetModel(PartialTraining, keras.Model):
         options = {}
         if "output_activation" in changes and cls.__name__ != "RoFormerBackbone":
             options["output_activation"] = changes.pop("output_activation")
-        is_open = isinstance(source, Checkpoint)
         with (
             contextlib.nullcontext(source)
-            if is_open
+            if isinstance(source, Checkpoint)
             else open_checkpoint(resolve(source), config)
         ) as checkpoint:
             if checkpoint.model == cls.__name__:
@@ -161,7 +170,10 @@ class PresetModel(PartialTraining, keras.Model):
         return model
 
     def save_to_preset(
-        self, folder: str | os.PathLike, tokenizer=None, overwrite: bool = False
+        self,
+        folder: str | os.PathLike,
+        tokenizer: RoFormerTokenizer | None = None,
+        overwrite: bool = False,
     ) -> None:
         """Writes a preset folder in Keras-Hub's layout, whole or not at all.
 
@@ -213,7 +225,7 @@ class PresetModel(PartialTraining, keras.Model):
             model_options=self.preset_options(),
             tokenizer=fields,
         )
-        save(checkpoint, folder, "preset", overwrite=overwrite)
+        save(checkpoint, Path(folder), "preset", overwrite=overwrite)
 
     def preset_options(self) -> dict:
         """Arguments of the constructor besides backbone and tokenizer; plain types."""
@@ -227,11 +239,13 @@ class PresetModel(PartialTraining, keras.Model):
 class BackboneModel(PresetModel):
     """A model that stands on a `backbone`, with its configuration and dtype policy."""
 
+    backbone: "RoFormerBackbone"
+
     @property
-    def config(self):
+    def config(self) -> RoFormerConfig:
         return self.backbone.config
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "trainable": self.trainable,
@@ -240,7 +254,7 @@ class BackboneModel(PresetModel):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         options = dict(config)
         backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
         return cls._restore(options, backbone)

@@ -1,5 +1,8 @@
 """RoFormer as an encoder-decoder: one text in, another out."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
 import keras
 import numpy as np
 from keras import ops
@@ -25,6 +28,7 @@ from roformer_keras.losses import LabelSmoothing
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import make_optimizer
+from roformer_keras.types import Texts
 
 __all__ = ["RoFormerSeq2Seq"]
 
@@ -82,8 +86,15 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
 
     default_batch_size = 64
     row_options = ("max_length",)
+    config: Seq2SeqConfig
 
-    def __init__(self, config=None, dtype=None, name=None, **fields):
+    def __init__(
+        self,
+        config: Seq2SeqConfig | None = None,
+        dtype: Any = None,
+        name: str | None = None,
+        **fields: Any,
+    ):
         config = config_from(Seq2SeqConfig, config, fields)
         dtype = keras.dtype_policies.get(dtype)
         self.config = config
@@ -193,10 +204,12 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     # === Coming from and going to files ===
 
     @classmethod
-    def from_roformer_config(cls, config, dtype=None, **options):
+    def from_roformer_config(
+        cls, config: Seq2SeqConfig, dtype: Any = None, **options: Any
+    ) -> Self:
         return cls(config, dtype=dtype, **options)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "trainable": self.trainable,
@@ -205,7 +218,7 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         fields = dict(config)
         trainable = fields.pop("trainable", True)
         model = cls(**fields)
@@ -216,7 +229,7 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
 
     # By default as Vaswani et al. trained.
 
-    def default_optimizer(self):
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
         """Adam whose rate rises over 4,000 updates, then falls with their root."""
         return make_optimizer(
             (self.config.hidden_dim * _WARMUP) ** -0.5,
@@ -227,11 +240,17 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
             clip_norm=0.0,
         )
 
-    def default_loss(self):
+    def default_loss(self) -> keras.losses.Loss:
         return LabelSmoothing(_SMOOTHING)
 
     def labelled(
-        self, x, y=None, sample_weight=None, class_weight=None, *, max_length=128
+        self,
+        x: Texts,
+        y: Texts = None,
+        sample_weight: Sequence[float] | np.ndarray | None = None,
+        class_weight: Mapping | None = None,
+        *,
+        max_length: int = 128,
     ) -> TextData:
         """Pairs of texts, checked and tokenized.
 
@@ -263,7 +282,9 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
         return max(len(ids) + _LONGER, min_new_tokens)
 
     def _make_decoder(self) -> EncoderDecoder:
-        return EncoderDecoder(_Cached(self), self.text_tokenizer().cls_id)
+        # `encode` gives the mask of the prompts.
+        model: Any = _Cached(self)
+        return EncoderDecoder(model, self.text_tokenizer().cls_id)
 
 
 class _Cached:

@@ -1,7 +1,8 @@
 """`compile`, `fit` and `evaluate` of Keras models, on texts."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -9,6 +10,13 @@ import numpy as np
 from roformer_keras.checks import check_integer
 from roformer_keras.data.batches import TextBatches
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.types import Texts
+
+# A mixin calls what a Keras model has.
+if TYPE_CHECKING:
+    from keras import Model as _Model
+else:
+    _Model = object
 
 __all__ = ["TextData", "TextTrainer", "is_ready", "texts_of"]
 
@@ -44,10 +52,11 @@ class TextData:
             )
         # All rows of one text are on one side.
         is_held_out = np.isin(self.owners, order[:count])
-        return tuple(
+        first, second = (
             dataclasses.replace(self, numbers=np.flatnonzero(mask))
             for mask in (~is_held_out, is_held_out)
         )
+        return first, second
 
     def batches(self, batch_size: int, copies: int = 1, **options) -> TextBatches:
         """Batches for `fit` and `evaluate`.
@@ -68,7 +77,7 @@ class TextData:
         return TextBatches(self.lengths[numbers], make, batch_size, **options)
 
 
-class TextTrainer:
+class TextTrainer(_Model):
     """A base of Keras models that are compiled, fitted and evaluated on texts.
 
     Subclasses define `labelled(x, y, sample_weight, class_weight)`, which returns
@@ -76,15 +85,24 @@ class TextTrainer:
     """
 
     default_batch_size = 32
-    # How often each row comes in a batch of `fit`.
-    row_copies = 1
     # Keyword arguments of `fit` and `evaluate` that `labelled` takes.
-    row_options = ()
+    row_options: tuple[str, ...] = ()
 
-    def default_metrics(self):
+    @property
+    def row_copies(self) -> int:
+        """How often each row comes in a batch of `fit`."""
+        return 1
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return []
 
-    def compile(self, optimizer=None, loss=None, metrics=None, **kwargs):
+    def compile(
+        self,
+        optimizer: Any = None,
+        loss: Any = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> None:
         """As in Keras, with the model's own optimizer, loss and metrics by default.
 
         Args:
@@ -106,31 +124,31 @@ class TextTrainer:
             **kwargs,
         )
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
         # A loss may have weights of a layer: defaults are made again, not saved.
         return {**config, **dict.fromkeys(self._default_names)} if config else config
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras does this itself only if `compile` is not overridden.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     def fit(
         self,
-        x=None,
-        y=None,
+        x: Texts = None,
+        y: Texts = None,
         batch_size: int | None = None,
         *,
-        validation_data=None,
+        validation_data: Any = None,
         validation_split: float = 0.0,
         shuffle: bool = True,
-        class_weight=None,
-        sample_weight=None,
+        class_weight: Mapping | None = None,
+        sample_weight: Sequence[float] | np.ndarray | None = None,
         seed: int = 0,
         initial_epoch: int = 0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
         """As in Keras, on texts; a model that is not compiled is compiled by default.
 
         Args:
@@ -206,7 +224,14 @@ class TextTrainer:
             **kwargs,
         )
 
-    def evaluate(self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs):
+    def evaluate(
+        self,
+        x: Texts = None,
+        y: Texts = None,
+        batch_size: int | None = None,
+        sample_weight: Sequence[float] | np.ndarray | None = None,
+        **kwargs: Any,
+    ) -> float | list[float] | dict[str, float]:
         """As in Keras, on texts; see `fit`."""
         options = self._pop_row_options(kwargs)
         if is_ready(x):

@@ -87,7 +87,7 @@ def class_number(
         label in range(num_classes)
     ):
         number, name = int(label), str(int(label))
-        if name in (classes or ()) and classes.index(name) != number:
+        if classes and name in classes and classes.index(name) != number:
             raise ConfigurationError(
                 f"a number is the place of a class, and {label!r} is also the name of "
                 f"another one of {classes}",
@@ -95,9 +95,10 @@ def class_number(
                 hint="give names as str, or classes in the order of their numbers",
             )
         return number
-    names = f", or a name of {classes}" if classes else ""
+    or_names = f", or a name of {classes}" if classes else ""
     raise ConfigurationError(
-        f"{what} must be an integer from 0 to {num_classes - 1}{names}, got {label!r}",
+        f"{what} must be an integer from 0 to {num_classes - 1}{or_names}, got "
+        f"{label!r}",
         row=row,
     )
 

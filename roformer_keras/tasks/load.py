@@ -1,8 +1,10 @@
 """The class of a checkpoint, found and loaded."""
 
 import os
+from typing import Any
 
 from roformer_keras import models, tasks
+from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.convert import model_of
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.hub.catalog import resolve
@@ -11,7 +13,9 @@ from roformer_keras.models.preset import PresetModel
 __all__ = ["load_model", "model_class"]
 
 
-def load_model(source: str | os.PathLike, *, config=None, **options) -> PresetModel:
+def load_model(
+    source: str | os.PathLike, *, config: ConfigSource | None = None, **options: Any
+) -> PresetModel:
     """Loads any checkpoint as the model that it holds.
 
     The class is the one that was saved, or that the catalogue names, or else follows

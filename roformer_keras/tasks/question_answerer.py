@@ -1,15 +1,21 @@
 """Answers to questions, as spans of a text."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any, overload
+
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.reports import answer_report
 from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
 from roformer_keras.tasks.task import TextTask
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import Texts, Verbose
 
 __all__ = ["RoFormerQuestionAnswerer"]
 
@@ -57,12 +63,12 @@ class RoFormerQuestionAnswerer(TextTask):
 
     def __init__(
         self,
-        backbone,
-        tokenizer,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
         stride: int = 128,
         max_answer_length: int = 64,
         max_length: int = 512,
-        **kwargs,
+        **kwargs: Any,
     ):
         for name, value in (
             ("stride", stride),
@@ -78,16 +84,16 @@ class RoFormerQuestionAnswerer(TextTask):
 
     # === Training ===
 
-    def default_loss(self):
+    def default_loss(self) -> keras.losses.Loss:
         return AnswerCrossentropy()
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.MeanMetricWrapper(_is_right, name="accuracy")]
 
-    def make_rows(self, texts):
+    def make_rows(self, texts: list[tuple[str, ...]]) -> "Windows":
         return Windows(self.text_tokenizer(), texts, self.max_length, self.stride)
 
-    def make_targets(self, y, rows):
+    def make_targets(self, y: Texts, rows: "Windows") -> Any:
         answers = [
             _place(label, rows.texts[number][1], number)
             for number, label in enumerate(y)
@@ -101,24 +107,29 @@ class RoFormerQuestionAnswerer(TextTask):
     # === Files ===
 
     @classmethod
-    def parse_label(cls, value, texts, options):
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
         if isinstance(value, str) and not value.strip():
             return None
         return _place(value, texts[1])
 
     @classmethod
-    def figures(cls, options):
+    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("f1", "exact_match")
 
-    def report(self, texts, labels, verbose=0):
+    def report(
+        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
+    ) -> dict[str, Any]:
         expected = [
             None if label is None else text[slice(*label)]
             for (_, text), label in zip(texts, labels, strict=True)
         ]
         found = self.answer(texts, verbose=verbose)
-        return answer_report(expected, [span and span.text for span in found])
+        answers = [None if span is None else span.text for span in found]
+        return answer_report(expected, answers)
 
-    def to_json(self, texts):
+    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         lines = []
         for span in self.answer(texts, verbose=0):
             found = span and span.to_json()
@@ -129,7 +140,13 @@ class RoFormerQuestionAnswerer(TextTask):
 
     # === Answering ===
 
-    def answer(self, x, **kwargs) -> list:
+    @overload
+    def answer(self, x: Iterator, **kwargs: Any) -> Iterator[Span | None]: ...
+
+    @overload
+    def answer(self, x: Texts, **kwargs: Any) -> list[Span | None]: ...
+
+    def answer(self, x: Texts, **kwargs: Any) -> Any:
         """The answer to each question, a `Span` or None; arguments as in `predict`."""
         return self.map_outputs(x, self._best_spans, self._best_windows, **kwargs)
 

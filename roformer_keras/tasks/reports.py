@@ -95,10 +95,12 @@ def span_report(
         dict of `rows`, `precision`, `recall`, `f1` over all spans, `macro_f1`, and
         `classes` as in `classification_report`.
     """
-    right, predicted, there = Counter(), Counter(), Counter()
-    for own, answers in zip(expected, found, strict=True):
-        own = {tuple(span) for span in own}
-        answers = {(span.start, span.end, span.label) for span in answers}
+    right: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    there: Counter[str] = Counter()
+    for spans, answered in zip(expected, found, strict=True):
+        own = {tuple(span) for span in spans}
+        answers = {(span.start, span.end, span.label) for span in answered}
         there.update(label for _, _, label in own)
         predicted.update(label for _, _, label in answers)
         right.update(label for _, _, label in own & answers)

@@ -1,17 +1,20 @@
 """Vectors of sentences, trained so that cosines measure similarity."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import keras
 import numpy as np
 
 from roformer_keras.checks import check_choice, check_number
-from roformer_keras.data.rows import GroupRows
+from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.data.texts import as_numbers, as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.embedding import unit_rows
+from roformer_keras.models.text_trainer import TextData
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.labels import (
     class_names,
@@ -28,6 +31,8 @@ from roformer_keras.tasks.reports import (
 )
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.vector import TextVector
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import Texts, Verbose
 
 __all__ = ["RoFormerSentenceEncoder"]
 
@@ -76,15 +81,15 @@ class RoFormerSentenceEncoder(TextTask):
 
     def __init__(
         self,
-        backbone,
-        tokenizer,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
         objective: str = "cosent",
         num_classes: int | None = None,
         classes: Sequence[str] | None = None,
         scale: float = 20.0,
         pooling: str = "mean",
         max_length: int = 512,
-        **kwargs,
+        **kwargs: Any,
     ):
         check_choice("objective", objective, _OBJECTIVES)
         is_classified = objective == "classification"
@@ -102,6 +107,7 @@ class RoFormerSentenceEncoder(TextTask):
         if objective == "cosent":
             outputs = PairCosines(dtype="float32", name="cosines")(vectors)
         elif is_classified:
+            assert num_classes is not None
             features = PairFeatures(dtype="float32", name="features")(vectors)
             outputs = dense_head(backbone, num_classes, "classes")(features)
         else:
@@ -115,25 +121,31 @@ class RoFormerSentenceEncoder(TextTask):
 
     # === Training ===
 
-    def default_loss(self):
+    def default_loss(self) -> keras.losses.Loss:
         if self.objective == "cosent":
             return CoSENT(self.scale)
         if self.objective == "contrastive":
             return SupervisedContrastive(self.scale)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         if self.objective == "classification":
             return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
         return []
 
-    def make_rows(self, texts):
+    def make_rows(self, texts: list[tuple[str, ...]]) -> Rows | GroupRows:
         if len(texts[0]) == 1:
             return super().make_rows(texts)
         pairs = [[(first,), (second,)] for first, second in texts]
         return GroupRows(self.text_tokenizer(), pairs, self.max_length)
 
-    def labelled(self, x, y=None, sample_weight=None, class_weight=None):
+    def labelled(
+        self,
+        x: Texts,
+        y: Texts = None,
+        sample_weight: Sequence[float] | np.ndarray | None = None,
+        class_weight: Mapping | None = None,
+    ) -> TextData:
         if sample_weight is not None and self.objective == "cosent":
             raise ConfigurationError(
                 "CoSENT is one number a batch, in which rows have no weights: leave "
@@ -141,45 +153,52 @@ class RoFormerSentenceEncoder(TextTask):
             )
         return super().labelled(x, y, sample_weight, class_weight)
 
-    def make_targets(self, y, rows=None):
+    def make_targets(self, y: Texts, rows: Rows | None = None) -> Any:
         if self.objective == "classification":
+            assert self.num_classes is not None
             options = self.num_classes, self.classes
             y = [class_number(label, *options, row) for row, label in enumerate(y)]
         elif self.objective == "contrastive" and any(isinstance(n, str) for n in y):
             # Only which are equal counts.
-            numbers = {}
+            numbers: dict[str, int] = {}
             y = [numbers.setdefault(str(label), len(numbers)) for label in y]
         return as_numbers(y)
 
     # === Files ===
 
     @classmethod
-    def parse_label(cls, value, texts, options):
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
         is_number = options.get("objective", "cosent") == "cosent"
         return parse_number(value) if is_number else parse_name(value)
 
     @classmethod
-    def find_names(cls, labels, options):
+    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str] | None:
         is_number = options.get("objective", "cosent") == "cosent"
         return None if is_number else sorted_names(labels)
 
     @classmethod
-    def name_options(cls, names, options):
+    def name_options(
+        cls, names: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
         is_classified = options.get("objective") == "classification"
         return {"classes": names} if is_classified else {}
 
     @classmethod
-    def figures(cls, options):
+    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return {
             "cosent": ("spearman", "pearson"),
             "contrastive": ("accuracy",),
         }.get(options.get("objective", "cosent"), ("accuracy", "macro_f1"))
 
     @property
-    def answer_counts(self):
+    def answer_counts(self) -> tuple[int, ...]:
         return (1, 2)
 
-    def report(self, texts, labels, verbose=0):
+    def report(
+        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
+    ) -> dict[str, Any]:
         if self.objective == "cosent":
             cosines = self.similarity(*zip(*texts, strict=True), verbose=verbose)
             report = correlation_report(labels, cosines)
@@ -191,10 +210,11 @@ class RoFormerSentenceEncoder(TextTask):
             return neighbour_report(labels, vectors)
         found = self.predict(texts, verbose=verbose).argmax(axis=1)
         expected = self.make_targets(labels).astype(found.dtype)
+        assert self.num_classes is not None
         names = self.classes or list(map(str, range(self.num_classes)))
         return classification_report(expected, found, names)
 
-    def to_json(self, texts):
+    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         if len(texts[0]) == 1:
             vectors = self.encode([text for (text,) in texts], verbose=0)
             return [{"vector": list(map(rounded, vector))} for vector in vectors]
@@ -203,8 +223,18 @@ class RoFormerSentenceEncoder(TextTask):
 
     # === Answering ===
 
+    @overload
     def encode(
-        self, texts: str | Sequence[str], *, normalize: bool = True, **kwargs
+        self, texts: Iterator[str], *, normalize: bool = True, **kwargs: Any
+    ) -> Iterator[np.ndarray]: ...
+
+    @overload
+    def encode(
+        self, texts: Texts, *, normalize: bool = True, **kwargs: Any
+    ) -> np.ndarray: ...
+
+    def encode(
+        self, texts: Texts, *, normalize: bool = True, **kwargs: Any
     ) -> np.ndarray | Iterator[np.ndarray]:
         """A vector for each text.
 
@@ -235,8 +265,18 @@ class RoFormerSentenceEncoder(TextTask):
             **kwargs,
         )
 
+    @overload
+    def similarity(  # type: ignore[overload-overlap]  # A str is an iterable of str.
+        self, first: str, second: str, **kwargs: Any
+    ) -> float: ...
+
+    @overload
     def similarity(
-        self, first: str | Sequence[str], second: str | Sequence[str], **kwargs
+        self, first: Iterable[str], second: Iterable[str], **kwargs: Any
+    ) -> np.ndarray: ...
+
+    def similarity(
+        self, first: str | Iterable[str], second: str | Iterable[str], **kwargs: Any
     ) -> float | np.ndarray:
         """The cosine of two texts, or of each pair of two lists.
 

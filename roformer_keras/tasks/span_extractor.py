@@ -1,6 +1,7 @@
 """Spans that may nest and overlap, by a score for each start and end."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,9 +9,13 @@ from keras import ops
 
 from roformer_keras.layers import EfficientGlobalPointer, GlobalPointer
 from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1, find_spans
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.initializers import initializer
 from roformer_keras.tasks.heads import sequence_of
 from roformer_keras.tasks.span_tasks import SpanTask, checked_labels, text_tokens
+from roformer_keras.tasks.spans import SpanRows
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import Texts
 
 __all__ = ["RoFormerSpanExtractor"]
 
@@ -45,14 +50,14 @@ class RoFormerSpanExtractor(SpanTask):
 
     def __init__(
         self,
-        backbone,
-        tokenizer,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
         labels: Sequence[str] | None = None,
         head_dim: int = 64,
         efficient: bool = True,
         threshold: float = 0.0,
         max_length: int = 512,
-        **kwargs,
+        **kwargs: Any,
     ):
         labels = checked_labels(labels)
         pointer = EfficientGlobalPointer if efficient else GlobalPointer
@@ -67,13 +72,13 @@ class RoFormerSpanExtractor(SpanTask):
         self.head_dim, self.efficient = head_dim, efficient
         self.threshold = threshold
 
-    def default_loss(self):
+    def default_loss(self) -> keras.losses.Loss:
         return SpanCrossentropy()
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [SpanF1(self.threshold, name="f1")]
 
-    def make_targets(self, y, rows):
+    def make_targets(self, y: Texts, rows: SpanRows) -> Any:
         targets = []
         for row, spans in enumerate(self.spans_of(y, rows)):
             found = set()
@@ -84,7 +89,9 @@ class RoFormerSpanExtractor(SpanTask):
             targets.append(np.array(sorted(found), "int32").reshape(-1, 3))
         return targets
 
-    def batch_targets(self, targets, numbers, inputs):
+    def batch_targets(
+        self, targets: Any, numbers: Sequence[int] | np.ndarray, inputs: dict[str, Any]
+    ) -> np.ndarray:
         # Equal for all batches: Keras takes a size for fixed if the first two agree.
         count = max(1, *map(len, targets))
         found = np.full((len(numbers), count, 3), -1)

@@ -1,15 +1,19 @@
 """The base of tasks that find spans in a text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import keras
 from keras import ops
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.labels import parse_spans, sorted_names
 from roformer_keras.tasks.reports import span_report
-from roformer_keras.tasks.spans import SpanRows, as_spans
+from roformer_keras.tasks.spans import Span, SpanRows, as_spans
 from roformer_keras.tasks.task import TextTask
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import TensorLike, Texts, Verbose
 
 __all__ = ["SpanTask", "TextTokens"]
 
@@ -23,14 +27,22 @@ class SpanTask(TextTask):
     text_counts = (1,)
     min_names = 1
 
-    def __init__(self, backbone, tokenizer, labels, outputs, max_length, **kwargs):
+    def __init__(
+        self,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
+        labels: Sequence[str],
+        outputs: TensorLike,
+        max_length: int,
+        **kwargs: Any,
+    ):
         super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
         self.labels = labels
 
-    def make_rows(self, texts):
+    def make_rows(self, texts: list[tuple[str, ...]]) -> SpanRows:
         return SpanRows(self.text_tokenizer(), texts, self.max_length)
 
-    def spans_of(self, y, rows):
+    def spans_of(self, y: Texts, rows: SpanRows) -> list[list[tuple[int, int, str]]]:
         """Checked labels of all rows: lists of (start, end, label)."""
         found = []
         for row, labels in enumerate(y):
@@ -44,34 +56,46 @@ class SpanTask(TextTask):
         return found
 
     @classmethod
-    def parse_label(cls, value, texts, options):
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
         return as_spans(parse_spans(value), texts[0], None)
 
     @classmethod
-    def find_names(cls, labels, options):
+    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
         return sorted_names(name for row in labels for _, _, name in row)
 
     @classmethod
-    def name_options(cls, names, options):
+    def name_options(
+        cls, names: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
         return {"labels": names}
 
     @classmethod
-    def figures(cls, options):
+    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "macro_f1")
 
-    def report(self, texts, labels, verbose=0):
+    def report(
+        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
+    ) -> dict[str, Any]:
         return span_report(labels, self.extract(texts, verbose=verbose))
 
-    def to_json(self, texts):
+    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         found = self.extract(texts, verbose=0)
         return [{"spans": [span.to_json() for span in spans]} for spans in found]
 
-    def extract(self, x, **kwargs) -> list:
+    @overload
+    def extract(self, x: Iterator, **kwargs: Any) -> Iterator[list[Span]]: ...
+
+    @overload
+    def extract(self, x: Texts, **kwargs: Any) -> list[list[Span]]: ...
+
+    def extract(self, x: Texts, **kwargs: Any) -> Any:
         """The spans in each text, a list of `Span`; arguments as in `predict`."""
         return self.map_outputs(x, self._find_spans, lambda found, _: found, **kwargs)
 
 
-def checked_labels(labels: Sequence[str]) -> list[str]:
+def checked_labels(labels: Sequence[str] | None) -> list[str]:
     """Names of spans, each once and without the prefix of a tag."""
     if labels is None or isinstance(labels, str):
         raise ConfigurationError(f"labels must be a list of names, got {labels!r}")

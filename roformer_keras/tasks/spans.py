@@ -184,7 +184,7 @@ def spans_of_tags(
 
     An `I` that follows no span of its label begins one, as it does for `seqeval`.
     """
-    spans, start, label = [], None, None
+    spans, start, label = [], 0, None
     for place, tag in enumerate([*tags, "O"]):
         kind, _, name = tag.partition("-")
         if kind not in ("B", "I", "O") or (kind == "O") == bool(name):

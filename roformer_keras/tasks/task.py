@@ -1,7 +1,9 @@
 """The base of models that are fine-tuned: texts in, answers out."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -9,10 +11,17 @@ from keras import ops
 
 from roformer_keras import tasks
 from roformer_keras.checks import check_integer, check_number
+from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import weights_to_read
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
-from roformer_keras.data.rows import TOKENS_PER_BATCH, Rows, by_length, windows
+from roformer_keras.data.rows import (
+    TOKENS_PER_BATCH,
+    GroupRows,
+    Rows,
+    by_length,
+    windows,
+)
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.hub.catalog import resolve
@@ -29,6 +38,7 @@ from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.progress import progress_bar
 from roformer_keras.tasks import adversarial
 from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import TensorLike, Texts, Verbose
 
 __all__ = ["TextTask"]
 
@@ -55,11 +65,19 @@ class TextTask(TextTrainer, BackboneModel):
         max_length: int, at least 4. Tokens to which longer rows are cut.
     """
 
-    text_counts = (1, 2)
+    tokenizer: RoFormerTokenizer
+    text_counts: tuple[int, ...] = (1, 2)
     # How many names labels must have.
     min_names = 2
 
-    def __init__(self, backbone, tokenizer, outputs, max_length, **kwargs):
+    def __init__(
+        self,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
+        outputs: TensorLike,
+        max_length: int,
+        **kwargs: Any,
+    ):
         check_integer("max_length", max_length, minimum=4)
         super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
         self.dtype_policy = backbone.dtype_policy
@@ -73,7 +91,14 @@ class TextTask(TextTrainer, BackboneModel):
     # === Presets ===
 
     @classmethod
-    def from_preset(cls, source, *, config=None, max_length=None, **options):
+    def from_preset(  # type: ignore[override]  # Not an open checkpoint.
+        cls,
+        source: str | os.PathLike,
+        *,
+        config: ConfigSource | None = None,
+        max_length: int | None = None,
+        **options: Any,
+    ) -> Self:
         """Builds the task on the backbone of a checkpoint, or loads a saved task.
 
         Args:
@@ -124,7 +149,7 @@ class TextTask(TextTrainer, BackboneModel):
         shapes = {v.path: tuple(v.shape) for v in self.head_variables()}
         return weight_table(self.config, heads) + task_rows(shapes)
 
-    def preset_options(self):
+    def preset_options(self) -> dict[str, Any]:
         # An argument of the constructor is an attribute of the same name.
         names = inspect.signature(type(self).__init__).parameters
         return {
@@ -142,7 +167,7 @@ class TextTask(TextTrainer, BackboneModel):
             if id(variable) not in backbone and "seed_generator" not in variable.path
         ]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocabulary": list(self.tokenizer.vocabulary),
@@ -150,7 +175,7 @@ class TextTask(TextTrainer, BackboneModel):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         options = dict(config)
         backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
         vocabulary, fields = options.pop("vocabulary"), options.pop("tokenizer")
@@ -160,14 +185,14 @@ class TextTask(TextTrainer, BackboneModel):
 
     def compile(
         self,
-        optimizer=None,
-        loss=None,
-        metrics=None,
+        optimizer: Any = None,
+        loss: Any = None,
+        metrics: Any = None,
         *,
         adversarial_epsilon: float = 0.0,
         r_drop: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         """As in Keras, with this task's own optimizer, loss and metrics by default.
 
         Args:
@@ -185,11 +210,11 @@ class TextTask(TextTrainer, BackboneModel):
         self.adversarial_epsilon, self.r_drop = adversarial_epsilon, r_drop
         super().compile(optimizer, loss, metrics, **kwargs)
 
-    def default_optimizer(self):
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
         return make_optimizer(finetuning_rate(self.config.hidden_dim))
 
     @property
-    def row_copies(self):
+    def row_copies(self) -> int:
         return 2 if self.r_drop else 1
 
     def _check_loss(self, loss):
@@ -203,12 +228,12 @@ class TextTask(TextTrainer, BackboneModel):
                 "keras.losses....(from_logits=True)"
             )
 
-    def get_compile_config(self):
+    def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
         aids = {name: getattr(self, name) for name in ("adversarial_epsilon", "r_drop")}
         return {**config, **aids} if config else config
 
-    def train_step(self, *arguments):
+    def train_step(self, *arguments: Any) -> Any:
         if not self.adversarial_epsilon:
             return super().train_step(*arguments)
         return adversarial.train_step(
@@ -220,21 +245,26 @@ class TextTask(TextTrainer, BackboneModel):
         )
 
     def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
+        self,
+        x: TensorLike = None,
+        y: TensorLike = None,
+        y_pred: TensorLike = None,
+        sample_weight: TensorLike = None,
+        training: bool = True,
+    ) -> TensorLike:
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if training and self.r_drop:
             loss += self.r_drop * ops.mean(self.divergence(y_pred[::2], y_pred[1::2]))
         return loss
 
-    def divergence(self, first, second):
+    def divergence(self, first: TensorLike, second: TensorLike) -> TensorLike:
         """How far two passes of the same rows are from each other: `(rows,)`."""
         raise ConfigurationError(f"{type(self).__name__} has no r_drop; set it to 0")
 
     # === Files: labels in, reports and JSON out ===
 
     @classmethod
-    def parse_label(cls, value, texts: tuple[str, ...], options: Mapping):
+    def parse_label(cls, value: Any, texts: tuple[str, ...], options: Mapping) -> Any:
         """A label of a file, as `fit` takes it.
 
         Args:
@@ -267,7 +297,7 @@ class TextTask(TextTrainer, BackboneModel):
         """How many texts a row may have that is answered."""
         return self.text_counts
 
-    def report(self, texts: list, labels: list, verbose=0) -> dict:
+    def report(self, texts: list, labels: list, verbose: Verbose = 0) -> dict:
         """How good the answers to texts are, compared with parsed labels."""
         raise NotImplementedError
 
@@ -279,12 +309,12 @@ class TextTask(TextTrainer, BackboneModel):
 
     def predict(
         self,
-        x,
+        x: Texts,
         batch_size: int | None = None,
         *,
         batch_tokens: int = TOKENS_PER_BATCH,
-        verbose="auto",
-    ):
+        verbose: Verbose = "auto",
+    ) -> Any:
         """What `call` computes, for texts in their order.
 
         Texts are computed in batches of similar length, while the next are tokenized.
@@ -319,17 +349,17 @@ class TextTask(TextTrainer, BackboneModel):
 
     def map_outputs(
         self,
-        x,
-        decode,
-        collect,
+        x: Texts,
+        decode: Callable,
+        collect: Callable,
         *,
-        model=None,
-        make_rows=None,
-        text_counts=None,
-        batch_size=None,
-        batch_tokens=TOKENS_PER_BATCH,
-        verbose="auto",
-    ):
+        model: keras.Model | None = None,
+        make_rows: Callable | None = None,
+        text_counts: Sequence[int] | None = None,
+        batch_size: int | None = None,
+        batch_tokens: int = TOKENS_PER_BATCH,
+        verbose: Verbose = "auto",
+    ) -> Any:
         """What functions make of the outputs for texts; see `predict`.
 
         Args:
@@ -382,15 +412,23 @@ class TextTask(TextTrainer, BackboneModel):
 
     # === Rows and targets, of which subclasses have their own ===
 
-    def make_rows(self, texts):
+    def make_rows(self, texts: list[tuple[str, ...]]) -> Rows | GroupRows:
         """Tokenized rows of what `as_texts` gives."""
         return Rows(self.text_tokenizer(), texts, self.max_length)
 
-    def batch_targets(self, targets, numbers, inputs):
+    def batch_targets(
+        self, targets: Any, numbers: Sequence[int] | np.ndarray, inputs: dict[str, Any]
+    ) -> np.ndarray:
         """Targets of a batch of these rows, of which `inputs` are the ids."""
         return targets[numbers]
 
-    def labelled(self, x, y=None, sample_weight=None, class_weight=None):
+    def labelled(
+        self,
+        x: Texts,
+        y: Texts = None,
+        sample_weight: Sequence[float] | np.ndarray | None = None,
+        class_weight: Mapping | None = None,
+    ) -> TextData:
         """Texts and labels, checked and tokenized; arguments as in `fit`."""
         if y is None:
             raise ConfigurationError("texts to learn from need labels: give y")
@@ -421,7 +459,7 @@ class TextTask(TextTrainer, BackboneModel):
 
         return TextData(rows.lengths, rows.owners, make_batch, weights)
 
-    def weights_of_classes(self, targets, class_weight):
+    def weights_of_classes(self, targets: Any, class_weight: Mapping) -> np.ndarray:
         """The weight of each row by its class: float `(rows,)`."""
         raise ConfigurationError(
             f"{type(self).__name__} has no classes of rows: give sample_weight instead "

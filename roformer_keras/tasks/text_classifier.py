@@ -1,12 +1,15 @@
 """Classes of texts, and of pairs of texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, overload
 
 import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.data.rows import Rows
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.labels import (
     class_names,
     class_number,
@@ -16,6 +19,8 @@ from roformer_keras.tasks.labels import (
 )
 from roformer_keras.tasks.reports import classification_report
 from roformer_keras.tasks.vector import VectorTask
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import TensorLike, Texts, Verbose
 
 __all__ = ["RoFormerTextClassifier"]
 
@@ -55,15 +60,15 @@ class RoFormerTextClassifier(VectorTask):
 
     def __init__(
         self,
-        backbone,
-        tokenizer,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
         num_classes: int | None = None,
         classes: Sequence[str] | None = None,
         multi_label: bool = False,
         pooling: str = "first",
         head_dropout: float = 0.0,
         max_length: int = 512,
-        **kwargs,
+        **kwargs: Any,
     ):
         num_classes, classes = class_names(
             num_classes, classes, minimum=1 if multi_label else 2
@@ -83,17 +88,17 @@ class RoFormerTextClassifier(VectorTask):
 
     # === Training ===
 
-    def default_loss(self):
+    def default_loss(self) -> keras.losses.Loss:
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         if self.multi_label:
             return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def divergence(self, first, second):
+    def divergence(self, first: TensorLike, second: TensorLike) -> TensorLike:
         if self.multi_label:
             probabilities = [ops.sigmoid(one) for one in (first, second)]
             return ops.sum(
@@ -104,7 +109,7 @@ class RoFormerTextClassifier(VectorTask):
             (ops.exp(logs[0]) - ops.exp(logs[1])) * (logs[0] - logs[1]), axis=-1
         )
 
-    def make_targets(self, y, rows=None):
+    def make_targets(self, y: Texts, rows: Rows | None = None) -> Any:
         if not self.multi_label:
             return np.array([self._class(label, row) for row, label in enumerate(y)])
         if hasattr(y, "to_numpy"):
@@ -135,7 +140,7 @@ class RoFormerTextClassifier(VectorTask):
             targets[row, [self._class(label, row) for label in labels]] = 1
         return targets
 
-    def weights_of_classes(self, targets, class_weight):
+    def weights_of_classes(self, targets: Any, class_weight: Mapping) -> np.ndarray:
         if self.multi_label:
             return super().weights_of_classes(targets, class_weight)
         weights = np.ones(self.num_classes, "float32")
@@ -149,7 +154,9 @@ class RoFormerTextClassifier(VectorTask):
     # === Files ===
 
     @classmethod
-    def parse_label(cls, value, texts, options):
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
         if not options.get("multi_label"):
             return parse_name(value)
         if isinstance(value, str):
@@ -162,31 +169,37 @@ class RoFormerTextClassifier(VectorTask):
         return [parse_name(name) for name in value]
 
     @classmethod
-    def find_names(cls, labels, options):
+    def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
         if options.get("multi_label"):
             labels = [name for row in labels for name in row]
         return sorted_names(labels)
 
     @classmethod
-    def name_options(cls, names, options):
+    def name_options(
+        cls, names: Sequence[str], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
         return {"classes": names}
 
     @classmethod
-    def figures(cls, options):
+    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         figures = ("accuracy", "macro_f1")
         return figures[::-1] if options.get("multi_label") else figures
 
-    def report(self, texts, labels, verbose=0):
+    def report(
+        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
+    ) -> dict[str, Any]:
         found = self.classify(texts, probabilities=True, verbose=verbose)
         found = found >= 0.5 if self.multi_label else found.argmax(axis=1)
         expected = self.make_targets(labels).astype(found.dtype)
         return classification_report(expected, found, self._names)
 
-    def to_json(self, texts):
+    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         lines = []
         for row in self.classify(texts, probabilities=True, verbose=0):
             if self.multi_label:
-                line = {"labels": [self._names[n] for n in np.flatnonzero(row >= 0.5)]}
+                line: dict[str, Any] = {
+                    "labels": [self._names[n] for n in np.flatnonzero(row >= 0.5)]
+                }
             else:
                 line = {"label": self._names[row.argmax()]}
             numbers = map(rounded, row)
@@ -201,9 +214,34 @@ class RoFormerTextClassifier(VectorTask):
 
     # === Answering ===
 
+    @overload
     def classify(
-        self, x, *, threshold: float = 0.5, probabilities: bool = False, **kwargs
-    ):
+        self, x: Iterator, *, probabilities: bool = False, **kwargs: Any
+    ) -> Iterator[Any]: ...
+
+    @overload
+    def classify(
+        self, x: Texts, *, probabilities: Literal[False] = False, **kwargs: Any
+    ) -> list[Any]: ...
+
+    @overload
+    def classify(
+        self, x: Texts, *, probabilities: Literal[True], **kwargs: Any
+    ) -> np.ndarray: ...
+
+    @overload
+    def classify(
+        self, x: Texts, *, probabilities: bool, **kwargs: Any
+    ) -> list[Any] | np.ndarray: ...
+
+    def classify(
+        self,
+        x: Texts,
+        *,
+        threshold: float = 0.5,
+        probabilities: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """The classes of texts, by name, or by number if they have no names.
 
         Args:
@@ -216,7 +254,7 @@ class RoFormerTextClassifier(VectorTask):
             A class for each text; with `multi_label` a list of classes. Or the
             probabilities: float32 `(texts, num_classes)`.
         """
-        names = self.classes or list(range(self.num_classes))
+        names: list[Any] = self.classes or list(range(self.num_classes))
 
         def label(row):
             if self.multi_label:

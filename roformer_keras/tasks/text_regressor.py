@@ -1,12 +1,20 @@
 """A number for a text, or for a pair of texts, such as how much alike they are."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any, overload
+
 import keras
+import numpy as np
 from keras import ops
 
+from roformer_keras.data.rows import Rows
 from roformer_keras.data.texts import as_numbers
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.labels import parse_number, rounded
 from roformer_keras.tasks.reports import correlation_report
 from roformer_keras.tasks.vector import VectorTask
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import TensorLike, Texts, Verbose
 
 __all__ = ["RoFormerTextRegressor"]
 
@@ -39,12 +47,12 @@ class RoFormerTextRegressor(VectorTask):
 
     def __init__(
         self,
-        backbone,
-        tokenizer,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
         pooling: str = "first",
         head_dropout: float = 0.0,
         max_length: int = 512,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(
             backbone,
@@ -57,32 +65,42 @@ class RoFormerTextRegressor(VectorTask):
             **kwargs,
         )
 
-    def default_loss(self):
+    def default_loss(self) -> keras.losses.Loss:
         return keras.losses.MeanSquaredError()
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.MeanAbsoluteError(name="error")]
 
-    def divergence(self, first, second):
+    def divergence(self, first: TensorLike, second: TensorLike) -> TensorLike:
         return ops.sum(ops.square(first - second), axis=-1)
 
-    def make_targets(self, y, rows):
+    def make_targets(self, y: Texts, rows: Rows) -> Any:
         return as_numbers(y)[:, None]
 
     @classmethod
-    def parse_label(cls, value, texts, options):
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
         return parse_number(value)
 
     @classmethod
-    def figures(cls, options):
+    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("spearman", "pearson", "mean_absolute_error")
 
-    def report(self, texts, labels, verbose=0):
+    def report(
+        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
+    ) -> dict[str, Any]:
         return correlation_report(labels, self.regress(texts, verbose=verbose))
 
-    def to_json(self, texts):
+    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         return [{"score": rounded(n)} for n in self.regress(texts, verbose=0)]
 
-    def regress(self, x, **kwargs):
+    @overload
+    def regress(self, x: Iterator, **kwargs: Any) -> Iterator[np.floating]: ...
+
+    @overload
+    def regress(self, x: Texts, **kwargs: Any) -> np.ndarray: ...
+
+    def regress(self, x: Texts, **kwargs: Any) -> Any:
         """A number for each text: float32 `(texts,)`; arguments as in `predict`."""
         return self._convert(lambda scores: scores[:, 0], self.predict(x, **kwargs))

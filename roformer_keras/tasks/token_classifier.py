@@ -1,15 +1,19 @@
 """Spans that do not overlap, by a tag for each token."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.span_tasks import SpanTask, checked_labels, text_tokens
-from roformer_keras.tasks.spans import spans_of_tags, tags_of_spans
+from roformer_keras.tasks.spans import SpanRows, spans_of_tags, tags_of_spans
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import Texts
 
 __all__ = ["RoFormerTokenClassifier"]
 
@@ -49,13 +53,13 @@ class RoFormerTokenClassifier(SpanTask):
 
     def __init__(
         self,
-        backbone,
-        tokenizer,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
         labels: Sequence[str] | None = None,
         crf: bool = False,
         crf_rate: float = 100.0,
         max_length: int = 512,
-        **kwargs,
+        **kwargs: Any,
     ):
         labels = checked_labels(labels)
         tags = ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
@@ -67,27 +71,29 @@ class RoFormerTokenClassifier(SpanTask):
         super().__init__(backbone, tokenizer, labels, scores, max_length, **kwargs)
         self.tags, self.crf, self.crf_rate = tags, field, crf_rate
 
-    def preset_options(self):
+    def preset_options(self) -> dict[str, Any]:
         return {**super().preset_options(), "crf": self.crf is not None}
 
-    def default_loss(self):
+    def default_loss(self) -> keras.losses.Loss | Callable:
         if self.crf is not None:
             return self.crf.loss
         return keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, ignore_class=-1
         )
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [TagAccuracy(name="accuracy")]
 
-    def make_targets(self, y, rows):
+    def make_targets(self, y: Texts, rows: SpanRows) -> Any:
         numbers = {tag: number for number, tag in enumerate(self.tags)}
         return [
             tags_of_spans(spans, rows, row, numbers)
             for row, spans in enumerate(self.spans_of(y, rows))
         ]
 
-    def batch_targets(self, targets, numbers, inputs):
+    def batch_targets(
+        self, targets: Any, numbers: Sequence[int] | np.ndarray, inputs: dict[str, Any]
+    ) -> np.ndarray:
         found = np.full(inputs["token_ids"].shape, -1, "int32")
         for place, number in enumerate(numbers):
             found[place, : len(targets[number])] = targets[number]

@@ -1,14 +1,20 @@
 """Which of two texts a third is nearer to."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, overload
+
 import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.data.rows import GroupRows
+from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.labels import rounded
 from roformer_keras.tasks.reports import classification_report
 from roformer_keras.tasks.vector import VectorTask
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import Texts, Verbose
 
 __all__ = ["RoFormerTripletRanker"]
 
@@ -48,12 +54,12 @@ class RoFormerTripletRanker(VectorTask):
 
     def __init__(
         self,
-        backbone,
-        tokenizer,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
         pooling: str = "first",
         head_dropout: float = 0.0,
         max_length: int = 1024,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(
             backbone,
@@ -67,32 +73,36 @@ class RoFormerTripletRanker(VectorTask):
             **kwargs,
         )
 
-    def default_loss(self):
+    def default_loss(self) -> keras.losses.Loss:
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def default_metrics(self):
+    def default_metrics(self) -> list[keras.metrics.Metric]:
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
-    def make_rows(self, texts):
+    def make_rows(self, texts: list[tuple[str, ...]]) -> GroupRows:
         groups = [[(a, b), (a, c)] for a, b, c in texts]
         return GroupRows(self.text_tokenizer(), groups, self.max_length)
 
-    def make_targets(self, y, rows=None):
+    def make_targets(self, y: Texts, rows: Rows | None = None) -> Any:
         return np.array([_number(label, row) for row, label in enumerate(y)], "int32")
 
     @classmethod
-    def parse_label(cls, value, texts, options):
+    def parse_label(
+        cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
+    ) -> Any:
         return "BC"[_number(value)]
 
     @classmethod
-    def figures(cls, options):
+    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("accuracy", "macro_f1")
 
-    def report(self, texts, labels, verbose=0):
+    def report(
+        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
+    ) -> dict[str, Any]:
         found = ["BC".index(letter) for letter in self.rank(texts, verbose=verbose)]
         return classification_report(self.make_targets(labels), found, "BC")
 
-    def to_json(self, texts):
+    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         return [
             {
                 "label": "BC"[row.argmax()],
@@ -101,7 +111,27 @@ class RoFormerTripletRanker(VectorTask):
             for row in self.rank(texts, probabilities=True, verbose=0)
         ]
 
-    def rank(self, x, *, probabilities: bool = False, **kwargs):
+    @overload
+    def rank(
+        self, x: Iterator, *, probabilities: bool = False, **kwargs: Any
+    ) -> Iterator[Any]: ...
+
+    @overload
+    def rank(
+        self, x: Texts, *, probabilities: Literal[False] = False, **kwargs: Any
+    ) -> list[str]: ...
+
+    @overload
+    def rank(
+        self, x: Texts, *, probabilities: Literal[True], **kwargs: Any
+    ) -> np.ndarray: ...
+
+    @overload
+    def rank(
+        self, x: Texts, *, probabilities: bool, **kwargs: Any
+    ) -> list[str] | np.ndarray: ...
+
+    def rank(self, x: Texts, *, probabilities: bool = False, **kwargs: Any) -> Any:
         """`"B"` or `"C"` for each triplet, whichever A is nearer to.
 
         Args:

@@ -1,14 +1,17 @@
 """Heads on one vector of a row, for classes and scores."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras import ops
 
 from roformer_keras.checks import check_choice
 from roformer_keras.layers import Dropout
+from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
+from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 __all__ = ["TextVector", "VectorTask"]
 
@@ -24,15 +27,15 @@ class VectorTask(TextTask):
 
     def __init__(
         self,
-        backbone,
-        tokenizer,
-        units,
-        head,
-        pooling="first",
-        head_dropout=0.0,
-        max_length=512,
-        combine=None,
-        **kwargs,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
+        units: int,
+        head: str,
+        pooling: str = "first",
+        head_dropout: float = 0.0,
+        max_length: int = 512,
+        combine: keras.layers.Layer | None = None,
+        **kwargs: Any,
     ):
         policy = backbone.dtype_policy
         vector = TextVector(pooling, dtype=policy, name="vector")(

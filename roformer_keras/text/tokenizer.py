@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -223,7 +224,7 @@ class RoFormerTokenizer:
         source: str | os.PathLike,
         level: str | None = None,
         vocabulary: str | os.PathLike | None = None,
-    ) -> "RoFormerTokenizer":
+    ) -> Self:
         """The tokenizer of a checkpoint: its vocabulary and level.
 
         Args:
@@ -413,11 +414,10 @@ class RoFormerTokenizer:
 
         Source: bert4keras 0.11.5, `Tokenizer.encode`.
         """
-        first = self._as_tokens(first, keep_mask)
-        if second is not None:
-            second = self._as_tokens(second, keep_mask)
-        first, second = join(first, second, max_length, truncate_from)
-        return self._as_ids(first + second), [0] * len(first) + [1] * len(second)
+        tokens = self._as_tokens(first, keep_mask)
+        others = None if second is None else self._as_tokens(second, keep_mask)
+        tokens, others = join(tokens, others, max_length, truncate_from)
+        return self._as_ids(tokens + others), [0] * len(tokens) + [1] * len(others)
 
     def __call__(
         self,
@@ -456,7 +456,9 @@ class RoFormerTokenizer:
         rows = join_rows(tokens_of, texts, pairs, max_length, truncate_from)
         first_ends = np.array([len(first) for first, _ in rows], int)[:, None]
         ends = first_ends + np.array([len(second) for _, second in rows], int)[:, None]
-        length = max_length if padding == "max_length" else ends.max(initial=0)
+        length = int(ends.max(initial=0))
+        if padding == "max_length" and max_length is not None:
+            length = max_length
         columns = np.arange(length)
         is_token = columns < ends
         token_ids = np.zeros((len(rows), length), "int32")

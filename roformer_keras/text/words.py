@@ -51,7 +51,7 @@ class Segmenter:
 
         # First character -> {rest of the word: weight}. A prefix that is no word is
         # there too, with a weight that keeps the search going and never wins.
-        words_from = {}
+        words_from: dict[str, dict[str, float]] = {}
         for word, frequency in frequencies.items():
             rests = words_from.setdefault(word[0], {"": _NEVER})
             rests[word[1:]] = weight(frequency)
@@ -61,7 +61,8 @@ class Segmenter:
             head: (rests.pop(""), rests.get) for head, rests in words_from.items()
         }
         self._lone_weight = -log_total
-        self._unknown_head = (self._lone_weight, {}.get)
+        none: dict[str, float] = {}
+        self._unknown_head = (self._lone_weight, none.get)
 
     def cut(self, text: str) -> list[str]:
         """Cuts `text` into items whose concatenation is `text`.
@@ -140,6 +141,7 @@ def default_segmenter() -> Segmenter:
             "a word-level vocabulary needs the dictionary that jieba ships, and jieba "
             "is not installed; run: pip install jieba"
         )
+    assert jieba.origin is not None
     return Segmenter(_read_entries(pathlib.Path(jieba.origin).with_name("dict.txt")))
 
 

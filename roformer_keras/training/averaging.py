@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -127,11 +128,11 @@ class AverageCheckpoints(keras.callbacks.Callback):
         self.folder = None if folder is None else Path(folder)
         self._checkpoints = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         # An interrupted training may have left one.
         self._checkpoints = None
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
         # Under mixed_float16 another optimizer, which scales the loss, wraps it.
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
@@ -141,18 +142,20 @@ class AverageCheckpoints(keras.callbacks.Callback):
             # Not earlier: a callback after this one may restore the state.
             self._checkpoints = self._open_checkpoints()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         # Counted here because asking the optimizer interrupts a training on JAX.
         update = self._first + (batch + 1) // self._parts
         if self.every and update // self.every > self._last // self.every:
             self._checkpoints.add(update, self.model.trainable_variables)
         self._last = update
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self.every is None:
             self._checkpoints.add(self._last, self.model.trainable_variables)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._checkpoints is None or not self._checkpoints.updates():
             first = f"update {self.every}" if self.every else "the end of an epoch"
             raise ConfigurationError(

@@ -33,6 +33,7 @@ from roformer_keras.data.loader import Loader, batch_maker, items_of
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
+from roformer_keras.models.preset import PresetModel
 from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.text.matching import check_vocabulary
@@ -68,7 +69,7 @@ def pretrain(
     callbacks: Sequence[keras.callbacks.Callback] = (),
     overwrite: bool = False,
     verbose: bool = True,
-):
+) -> PresetModel:
     """Trains a model on a corpus, or resumes a training that was interrupted.
 
     Args:

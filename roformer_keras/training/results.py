@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from roformer_keras.data.files import read_table, text_names
 from roformer_keras.data.texts import as_texts
@@ -102,7 +103,7 @@ class FinetunedTask:
         return report_on(self.task, examples, verbose=verbose)
 
 
-def load_finetuned(folder: str | os.PathLike, **options) -> FinetunedTask:
+def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     """Loads the model that `finetune` wrote.
 
     Args:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import prepare
 from roformer_keras.conversion.reader import open_checkpoint
@@ -155,7 +156,7 @@ def verify(
     published: bool = False,
     lengths: Sequence[int] = DEFAULT_LENGTHS,
     cases: Collection[str] | None = None,
-    config=None,
+    config: ConfigSource | None = None,
     verbose: int | str = "auto",
 ) -> Report:
     """Compares a source in this package with the same source in the real bert4keras.

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "roformer_keras"
 RANKS = {
     "errors": 0,
     "progress": 0,
+    "types": 0,
     "checks": 1,
     "config": 2,
     "io": 2,
