@@ -7,7 +7,6 @@ of that before anything is read, so nothing else in the package may open HDF5 to
 """
 
 import io
-from collections.abc import Mapping
 from contextlib import contextmanager
 
 from roformer_keras.errors import CheckpointError, RoFormerError
@@ -16,7 +15,6 @@ from roformer_keras.io.blob import Blob
 from roformer_keras.io.tensor import Tensor
 
 __all__ = [
-    "assign_hdf5",
     "hdf5_datasets",
     "hdf5_errors",
     "hdf5_tensor",
@@ -159,38 +157,6 @@ def hdf5_tensor(blob: Blob, name: str, dataset) -> Tensor:
             return dataset[()]
 
     return Tensor(tuple(dataset.shape), dataset.dtype.name, read)
-
-
-def assign_hdf5(blob: Blob, variables: Mapping) -> None:
-    """Gives variables the values that a file holds under the same names.
-
-    Args:
-        blob: the file.
-        variables: dict of name to Keras variable.
-
-    Raises:
-        CheckpointError: the file is damaged, or its names or shapes are others.
-    """
-    with open_hdf5(blob) as file:
-        tensors = dict(hdf5_datasets(blob, file))
-        odd = sorted(tensors.keys() ^ variables.keys())
-        if odd:
-            problem = "unexpected" if odd[0] in tensors else "missing"
-            raise CheckpointError(
-                f"{blob.label} must hold the weights of its configuration: {odd[0]} is "
-                f"{problem}, and {len(odd) - 1} more differ"
-            )
-        for name, tensor in tensors.items():
-            expected = tuple(variables[name].shape)
-            if tensor.shape != expected:
-                raise CheckpointError(
-                    f"{blob.label}: {name} has shape {tensor.shape}, expected "
-                    f"{expected}: the configuration differs from the one it was saved "
-                    "with"
-                )
-        for name, tensor in tensors.items():
-            value = tensor.read_weight(f"{blob.label}: {name}")
-            variables[name].assign(value)
 
 
 def hdf5_text(name) -> str:

@@ -6,7 +6,7 @@ matrix for every query, or grows from token to token; no pair of tokens is compu
 Features may be rotated by position, as queries and keys are in softmax attention.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -179,8 +179,9 @@ class LinearRoPEAttention(ProjectedAttention):
     The output is `sum of a(m, n) v[n] / sum of b(m, n)` over the keys n that are seen,
     R being the rotation of `RoPEAttention` and f a map to features above 0:
 
-    - `"linear"`: a is `(R f(q)) . (R f(k))` and b `f(q) . f(k)`. The normaliser is not
-      rotated, so it is never near 0; weights may be negative, and need not sum to 1.
+    - `"linear"`: a is `(R f(q)) . (R f(k))` and b `f(q) . f(k)`, f is `elu_plus_one`.
+      The normaliser is not rotated, so it is never near 0; weights may be negative, and
+      need not sum to 1.
     - `"cosine"`: a and b are `1 + (R q / |q|) . (R k / |k|)`: probabilities.
     - `"performer"`: as `"linear"`, with random features whose product is that of
       softmax attention in the mean. The more of them, the nearer.
@@ -195,8 +196,6 @@ class LinearRoPEAttention(ProjectedAttention):
         num_heads, head_dim: int, at least 1.
         kind: `"linear"`, `"cosine"`, `"performer"` or `"rotary_performer"`.
         causal: bool. Whether a token sees no later ones.
-        feature_map: f of `"linear"`: `"elu_plus_one"`, or the name of a Keras
-            activation, whose values should be above 0.
         num_features: int, even. Random features per head, of both Performers; 256 if it
             is not given.
         seed: int, at least 0. Random features are drawn from it; no file holds them.
@@ -235,7 +234,6 @@ class LinearRoPEAttention(ProjectedAttention):
         head_dim: int,
         kind: str = "linear",
         causal: bool = False,
-        feature_map: str | Callable = "elu_plus_one",
         num_features: int | None = None,
         seed: int = 0,
         **kwargs: Any,
@@ -244,8 +242,6 @@ class LinearRoPEAttention(ProjectedAttention):
         check_choice("kind", kind, KINDS)
         self.kind = kind
         self.causal = causal
-        self.feature_map = feature_map
-        self._feature_map = _feature_map(feature_map)
         self.num_features = _DEFAULT_FEATURES if num_features is None else num_features
         count = self.num_features
         if not is_integer(count) or count < 2 or count % 2:
@@ -334,7 +330,7 @@ class LinearRoPEAttention(ProjectedAttention):
             pair = self._random_features(*turned((query, key)))
             return pair, pair
         if self.kind == "linear":
-            pair = (self._feature_map(query), self._feature_map(key))
+            pair = (elu_plus_one(query), elu_plus_one(key))
         else:
             pair = self._random_features(query, key)
         return turned(pair), pair
@@ -361,23 +357,10 @@ class LinearRoPEAttention(ProjectedAttention):
         config.update(
             kind=self.kind,
             causal=self.causal,
-            feature_map=self.feature_map,
             num_features=self.num_features,
             seed=self.seed,
         )
         return config
-
-
-def _feature_map(name):
-    if name == "elu_plus_one":
-        return elu_plus_one
-    try:
-        return keras.activations.get(name)
-    except ValueError as error:
-        raise ConfigurationError(
-            "feature_map must be 'elu_plus_one' or the name of a Keras activation, got "
-            f"{name!r}"
-        ) from error
 
 
 def _unit(x):

@@ -188,7 +188,7 @@ CASES = {
         for causal in (False, True)
     },
     "linear-attention-everything": Case(
-        partial(LinearRoPEAttention, 2, 3, feature_map="softplus", **EVERYTHING),
+        partial(LinearRoPEAttention, 2, 3, **EVERYTHING),
         weights=4,
     ),
     "performer-attention-without-positions": Case(

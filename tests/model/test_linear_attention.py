@@ -578,7 +578,6 @@ def called(layer, **options):
         (layer(kind="performer", num_features=7), "num_features even 7"),
         (layer(kind="performer", num_features="8"), "num_features '8'"),
         (layer(seed=-1), "seed -1"),
-        (layer(feature_map="x"), "feature_map 'x'"),
         (
             called(layer()(), attention_mask=np.ones((1, 1, 3, 3), bool)),
             "(1, 1, 3, 3) causal=True",
