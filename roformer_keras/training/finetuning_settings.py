@@ -116,7 +116,8 @@ class FinetuningSettings(Settings):
             )
         if self.valid is not None and self.holdout:
             raise ConfigurationError(
-                f"holdout stands for valid, got both: {self.holdout} and {self.valid!r}"
+                f"give valid or holdout, not both: got valid={self.valid!r} and "
+                f"holdout={self.holdout}"
             )
         if self.pairs and len(TASKS[self.task].text_counts) == 1:
             raise ConfigurationError(
@@ -136,11 +137,12 @@ class FinetuningSettings(Settings):
             )
         if self.layer_decay < 1 and self.optimizer.name != "adamw":
             raise ConfigurationError(
-                f"layer_decay is of adamw, got the optimizer {self.optimizer.name!r}"
+                f"layer_decay needs optimizer adamw, got {self.optimizer.name!r}"
             )
         if self.r_drop and self.task not in ("text-classification", "text-regression"):
             raise ConfigurationError(
-                f"r_drop is for texts that get a class or a number, got {self.task!r}"
+                "r_drop works only for text-classification and text-regression, got "
+                f"{self.task!r}"
             )
         if self.class_weights is not None and (
             self.task != "text-classification" or self.options.get("multi_label")

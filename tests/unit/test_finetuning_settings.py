@@ -25,7 +25,7 @@ def settings_of(train, task="text-classification", **changes):
         ({"dtype": "float8"}, "dtype must be one of"),
         ({"seed": 2**32}, r"seed must be an integer from 0"),
         ({"batch_size": 5, "accumulation": 2}, "must be a multiple of accumulation"),
-        ({"holdout": 0.1, "valid": "v.tsv"}, "holdout stands for valid, got both"),
+        ({"holdout": 0.1, "valid": "v.tsv"}, "give valid or holdout, not both"),
         ({"monitor": "loss"}, "monitor needs data that are not trained on"),
         ({"patience": 3}, "patience needs data that are not trained on"),
         ({"adversarial_epsilon": 1.0, "lora_rank": 4}, "which lora_rank freezes"),
@@ -35,9 +35,9 @@ def settings_of(train, task="text-classification", **changes):
         ),
         (
             {"layer_decay": 0.9, "optimizer": {"name": "lamb"}},
-            "layer_decay is of adamw, got the optimizer 'lamb'",
+            "layer_decay needs optimizer adamw, got 'lamb'",
         ),
-        ({"task": "triplet-ranking", "r_drop": 1.0}, "r_drop is for texts that get"),
+        ({"task": "triplet-ranking", "r_drop": 1.0}, "r_drop works only for"),
         ({"task": "triplet-ranking", "pairs": True}, "pairs are for tasks of one"),
         ({"task": "text-regression", "class_weights": "balanced"}, "class_weights are"),
         (
