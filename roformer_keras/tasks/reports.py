@@ -191,7 +191,9 @@ def format_report(report: dict) -> str:
         elif isinstance(value, str):
             lines.append(f"{name:<22} {value}")
         elif not isinstance(value, dict | list):
-            shown = "all are equal" if value is None else f"{value:.4f}"
+            shown = (
+                "undefined (all values are equal)" if value is None else f"{value:.4f}"
+            )
             lines.append(f"{name:<22} {shown}")
     classes = report.get("classes", {})
     if classes:

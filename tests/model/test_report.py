@@ -52,7 +52,7 @@ def test_numbers():
     assert report["spearman"] == pytest.approx(0.8)
     assert report["mean_absolute_error"] == pytest.approx(22.5)
     assert correlation_report([1, 1], [1, 2])["spearman"] is None
-    assert "spearman               all are equal" in format_report(
+    assert "spearman               undefined (all values are" in format_report(
         correlation_report([1], [2])
     )
 
