@@ -261,7 +261,7 @@ class RoFormerSim(RoFormerCausalLM):
     default_max_new_tokens = 64
 
     @overload
-    def encode(  # type: ignore[overload-overlap]  # An iterator is told from a list.
+    def encode(  # type: ignore[overload-overlap]  # Only iterators differ.
         self,
         texts: Iterator[str],
         *,
@@ -292,17 +292,7 @@ class RoFormerSim(RoFormerCausalLM):
 
         An empty text has the vector of `[CLS]` and `[SEP]` alone, which means nothing.
 
-        Args:
-            texts: a str, a sequence of them, or an iterator, which need not fit into
-                memory: some 2,000 texts are taken from it at a time.
-            max_length: int. Longer texts are cut to so many tokens.
-            verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
-            batch_tokens: int. The most tokens that are computed together, including
-                padding.
-
-        Returns:
-            float32 `(hidden_dim,)` for a str, `(len(texts), hidden_dim)` for a
-            sequence; for an iterator an iterator of the vectors.
+        Arguments and returns: as in `embed`.
         """
         return embed(
             self,

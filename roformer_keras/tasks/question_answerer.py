@@ -31,10 +31,9 @@ class RoFormerQuestionAnswerer(TextTask):
     is the answer.
 
     Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        backbone, tokenizer: as in `TextTask`.
         stride: int, at least 1. Tokens from one window to the next.
-        max_answer_length: int, at least 1. Most tokens of an answer.
+        max_answer_length: int, at least 1. Maximum tokens of an answer.
         max_length: int, at least 4. Tokens of question and window together.
 
     A row is `(question, text)`, a label the answer as `(start, end)` in characters of

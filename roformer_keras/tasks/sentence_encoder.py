@@ -45,7 +45,7 @@ class RoFormerSentenceEncoder(TextTask):
 
     Args:
         backbone: `RoFormerBackbone`. Its pooler, if it has one, is not used.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        tokenizer, max_length: as in `TextTask`.
         objective: what labels are:
             - `"cosent"`: pairs with a degree of similarity, of any range. Of two pairs
               the one with the higher degree should have the higher cosine.
@@ -55,10 +55,8 @@ class RoFormerSentenceEncoder(TextTask):
               to those of its class than to others.
         num_classes: int, for `"classification"`. If not given, that of `classes`.
         classes: sequence of str: their names, by which labels may be given.
-        scale: float above 0. What cosines are multiplied by in the other two.
-        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
-            tokens.
-        max_length: int, at least 4. Tokens to which longer texts are cut.
+        scale: float above 0. Factor on cosines in `cosent` and `contrastive`.
+        pooling: as in `VectorTask`.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them; the texts of a pair are neighbours.

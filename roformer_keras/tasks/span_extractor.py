@@ -25,14 +25,12 @@ class RoFormerSpanExtractor(SpanTask):
     """Finds spans, nested and overlapping ones too, by a score for each start and end.
 
     Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        backbone, tokenizer, max_length: as in `TextTask`.
         labels: sequence of str. Names of spans, as `["LOC", "PER"]`.
         head_dim: int, even. Features of a start, and of an end.
         efficient: bool. Whether all labels share one product (EfficientGlobalPointer)
             or have their own (GlobalPointer).
         threshold: float. What the score of a span must exceed; 0 is trained for.
-        max_length: int, at least 4. Tokens to which longer texts are cut.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
     BIO tag for each of its characters. Blanks at the edges of a span are ignored, and a

@@ -59,7 +59,7 @@ class TextTask(TextTrainer, BackboneModel):
       `find_names`, `name_options`, `figures`, `report` and `to_json`.
 
     Args:
-        backbone: `RoFormerBackbone`.
+        backbone: `RoFormerBackbone` with bidirectional attention.
         tokenizer: `RoFormerTokenizer` of its vocabulary.
         outputs: of the head.
         max_length: int, at least 4. Tokens to which longer rows are cut.

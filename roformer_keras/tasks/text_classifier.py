@@ -30,17 +30,12 @@ class RoFormerTextClassifier(VectorTask):
     """Classifies a text, or a pair of texts.
 
     Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
         num_classes: int, at least 1 with `multi_label`, else at least 2. If not given,
             that of `classes`.
         classes: sequence of str: their names, by which labels may be given.
         multi_label: bool. Whether a text may be of several classes, or of none; a label
             is then a list of classes, or an array with 0 or 1 for each class.
-        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
-            tokens.
-        head_dropout: float in [0, 1). On that vector.
-        max_length: int, at least 4. Tokens to which longer rows are cut.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.

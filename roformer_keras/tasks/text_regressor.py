@@ -24,12 +24,7 @@ class RoFormerTextRegressor(VectorTask):
     """A number for a text, or for a pair of texts.
 
     Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
-        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
-            tokens.
-        head_dropout: float in [0, 1). On that vector.
-        max_length: int, at least 4. Tokens to which longer rows are cut.
+        backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.

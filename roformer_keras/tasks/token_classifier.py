@@ -23,13 +23,11 @@ class RoFormerTokenClassifier(SpanTask):
     """Finds spans that do not overlap, by a tag of BIO for each token.
 
     Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        backbone, tokenizer, max_length: as in `TextTask`.
         labels: sequence of str. Names of spans, as `["LOC", "PER"]`.
         crf: bool. Whether tags are predicted together, by a conditional random field.
         crf_rate: float above 0. Learning rate of the field's transitions, relative to
             other weights; see `ConditionalRandomField`.
-        max_length: int, at least 4. Tokens to which longer texts are cut.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
     BIO tag for each of its characters. Blanks at the edges of a span are ignored, and a

@@ -1,4 +1,4 @@
-"""Which of two texts a third is nearer to."""
+"""Ranking: which of two texts is nearer to a third."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, overload
@@ -21,17 +21,12 @@ __all__ = ["RoFormerTripletRanker"]
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerTripletRanker(VectorTask):
-    """Tells of texts (A, B, C) whether A is nearer to B or to C.
+    """Predicts for texts (A, B, C) whether A is nearer to B or to C.
 
     The pairs (A, B) and (A, C) are two rows, which get a score each.
 
     Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
-        tokenizer: `RoFormerTokenizer` of its vocabulary.
-        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
-            tokens.
-        head_dropout: float in [0, 1). On that vector.
-        max_length: int, at least 4. Tokens to which a row, of two texts, is cut.
+        backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
 
     A label is 0, or `"B"`, if A is nearer to B, and 1, or `"C"`, if to C.
 

@@ -20,9 +20,15 @@ class VectorTask(TextTask):
     """A dense layer on the vector of a text, or of a pair of texts in one row.
 
     Args:
-        units, head: outputs of the dense layer, and its name.
+        backbone: `RoFormerBackbone` with bidirectional attention.
+        tokenizer: `RoFormerTokenizer` of its vocabulary.
+        units: int. Outputs of the dense layer.
+        head: str. Name of the dense layer.
+        pooling: `"first"` takes the vector at `[CLS]`, `"mean"` the mean over the
+            tokens.
+        head_dropout: float in [0, 1). Dropout of that vector.
+        max_length: int, at least 4. Tokens to which longer rows are cut.
         combine: layer from the outputs of rows to those of the model, or None.
-        others: as in the subclasses.
     """
 
     def __init__(

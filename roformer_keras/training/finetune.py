@@ -57,18 +57,13 @@ def finetune(
             files there is resumed from the end of its last epoch, and ends with the
             weights that it would have had without the interruption.
         callbacks: more callbacks for `model.fit`.
-        overwrite: bool. Whether another training there may be discarded, once this one
-            is found to be possible.
+        overwrite: as in `ResumableRun.execute`.
         verbose: bool. Whether progress bars are shown.
 
     Returns:
         The model; it is also in the folder, as `preset`.
 
-    Raises:
-        ConfigurationError: a setting breaks its rule.
-        SourceError: a file cannot be read, or is not what it should be; names the line.
-        OutputError: the folder holds another training, or cannot be written to; what
-            was saved before stays whole.
+    Raises: as in `ResumableRun.execute`.
     """
     return FinetuningRun(settings, folder, callbacks, verbose).execute(overwrite)
 
@@ -234,7 +229,7 @@ class FinetuningRun(ResumableRun):
         )
 
     def kept_epoch(self, progress) -> int | None:
-        """The epoch whose weights are kept; None if those of the last one are."""
+        """The epoch whose weights are kept, or None for the last epoch's weights."""
         best = progress["best"]
         return best["epoch"] if best and self.settings.keep_best else None
 
@@ -245,7 +240,8 @@ class FinetuningRun(ResumableRun):
 
     @contextlib.contextmanager
     def final_weights(self):
-        """Within it, the weights are as they would be kept: means, if there are any."""
+        """Temporarily replaces the weights with their exponential moving average, if
+        there is one."""
         variables = self.model.trainable_variables
         if not self.settings.optimizer.ema:
             yield
@@ -299,12 +295,12 @@ class FinetuningRun(ResumableRun):
         }
         kept = self.kept_epoch(self.progress) or self.progress["done"]
         if reports:
-            facts = {
+            metadata = {
                 "task": self.settings.task,
                 "epochs": self.progress["done"],
                 "kept epoch": kept,
             }
-            write_reports(self.folder, facts, reports)
+            write_reports(self.folder, metadata, reports)
         metrics = [metric.name for metric in self.model.default_metrics()]
         draw_curves(
             self.folder / LOG,

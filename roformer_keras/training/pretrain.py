@@ -78,20 +78,14 @@ def pretrain(
             files there is resumed from its last saved state, and ends with the weights
             that it would have had without the interruption. `save_every` may differ.
         callbacks: more callbacks for `model.fit`; an epoch is an interval of the log.
-        overwrite: bool. Whether another training there may be discarded, once this one
-            is found to be possible.
+        overwrite: as in `ResumableRun.execute`.
         verbose: bool. Whether progress bars are shown.
 
     Returns:
         The model, with its tokenizer. It is also in the folder, as `preset` and, if
         bert4keras has its attention, as a zip for that.
 
-    Raises:
-        ConfigurationError: a setting breaks its rule.
-        SourceError: a file cannot be read, or is not what it should be; what was
-            saved before stays whole.
-        OutputError: the folder holds another training, or cannot be written to; what
-            was saved before stays whole.
+    Raises: as in `ResumableRun.execute`.
     """
     return PretrainingRun(settings, folder, callbacks, verbose).execute(overwrite)
 
@@ -114,7 +108,7 @@ class PretrainingRun(ResumableRun):
 
     @property
     def free(self):
-        """Settings on which no result depends: where means are taken, none."""
+        """Settings that change no result: none if checkpoints are averaged."""
         return () if self.settings.average_checkpoints else ("save_every",)
 
     def describe(self):

@@ -94,7 +94,7 @@ class ResumableRun:
 
         Raises:
             ConfigurationError: a setting breaks its rule, or the loss is not finite.
-            SourceError: a file cannot be read.
+            SourceError: a file cannot be read, or is not what it should be.
             OutputError: the folder holds another training, or cannot be written to;
                 what was saved before stays whole.
         """
@@ -126,9 +126,9 @@ class ResumableRun:
         raise NotImplementedError
 
     def build(self, is_new: bool) -> None:
-        """Makes the model and reads the data.
+        """Makes the model and checks it against the data.
 
-        Raises what can be wrong with them, before anything in the folder is deleted.
+        Runs before anything in the folder is deleted, and raises what is wrong.
 
         Args:
             is_new: bool. Whether files in the folder are those of another training.
