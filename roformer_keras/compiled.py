@@ -10,8 +10,8 @@ __all__ = ["Compiled"]
 class Compiled:
     """A function of tensors that reads a model's weights, compiled.
 
-    TensorFlow traces it, JAX jits it, PyTorch runs it as it is. Weights are read when
-    it is called, so that training goes on to show.
+    TensorFlow traces it, JAX jits it, PyTorch runs it as it is. Weights are read at
+    each call, so a trained model needs no new compilation.
 
     Args:
         function: of nested tensors, written in `keras.ops`; returns nested tensors.

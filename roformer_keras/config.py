@@ -33,8 +33,9 @@ MODEL_FIELDS = {
     "RoFormerSim": {"attention": "unilm", "pooler_activation": "linear"},
 }
 
-# bert_config.json field -> RoFormerConfig field, for all that bert4keras reads, and
-# `layer_norm_epsilon`, which it ignores: those that a file must have, ...
+# Fields of bert_config.json -> fields of RoFormerConfig: all that bert4keras reads, and
+# `layer_norm_epsilon`, which it ignores.
+# Required.
 _REQUIRED_BERT_FIELDS = {
     "vocab_size": "vocabulary_size",
     "num_hidden_layers": "num_layers",
@@ -43,13 +44,14 @@ _REQUIRED_BERT_FIELDS = {
     "intermediate_size": "intermediate_dim",
     "hidden_act": "activation",
 }
-# ... those of the same name, which no released file has, and the rest.
+# Optional, same name on both sides; no released file has them.
 BERT_CONFIG_OPTIONS = (
     "residual_attention_scores",
     "shared_segment_embeddings",
     "custom_position_ids",
     "layer_norm_epsilon",
 )
+# All.
 _BERT_CONFIG_FIELDS = {
     **_REQUIRED_BERT_FIELDS,
     "embedding_size": "embedding_dim",
@@ -101,7 +103,7 @@ class RoFormerConfig(Settings):
         with_nsp: bool. Adds next-sentence probabilities; needs a pooler.
         custom_position_ids: bool. Adds a float input `position_ids`.
         shared_segment_embeddings: bool. Segments index the token embedding; as in
-            bert4keras, id 0 then is padding among the segments too.
+            bert4keras, segment 0 then counts as padding.
         residual_attention_scores: bool. Adds each layer's raw attention scores to
             the next layer's (RealFormer, as in bert4keras).
         layer_norm_cond_size: int or None. Width of the input `layer_norm_cond`,

@@ -32,7 +32,7 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         learning_rate: float.
         points: pairs (step, factor), ascending. Before the first the factor rises from
-            0 at step 0, so that the first update then has the rate 0; behind the last
+            0 at step 0, so that the first update then has the rate 0; after the last
             it stays. None: constant.
 
     Call arguments:
@@ -209,11 +209,13 @@ def finetuning_rate(hidden_dim: int) -> float:
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class UpdatesLinear(PiecewiseLinear):
-    """The same, asked by an optimizer that counts the parts of each update.
+    """`PiecewiseLinear` under gradient accumulation.
+
+    Divides the optimizer's step count by the batches per update.
 
     Args:
         learning_rate, points: as in `PiecewiseLinear`, in updates.
-        parts: int. Parts an update.
+        parts: int. Batches per update.
     """
 
     def __init__(self, learning_rate, points=(), parts: int = 1):
@@ -238,10 +240,10 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         learning_rate: float. The highest, of the update `warmup`.
         warmup: int, at least 1. Updates.
-        parts: int. Parts an update, each of which an optimizer counts.
+        parts: int. Batches per update.
 
     Call arguments:
-        step: int. Parts so far.
+        step: int. Batches so far, as the optimizer counts them.
 
     Returns:
         float32 scalar.
@@ -293,12 +295,11 @@ def make_optimizer(
         warmup: int, 0 for none. That of `InverseSquareRoot`, instead of `schedule`.
         name: `"adamw"` or `"lamb"`. Without weight decay the first is Adam.
         beta_1, beta_2: float in [0, 1). Momenta of the gradients' mean and square.
-        epsilon: float. What is added to the root of the square; by default as in BERT,
-            of which a step of float32 is far above.
+        epsilon: float. Added to the root of the second moment; 1e-6 as in BERT.
         weight_decay: float, 0 for none. Decoupled; never on biases, gamma and beta.
-        clip_norm: float, 0 for none. Most that the norm of all gradients may be.
+        clip_norm: float, 0 for none. Maximum global gradient norm.
         ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights.
-        accumulation: int. Batches an update.
+        accumulation: int. Batches per update.
         rates: of `AdamW`.
     """
     kinds = {"adamw": AdamW, "lamb": keras.optimizers.Lamb}

@@ -19,7 +19,7 @@ __all__ = [
 
 
 def remark(text: str) -> None:
-    """Says something on standard error that is no result."""
+    """Prints a message to standard error."""
     print(f"roformer-keras: {text}", file=sys.stderr)
 
 
@@ -29,7 +29,7 @@ def remark_source(source) -> None:
 
 
 def shows_progress(quiet: bool) -> bool:
-    """Whether there is a bar: on a terminal alone, a log has no use for one."""
+    """Whether to show progress bars: only on a terminal."""
     return not quiet and sys.stderr.isatty()
 
 

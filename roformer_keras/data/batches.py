@@ -1,4 +1,4 @@
-"""Keras datasets of batches: rows of similar length, or whatever a number gives."""
+"""Keras datasets: batches of rows of similar length, or computed from an index."""
 
 from collections.abc import Callable
 
@@ -48,7 +48,7 @@ class TextBatches(keras.utils.PyDataset):
     def __getitem__(self, number):
         more = 0
         if number == 0 and len(self._batches) > 1:
-            # Keras takes a width for fixed in which the first two batches agree.
+            # If the first two batches have the same width, Keras treats it as static.
             first, second = (self._widths[rows].max(0) for rows in self._batches[:2])
             more = (first == second).astype(int)
         return self._make_batch(self._batches[number], more)
@@ -73,10 +73,10 @@ class TextBatches(keras.utils.PyDataset):
 
 
 class NumberedBatches(keras.utils.PyDataset):
-    """Batches that follow from their number.
+    """Batches computed from their index.
 
     Args:
-        make: a function from a number to a batch.
+        make: a function from an index to a batch.
         count: int. Batches of an epoch.
         epoch: int. The first epoch.
         advances: bool. Whether an epoch has other batches than the one before it.

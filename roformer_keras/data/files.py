@@ -7,9 +7,10 @@ The extension says what a file is; `.gz` or `.xz` after it is unpacked.
 .bio, .conll    a token and its tag a line, an empty line after each text
 any other       a corpus has a text a line; labelled texts are in .txt, as in .tsv
 
-A table has a header if and only if `fields` are names: they must stand in its first
-line. For labelled texts without `fields` the names are those of JSON, if the first line
-has them.
+In a table, if `fields` are names, the first line must be a header that contains them;
+if they are numbers of columns, there is no header. Without `fields`, a corpus is in the
+first column and has no header, and labelled texts have a header if the first line
+contains `text` and `label` (`first`, `second` and `label` for pairs).
 """
 
 import contextlib

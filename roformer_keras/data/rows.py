@@ -24,8 +24,8 @@ __all__ = [
     "windows",
 ]
 
-# Rows times width of a batch: more do not compute faster on the CPUs that were
-# measured, and less is padding.
+# Rows times width of a batch. Larger batches were not faster on the measured CPUs and
+# need more padding.
 TOKENS_PER_BATCH = 4096
 # Texts that are sorted by length together: enough for little padding, and few enough
 # that the first answers of a stream come soon.
@@ -89,8 +89,8 @@ def by_length(
 def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
     """What `prepare` makes of each `size` items, in their order.
 
-    While the caller works on one window the next is prepared in a thread. Items are
-    taken in the caller's own.
+    While the caller works on one window, a thread prepares the next. Items are read in
+    the caller's thread.
 
     Args:
         items: iterable, of any length; it may never end.
@@ -121,7 +121,7 @@ class Rows:
 
     Attributes:
         lengths: int64 `(rows,)`. Tokens of each.
-        owners: int64 `(rows,)`. The text of each row: here one each.
+        owners: int64 `(rows,)`. Index of the text that each row comes from.
     """
 
     def __init__(self, tokenizer, texts: Iterable[tuple[str, ...]], max_length: int):

@@ -338,7 +338,7 @@ def _table_entries(index: bytes) -> Iterator[tuple[bytes, bytes]]:
         _ascending(_block_entries(_read_block(index, offset, size, "index block")))
     ):
         offset, size, _ = _read_handle(handle, 0)
-        if offset < end_of_last:  # else reading could take the square of its size
+        if offset < end_of_last:  # overlapping blocks would make reading quadratic
             raise _Malformed("its data blocks overlap")
         end_of_last = offset + size
         yield from _block_entries(
@@ -486,7 +486,7 @@ def _read_entry(value: bytes) -> _Entry:
     numbers, parts = _read_message(value)
     _, shape_parts = _read_message(b"".join(parts[2]))
     shape = tuple(_read_message(dim)[0][1] for dim in shape_parts[2])
-    # Of an empty array too, NumPy computes the strides.
+    # NumPy computes strides for empty arrays too.
     if len(shape) > _MAX_RANK or math.prod(max(1, dim) for dim in shape) >= 2**59:
         raise _Malformed(f"no array can have its {len(shape)}-dimensional shape")
     return _Entry(
@@ -503,8 +503,8 @@ def _read_entry(value: bytes) -> _Entry:
 def _read_message(data: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
     """A message's numbers and its strings or messages, by field number.
 
-    An absent number is 0 and of several the last counts; of an embedded message in
-    several parts their concatenation is the whole. Both as protobuf has it.
+    As in protobuf: a missing number is 0, the last of repeated numbers wins, and the
+    parts of a split message are concatenated, by the caller.
     """
     numbers, parts = defaultdict(int), defaultdict(list)
     at = 0

@@ -50,7 +50,7 @@ class FusedOperations:
         self._turns = {}
 
     def turn(self, position_ids, length, dim, base):
-        """cos + i sin of every angle: complex64 `(batch or 1, length, 1, dim / 2)`.
+        """Rotations cos + i sin: complex64 `(batch or 1, length, 1, dim / 2)`.
 
         Args:
             position_ids: as `RoPEAttention` takes them, or None for 0, 1, 2, ...
@@ -75,7 +75,7 @@ class FusedOperations:
 
         Args:
             x: float `(batch, length, heads, dim)`.
-            turn: of `turn`.
+            turn: rotations, as `turn` returns them.
 
         Returns:
             float, of the shape and type of `x`.

@@ -90,8 +90,8 @@ class AttentionMask(keras.layers.Layer):
 
     Args:
         pattern: `"bidirectional"`, `"causal"` or `"unilm"`.
-        pad_segments: bool. Whether segment 0 is padding too, except at position 0. So
-            it is in bert4keras where segments share the embedding of the tokens.
+        pad_segments: bool. Whether segment 0 is padding too, except at position 0. As
+            in bert4keras when segments share the token embedding.
 
     Call arguments:
         token_ids: int `(batch, length)`.

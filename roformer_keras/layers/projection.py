@@ -9,10 +9,10 @@ _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 
 
 class Structure:
-    """Tells whether a model computes with other weights than when this was made.
+    """Detects that weights of a model were added or replaced since this was made.
 
-    A compiled function does not know of weights that were added since. Layers that can
-    change count their changes in `structure_changes`.
+    LoRA, quantization and new random features do so, and a compiled function does not
+    notice. Layers that can change count their changes in `structure_changes`.
     """
 
     def __init__(self, model):

@@ -35,11 +35,11 @@ def embed(
         model: any model of this package; in `RoFormerSim` the vectors are trained.
         tokenizer: `RoFormerTokenizer` of the same vocabulary.
         texts: a str, a sequence of them, or an iterator, which need not fit into
-            memory: some 2,000 texts are taken from it at a time.
+            memory: some 2,000 texts are read from it at a time.
         max_length: int. Longer texts are cut to as many tokens.
         normalize: bool. Whether vectors have length 1, so that products are cosines.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
-        batch_tokens: int. Most tokens that are computed together, padding included.
+        batch_tokens: int. Maximum tokens of a batch, padding included.
 
     Returns:
         float32 `(hidden_dim,)` for a str, `(len(texts), hidden_dim)` for a sequence;
@@ -79,10 +79,10 @@ def embed_rows(
     verbose: int | str,
     batch_tokens: int,
 ) -> np.ndarray | Iterator[np.ndarray]:
-    """As `embed`, of whatever makes vectors of rows of ids.
+    """`embed` for any function that maps rows of ids to vectors.
 
     Args:
-        vectors_of: of a list of rows; gives float32 `(rows, dim)`.
+        vectors_of: function from a list of rows to float32 `(rows, dim)`.
         dim: int. Width of a vector.
     """
 

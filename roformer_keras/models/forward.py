@@ -57,7 +57,7 @@ def run_model(model, inputs: dict[str, np.ndarray]):
 
 
 class _Forward:
-    """The functions of a model, as its structure was."""
+    """The compiled functions of a model, for one structure."""
 
     def __init__(self, model):
         self.structure = Structure(model)
@@ -93,7 +93,7 @@ class _Forward:
         }
 
     def shortened(self, outputs, length):
-        """Without what is of padding, in every axis that is as long as the text."""
+        """Removes the padding from every axis of text length."""
 
         def cut(symbolic, output):
             axes = (
@@ -113,5 +113,5 @@ def _rows_of(count):
 
 
 def _with_rows(array, rows):
-    """The last row again and again: one of padding alone would be no text."""
+    """Repeats the last row: a row of padding only has no [CLS]."""
     return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])

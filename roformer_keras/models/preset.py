@@ -43,7 +43,8 @@ class PresetModel(PartialTraining, keras.Model):
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
     """
 
-    # Of the source that the model came from, if that has a vocabulary; can be set.
+    # The tokenizer of the source, or None if it has no vocabulary. Assign one to
+    # replace it.
     tokenizer: RoFormerTokenizer | None = None
     # Why that vocabulary gave no tokenizer.
     _tokenizer_error: VocabularyError | None = None

@@ -23,15 +23,15 @@ __all__ = ["TextData", "TextTrainer", "is_ready", "texts_of"]
 
 @dataclasses.dataclass(frozen=True)
 class TextData:
-    """Tokenized rows to train on; some of them, by number.
+    """Tokenized rows and a way to batch them; `split` returns subsets.
 
     Args:
         lengths: int `(rows,)` or `(rows, texts)`. Tokens, as in `TextBatches`.
-        owners: int `(rows,)`. Which text each row is made of.
+        owners: int `(rows,)`. Index of the text that each row comes from.
         make_batch: called with numbers of rows and columns of additional padding;
             returns what `fit` takes as a batch.
         weights: float `(rows,)` or None.
-        numbers: int. Which rows; all if not given.
+        numbers: int. Indices of the rows to use; all if not given.
     """
 
     lengths: np.ndarray

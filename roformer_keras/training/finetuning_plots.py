@@ -1,4 +1,4 @@
-"""What a fine-tuning draws: its curves, and what is taken for what."""
+"""Learning curves and the confusion matrix."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -67,10 +67,10 @@ def draw_curves(
 def draw_confusion(
     counts: Sequence[Sequence[int]], names: Sequence[str], picture: Path
 ) -> bool:
-    """Draws how often rows of each class were taken for each.
+    """Draws a confusion matrix.
 
     Args:
-        counts: a list a class, of how often its rows were taken for which.
+        counts: rows are true classes, columns predicted classes.
         names: of the classes.
         picture: path of the PNG.
 
@@ -94,7 +94,7 @@ def draw_confusion(
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         if font is not None:
             label.set_fontproperties(font)
-    axes.set(xlabel="found", ylabel="expected")
+    axes.set(xlabel="predicted", ylabel="true")
     if len(names) <= _MOST_COUNTS:
         for (row, column), count in np.ndenumerate(counts):
             color = "white" if shares[row, column] > 0.5 else "black"

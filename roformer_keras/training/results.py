@@ -127,8 +127,8 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
             "end"
         )
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        settings = FinetuningSettings.from_dict(facts["settings"])
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+        settings = FinetuningSettings.from_dict(metadata["settings"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
             f"{path} must be of a fine-tuning, and is not: {error}"
@@ -146,13 +146,14 @@ def report_on(task: TextTask, examples: Examples, *, verbose: bool = False) -> d
     return {"file": examples.path, **report}
 
 
-def write_reports(folder: Path, facts: dict, reports: dict[str, dict]) -> str:
+def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str:
     """Writes figures as text, as JSON and, for classes, as a picture.
 
     Args:
         folder: where to.
-        facts: what is said before.
-        reports: of `report_on`, by what each is of; the last one is drawn.
+        metadata: lines above the reports.
+        reports: dict of the name of a split to a result of `report_on`. The confusion
+            matrix of the last one is drawn.
 
     Returns:
         The text.
@@ -160,21 +161,21 @@ def write_reports(folder: Path, facts: dict, reports: dict[str, dict]) -> str:
     Raises:
         OutputError: one cannot be written.
     """
-    text, drawn = format_page(facts, reports), list(reports.values())[-1]
+    text, drawn = format_page(metadata, reports), list(reports.values())[-1]
     if "confusion" in drawn:
         names = list(drawn["classes"])
         if not draw_confusion(drawn["confusion"], names, folder / CONFUSION):
             legend = (f"{number:>5}  {name}" for number, name in enumerate(names, 1))
             text += "\n".join(["", f"numbers in {CONFUSION}", *legend]) + "\n"
-    content = json.dumps({**facts, **reports}, indent=2, ensure_ascii=False)
+    content = json.dumps({**metadata, **reports}, indent=2, ensure_ascii=False)
     for name, written in (("report.txt", text), ("report.json", f"{content}\n")):
         with replacing(folder / name, overwrite=True) as partial:
             partial.write_text(written, encoding="utf-8")
     return text
 
 
-def format_page(facts: dict, reports: dict[str, dict]) -> str:
+def format_page(metadata: dict, reports: dict[str, dict]) -> str:
     """Figures as text."""
-    parts = ["".join(f"{name:<22} {value}\n" for name, value in facts.items())]
+    parts = ["".join(f"{name:<22} {value}\n" for name, value in metadata.items())]
     parts += [f"{name}\n{format_report(report)}" for name, report in reports.items()]
     return "\n".join(filter(None, parts))
