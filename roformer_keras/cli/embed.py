@@ -85,6 +85,6 @@ def run(
             with open(partial, "wb") as stream:
                 np.save(stream, vectors())
         else:
-            with open(partial, "w", encoding="utf-8") as stream:
-                stream.writelines(f"{line}\n" for line in lines())
+            with open(partial, "w", encoding="utf-8") as out:
+                out.writelines(f"{line}\n" for line in lines())
     print(output)

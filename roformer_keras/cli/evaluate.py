@@ -84,7 +84,7 @@ def run(
             "RoFormerSeq2Seq"
         )
     # An output that cannot be written is refused before the work.
-    target = contextlib.nullcontext()
+    target: contextlib.AbstractContextManager = contextlib.nullcontext()
     if output is not None:
         target = replacing(output, overwrite, folder=True)
     with target as partial:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from roformer_keras.checks import read_fields
 from roformer_keras.cli.flags import merge_flags
@@ -51,7 +51,7 @@ def run(
         overwrite: discard a training of other settings in that folder, once the new
             one is found to be possible.
     """
-    options = {"multi_label": multi_label, "crf": crf}
+    options: dict[str, Any] = {"multi_label": multi_label, "crf": crf}
     options |= {"objective": objective, "pooling": pooling}
     flags |= {f"options.{name}": value for name, value in options.items() if value}
     if dropout is not None:

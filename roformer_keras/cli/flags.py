@@ -14,6 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.errors import ConfigurationError
@@ -89,7 +90,8 @@ def add_flags(
         field = known.get(one.name, one)
         help = one.help or field.help or _HELP.get(one.name, "")
         _add(parser, dataclasses.replace(one, help=help, rule=one.rule or field.rule))
-    groups, taken = {"": parser}, {one.name for one in own}
+    groups: dict[str, Any] = {"": parser}
+    taken = {one.name for one in own}
     for one in fields:
         table = one.name.rpartition(".")[0]
         if one.field not in taken and (names is None or one.name in names):
@@ -168,7 +170,7 @@ def _unwrap(kind) -> tuple:
 
 def _read_docstring(target) -> dict[str, str]:
     """What the section Args of a docstring says of each name, without its type."""
-    found = {}
+    found: dict[str, str] = {}
     _, _, section = (inspect.getdoc(target) or "").partition("\nArgs:\n")
     section = re.split(r"\n(?=\S)", section)[0]
     for entry in re.split(r"\n(?= {4}\S)", section):
@@ -213,7 +215,7 @@ def _options_of(argument: _Argument) -> dict | None:
     kind, rule = argument.kind, argument.rule
     origin, kinds = typing.get_origin(kind) or kind, typing.get_args(kind)
     is_optional = argument.is_operand and argument.default is not _REQUIRED
-    count = {"nargs": "?"} if is_optional else {}
+    count: dict[str, Any] = {"nargs": "?"} if is_optional else {}
     if kind is bool:
         if argument.is_setting:
             # A file can have said the opposite.
@@ -224,7 +226,10 @@ def _options_of(argument: _Argument) -> dict | None:
     if origin is list:
         if argument.is_operand:
             return {"nargs": "*" if is_optional else "+"}
-        counts = {tuple[str, str]: {"nargs": 2}, list[str]: {"nargs": "+"}}
+        counts: dict[Any, dict] = {
+            tuple[str, str]: {"nargs": 2},
+            list[str]: {"nargs": "+"},
+        }
         return {"action": "append", "metavar": "TEXT", **counts.get(kinds[0], {})}
     if kind is str:
         return count

@@ -1,6 +1,7 @@
 """`roformer-keras inspect`."""
 
 import math
+from typing import Any
 
 from roformer_keras.cli.texts import print_json
 from roformer_keras.hub.catalog import resolve
@@ -24,7 +25,7 @@ def run(
 
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         tokens = checkpoint.vocabulary
-        content = {
+        content: dict[str, Any] = {
             "source": str(source),
             "format": checkpoint.format,
             "model": model_of(checkpoint),
@@ -42,11 +43,12 @@ def run(
     if as_json:
         print_json(content)
         return
-    tensors, config = content["tensors"], content["config"]
+    tensors: dict[str, dict] = content["tensors"]
+    fields: dict[str, Any] = content["config"]
     count = sum(math.prod(tensor["shape"]) for tensor in tensors.values())
     print(f"source       {content['source']}")
     print(f"format       {content['format']}")
-    kind = config.get("model_type", "encoder-decoder")
+    kind = fields.get("model_type", "encoder-decoder")
     print(f"model        {content['model']} ({kind})")
     print(f"heads        {', '.join(content['heads']) or 'none'}")
     size, level = content["vocabulary_size"], content["level"]
@@ -58,5 +60,5 @@ def run(
     if content["training_state"]:
         print(f"ignored      {len(content['training_state'])} of an optimizer")
     print("configuration")
-    for name, value in config.items():
+    for name, value in fields.items():
         print(f"  {name:<34} {value}")

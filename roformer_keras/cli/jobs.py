@@ -173,6 +173,7 @@ class Job:
         if not is_new_run(
             *(record, metadata, self.partial), has_data=has_data, overwrite=overwrite
         ):
+            assert record is not None
             self.done, self.seed = record["done"], record["seed"]
             self._file = AppendedFile(self.partial, record["bytes"])
 
@@ -200,6 +201,8 @@ class Job:
         """Gives the output its name."""
         if self._file is None:
             self.write((), 0)
+        assert self._file is not None
+        assert self.partial is not None
         self._file.close()
         finish(self.partial, self._record, self._final)
 
@@ -207,7 +210,7 @@ class Job:
         """Closes the partial, and deletes it if it counts no input."""
         if self._file is not None:
             self._file.close()
-            if not self.done:
+            if not self.done and self.partial is not None:
                 with suppress(OSError):
                     self.partial.unlink()
                     self._record.unlink()

@@ -22,6 +22,6 @@ def run(*, as_json: bool = False) -> None:
             f"{entry.download_megabytes:>5}  {'yes' if here[entry.name] else 'no'}"
         )
     print("\nwith this package, small, under either name")
-    for entry in SHIPPED:
-        print(f"{entry.name:<46} {entry.model_class:<17} {entry.alias}")
-        print(f"  {entry.description}")
+    for own in SHIPPED:
+        print(f"{own.name:<46} {own.model_class:<17} {own.alias}")
+        print(f"  {own.description}")

@@ -58,6 +58,7 @@ def run(
     if text is not None:
         rows = [(f"text {at}", tuple(row)) for at, row in enumerate(text, start=1)]
     else:
+        assert file is not None
         rows = tuned.read_rows(file, fields)
     tuned.check_rows([row for _, row in rows])
     run_job(

@@ -22,7 +22,7 @@ _STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64, "seq2seq": 64}
 
 def run(
     task: Literal["mlm", "lm", "sim", "seq2seq"],
-    files: list[str] = (),
+    files: list[str] = (),  # type: ignore[assignment]  # It is not changed.
     *,
     output: str,
     config: str | None = None,

@@ -54,6 +54,7 @@ def run(
     if pair is not None:
         pairs = [(f"pair {at}", tuple(texts)) for at, texts in enumerate(pair, start=1)]
     else:
+        assert file is not None
         table = read_table(file, 2, fields, labelled=False)
         pairs = number_lines(file, table.texts, table.lines)
 

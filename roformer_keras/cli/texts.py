@@ -76,6 +76,7 @@ def read_inputs(file: str | None, texts: Sequence[str] | None) -> list:
     check_one_input(file, texts, "a text file", "--text TEXT")
     if texts is not None:
         return [(f"text {at}", text) for at, text in enumerate(texts, start=1)]
+    assert file is not None
     try:
         return number_lines(file, read_lines(file), itertools.count(1))
     except SourceError as error:

@@ -121,7 +121,7 @@ class Checkpoint:
                 if self.is_seq2seq
                 else f"{self.label} holds no encoder-decoder, which {model} needs"
             )
-        if self.is_seq2seq:
+        if isinstance(self.config, Seq2SeqConfig):
             return self.config.replace(**changes)
         stored_as = "RoFormerBackbone" if self.is_task else self.model
         return config_for_model(model, self.config, stored_as, **changes)
@@ -187,7 +187,8 @@ def weights_to_read(
             "if these are your own layers, name them with ignore=, such as "
             f"{unexpected[0]!r}"
         )
-    found, absent_heads = [], {}
+    found = []
+    absent_heads: dict[str, list[str]] = {}
     for row in rows:
         if row.name in tensors:
             found.append(row)
@@ -203,8 +204,8 @@ def weights_to_read(
             else:
                 problems.append(missing)
     if absent_heads and not initialize_heads:
-        for head, missing in absent_heads.items():
-            problems.append(f"no {head} head: {', '.join(missing)}")
+        for head, tensors_of in absent_heads.items():
+            problems.append(f"no {head} head: {', '.join(tensors_of)}")
         hints.append("pass initialize_heads=True to start with a new one")
     if problems:
         shown = "\n  ".join(problems[:12])

@@ -5,9 +5,9 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from roformer_keras.config import ConfigSource
+from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import head_of, model_heads, weight_table
@@ -112,10 +112,10 @@ def prepare(
         )
     kept = [row.name for row in weights_to_read(checkpoint, config, heads, ignore)]
     task = [name for name in checkpoint.tensors if head_of(name) == "task"]
-    unmapped = checkpoint.tensors.keys() - {*checkpoint.unexpected, *kept, *task}
-    if unmapped:
+    left = checkpoint.tensors.keys() - {*checkpoint.unexpected, *kept, *task}
+    if left:
         raise ConfigurationError(
-            f"{checkpoint.label} has {len(unmapped)} tensors for which the changed "
+            f"{checkpoint.label} has {len(left)} tensors for which the changed "
             f"configuration has no place, {min(unmapped)} among them"
         )
     kept += task if base != model else []
@@ -131,7 +131,7 @@ def prepare(
 
 def save(
     checkpoint: Checkpoint,
-    target: Path,
+    target: str | os.PathLike,
     format: str,
     dtype: str = "float32",
     overwrite: bool = False,
@@ -187,8 +187,9 @@ def _format_of(target: Path) -> str:
 
 def pooler_activation_of(checkpoint: Checkpoint, model: str | None = None) -> str:
     """Activation of a stored pooler: as saved, linear in RoFormer-Sim, else tanh."""
-    if checkpoint.config.pooler_activation is not None:
-        return checkpoint.config.pooler_activation
+    config = cast(RoFormerConfig, checkpoint.config)
+    if config.pooler_activation is not None:
+        return config.pooler_activation
     return "linear" if (model or model_of(checkpoint)) == "RoFormerSim" else "tanh"
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from roformer_keras.config import (
     MODEL_FIELDS,
@@ -249,7 +250,7 @@ def _given_file(name: str, path: str | os.PathLike) -> Blob:
 
 def _saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
     """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
-    saved = {}
+    saved: dict[str, Any] = {}
     if "vocabulary" in parts:
         saved["vocabulary"] = _read_tokens(parts["vocabulary"])
     if "tokenizer" in parts:
@@ -429,7 +430,7 @@ def _saved_model(serialized: dict, label: str) -> dict:
     of_keras = ("name", "trainable", "dtype")
     options, fields = (
         {key: value for key, value in found.items() if key not in of_keras}
-        for found in ({} if backbone is None else options, fields)
+        for found in ({} if backbone is None else dict(options or {}), fields)
     )
     options.pop("backbone", None)
     saved = {"model": name, "model_options": options}

@@ -176,7 +176,7 @@ class _Table:
     def __init__(self, config: RoFormerConfig):
         self.rows: list[Weight] = []
         self._config = config
-        self._counts = Counter()
+        self._counts: Counter[str] = Counter()
 
     def add_embeddings(self):
         config, width = self._config, self._config.input_dim
@@ -215,7 +215,8 @@ class _Table:
             if attribute:
                 self._add_dense(name, path, shapes[part], layer, attribute)
             else:
-                self._add_norm(name, path, *shapes[part], layer)
+                (width,) = shapes[part]
+                self._add_norm(name, path, width, layer)
 
     def add_pooler(self):
         shape = (self._config.hidden_dim, self._config.hidden_dim)
@@ -334,7 +335,7 @@ def _dataset(path: str, config: RoFormerConfig) -> str:
 def _encoder_decoder_rows(config: Seq2SeqConfig) -> Iterator[Weight]:
     width = config.hidden_dim
     encoder = _block_shapes(width, width, width, config.intermediate_dim)
-    decoder = {}
+    decoder: dict[str, tuple] = {}
     for part, shape in encoder.items():
         if part.startswith("feed_forward") and "cross_attention_norm" not in decoder:
             decoder |= {f"cross_{own}": shapes for own, shapes in decoder.items()}

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
-from roformer_keras.config import BERT_CONFIG_OPTIONS
+from roformer_keras.config import BERT_CONFIG_OPTIONS, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
@@ -122,7 +123,7 @@ def write_metadata(folder: Path, parameter_count: int):
     )
 
 
-def _serialized(checkpoint: Checkpoint, model: str) -> dict:
+def _serialized(checkpoint: Checkpoint, model: str | None) -> dict:
     """What Keras serializes for a model, without building it."""
     fields = {"name": "backbone", **checkpoint.config.to_dict()}
     if model == "RoFormerSeq2Seq":
@@ -181,6 +182,8 @@ def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor
     """Tensors by checkpoint name; configuration and vocabulary in the header."""
     from safetensors.numpy import save_file
 
+    # `prepare` has set the class.
+    assert checkpoint.model is not None
     metadata = {
         "config": str(checkpoint.config),
         "model": checkpoint.model,
@@ -206,13 +209,14 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
 
     The `.meta` graph of the released zips is left out: nothing reads it.
     """
+    encoder = cast(RoFormerConfig, checkpoint.config)
     problem = None
     if checkpoint.vocabulary is None:
         problem = (
             "has no vocabulary, and a bert4keras zip needs its vocab.txt: give it as "
             "vocabulary="
         )
-    elif checkpoint.config.layer_norm_cond_size:
+    elif encoder.layer_norm_cond_size:
         problem = (
             "has conditional norms, which bert4keras keeps in no checkpoint: choose "
             "another format"
@@ -228,7 +232,7 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
     found = checkpoint.bert_config or {}
     config = {
         **{name: found[name] for name in found if name not in BERT_CONFIG_OPTIONS},
-        **checkpoint.config.to_bert_config(),
+        **encoder.to_bert_config(),
     }
     state = "".join(
         f'{key}: "bert_model.ckpt"\n'

@@ -10,8 +10,9 @@ import functools
 import itertools
 import json
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ _WINDOW, _JITTER = 64, 0.05
 
 
 def tokenize_corpus(
-    folder: Path, identity, records: Iterable[tuple], encode: Callable
+    folder: Path, identity, records: Iterable[tuple], encode: Any
 ) -> "TokenizedCorpus":
     """The items of some records, from the folder if it holds them already.
 

@@ -133,7 +133,7 @@ def read_table(
                 )
         table.texts.append(texts)
         table.lines.append(line)
-        if labelled:
+        if table.labels is not None:
             table.labels.append(values[count])
     if not table.texts:
         raise SourceError(f"{path} has no row")

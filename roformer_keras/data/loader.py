@@ -57,9 +57,9 @@ class Loader:
 
     def __init__(self, make: Callable, first: int = 0, tokens: int = 0):
         self.waited = 0.0
-        self.error = None
+        self.error: BaseException | None = None
         self._make, self._first = make, first
-        self._ready = queue.Queue(_DEPTH)
+        self._ready: queue.Queue = queue.Queue(_DEPTH)
         # By the number of the batch that comes next.
         self._tokens = {first: tokens}
         self._ends = threading.Event()

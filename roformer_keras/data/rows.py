@@ -64,7 +64,7 @@ def _pad(rows, width):
 
 
 def by_length(
-    lengths: Sequence[int],
+    lengths: Sequence[int] | np.ndarray,
     batch_tokens: int = TOKENS_PER_BATCH,
     batch_size: int | None = None,
 ) -> Iterator[np.ndarray]:
@@ -76,10 +76,10 @@ def by_length(
             a batch by itself.
         batch_size: int or None. Maximum rows of a batch.
     """
-    lengths = np.asarray(lengths)
-    order, start = np.argsort(-lengths, kind="stable"), 0
+    sizes = np.asarray(lengths)
+    order, start = np.argsort(-sizes, kind="stable"), 0
     while start < len(order):
-        width = padded_width(max(1, int(lengths[order[start]])))
+        width = padded_width(max(1, int(sizes[order[start]])))
         size = max(1, batch_tokens // width)
         numbers = order[start : start + min(size, batch_size or size)]
         yield numbers
@@ -148,7 +148,7 @@ class Rows:
         end = self._ends[number]
         return self._token_ids[end - self.lengths[number] : end]
 
-    def batch(self, numbers: Sequence[int], more: int = 0) -> dict:
+    def batch(self, numbers: Sequence[int] | np.ndarray, more: int = 0) -> dict:
         """Some rows as a backbone takes them, padded to `padded_width` of the longest.
 
         Args:
@@ -188,10 +188,11 @@ class GroupRows:
     def __len__(self):
         return len(self.lengths)
 
-    def batch(self, numbers: Sequence[int], more: int = 0) -> dict:
+    def batch(self, numbers: Sequence[int] | np.ndarray, more: int = 0) -> dict:
         """As `Rows.batch`, of `len(numbers) * rows of a group` rows."""
-        numbers = np.asarray(numbers)[:, None] * self._size + np.arange(self._size)
-        return self._rows.batch(numbers.ravel(), more)
+        first = np.asarray(numbers)[:, None] * self._size
+        rows = first + np.arange(self._size)
+        return self._rows.batch(rows.ravel(), more)
 
 
 # === Pairs of a source and a target ===

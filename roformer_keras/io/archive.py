@@ -100,10 +100,10 @@ class ZipTree:
             if self.members[name].compress_type != zipfile.ZIP_STORED
         ]
         folder = self._scratch(deflated) if deflated else None
-        blobs = {}
+        blobs: dict[str, Blob] = {}
         for role, name in parts.items():
             label = self._name(name)
-            if name in deflated:
+            if folder is not None and name in deflated:
                 path = folder / str(len(blobs))
                 self._unpack(name, path)
                 blobs[role] = Blob(path, 0, path.stat().st_size, label)

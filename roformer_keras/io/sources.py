@@ -208,7 +208,9 @@ def _find_prefix(path: Path) -> tuple["_FolderTree", _Candidate]:
     tree = _FolderTree(path.parent)
     names = tree.files("")
     if f"{path.name}.index" in names:
-        return tree, _candidate(tree, "", f"{path.name}.index")
+        candidate = _candidate(tree, "", f"{path.name}.index")
+        assert candidate is not None
+        return tree, candidate
     if any((m := _SHARD.fullmatch(n)) and m["prefix"] == path.name for n in names):
         raise SourceError(
             f"{path}.index is missing: a TensorFlow checkpoint is its .data files and "
@@ -226,9 +228,9 @@ def _choose(tree) -> _Candidate:
             for candidate in _candidates(tree, folder)
         ]
         if len(found) > 1:
-            names = ", ".join(sorted(c.name or "." for c in found))
+            shown = ", ".join(sorted(c.name or "." for c in found))
             raise SourceError(
-                f"{tree.label} holds {len(found)} checkpoints: {names}; {tree.advice}"
+                f"{tree.label} holds {len(found)} checkpoints: {shown}; {tree.advice}"
             )
         if found:
             return found[0]
@@ -271,7 +273,8 @@ def _candidate(tree, folder: str, name: str) -> _Candidate | None:
     if name.endswith(".index"):
         prefix = name.removesuffix(".index")
         parts = {"index": full, **_shards(tree, folder, prefix)}
-        kind, full = "tensor_bundle", _join(folder, prefix)
+        kind: str | None = "tensor_bundle"
+        full = _join(folder, prefix)
     else:
         kind = _kind(tree, full)
         parts = {"weights": full}

@@ -31,7 +31,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -140,7 +140,9 @@ class TensorBundleReader:
 
     def dtype(self, name: str) -> str:
         """NumPy's name of a tensor's type, or `"bfloat16"`; raises as `shape` does."""
-        return self._entry(name).dtype
+        dtype = self._entry(name).dtype
+        assert dtype is not None
+        return dtype
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, read-only.
@@ -165,7 +167,7 @@ class TensorBundleReader:
                 f"tensor {name!r} does not match its checksum: the file is damaged; "
                 "get it again"
             )
-        array = np.ndarray(entry.shape, _numpy_dtype(entry.dtype), data)
+        array = np.ndarray(entry.shape, _numpy_dtype(self.dtype(name)), data)
         array = np.require(array, requirements="A")
         array.flags.writeable = False
         return array
@@ -225,6 +227,7 @@ class TensorBundleReader:
         return self._entries[name]
 
     def _check_extent(self, entry: _Entry):
+        assert entry.dtype is not None
         expected = math.prod(entry.shape) * _numpy_dtype(entry.dtype).itemsize
         if entry.size != expected:
             raise _Malformed(
@@ -265,7 +268,7 @@ def write_tensor_bundle(
         file.write(index)
 
 
-def write_shard(shard: BinaryIO, tensors: Iterable[tuple[str, np.ndarray]]) -> bytes:
+def write_shard(shard: IO[bytes], tensors: Iterable[tuple[str, np.ndarray]]) -> bytes:
     """Writes the only data file of a bundle, and returns the content of its index.
 
     Tensors are written as they come, and only one is held at a time.
@@ -295,7 +298,7 @@ def write_shard(shard: BinaryIO, tensors: Iterable[tuple[str, np.ndarray]]) -> b
             )
         little_endian = np.asarray(array, array.dtype.newbyteorder("<"))
         data = np.ascontiguousarray(little_endian).reshape(-1).view(np.uint8)
-        shard.write(data)
+        shard.write(data.data)
         dims = (_bytes_field(2, _number_field(1, size)) for size in array.shape)
         table[key] = (
             _number_field(1, _DTYPE_CODES[array.dtype.name])

@@ -175,7 +175,7 @@ class RoFormerBackbone(PresetModel):
         return all(block.recompute for block in self.transformer_layers)
 
     @gradient_checkpointing.setter
-    def gradient_checkpointing(self, value: bool):
+    def gradient_checkpointing(self, value: bool) -> None:
         for block in self.transformer_layers:
             block.recompute = bool(value)
 

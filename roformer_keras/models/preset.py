@@ -226,7 +226,7 @@ class PresetModel(PartialTraining, keras.Model):
             model_options=self.preset_options(),
             tokenizer=fields,
         )
-        save(checkpoint, Path(folder), "preset", overwrite=overwrite)
+        save(checkpoint, folder, "preset", overwrite=overwrite)
 
     def preset_options(self) -> dict:
         """Arguments of the constructor besides backbone and tokenizer; plain types."""

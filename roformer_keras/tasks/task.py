@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import keras
 import numpy as np
@@ -306,6 +306,26 @@ class TextTask(TextTrainer, BackboneModel):
         raise NotImplementedError
 
     # === Predicting ===
+
+    @overload
+    def predict(
+        self,
+        x: Iterator,
+        batch_size: int | None = None,
+        *,
+        batch_tokens: int = TOKENS_PER_BATCH,
+        verbose: Verbose = "auto",
+    ) -> Iterator[np.ndarray]: ...
+
+    @overload
+    def predict(
+        self,
+        x: Texts,
+        batch_size: int | None = None,
+        *,
+        batch_tokens: int = TOKENS_PER_BATCH,
+        verbose: Verbose = "auto",
+    ) -> Any: ...
 
     def predict(
         self,

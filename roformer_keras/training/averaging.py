@@ -126,7 +126,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
             check_integer("every", every, minimum=1)
         self.max_count, self.every = max_count, every
         self.folder = None if folder is None else Path(folder)
-        self._checkpoints = None
+        self._checkpoints: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         # An interrupted training may have left one.

@@ -36,8 +36,8 @@ class Seq2SeqEvaluation:
 
     bleu: Bleu
     loss: float
-    pairs: list
-    hypotheses: list
+    pairs: list[tuple[str, str]]
+    hypotheses: list[str]
     left_out: int
 
     def figures(self) -> dict:
@@ -93,7 +93,7 @@ def evaluate_seq2seq(
             f"a source must have tokens of the vocabulary, and none of {len(pairs)} "
             "has: the model is one of other texts"
         )
-    sources, references = map(list, zip(*known, strict=True))
+    sources, references = (list(texts) for texts in zip(*known, strict=True))
     hypotheses = model.generate(
         sources,
         method="beam",

@@ -93,12 +93,13 @@ def read_data(settings: FinetuningSettings) -> Data:
         raise SourceError(
             f"{train.path} must have labels of at least {min_names} names, got {names}"
         )
-    others = [
-        path and read_examples(path, *how) for path in (settings.valid, settings.test)
-    ]
+    valid, test = (
+        read_examples(path, *how) if path else None
+        for path in (settings.valid, settings.test)
+    )
     if settings.holdout:
-        train, others[0] = _split(train, settings.holdout, settings.seed)
-    return Data(task_class, names, train, *others)
+        train, valid = _split(train, settings.holdout, settings.seed)
+    return Data(task_class, names, train, valid, test)
 
 
 def read_examples(
@@ -106,6 +107,7 @@ def read_examples(
 ) -> Examples:
     """Reads one file for a task with these options; see `read_table`."""
     table = read_table(path, count, fields)
+    assert table.labels is not None
     labels = []
     for value, texts, line in zip(table.labels, table.texts, table.lines, strict=True):
         try:

@@ -81,12 +81,12 @@ def draw_confusion(
     Raises:
         OutputError: the picture cannot be written.
     """
-    counts, font = np.array(counts), _font_of("".join(names))
+    table, font = np.array(counts), _font_of("".join(names))
     shown = names if font is not None else [str(n + 1) for n in range(len(names))]
     side = min(20.0, 3.5 + 0.45 * len(names))
     figure = new_figure(side, side)
     axes = figure.add_subplot()
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     places = range(len(names))
     axes.set_xticks(places, shown, rotation=90 if max(map(len, shown)) > 3 else 0)

@@ -21,7 +21,9 @@ def new_figure(width: float, height: float):
     return figure
 
 
-def draw_line(axes, rows: list[dict], x: str, y: str, label: str, **style) -> None:
+def draw_line(
+    axes, rows: list[dict], x: str, y: str | None, label: str, **style
+) -> None:
     """Draws a column of a log against another, where it has figures."""
     points = [(int(row[x]), float(row[y])) for row in rows if row.get(y)]
     if points:

@@ -31,7 +31,7 @@ resumes the last saved state. `training.folder` says which files there are.
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import keras
 
@@ -82,7 +82,9 @@ class ResumableRun:
     def __init__(self, settings, folder, callbacks=(), verbose: bool = True):
         self.settings, self.folder = settings, Path(folder)
         self.callbacks, self.verbose = list(callbacks), verbose
-        self.model, self.log = None, None
+        # `build` makes the one, `execute` the other.
+        self.model: Any = None
+        self.log: Any = None
         self.progress, self.has_state = dict(self.start), False
 
     def execute(self, overwrite: bool = False):

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from roformer_keras.errors import CheckpointError, ReferenceUnavailable
 
@@ -53,7 +54,8 @@ class Reference:
             raise ReferenceUnavailable(
                 f"there is no bert4keras package in {folder}", hint=_INSTALL
             )
-        self._python, self._folder, self._process = python, folder, None
+        self._python, self._folder = python, folder
+        self._process: Any = None
         ((_, info),) = self.run([{"op": "info"}])
         self.version = info["bert4keras"]
         self.layer_norm_epsilon = info["layer_norm_epsilon"]

@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from roformer_keras.config import ConfigSource
+from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import prepare
 from roformer_keras.conversion.reader import open_checkpoint
@@ -46,7 +47,7 @@ _BAR, _BAR_LENGTH, _LONG_BAR = 1e-4, 512, 5e-4
 _SAVED_SIZE = 500_000
 
 # Published values of released weights.
-PUBLISHED = {
+PUBLISHED: dict[str, dict[str, Any]] = {
     "chinese_roformer_L-12_H-768_A-12": {
         "token_ids": [[0, 1, 2, 3, 4, 5]],
         "mlm": [
@@ -203,6 +204,7 @@ def verify(
         if save_reference is not None:
             # Before the work, so that a wrong path does not cost it.
             target = stack.enter_context(replacing(save_reference, overwrite=True))
+        answers: Any
         if reference is not None:
             answers = _SavedAnswers(path, reference, config)
         else:
@@ -279,7 +281,8 @@ class _Output:
 
     def to_arrays(self, key) -> dict[str, np.ndarray]:
         """Arrays of a reference file: at most about `_SAVED_SIZE` numbers."""
-        values, places = self.values, ()
+        values = self.values
+        places: tuple[np.ndarray, ...] = ()
         if values.size > _SAVED_SIZE:
             share = (_SAVED_SIZE / values.size) ** 0.5
             places = tuple(
@@ -443,14 +446,14 @@ class _SavedAnswers:
 
 def _cases(checkpoint: Checkpoint) -> dict[str, dict]:
     """`build_transformer_model` keywords of everything the source has weights for."""
-    config = checkpoint.config
+    config = cast(RoFormerConfig, checkpoint.config)
     for option in ("layer_norm_cond_size", "custom_position_ids"):
         if getattr(config, option):
             raise ConfigurationError(
                 f"{checkpoint.label} has {option}, for which there are no inputs to "
                 "compare with"
             )
-    base = {"model": config.model_type}
+    base: dict[str, Any] = {"model": config.model_type}
     for option in ("residual_attention_scores", "shared_segment_embeddings"):
         if getattr(config, option):
             base[option] = True
@@ -463,7 +466,7 @@ def _cases(checkpoint: Checkpoint) -> dict[str, dict]:
     pool = {"with_pool": "linear"} if "pooler" in checkpoint.heads else {}
     size = config.vocabulary_size
     keep = [0, *range(size - 1, 0, -2)]
-    cases = {"encoder": {}}
+    cases: dict[str, dict] = {"encoder": {}}
     if mlm:
         cases["mlm"] = mlm
         cases["lm"] = {"application": "lm", **mlm}
@@ -494,7 +497,8 @@ def _inputs(length: int, vocabulary_size: int) -> dict[str, np.ndarray]:
 def _export(path, checkpoint: Checkpoint, scratch: Path) -> Path:
     """bert4keras's own files of a checkpoint, in a folder; returns their prefix."""
     prefix = scratch / "bert_model.ckpt"
-    config = checkpoint.bert_config or checkpoint.config.to_bert_config()
+    encoder = cast(RoFormerConfig, checkpoint.config)
+    config = checkpoint.bert_config or encoder.to_bert_config()
     (scratch / "bert_config.json").write_text(json.dumps(config))
     if checkpoint.format == "bert4keras":
         with open_source(path) as files:
