@@ -2,7 +2,7 @@
 
     python3 tools/dev.py setup         install what the others need
     python3 tools/dev.py demo          set up, then run commands on small checkpoints
-    python3 tools/dev.py test [...]    set up, lint, run the tiers unit and model
+    python3 tools/dev.py test [...]    set up, ruff, mypy, run the tiers unit and model
     python3 tools/dev.py test --all    the same with the tier e2e
 
 Set-up installs this package, TensorFlow and what the tests need into `.venv`, and two
@@ -97,6 +97,7 @@ def demo():
 def test(every_tier, pytest_arguments):
     run(PYTHON, "-m", "ruff", "check", ".")
     run(PYTHON, "-m", "ruff", "format", "--check", ".")
+    run(PYTHON, "-m", "mypy")
     tiers = "e2e or not e2e" if every_tier else "not e2e"
     # A process takes up to 4 GB.
     processes = min(4, len(os.sched_getaffinity(0)))
