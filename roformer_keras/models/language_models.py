@@ -372,7 +372,7 @@ class RoFormerSim(RoFormerCausalLM):
         )
 
     @overload
-    def paraphrase(  # type: ignore[overload-overlap]  # A str is a sequence of str.
+    def paraphrase(
         self, texts: str, n: int = 100, k: int = 20, **options: Any
     ) -> list[Scored]: ...
 

@@ -264,9 +264,7 @@ class RoFormerSentenceEncoder(TextTask):
         )
 
     @overload
-    def similarity(  # type: ignore[overload-overlap]  # A str is an iterable of str.
-        self, first: str, second: str, **kwargs: Any
-    ) -> float: ...
+    def similarity(self, first: str, second: str, **kwargs: Any) -> float: ...
 
     @overload
     def similarity(
