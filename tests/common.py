@@ -59,7 +59,7 @@ def reference_folder(version="0.11.5"):
 
 
 def run(code, *arguments, **options):
-    """A Python process of its own; its last line of output, or its error."""
+    """Starts a separate Python process."""
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -82,7 +82,7 @@ def tool_module(name):
 
 
 def random_lm(class_name="RoFormerCausalLM", num_layers=1, **fields):
-    """A tiny language model whose weights are large enough to tell tokens apart."""
+    """A tiny language model whose weights are large enough to distinguish tokens."""
     import numpy as np
 
     import roformer_keras

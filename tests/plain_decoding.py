@@ -260,7 +260,7 @@ def assert_logits(model, prompts, length, room):
         model: with a `_decoder`.
         prompts: two rows of ids.
         length: int. Tokens to feed, some of them of id 0, which later ones do not see.
-        room: int. New tokens that the decoder is told to expect.
+        room: int. New tokens for which the decoder makes room.
     """
     from roformer_keras.generation import GenerationConfig, Prompt, RowState
 

@@ -1,4 +1,4 @@
-"""Everything that can be resumed, behind one interface, for the conformance suite.
+"""Everything that can be resumed, with one interface, for the conformance suite.
 
 A producer makes one output in a folder, in `STEPS` steps. It calls `at_step(number)`
 before each step, and resumes what an earlier call left in that folder.

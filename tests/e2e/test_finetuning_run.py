@@ -45,7 +45,7 @@ from roformer_keras.training.state import load_metadata
 # TensorFlow variables do not know NumPy 2's `copy`.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 
-# Of each: the file, settings, the figures, and what is told of a row.
+# Of each: the file, settings, the figures, and the answer for a row.
 CASES = {
     "classes": (
         "text-classification",
@@ -421,7 +421,7 @@ def test_the_best_epoch_is_kept_and_ends_the_training(
     assert all(np.array_equal(kept[path], weights[2][path]) for path in kept)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert (report["epochs"], report["kept epoch"]) == (5, 3)
-    # A training that has ended is not gone on with, but its results are written again.
+    # A training that has ended is not resumed, but its results are written again.
     (tmp_path / "run" / "report.txt").unlink()
     again = train(settings, tmp_path / "run", callbacks=[InterruptAfter(0)])
     assert_same_weights(again, model)
@@ -660,7 +660,7 @@ def test_a_folder_of_another_training_is_refused(reviews, tmp_path):
         train(settings_of(path, options={"crf": True}), run, overwrite=True)
     assert {path: path.read_bytes() for path in before} == before
     train(other, run, overwrite=True)
-    # What the other one left does not stay beside this one's.
+    # Files of the other training are deleted.
     assert not (run / "report.json").exists() and not (run / "confusion.png").exists()
     written(tmp_path, "a.tsv", f"{REVIEWS}你好\t好\n")
     with pytest.raises(OutputError, match="input 'train' has changed"):

@@ -110,9 +110,9 @@ def test_a_training_that_goes_on_counts_on():
 def test_an_interrupted_training_ends_in_the_same_mean(every, is_first, tmp_path):
     options = {"max_count": 4, "every": every}
     average = AverageCheckpoints(**options, folder=tmp_path / "a")
-    # Keras tells nobody from which epoch on it goes on, so the order has to be one.
+    # Keras does not say from which epoch it resumes, so the order must not change.
     whole = fit(make_model(), average, shuffle=False)
-    # Behind the second epoch, and behind weights that come again.
+    # After the second epoch, and after weights that come again.
     callbacks = [
         AverageCheckpoints(**options, folder=tmp_path / "b" / "c"),
         keras.callbacks.BackupAndRestore(tmp_path / "backup"),

@@ -63,7 +63,7 @@ SOURCES = {
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path_factory, monkeypatch):
-    """A temporary folder of its own: what is left in it after a test is a leak."""
+    """A separate temporary folder: files left in it after a test are a leak."""
     folder = tmp_path_factory.mktemp("scratch")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
@@ -148,7 +148,7 @@ def test_the_configuration_of_bert4keras_is_kept_with_what_nobody_reads(tmp_path
     (files / "bert_config.json").write_text(json.dumps(original), encoding="utf-8")
     written = zipped_json(quietly(files, tmp_path / "x.zip"))
     assert written == {**written, **original}
-    # Only what bert4keras would have taken as a default is added.
+    # Only what bert4keras would have used as a default is added.
     config = RoFormerConfig.from_bert_config(original)
     assert RoFormerConfig.from_bert_config(written) == config
     changed = zipped_json(quietly(files, tmp_path / "y.zip", dropout=0.5))
@@ -541,7 +541,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
 
 
 def peak(code, *arguments):
-    """Largest resident size of a process of its own, in bytes."""
+    """Largest resident size of a separate process, in bytes."""
     # Not ru_maxrss: it begins with that of the process that started this one.
     code = textwrap.dedent(code) + (
         '\nstatus = open("/proc/self/status").read()'

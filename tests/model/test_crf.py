@@ -205,7 +205,7 @@ def test_nan_is_not_left_out():
 
 @pytest.mark.parametrize("length", [1, 2, 50])
 def test_lengths(length):
-    """Scores in the thousands neither overflow nor lose what tells paths apart."""
+    """Scores in the thousands neither overflow nor lose what distinguishes paths."""
     scores = RNG.normal(size=(2, length, 3), scale=1000).astype("float32")
     layer = field(FEW_TRANSITIONS)
     path = layer.decode(scores)
@@ -259,7 +259,7 @@ def test_mask_marks_scores():
 
 
 def test_fit_in_mixed_bfloat16():
-    """Transitions that scores cannot tell are learnt, with rows of nothing at all."""
+    """Transitions that scores do not determine are learnt, with empty rows."""
     keras.utils.set_random_seed(0)
     ids = np.tile([[3, 3, 3, 3, 0, 0], [3, 3, 3, 3, 3, 3], [0] * 6], (8, 1))
     tags = np.tile(np.tile([0, 1, 2], 2), (24, 1))

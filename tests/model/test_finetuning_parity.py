@@ -3,8 +3,8 @@
 The golden file holds what bert4keras's Adam with decoupled decay makes of a small
 classifier; see tools/reference/finetuning.py. Both optimizers
 
-- decay a weight from its value before the update: bert4keras takes `rate * decay * w`
-  off beside the step of Adam, Keras before it, which is the same sum, because the
+- decay a weight from its value before the update: bert4keras subtracts `rate * decay *
+  w` together with the step of Adam, Keras before it, which is the same sum, because the
   gradients were computed before;
 - read a schedule at the number of updates done, so that a warm-up begins with the rate
   0;

@@ -259,7 +259,7 @@ def test_cached_logits_equal_bert4keras_at_every_step(name):
                     logits[row, ::column_step], expected[i][step], rtol=0, atol=1e-4
                 )
                 compared += 1
-        # Rows that have ended go on with a token that no one looks at.
+        # Rows that have ended continue with a token that is ignored.
         tokens = np.int32([ids[step] if step < len(ids) else 104 for ids in written])
         _, _, logits, _ = decoder.advance(
             state, tokens, np.zeros((len(rows), 1), "float32"), choice

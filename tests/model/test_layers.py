@@ -944,7 +944,7 @@ def test_cache_equals_all_at_once(capacity, mode, index):
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_cache_with_unequal_prefixes(mode, index):
-    """Row 0 has 2 tokens and a gap where row 1 has 4; then both go on."""
+    """Row 0 has 2 tokens and a gap where row 1 has 4; then both continue."""
     x, lengths, prefix, capacity = random(2, 7, 8), (2, 4), 4, 8
     layer = fixed(RoPEAttention(2, 4), x)
     step, as_index = stepper(layer, mode), INDEXES[index]

@@ -197,10 +197,10 @@ def test_keys_opposite_to_queries(length, causal):
     layer = fixed(LinearRoPEAttention(2, 8, kind="cosine", causal=causal), x)
     layer.key.kernel.assign(-layer.query.kernel)
     layer.key.bias.assign(-layer.query.bias)
-    most = np.abs(array(layer.value(x))).max() * np.abs(
+    largest = np.abs(array(layer.value(x))).max() * np.abs(
         array(layer.output_dense.kernel)
     )
-    bound = most.sum(axis=0) + np.abs(array(layer.output_dense.bias))
+    bound = largest.sum(axis=0) + np.abs(array(layer.output_dense.bias))
     assert (np.abs(array(layer(x))) <= 2 * bound).all()
 
 
@@ -335,7 +335,7 @@ def test_directions_are_orthogonal_and_as_long_as_normal_vectors():
 
 
 def test_the_mean_of_the_products_is_that_of_softmax():
-    """Over many draws, without any factor that would be taken out again."""
+    """Over many draws, without any factor that would cancel."""
     query, key = random(1, 8), random(1, 8, seed=1)
     exact = np.exp(query @ key.T / 8**0.5)[0, 0]
     found = []

@@ -34,7 +34,7 @@ def test_contrastive(scale, neighbours):
 
 
 def test_a_row_does_not_compete_with_itself():
-    """Vectors that cannot be told apart: one of seven others is the neighbour."""
+    """Equal vectors: one of seven others is the neighbour."""
     same = np.ones((8, 3), "float32")
     close(losses.contrastive(NEIGHBOURS, same), np.full(8, np.log(7)))
 

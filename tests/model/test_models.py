@@ -440,7 +440,7 @@ def test_probabilities_are_float32_under_a_mixed_policy():
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("by_predict", [False, True], ids=["call", "predict"])
 def test_position_ids_are_not_rounded(policy, by_predict):
-    """A float input of the model, past where bfloat16 tells positions apart."""
+    """A float input of the model, beyond what bfloat16 can distinguish."""
     exact = build("masked-lm", custom_position_ids=True)
     randomize(exact)
     mixed = build("masked-lm", dtype=policy, custom_position_ids=True)

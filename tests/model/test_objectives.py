@@ -172,10 +172,10 @@ def test_the_given_model_learns_one_batch_by_heart(name):
     before = [weight.numpy().copy() for weight in shared]
     batch = objective.batch(make_items(objective), rng())
     losses = cases.fit(trainer, batch, 80)
-    # Nothing tells the first token of a text.
-    least = 8 * np.log(8) / batch[2].sum() if name == "lm" else 0
+    # Nothing predicts the first token of a text.
+    minimum = 8 * np.log(8) / batch[2].sum() if name == "lm" else 0
     assert np.isfinite(losses).all()
-    assert losses[-1] < least + 0.1 * losses[0]
+    assert losses[-1] < minimum + 0.1 * losses[0]
     for weight, old in zip(shared, before, strict=True):
         assert (weight.numpy() != old).any(), weight.path
 

@@ -345,7 +345,7 @@ def test_configuration_fields_are_set_by_keyword():
     )
     loose = RoFormerSim.from_preset(SIM, layer_norm_epsilon=1e-3)
     assert not np.allclose(outputs(loose)["logits"], outputs(sim)["logits"])
-    # Of a backbone this is the feed-forward's, which has no output of its own.
+    # In a backbone this is the activation of the feed-forward: it has no MLM output.
     relu = RoFormerBackbone.from_preset(SIM, activation="relu")
     assert relu.config.activation == "relu"
     gelu = RoFormerBackbone.from_preset(SIM)

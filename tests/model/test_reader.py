@@ -67,7 +67,7 @@ STRANGERS = ("__MACOSX/._bert_model.ckpt.index", ".DS_Store", "readme.txt")
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path_factory, monkeypatch):
-    """A temporary folder of its own: what is left in it after a test is a leak."""
+    """A separate temporary folder: files left in it after a test are a leak."""
     folder = tmp_path_factory.mktemp("scratch")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
@@ -113,7 +113,7 @@ def form_of(name, folder):
         return SAVED / name, {"config": CONFIG}
     if name == "object-prefix":
         return SAVED / "unilm-pool" / "best_model.weights", {"config": CONFIG}
-    if name == "h5-beside":
+    if name == "h5-with-config":
         shutil.copy(SAVED / "unilm-pool.h5", folder / "best_model.weights")
         shutil.copy(files / "bert_config.json", folder)
         return folder / "best_model.weights", {}
@@ -143,9 +143,9 @@ def form_of(name, folder):
 FORMS = (
     *("stored", "deflated", "renamed", "flat", "strangers", "folder", "outer-folder"),
     *("prefix", "index", "unilm-pool", "unilm-pool.h5", "unilm-pool-model.h5"),
-    *("object-prefix", "h5-beside", "h5-in-zip", "weights-of-keras", "keras-of-keras"),
+    *("object-prefix", "h5-with-config", "h5-in-zip", "weights-of-keras"),
     *("preset-of-model", "x.zip", "x.keras", "x.weights.h5", "x.safetensors", "preset"),
-    *("zipped preset", "zipped x.safetensors"),
+    *("zipped preset", "zipped x.safetensors", "keras-of-keras"),
 )
 
 
@@ -303,7 +303,7 @@ def test_gpt_is_told_by_its_folder_where_the_file_has_no_name(part, tmp_path):
         assert model_of(checkpoint) == "RoFormerCausalLM"
 
 
-# === What training leaves behind ===
+# === What training adds ===
 
 
 def test_optimizer_slots_and_counters_are_passed_over(tmp_path, truth):

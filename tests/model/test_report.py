@@ -68,7 +68,7 @@ def test_spans_are_counted_as_seqeval_counts_them():
         [[tags[n] for n in random.integers(0, 5, 12)] for _ in range(40)]
         for _ in range(2)
     )
-    # Some are told right.
+    # Some are predicted right.
     both = zip(expected, found, strict=True)
     found = [e if n % 3 == 0 else f for n, (e, f) in enumerate(both)]
     report = span_report(

@@ -44,7 +44,7 @@ def test_cosines_come_in_the_order_of_the_degrees(cosent):
     found = cosent.similarity(FIRST, SECOND, verbose=0)
     assert list(np.argsort(found)) == [1, 3, 2, 0]
     assert found.dtype == "float32"
-    # Those of the vectors, whatever a text is computed beside.
+    # They are those of the vectors, whatever else is in the batch.
     first, second = (cosent.encode(texts, verbose=0) for texts in (FIRST, SECOND))
     np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose((first * second).sum(axis=1), found, atol=1e-5)

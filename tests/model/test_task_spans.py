@@ -115,7 +115,7 @@ def test_spans_go_to_tokens_and_back(source):
     start = text.index("京")
     first, last = rows.tokens_of(0, start, start + 1)
     assert first == last and offsets[first, 0] <= start < offsets[first, 1]
-    # Spaces beside it are of none.
+    # Spaces next to it belong to no token.
     start, end = text.index("她"), text.index("她") + 1
     assert rows.tokens_of(0, start - 2, end) == rows.tokens_of(0, start, end)
     # Nothing is where there are spaces only.
@@ -206,7 +206,7 @@ def test_a_tagger_finds_spans(tagger):
 
 
 def test_padding_has_no_say_in_the_loss(tagger):
-    """Alone or beside a longer one, a text has the same loss."""
+    """Alone or next to a longer one, a text has the same loss."""
     alone = [
         tagger.evaluate([text], [labels], verbose=0)[0]
         for text, labels in zip(TEXTS, FLAT, strict=True)

@@ -293,7 +293,7 @@ def test_a_task_is_saved_whole(fitted, tmp_path):
         assert type(found) is RoFormerTextClassifier
         assert found.classes == ["坏", "好"]
         np.testing.assert_array_equal(probabilities(found), probabilities(model))
-    # Compiled as it was, and it goes on.
+    # It is compiled as before, and can be trained further.
     found.compile(make_optimizer(1e-3), run_eagerly=True)
     # Keras saves no optimizer that has not been used.
     found.fit(TEXTS, LABELS, verbose=0)

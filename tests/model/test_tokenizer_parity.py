@@ -1,6 +1,6 @@
-"""The tokenizer against the real bert4keras, which runs in a process of its own.
+"""The tokenizer against the real bert4keras, which runs in a separate process.
 
-Real lines and vocabularies are used where they lie beside the checkout; then the
+Real lines and vocabularies are used where they lie next to the checkout; then the
 reference must be there too.
 """
 
@@ -31,7 +31,7 @@ STARTSWITH = GOLDEN["character"]["simplified"][0]
 
 both_levels = pytest.mark.parametrize("level", LEVELS)
 needs_real_data = pytest.mark.skipif(
-    not SHARED.is_dir(), reason="no real data beside the checkout"
+    not SHARED.is_dir(), reason="no real data next to the checkout"
 )
 
 

@@ -13,7 +13,7 @@ import roformer_keras
 PACKAGE = ROOT / "roformer_keras"
 
 # Imports go from a higher number to a lower one, or stay inside one unit: a module or
-# a folder beside `__init__.py`.
+# a folder next to `__init__.py`.
 RANKS = {
     "errors": 0,
     "progress": 0,

@@ -115,7 +115,7 @@ def test_parameters_are_counted_from_the_shapes(entry):
 def test_configurations_that_were_seen_agree():
     folder = DATA / "configs"
     if not DATA.parent.exists():
-        pytest.skip("no shared folder beside the checkout")
+        pytest.skip("no shared folder next to the checkout")
     for path in folder.glob("*.json"):
         entry = find(path.stem)
         seen = RoFormerConfig.from_bert_config(
@@ -164,7 +164,7 @@ def test_resolve_takes_the_folder_of_a_training_for_its_preset(tmp_path):
     assert resolve(tmp_path) == tmp_path
     (preset / "config.json").touch()
     assert resolve(tmp_path) == resolve(preset) == preset
-    # A preset of its own comes before one that lies in it.
+    # A preset in the folder itself comes before one in a folder below.
     (tmp_path / "config.json").touch()
     assert resolve(tmp_path) == tmp_path
 

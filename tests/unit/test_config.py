@@ -243,7 +243,7 @@ def test_config_for_model(model):
     assert taken.attention == MODEL_FIELDS[model]["attention"]
     assert taken.pooler_activation == MODEL_FIELDS[model].get("pooler_activation")
     assert not taken.with_nsp
-    # What the same class stored is taken as it is; what the caller sets, in any case.
+    # What the same class stored is used as it is; the caller's fields win in any case.
     assert config_for_model(model, stored, stored_as=model) == stored
     assert config_for_model(model, stored, dropout=0.3).dropout == 0.3
     assert config_for_model(model, stored, attention="causal").attention == "causal"

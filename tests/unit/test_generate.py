@@ -126,7 +126,7 @@ def test_stop_tokens_by_name_and_by_id():
     expected = GPT_LIKE.generate(SHORT, stop_tokens=names, **options)
     assert GPT_LIKE.generate(SHORT, stop_tokens=ids, **options) == expected
     assert GPT_LIKE.generate(SHORT, stop_tokens=np.array(ids), **options) == expected
-    # Who names one gets [SEP] too; ids are taken as they are.
+    # A stop token by name adds [SEP]; ids are used as they are.
     one = GPT_LIKE.generate(SHORT, stop_tokens="。", **options)
     assert one == GPT_LIKE.generate(SHORT, stop_tokens=["。"], **options)
     assert one == GPT_LIKE.generate(SHORT, stop_tokens=ids[1:], **options)

@@ -107,7 +107,7 @@ def test_beams_equal_a_plain_search(beams, minimum, penalty):
 
 
 def test_beams_look_beyond_tokens_that_end():
-    """The likeliest next tokens may all end the text: others must be left to go on."""
+    """If all of the likeliest next tokens end the text, other beams continue."""
     (logits,) = plain.next_logits(DECODER, PROMPTS[1], [[]])
     stops = tuple(np.argsort(-logits)[:7].tolist())
     config = GenerationConfig(

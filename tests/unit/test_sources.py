@@ -63,7 +63,7 @@ PRESET = {
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path_factory, monkeypatch):
-    """A temporary folder of its own: what is left in it after a test is a leak."""
+    """A separate temporary folder: files left in it after a test are a leak."""
     folder = tmp_path_factory.mktemp("scratch")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder

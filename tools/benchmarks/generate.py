@@ -415,7 +415,7 @@ def settle_memory():
 
 
 def peak_memory():
-    """MB since the last `settle_memory`, which `peak_bytes` cannot tell."""
+    """MB since the last `settle_memory`, which `peak_bytes` cannot measure."""
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024 / 1e6

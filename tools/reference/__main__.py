@@ -9,8 +9,8 @@ below FOLDER, to compare. Each writer runs in its own process, with bert4keras 0
 installs both. What each file holds is in the docstring of its writer.
 
 Equal versions of TensorFlow and NumPy on the same processor give the same bytes, except
-the one `.meta` in the checkpoints, whose nodes Keras orders differently every time, and
-`*-model.h5`, whose contents are equal and whose layout is not.
+the one `.meta` in the checkpoints, because Keras orders its nodes differently every
+time, and `*-model.h5`: its contents are equal, its layout is not.
 """
 
 import argparse
