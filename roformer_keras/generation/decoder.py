@@ -242,7 +242,7 @@ class Decoder:
             state.select(len(rows), padded_origins(rows))
 
     def pays_to_leave(self, state: State, rows: int, steps: int) -> bool:
-        """Whether going on with only so many rows is worth what it takes.
+        """Whether continuing with only so many rows saves more time than it costs.
 
         It depends on sizes alone, and not on what has been compiled before: the last
         digits differ between programs, and a seed must give the same texts again.

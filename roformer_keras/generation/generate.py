@@ -112,7 +112,7 @@ class TextGeneration(_Model):
 
         Args:
             prompts: a str, or a list of them; or ids, as a list or array of int, which
-                are taken as they are, or a list of those.
+                are used as they are, or a list of those.
             num_return_sequences: int. Texts for each prompt, in a list; beams give the
                 best ones. None for one text, not in a list.
             max_length: int. The most tokens of prompt and new text together, including
@@ -124,7 +124,7 @@ class TextGeneration(_Model):
             min_length, min_new_tokens: int. Counted likewise. In a shorter text `[SEP]`
                 is not written, and no other stop token ends it.
             stop_tokens: tokens that end a text, or ids. `[SEP]` is added to tokens,
-                because what follows it is nonsense; ids are taken as they are. `[SEP]`
+                because what follows it is nonsense; ids are used as they are. `[SEP]`
                 by default; nothing if empty.
             seed: int. The same seed gives the same texts for the same prompts and
                 `num_return_sequences`. Drawn by default.
@@ -332,7 +332,7 @@ class TextGeneration(_Model):
 
     def _config(self, stop_tokens, seed, **options):
         stop_ids = self._stop_ids(stop_tokens)
-        # After 。 a text may go on for a while, after [SEP] it may not.
+        # A text may continue after 。 but not after [SEP].
         sep = self.tokenizer and self.text_tokenizer().sep_id
         if seed is None:
             seed = np.random.SeedSequence().entropy % 2**63

@@ -103,7 +103,7 @@ class RowState:
 
     Attributes:
         config: `GenerationConfig`. With `"sample"` tokens are drawn, otherwise the
-            likeliest is taken.
+            likeliest is used.
         max_left: int32. Tokens that may still be written.
         min_left: int32. Tokens to write before a stop token ends the row.
         done: bool.
@@ -130,7 +130,7 @@ class RowState:
 
     @classmethod
     def endless(cls, config, rows: int) -> "RowState":
-        """Rows that go on whatever is chosen."""
+        """Rows that no stop token and no maximum length ends."""
         left = np.full(rows, np.iinfo("int32").max, "int32")
         return cls(config, left, left, np.zeros(rows, bool))
 

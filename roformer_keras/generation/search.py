@@ -201,7 +201,7 @@ class _Beams:
         self.tokens = np.zeros(beams, "int32")
         self._prompt, self._config = prompt, config
         self._texts = [[] for _ in range(beams)]
-        # All beams are the same before the first step: one may go on.
+        # All beams are the same before the first step: only one continues.
         self._scores = np.full(beams, -np.inf)
         self._scores[0] = 0
         self._finished = []
@@ -216,7 +216,7 @@ class _Beams:
             log_probabilities[:, list(config.suppressed_stop_ids)] = -np.inf
         scores = self._scores[:, None] + log_probabilities
         texts, parents, going = [], [], []
-        # However many of them end, as many are left as can go on.
+        # Even if all stop tokens rank high, `beams` candidates are left to continue.
         count = beams * (1 + max(1, len(config.stop_ids)))
         for rank, (score, beam, token) in enumerate(_largest(scores, count)):
             text = [*self._texts[beam], token]

@@ -30,7 +30,7 @@ __all__ = [
     "looks_like_zip",
 ]
 
-# An archive beyond any of these is taken for an attack. The largest released zip holds
+# An archive beyond any of these is treated as an attack. The largest released zip holds
 # about 1.3 GB in five members; weights hardly compress at all.
 MAX_MEMBERS = 10_000
 MAX_TOTAL_SIZE = 16 * 2**30

@@ -335,7 +335,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def _is_stranger(name: str) -> bool:
-    """Whether a file is what systems leave behind: .DS_Store, ._x, __MACOSX/."""
+    """Whether a file was added by an operating system: .DS_Store, ._x, __MACOSX/."""
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 

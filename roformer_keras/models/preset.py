@@ -108,7 +108,7 @@ class PresetModel(PartialTraining, keras.Model):
                 checkpoint of the catalogue; or an open `Checkpoint`.
             config: for sources without a configuration, or instead of theirs: the
                 path or content of a `bert_config.json`; or a `RoFormerConfig`, which
-                is taken as it is, attention and pooler included.
+                is used as it is, attention and pooler included.
             keep_tokens: ids to keep of the vocabulary, in their new order.
             compound_tokens: new tokens after them, each the mean of rows of the kept
                 table: a list of ids, or a pair (ids, weights).

@@ -2,11 +2,11 @@
 
 The gradient of the loss in the token embeddings says in which direction they hurt most.
 They are moved by a step of a given length in that direction, the update is computed and
-applied there, and the step is taken back: from the running mean of the weights too,
+applied there, and the step is undone: in the running mean of the weights too,
 where the optimizer keeps one.
 
-Source: Miyato et al. 2017, arXiv:1605.07725; as in bert4keras's examples, the step is
-taken in the whole embedding table.
+Source: Miyato et al. 2017, arXiv:1605.07725; as in bert4keras's examples, the step
+moves the whole embedding table.
 """
 
 import keras

@@ -116,7 +116,7 @@ def offsets_of(tokenizer, text: str) -> np.ndarray:
 def as_spans(labels, text: str, row: int | None) -> list[tuple[int, int, str]]:
     """The labels of one text as (start, end, label), checked.
 
-    Blanks at the edges of a span are taken off it, as no answer of a model has them.
+    Blanks at the edges of a span are removed, because no answer of a model has them.
 
     Args:
         labels: triples, `Span`s, dicts with `start`, `end` and `label`; or a tag of BIO

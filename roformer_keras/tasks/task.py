@@ -342,9 +342,9 @@ class TextTask(TextTrainer, BackboneModel):
         Args:
             x: texts as in `as_texts`; a finite `tf.data.Dataset` of them, with or
                 without labels; an iterator of rows, which need not fit into memory:
-                2,048 are taken from it at a time; or what Keras's own `predict` takes,
+                2,048 are read from it at a time; or what Keras's own `predict` takes,
                 with dicts of ids.
-            batch_size: int. Most rows that are computed together; any number that
+            batch_size: int. Maximum rows of a batch; any number that
                 `batch_tokens` has room for if not given.
             batch_tokens: int. Most tokens, padding included, that are computed
                 together; a longer row is computed alone.
@@ -488,7 +488,7 @@ class TextTask(TextTrainer, BackboneModel):
 
 
 def _checked(stream, counts):
-    """Rows of an iterator, each checked when it is taken."""
+    """Rows of an iterator, each checked when it is read."""
     for number, row in enumerate(stream):
         try:
             yield as_texts([row], counts)[0]

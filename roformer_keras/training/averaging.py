@@ -92,8 +92,8 @@ class AverageCheckpoints(keras.callbacks.Callback):
     the current weights, not their mean.
 
     Args:
-        max_count: int, at least 1. Number of checkpoints, the last ones, of which the
-            mean is taken.
+        max_count: int, at least 1. Number of checkpoints, the last ones, that are
+            averaged.
         every: int, at least 1, or None. Updates of the optimizer from one checkpoint
             to the next; updates after the last multiple do not count. None: the end of
             each epoch is a checkpoint.

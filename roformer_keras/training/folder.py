@@ -60,7 +60,7 @@ def is_new_run(
 
 def reset_run(folder: Path, metadata: Mapping, leftovers: Sequence[str] = ()) -> None:
     """Deletes an earlier training, and `leftovers`, and writes the new settings."""
-    # The state first: what a kill leaves is not taken for a state of the new training.
+    # The state first: after a kill, no old state may look like one of the new training.
     for name in (STATE, LOG, PRESET, *leftovers):
         path = folder / name
         if path.is_dir():

@@ -11,7 +11,7 @@ __all__ = ["LogFile", "read_log"]
 
 
 class LogFile:
-    """A CSV file with a row for each time at which figures are taken.
+    """A CSV file with a row for each time at which figures are logged.
 
     Args:
         path: of the file, which is created if need be.

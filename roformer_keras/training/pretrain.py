@@ -2,7 +2,7 @@
 
 vocab.txt
 tokens/               the corpus as token ids; see `data.examples`
-checkpoints/          the last few weights, of which the mean is taken
+checkpoints/          the last few weights, to be averaged
 tensorboard/, loss.png
 NAME.zip              the result, if bert4keras can compute it
 

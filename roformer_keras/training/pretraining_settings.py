@@ -219,7 +219,7 @@ class PretrainingSettings(Settings):
 
 
 def load_settings(path: str | os.PathLike) -> PretrainingSettings:
-    """Reads a TOML file; its relative paths are taken from its own folder.
+    """Reads a TOML file, whose relative paths start at the folder of the file.
 
     Raises:
         SourceError: the file cannot be read.
