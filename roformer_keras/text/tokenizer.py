@@ -138,6 +138,10 @@ class RoFormerTokenizer:
         return len(self._tokens)
 
     @property
+    def pad_id(self) -> int:
+        return self._ids[_PAD]
+
+    @property
     def unk_id(self) -> int:
         return self._ids[_UNK]
 
