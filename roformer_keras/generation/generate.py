@@ -115,10 +115,10 @@ class TextGeneration(_Model):
                 are used as they are, or a list of those.
             num_return_sequences: int. Texts for each prompt, in a list; beams give the
                 best ones. None for one text, not in a list.
-            max_length: int. The most tokens of prompt and new text together, including
-                `[CLS]` and `[SEP]`; 256 by default. Of an encoder-decoder the most
+            max_length: int. Maximum tokens of prompt and new text together, including
+                `[CLS]` and `[SEP]`; 256 by default. Of an encoder-decoder the maximum
                 tokens of the new text.
-            max_new_tokens: int. The most tokens of the new text, instead of
+            max_new_tokens: int. Maximum tokens of the new text, instead of
                 `max_length`. The default of RoFormerSim is 64; of an encoder-decoder
                 50 more than the prompt has.
             min_length, min_new_tokens: int. Counted likewise. In a shorter text `[SEP]`
@@ -129,7 +129,7 @@ class TextGeneration(_Model):
             seed: int. The same seed gives the same texts for the same prompts and
                 `num_return_sequences`. Drawn by default.
             return_scores: bool. Whether each output is a `Scored` pair with its score.
-            batch_size: int. The most texts, or beams, that are computed together.
+            batch_size: int. Maximum texts, or beams, of a batch.
             first_number: int. The number of the first prompt in a longer list: with the
                 seed of the list, its part gets the same texts.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.

@@ -36,7 +36,7 @@ def decode(
         decoder: `Decoder`.
         prompts: of any lengths.
         config: how tokens are chosen.
-        batch_size: int, at least 1. The most rows at a time: texts, or beams.
+        batch_size: int, at least 1. Maximum rows at a time: texts, or beams.
         first_number: int. The number of the first prompt in a longer list, on which its
             random numbers depend.
         on_rows: called with the number of texts that have ended.

@@ -346,7 +346,7 @@ class TextTask(TextTrainer, BackboneModel):
                 with dicts of ids.
             batch_size: int. Maximum rows of a batch; any number that
                 `batch_tokens` has room for if not given.
-            batch_tokens: int. Most tokens, padding included, that are computed
+            batch_tokens: int. Maximum tokens, padding included, that are computed
                 together; a longer row is computed alone.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal if
                 it takes more than a second.

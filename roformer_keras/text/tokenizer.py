@@ -210,11 +210,11 @@ class RoFormerTokenizer:
                     f"startswith must name tokens of the vocabulary, got {token!r}"
                 )
         first = [self._ids[token] for token in startswith]
-        taken = set(first)
+        listed = set(first)
         keep_tokens = first + [
             index
             for index, token in enumerate(self._tokens)
-            if index not in taken and not _is_redundant(token)
+            if index not in listed and not _is_redundant(token)
         ]
         return self.subset(keep_tokens), keep_tokens
 

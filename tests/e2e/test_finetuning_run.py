@@ -1,4 +1,4 @@
-"""Fine-tuning from files to a model that serves, and going on after an interruption."""
+"""Fine-tuning from files to a model that serves, and resumed after an interruption."""
 
 import csv
 import dataclasses

@@ -1,4 +1,4 @@
-"""Training from settings to a preset, and going on after an interruption."""
+"""Training from settings to a preset, and resumed after an interruption."""
 
 import csv
 import json

@@ -175,20 +175,20 @@ def test_a_stream_is_read_as_its_vectors_are_taken(pooled, tokenizer, monkeypatc
     monkeypatch.setattr(
         vectors_module, "windows", lambda *a: batches.windows(*a, size=3)
     )
-    taken = []
+    read = []
 
     def endless():
         for number in itertools.count():
-            taken.append(number)
+            read.append(number)
             yield TEXTS[number % len(TEXTS)]
 
     expected = embed(pooled, tokenizer, TEXTS)
     found = embed(pooled, tokenizer, endless())
-    assert taken == []
+    assert read == []
     for vector in expected:
         np.testing.assert_allclose(next(found), vector, atol=2e-6)
     # Three windows whose vectors were asked for, and the one that is prepared.
-    assert len(taken) == 12
+    assert len(read) == 12
     assert list(embed(pooled, tokenizer, iter([]))) == []
 
 

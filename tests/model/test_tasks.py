@@ -460,16 +460,16 @@ def test_answers_to_a_stream_come_one_by_one(fitted, monkeypatch):
     monkeypatch.setattr(
         "roformer_keras.tasks.task.windows", lambda *a: batches.windows(*a, size=3)
     )
-    expected, taken = probabilities(model), []
+    expected, read = probabilities(model), []
 
     def stream():
         for text in TEXTS:
-            taken.append(text)
+            read.append(text)
             yield text
 
     found = probabilities(model, stream())
     np.testing.assert_allclose(next(found), expected[0], atol=1e-6)
-    assert len(taken) == 6
+    assert len(read) == 6
     np.testing.assert_allclose(list(found), expected[1:], atol=1e-6)
     assert list(probabilities(model, iter([]))) == []
     with pytest.raises(ConfigurationError, match=r"got ' ' in row 1"):

@@ -239,10 +239,10 @@ def test_config_for_model(model):
     stored = RoFormerConfig(
         **BASE, attention="unilm", pooler_activation="tanh", with_nsp=True
     )
-    taken = config_for_model(model, stored)
-    assert taken.attention == MODEL_FIELDS[model]["attention"]
-    assert taken.pooler_activation == MODEL_FIELDS[model].get("pooler_activation")
-    assert not taken.with_nsp
+    config = config_for_model(model, stored)
+    assert config.attention == MODEL_FIELDS[model]["attention"]
+    assert config.pooler_activation == MODEL_FIELDS[model].get("pooler_activation")
+    assert not config.with_nsp
     # What the same class stored is used as it is; the caller's fields win in any case.
     assert config_for_model(model, stored, stored_as=model) == stored
     assert config_for_model(model, stored, dropout=0.3).dropout == 0.3

@@ -66,9 +66,9 @@ class PlainKneserNey:
             return lower
         discounts = self.discounts[len(context) + 1]
         total = sum(followers.values())
-        taken = {w: discounts[min(count, 3)] for w, count in followers.items()}
-        own = followers.get(token, 0) - taken.get(token, 0)
-        return own / total + sum(taken.values()) / total * lower
+        removed = {w: discounts[min(count, 3)] for w, count in followers.items()}
+        own = followers.get(token, 0) - removed.get(token, 0)
+        return own / total + sum(removed.values()) / total * lower
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
