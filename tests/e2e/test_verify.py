@@ -317,7 +317,7 @@ def test_the_command_line_speaks_by_exit_code_and_json(
         assert json.loads(capsys.readouterr().out)["passed"] is (code == 0)
     with pytest.raises(SystemExit, match="2"):
         main(["verify", str(CHARACTER), "--lengths", "1,x"])
-    assert "lengths must be integers between commas" in capsys.readouterr().err
+    assert "the value must be an integer, got 'x'" in capsys.readouterr().err
 
 
 # === A saved reference ===
