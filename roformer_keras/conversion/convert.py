@@ -116,7 +116,7 @@ def prepare(
     if left:
         raise ConfigurationError(
             f"{checkpoint.label} has {len(left)} tensors for which the changed "
-            f"configuration has no place, {min(unmapped)} among them"
+            f"configuration has no place, {min(left)} among them"
         )
     kept += task if base != model else []
     return dataclasses.replace(
