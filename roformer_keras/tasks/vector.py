@@ -78,7 +78,7 @@ class TextVector(keras.layers.Layer):
 
     Call arguments:
         hidden: float `(batch, length, hidden_dim)`.
-        token_ids: int `(batch, length)`. 0 is padding, except at position 0.
+        token_ids: int `(batch, length)`. The mean leaves out ids of 0, the padding.
 
     Returns:
         float `(batch, hidden_dim)`.
