@@ -305,7 +305,8 @@ def draw(figures, path):
         (error, "performer: error against softmax", "random features"),
     ):
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
+        # Short texts can need less memory than can be measured.
+        axes.set_yscale("log" if axes.dataLim.ymax > 0 else "linear")
         axes.set(title=title, xlabel=label)
         axes.grid(alpha=0.3)
     seconds.legend(fontsize=8)
