@@ -75,12 +75,14 @@ def run(
 def _load(source, config, vocabulary):
     """A fine-tuned model, a `RoFormerSim`, or else the encoder."""
     from roformer_keras import tasks
+    from roformer_keras.models.preset import opened_checkpoint
     from roformer_keras.tasks.load import load_model, model_class
 
-    name = model_class(source, config)
-    if name in tasks.__all__:
-        check_no_files(source, config, vocabulary)
-        return load_model(source)
+    with opened_checkpoint(source, config) as checkpoint:
+        name = model_class(checkpoint)
+        if name in tasks.__all__:
+            check_no_files(source, config, vocabulary)
+            return load_model(checkpoint)
     if name == "RoFormerSim":
         return load_sim(source, config, vocabulary)
     return set_vocabulary(load_encoder(source, config), source, vocabulary)

@@ -1,7 +1,6 @@
 """Models of the class that a source was saved for."""
 
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.hub.catalog import resolve
 
 __all__ = [
     "check_no_files",
@@ -37,25 +36,27 @@ def load_sim(source, config=None, vocabulary=None):
 def load_encoder(source, config=None, dtype=None):
     """A `RoFormerBackbone`, with the pooler if the source has one."""
     from roformer_keras.conversion.convert import pooler_activation_of
-    from roformer_keras.conversion.reader import open_checkpoint
     from roformer_keras.models import RoFormerBackbone
+    from roformer_keras.models.preset import opened_checkpoint
 
-    with open_checkpoint(resolve(source), config) as checkpoint:
+    with opened_checkpoint(source, config) as checkpoint:
         has_pooler = "pooler" in checkpoint.heads
         pooler = pooler_activation_of(checkpoint) if has_pooler else None
-    return RoFormerBackbone.from_preset(
-        source, config=config, pooler_activation=pooler, dtype=dtype
-    )
+        return RoFormerBackbone.from_preset(
+            checkpoint, config=config, pooler_activation=pooler, dtype=dtype
+        )
 
 
 def load_sentence_encoder(source, max_length, config, vocabulary, dtype=None):
     """A fine-tuned `RoFormerSentenceEncoder`, or None for another model."""
+    from roformer_keras.models.preset import opened_checkpoint
     from roformer_keras.tasks.load import load_model, model_class
 
-    if model_class(source, config) != "RoFormerSentenceEncoder":
-        return None
-    check_no_files(source, config, vocabulary)
-    return load_model(source, max_length=max_length, dtype=dtype)
+    with opened_checkpoint(source, config) as checkpoint:
+        if model_class(checkpoint) != "RoFormerSentenceEncoder":
+            return None
+        check_no_files(source, config, vocabulary)
+        return load_model(checkpoint, max_length=max_length, dtype=dtype)
 
 
 def check_no_files(source, config, vocabulary) -> None:

@@ -31,10 +31,23 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 if TYPE_CHECKING:
     from roformer_keras.models.backbone import RoFormerBackbone
 
-__all__ = ["BackboneModel", "PresetModel"]
+__all__ = ["BackboneModel", "PresetModel", "opened_checkpoint"]
 
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
 _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
+
+
+def opened_checkpoint(
+    source: str | os.PathLike | Checkpoint, config: ConfigSource | None = None
+) -> contextlib.AbstractContextManager[Checkpoint]:
+    """A context with the checkpoint of a source; one that is open is not opened again.
+
+    Args:
+        source, config: as in `PresetModel.from_preset`.
+    """
+    if isinstance(source, Checkpoint):
+        return contextlib.nullcontext(source)
+    return open_checkpoint(resolve(source), config)
 
 
 class PresetModel(PartialTraining, keras.Model):
@@ -134,11 +147,7 @@ class PresetModel(PartialTraining, keras.Model):
         options = {}
         if "output_activation" in changes and cls.__name__ != "RoFormerBackbone":
             options["output_activation"] = changes.pop("output_activation")
-        with (
-            contextlib.nullcontext(source)
-            if isinstance(source, Checkpoint)
-            else open_checkpoint(resolve(source), config)
-        ) as checkpoint:
+        with opened_checkpoint(source, config) as checkpoint:
             if checkpoint.model == cls.__name__:
                 options = {**checkpoint.model_options, **options}
             if isinstance(config, RoFormerConfig):

@@ -5,16 +5,18 @@ from typing import Any
 
 from roformer_keras import models, tasks
 from roformer_keras.config import ConfigSource
+from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import model_of
-from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.hub.catalog import resolve
-from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset import PresetModel, opened_checkpoint
 
 __all__ = ["load_model", "model_class"]
 
 
 def load_model(
-    source: str | os.PathLike, *, config: ConfigSource | None = None, **options: Any
+    source: str | os.PathLike | Checkpoint,
+    *,
+    config: ConfigSource | None = None,
+    **options: Any,
 ) -> PresetModel:
     """Loads any checkpoint as the model that it holds.
 
@@ -33,12 +35,14 @@ def load_model(
     model = load_model("reviews/preset")  # a RoFormerTextClassifier
     ```
     """
-    name = model_class(source, config)
-    room = tasks if name in tasks.__all__ else models
-    return getattr(room, name).from_preset(source, config=config, **options)
+    with opened_checkpoint(source, config) as checkpoint:
+        name = model_of(checkpoint)
+        room = tasks if name in tasks.__all__ else models
+        model = getattr(room, name)
+        return model.from_preset(checkpoint, config=config, **options)
 
 
-def model_class(source: str | os.PathLike, config=None) -> str:
+def model_class(source: str | os.PathLike | Checkpoint, config=None) -> str:
     """The name of the class that `load_model` loads a checkpoint as."""
-    with open_checkpoint(resolve(source), config) as checkpoint:
+    with opened_checkpoint(source, config) as checkpoint:
         return model_of(checkpoint)

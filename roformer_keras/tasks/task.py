@@ -12,8 +12,7 @@ from keras import ops
 from roformer_keras import tasks
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.config import ConfigSource
-from roformer_keras.conversion.checkpoint import weights_to_read
-from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
 from roformer_keras.data.rows import (
     TOKENS_PER_BATCH,
@@ -24,10 +23,9 @@ from roformer_keras.data.rows import (
 )
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.hub.catalog import resolve
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.forward import run_model
-from roformer_keras.models.preset import BackboneModel
+from roformer_keras.models.preset import BackboneModel, opened_checkpoint
 from roformer_keras.models.text_trainer import (
     TextData,
     TextTrainer,
@@ -91,9 +89,9 @@ class TextTask(TextTrainer, BackboneModel):
     # === Presets ===
 
     @classmethod
-    def from_preset(  # type: ignore[override]  # Not an open checkpoint.
+    def from_preset(
         cls,
-        source: str | os.PathLike,
+        source: str | os.PathLike | Checkpoint,
         *,
         config: ConfigSource | None = None,
         max_length: int | None = None,
@@ -116,7 +114,7 @@ class TextTask(TextTrainer, BackboneModel):
                 rule.
             RoFormerError: as in `RoFormerBackbone.from_preset`.
         """
-        with open_checkpoint(resolve(source), config) as checkpoint:
+        with opened_checkpoint(source, config) as checkpoint:
             if cls is TextTask:
                 cls = _class_of(checkpoint)
             if max_length is not None:
