@@ -11,8 +11,7 @@ from roformer_keras.cli.models import (
     load_tokenizer,
 )
 from roformer_keras.cli.terminal import shows_progress, start_backend
-from roformer_keras.cli.texts import json_line, read_lines
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.cli.texts import check_ending, json_line, read_lines
 from roformer_keras.io.atomic import check_target, replacing
 
 __all__ = ["run"]
@@ -44,11 +43,7 @@ def run(
         dtype: bfloat16 is faster for many texts where the processor has it, and less
             exact (default: float32).
     """
-    if output != "-" and not output.endswith((".npy", ".jsonl")):
-        raise ConfigurationError(
-            f"the output must end in .npy or .jsonl, or be - for lines of JSON, "
-            f"got {output!r}"
-        )
+    check_ending(output, ".npy", ".jsonl")
     if output != "-":
         check_target(Path(output), overwrite, folder=False)
     texts = read_lines(file)

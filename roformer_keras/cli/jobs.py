@@ -18,7 +18,7 @@ from roformer_keras.cli.terminal import (
     shows_progress,
     start_backend,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.cli.texts import check_ending
 from roformer_keras.hub.catalog import checkpoint_files, resolve
 from roformer_keras.io.atomic import check_target
 from roformer_keras.io.journal import (
@@ -67,11 +67,7 @@ def run_job(
     """
     from roformer_keras.progress import progress_bar
 
-    if output != "-" and not output.endswith((".jsonl", ".tsv")):
-        raise ConfigurationError(
-            f"the output must end in .jsonl or .tsv, or be - for lines of JSON, "
-            f"got {output!r}"
-        )
+    check_ending(output, ".jsonl", ".tsv")
     contents = [content for _, content in inputs]
     files = {"config": config, "vocabulary": vocabulary}
     stamps = {

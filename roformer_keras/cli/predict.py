@@ -4,8 +4,7 @@ from pathlib import Path
 
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.terminal import start_backend
-from roformer_keras.cli.texts import check_one_input, json_line
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.cli.texts import check_ending, check_one_input, json_line
 
 __all__ = ["run"]
 
@@ -44,12 +43,8 @@ def run(
     from roformer_keras.io.atomic import check_target
 
     check_one_input(file, text, "a file of texts", "--text TEXT")
+    check_ending(output, ".jsonl")
     if output != "-":
-        if not output.endswith(".jsonl"):
-            raise ConfigurationError(
-                f"the output must end in .jsonl, or be - for standard output, got "
-                f"{output!r}"
-            )
         check_target(Path(output), overwrite, folder=False)
     start_backend()
     from roformer_keras.training.results import load_finetuned

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 
 __all__ = [
+    "check_ending",
     "check_inputs",
     "check_one_input",
     "json_line",
@@ -94,10 +95,17 @@ def check_one_input(file, given, what: str, flag: str) -> None:
 def check_inputs(inputs: Iterable[tuple], check: Callable) -> None:
     """Checks all inputs before the long work; errors begin with the input's place."""
     for place, content in inputs:
-        try:
+        with errors_at(place):
             check(content)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{place}: {error}") from error
+
+
+def check_ending(output: str, *endings: str) -> None:
+    """Raises ConfigurationError unless an output is "-" or has one of the endings."""
+    if output != "-" and not output.endswith(endings):
+        raise ConfigurationError(
+            f"the output must end in {' or '.join(endings)}, or be - for lines of "
+            f"JSON, got {output!r}"
+        )
 
 
 def output_style(output: str, texts: Sequence[str] | None = None) -> str:
