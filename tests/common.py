@@ -1,6 +1,5 @@
 """What several tests need: where things lie, and what belongs together."""
 
-import importlib
 import io
 import json
 import os
@@ -10,10 +9,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
-from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from roformer_keras.cli import main
 
@@ -68,17 +64,6 @@ def run(code, *arguments, **options):
         cwd=ROOT,
         **options,
     )
-
-
-@contextmanager
-def tool_module(name):
-    """A script of `tools/`, imported afresh."""
-    (path,) = (ROOT / "tools").glob(f"*/{name}.py")
-    module = f"tools.{path.parent.name}.{name}"
-    with pytest.MonkeyPatch.context() as patch:
-        for loaded in [key for key in sys.modules if key.startswith("tools.")]:
-            patch.delitem(sys.modules, loaded)
-        yield importlib.import_module(module)
 
 
 def random_lm(class_name="RoFormerCausalLM", num_layers=1, **fields):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 
 import pytest
 
@@ -23,6 +24,15 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "e2e" in item.path.parts:
             item.add_marker("e2e")
+
+
+@pytest.fixture
+def scratch(tmp_path_factory, monkeypatch):
+    """A separate temporary folder: files left in it after a test are a leak."""
+    folder = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert os.listdir(folder) == []
 
 
 @pytest.fixture

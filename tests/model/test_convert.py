@@ -45,6 +45,9 @@ from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 
+# Nothing may be left in the temporary folder.
+pytestmark = pytest.mark.usefixtures("scratch")
+
 TARGETS = {
     "preset": "preset",
     "weights.h5": "x.weights.h5",
@@ -59,15 +62,6 @@ SOURCES = {
     "embedding-size": V2_EMBEDDING_SIZE,
     "gpt": GPT,
 }
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path_factory, monkeypatch):
-    """A separate temporary folder: files left in it after a test are a leak."""
-    folder = tmp_path_factory.mktemp("scratch")
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield
-    assert os.listdir(folder) == []
 
 
 def quietly(source, target, **options):

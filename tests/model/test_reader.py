@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import tempfile
 import zipfile
 
 import h5py
@@ -60,18 +59,12 @@ from roformer_keras.errors import (
     VocabularyError,
 )
 
+# Nothing may be left in the temporary folder.
+pytestmark = pytest.mark.usefixtures("scratch")
+
 CONFIG = zipped_json(SMALL)
 VOCABULARY = zipped(SMALL, "vocab.txt").decode().split()
 STRANGERS = ("__MACOSX/._bert_model.ckpt.index", ".DS_Store", "readme.txt")
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path_factory, monkeypatch):
-    """A separate temporary folder: files left in it after a test are a leak."""
-    folder = tmp_path_factory.mktemp("scratch")
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield
-    assert os.listdir(folder) == []
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """Checkpoint files against TensorFlow's own, in both directions."""
 
-import hashlib
 import random
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from bundles import described, open_bundle
 
 from roformer_keras.errors import CheckpointError
 from roformer_keras.io.tensor_bundle import TensorBundleReader, write_tensor_bundle
@@ -37,20 +37,6 @@ def many_tensors() -> list[tuple[str, np.ndarray]]:
         (f"bert/encoder/layer_{number}/{rng.randbytes(100).hex()}", np.float32(number))
         for number in range(2500)
     ]
-
-
-def described(array: np.ndarray) -> list:
-    digest = hashlib.sha256(array.tobytes()).hexdigest()
-    return [array.dtype.name, list(array.shape), digest]
-
-
-def open_bundle(prefix: Path) -> TensorBundleReader:
-    shards = sorted(prefix.parent.glob(f"{prefix.name}.data-*"))
-    return TensorBundleReader(
-        prefix.with_name(f"{prefix.name}.index").read_bytes(),
-        [shard.read_bytes() for shard in shards],
-        prefix.name,
-    )
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,9 @@ from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.sources import open_source, verify_archive
 
+# Nothing may be left in the temporary folder.
+pytestmark = pytest.mark.usefixtures("scratch")
+
 ROOT = Path(__file__).parents[2]
 SHARD = "data-00000-of-00001"
 HDF5 = b"\x89HDF\r\n\x1a\n" + b"h" * 100
@@ -59,15 +62,6 @@ PRESET = {
     "task.weights.h5": HDF5 + b"task",
     "assets/tokenizer/vocabulary.txt": "今\n".encode(),
 }
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path_factory, monkeypatch):
-    """A separate temporary folder: files left in it after a test are a leak."""
-    folder = tmp_path_factory.mktemp("scratch")
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield folder
-    assert os.listdir(folder) == []
 
 
 def write_zip(path, members, compression=zipfile.ZIP_STORED):

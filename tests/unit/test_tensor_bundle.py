@@ -3,13 +3,12 @@
 `tests/model/test_tensor_bundle_parity.py` holds them against TensorFlow's own.
 """
 
-import hashlib
 import random
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
+from bundles import described, open_bundle
 
 from roformer_keras.errors import CheckpointError
 from roformer_keras.io import tensor_bundle
@@ -38,20 +37,6 @@ GOLDEN_DATA = bytes.fromhex(
 )
 DATA_BLOCK_END, METAINDEX_END, INDEX_BLOCK_END = 213, 231, 246
 FOOTER = 251
-
-
-def described(array: np.ndarray) -> list:
-    digest = hashlib.sha256(array.tobytes()).hexdigest()
-    return [array.dtype.name, list(array.shape), digest]
-
-
-def open_bundle(prefix: Path) -> TensorBundleReader:
-    shards = sorted(prefix.parent.glob(f"{prefix.name}.data-*"))
-    return TensorBundleReader(
-        prefix.with_name(f"{prefix.name}.index").read_bytes(),
-        [shard.read_bytes() for shard in shards],
-        prefix.name,
-    )
 
 
 def read_all(index: bytes, data: bytes = GOLDEN_DATA) -> dict:
