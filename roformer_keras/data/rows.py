@@ -18,6 +18,7 @@ __all__ = [
     "PairRows",
     "Rows",
     "by_length",
+    "draw_held_out",
     "padded",
     "padded_width",
     "teacher_forcing",
@@ -32,6 +33,14 @@ TOKENS_PER_BATCH = 4096
 WINDOW = 2048
 # The step of the widths of batches, where each width takes seconds to compile.
 _WIDTH_STEP = 32
+
+
+def draw_held_out(count: int, share: float, seed: int) -> np.ndarray:
+    """Which of the rows to hold out, drawn by the seed: bool `(count,)`."""
+    held_out = np.zeros(count, bool)
+    order = np.random.default_rng([seed, 0]).permutation(count)
+    held_out[order[: round(share * count)]] = True
+    return held_out
 
 
 # === Padding ===

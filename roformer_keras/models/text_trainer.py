@@ -9,6 +9,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer
 from roformer_keras.data.batches import TextBatches
+from roformer_keras.data.rows import draw_held_out
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import Texts
 
@@ -43,15 +44,14 @@ class TextData:
     def split(self, share: float, seed: int) -> tuple["TextData", "TextData"]:
         """Two parts; the second has that share of the texts, drawn by the seed."""
         owners = np.unique(self.owners)
-        order = np.random.default_rng([seed, 0]).permutation(owners)
-        count = round(share * len(order))
-        if not 0 < share < 1 or count in (0, len(order)):
+        held_out = draw_held_out(len(owners), share, seed)
+        if not 0 < share < 1 or held_out.all() or not held_out.any():
             raise ConfigurationError(
                 f"validation_split must leave texts on both sides, got {share!r} of "
-                f"{len(order)}"
+                f"{len(owners)}"
             )
         # All rows of one text are on one side.
-        is_held_out = np.isin(self.owners, order[:count])
+        is_held_out = np.isin(self.owners, owners[held_out])
         first, second = (
             dataclasses.replace(self, numbers=np.flatnonzero(mask))
             for mask in (~is_held_out, is_held_out)

@@ -9,6 +9,7 @@ import numpy as np
 
 from roformer_keras import tasks
 from roformer_keras.data.files import read_table
+from roformer_keras.data.rows import draw_held_out
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
@@ -138,9 +139,7 @@ def _error(path, line, error):
 def _split(examples, share, seed):
     """Two parts, the second of that share, drawn from the seed."""
     count = len(examples.texts)
-    held_out = np.zeros(count, bool)
-    order = np.random.default_rng([seed, 0]).permutation(count)
-    held_out[order[: round(share * count)]] = True
+    held_out = draw_held_out(count, share, seed)
     if held_out.all() or not held_out.any():
         raise ConfigurationError(
             f"holdout must leave rows on both sides, got {share} of {count}"
