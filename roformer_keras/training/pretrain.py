@@ -138,9 +138,10 @@ class PretrainingRun(ResumableRun):
         if is_new:
             for stage in settings.stages:
                 objective = self.make_objective(stage.length)
-                self._check_held_out(objective, stage)
+                # First, because of pairs that are all too long none is held out.
                 if objective.name == "seq2seq":
                     self._check_lengths(objective, stage.length)
+                self._check_held_out(objective, stage)
 
     # === What is trained ===
 
