@@ -26,24 +26,6 @@ from typing import Any, Self
 
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 
-__all__ = [
-    "Settings",
-    "check_choice",
-    "check_fields",
-    "check_integer",
-    "check_number",
-    "choice",
-    "columns",
-    "file_paths",
-    "from_fields",
-    "integer",
-    "is_integer",
-    "number",
-    "read_fields",
-    "read_toml",
-    "source_path",
-]
-
 
 # === Arguments ===
 

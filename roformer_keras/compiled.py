@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 import keras
 
-__all__ = ["Compiled"]
-
 
 class Compiled:
     """A function of tensors that reads a model's weights, compiled.

@@ -8,16 +8,6 @@ from typing import Any, Self, TypeAlias
 from roformer_keras.checks import Settings, check_choice, choice, integer, number
 from roformer_keras.errors import ConfigurationError
 
-__all__ = [
-    "BERT_CONFIG_OPTIONS",
-    "MODEL_FIELDS",
-    "ConfigSource",
-    "RoFormerConfig",
-    "Seq2SeqConfig",
-    "config_for_model",
-    "config_from",
-]
-
 MODEL_TYPES = ("roformer", "roformer_v2")
 POSITION_EMBEDDINGS = ("rotary", "sinusoidal")
 ATTENTION_PATTERNS = ("bidirectional", "causal", "unilm")

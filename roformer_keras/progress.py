@@ -2,8 +2,6 @@
 
 from tqdm import tqdm
 
-__all__ = ["progress_bar"]
-
 _DELAY = 1.0
 
 

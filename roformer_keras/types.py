@@ -2,8 +2,6 @@
 
 from typing import Any, TypeAlias
 
-__all__ = ["Shape", "TensorLike", "Texts", "Verbose"]
-
 # A tensor of the backend, a symbolic one or an array: Keras has no type for them all.
 TensorLike: TypeAlias = Any
 

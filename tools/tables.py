@@ -8,8 +8,6 @@ from pathlib import Path
 
 from roformer_keras.io.atomic import replacing
 
-__all__ = ["markdown", "read_rows", "to_json", "write_json", "write_rows", "write_text"]
-
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence]) -> str:
     """A table in Markdown."""

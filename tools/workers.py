@@ -21,8 +21,6 @@ from collections.abc import Mapping
 
 from tools import ROOT
 
-__all__ = ["Worker", "WorkerFailed", "peak_bytes"]
-
 # Lines of its standard error that are shown when a worker fails.
 SHOWN_LINES = 15
 

@@ -4,8 +4,6 @@ from typing import Literal
 
 from roformer_keras.cli.terminal import shows_progress
 
-__all__ = ["run"]
-
 EXAMPLES = (
     "convert roformer-char preset",
     "convert roformer-gpt-char gpt.safetensors",

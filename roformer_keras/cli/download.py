@@ -2,8 +2,6 @@
 
 from roformer_keras.cli.terminal import shows_progress
 
-__all__ = ["run"]
-
 
 def run(
     names: list[str],

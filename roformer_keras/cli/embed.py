@@ -14,8 +14,6 @@ from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import check_ending, json_line, read_lines
 from roformer_keras.io.atomic import check_target, replacing
 
-__all__ = ["run"]
-
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
 
 

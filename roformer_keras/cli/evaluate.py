@@ -8,8 +8,6 @@ from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
 
-__all__ = ["run"]
-
 EXAMPLES = (
     "evaluate reviews held-out.tsv",
     "evaluate reviews held-out.tsv --json -o report",

@@ -12,8 +12,6 @@ from roformer_keras.cli.models import (
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import print_json, read_lines
 
-__all__ = ["run"]
-
 EXAMPLES = (
     "export roformer-sim-char served --format onnx --int8",
     "export reviews served",

@@ -5,8 +5,6 @@ from roformer_keras.cli.models import load_tokenizer
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import json_line, read_texts
 
-__all__ = ["run"]
-
 EXAMPLES = ("fill-mask 床前明[MASK]光", "fill-mask 太祖[MASK]位，大赦天下。 --top-k 3")
 
 

@@ -9,8 +9,6 @@ from roformer_keras.cli.flags import merge_flags
 from roformer_keras.cli.terminal import remark_source, shows_progress, training
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["read_settings", "run"]
-
 EXAMPLES = (
     "finetune text-classification --train reviews.tsv --valid held-out.tsv -o reviews",
     "finetune text-regression --train pairs.tsv --pairs --holdout 0.1 --lora-rank 8 "

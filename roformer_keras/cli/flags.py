@@ -19,8 +19,6 @@ from typing import Any
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["Count", "add_flags", "merge_flags", "show_flags"]
-
 # An integer of at least 1.
 Count = typing.Annotated[int, functools.partial(check_integer, minimum=1)]
 

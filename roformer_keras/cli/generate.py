@@ -21,8 +21,6 @@ from roformer_keras.cli.texts import (
 )
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["load_model", "run"]
-
 EXAMPLES = (
     "generate --text 床前明月光，",
     "generate --text 春风 --num-return-sequences 3 --top-p 0.8 --seed 1",

@@ -6,8 +6,6 @@ from typing import Any
 from roformer_keras.cli.texts import print_json
 from roformer_keras.hub.catalog import resolve
 
-__all__ = ["run"]
-
 EXAMPLES = ("inspect roformer-char", "inspect roformer-sim-char --json")
 
 

@@ -33,8 +33,6 @@ from roformer_keras.io.journal import (
     write_record,
 )
 
-__all__ = ["Job", "open_job", "run_job"]
-
 
 def run_job(
     load: Callable,

@@ -3,8 +3,6 @@
 from roformer_keras.cli.texts import print_json
 from roformer_keras.hub.catalog import CATALOG, SHIPPED, checkpoints_folder
 
-__all__ = ["run"]
-
 
 def run(*, as_json: bool = False) -> None:
     """List the released checkpoints, and those of this package."""

@@ -24,8 +24,6 @@ from roformer_keras.cli.flags import add_flags, show_flags
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError
 
-__all__ = ["main"]
-
 
 def main(arguments=None) -> int:
     """Runs one command; returns its exit code."""

@@ -2,15 +2,6 @@
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = [
-    "check_no_files",
-    "load_encoder",
-    "load_sentence_encoder",
-    "load_sim",
-    "load_tokenizer",
-    "set_vocabulary",
-]
-
 
 def load_tokenizer(source, vocabulary=None):
     from roformer_keras.text.tokenizer import RoFormerTokenizer

@@ -10,8 +10,6 @@ from roformer_keras.cli.texts import (
     read_inputs,
 )
 
-__all__ = ["run"]
-
 EXAMPLES = ("paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",)
 SETTINGS = "roformer_keras.generation.options.GenerationConfig"
 FLAGS = ("temperature", "top_k", "top_p")

@@ -6,8 +6,6 @@ from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import check_ending, check_one_input, json_line
 
-__all__ = ["run"]
-
 EXAMPLES = (
     "predict reviews --text 今天天气不错",
     "predict reviews texts.txt -o answers.jsonl",

@@ -8,8 +8,6 @@ from roformer_keras.cli.flags import Count, merge_flags
 from roformer_keras.cli.terminal import shows_progress, training
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["read_settings", "run"]
-
 EXAMPLES = (
     "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
     "pretrain lm poems.jsonl.gz -o run --fields lines --num-layers 2",

@@ -14,8 +14,6 @@ from roformer_keras.cli.texts import (
 )
 from roformer_keras.data.files import read_table
 
-__all__ = ["run"]
-
 EXAMPLES = ("similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",)
 _WINDOW = 256
 

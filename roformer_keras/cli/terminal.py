@@ -8,15 +8,6 @@ from contextlib import contextmanager, redirect_stdout
 from roformer_keras.cli import interrupts
 from roformer_keras.errors import ConfigurationError
 
-__all__ = [
-    "log_to_stderr",
-    "remark",
-    "remark_source",
-    "shows_progress",
-    "start_backend",
-    "training",
-]
-
 
 def remark(text: str) -> None:
     """Prints a message to standard error."""

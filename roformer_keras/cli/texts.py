@@ -9,22 +9,6 @@ from pathlib import Path
 
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 
-__all__ = [
-    "check_ending",
-    "check_inputs",
-    "check_one_input",
-    "json_line",
-    "number_lines",
-    "output_lines",
-    "output_style",
-    "print_json",
-    "read_inputs",
-    "read_lines",
-    "read_texts",
-    "rounded",
-    "tsv_line",
-]
-
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 

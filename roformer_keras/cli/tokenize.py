@@ -4,8 +4,6 @@ from roformer_keras.cli.models import load_tokenizer
 from roformer_keras.cli.texts import json_line, read_texts
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["run"]
-
 EXAMPLES = ("tokenize 床前明月光", "tokenize --decode '101 102'")
 
 

@@ -3,8 +3,6 @@
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import print_json
 
-__all__ = ["run"]
-
 EXAMPLES = ("verify roformer-char", "verify roformer-sim-char --lengths 1,2,64")
 
 

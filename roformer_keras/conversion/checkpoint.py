@@ -40,8 +40,6 @@ from roformer_keras.conversion.weights import (
 from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
 from roformer_keras.io.tensor import Tensor
 
-__all__ = ["Checkpoint", "weights_to_read"]
-
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -18,8 +18,6 @@ from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import PRESET_NAMES
 from roformer_keras.progress import progress_bar
 
-__all__ = ["convert", "model_of", "pooler_activation_of", "prepare", "save"]
-
 # First match wins: "x.weights.h5" is not "x.h5".
 _SUFFIXES = {
     ".weights.h5": "weights.h5",

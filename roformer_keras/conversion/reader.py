@@ -52,8 +52,6 @@ from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.tensor_bundle import TensorBundleReader
 from roformer_keras.io.vocabulary import read_vocabulary
 
-__all__ = ["open_checkpoint", "read_tokenizer"]
-
 
 @contextmanager
 def open_checkpoint(

@@ -14,21 +14,6 @@ from dataclasses import dataclass
 
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
 
-__all__ = [
-    "HEADS",
-    "KERAS_BACKBONE",
-    "OUTPUT_BIAS",
-    "SEGMENT_EMBEDDINGS",
-    "TASK_PREFIX",
-    "WORD_EMBEDDINGS",
-    "Weight",
-    "head_of",
-    "is_training_state",
-    "model_heads",
-    "task_rows",
-    "weight_table",
-]
-
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"

@@ -25,8 +25,6 @@ from roformer_keras.io.atomic import replacing
 from roformer_keras.io.tensor_bundle import write_shard
 from roformer_keras.io.vocabulary import write_vocabulary
 
-__all__ = ["DTYPES", "FORMATS", "save_tokenizer", "write_metadata"]
-
 DTYPES = ("float32", "float16")
 
 # The date of every member of a zip, so that the same weights give the same bytes.

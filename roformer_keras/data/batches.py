@@ -7,8 +7,6 @@ import numpy as np
 
 from roformer_keras.data.examples import sorted_batches
 
-__all__ = ["NumberedBatches", "TextBatches"]
-
 
 class TextBatches(keras.utils.PyDataset):
     """Batches of rows of similar length, which Keras makes during the training.

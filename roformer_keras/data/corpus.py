@@ -12,8 +12,6 @@ from roformer_keras.checks import Settings, check_choice, columns, file_paths, n
 from roformer_keras.data.files import read_records
 from roformer_keras.errors import ConfigurationError, SourceError
 
-__all__ = ["CorpusSource", "read_corpus"]
-
 PARTS = ("train", "held_out", "all")
 _WILDCARDS = "*?["
 

@@ -14,8 +14,6 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.words import default_segmenter
 
-__all__ = ["DocumentEncoder", "Item", "PairEncoder", "split_sentences"]
-
 # Where a text is cut, the best places first: after the end of a sentence, with the
 # quotation marks that close there, and after a clause or a word.
 _CUTS = (

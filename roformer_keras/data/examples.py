@@ -20,14 +20,6 @@ from roformer_keras.data.encoders import Item
 from roformer_keras.errors import SourceError
 from roformer_keras.io.atomic import replacing
 
-__all__ = [
-    "Examples",
-    "ItemList",
-    "TokenizedCorpus",
-    "sorted_batches",
-    "tokenize_corpus",
-]
-
 _RECORD = "record.json"
 _IDS, _STARTS, _ENDS, _LABELS = "ids.bin", "starts.bin", "ends.npy", "labels.npy"
 # Batches whose rows are sorted by length together, and how far from its place a row may

@@ -29,8 +29,6 @@ from dataclasses import dataclass
 
 from roformer_keras.errors import ConfigurationError, SourceError
 
-__all__ = ["Table", "read_records", "read_table", "text_names"]
-
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _TABLES = (".csv", ".tsv")
 _TAGGED = (".bio", ".conll")

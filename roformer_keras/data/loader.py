@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-__all__ = ["Loader", "batch_maker", "items_of"]
-
 # Batches that wait: enough to bridge a slow one, few enough to keep small.
 _DEPTH = 4
 # Inputs that hold the tokens of a model in training; not those of its teacher.

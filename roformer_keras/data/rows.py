@@ -11,20 +11,6 @@ import numpy as np
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError
 
-__all__ = [
-    "TOKENS_PER_BATCH",
-    "WINDOW",
-    "GroupRows",
-    "PairRows",
-    "Rows",
-    "by_length",
-    "draw_held_out",
-    "padded",
-    "padded_width",
-    "teacher_forcing",
-    "windows",
-]
-
 # Rows times width of a batch. Larger batches were not faster on the measured CPUs and
 # need more padding.
 TOKENS_PER_BATCH = 4096

@@ -6,8 +6,6 @@ import numpy as np
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["as_numbers", "as_pairs", "as_texts"]
-
 
 def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
     """Texts as a user has them, as a list of tuples, each of what makes one row.

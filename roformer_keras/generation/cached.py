@@ -25,8 +25,6 @@ from roformer_keras.generation.decoder import (
     round_up_to_bucket,
 )
 
-__all__ = ["CachedDecoder", "CachedState"]
-
 # New tokens that `past` and `recent` together have room for.
 _NEW = (16, 32, 48, 64, 80, 96, 112, 128)
 # Keys that `recent` has room for. A step reads all of it, and few rows read it soon.

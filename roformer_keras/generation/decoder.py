@@ -19,20 +19,6 @@ from roformer_keras.errors import CheckpointError
 from roformer_keras.generation.options import GenerationConfig, Prompt, RowState
 from roformer_keras.generation.sampling import choose, log_probabilities
 
-__all__ = [
-    "CHECK_EVERY",
-    "LARGE_BATCH",
-    "ROWS",
-    "Decoder",
-    "DecoderModel",
-    "State",
-    "gather",
-    "host",
-    "make_inputs",
-    "padded_origins",
-    "round_up_to_bucket",
-]
-
 # Sizes that programs are compiled for: rows, tokens of prompts, stop ids.
 ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 128)
 _PROMPTS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

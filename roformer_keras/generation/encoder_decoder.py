@@ -21,8 +21,6 @@ from roformer_keras.generation.decoder import (
     round_up_to_bucket,
 )
 
-__all__ = ["EncoderDecoder", "EncoderDecoderModel"]
-
 
 class EncoderDecoderModel(DecoderModel, Protocol):
     """A `DecoderModel` that reads a text first.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 else:
     _Model = object
 
-__all__ = ["Scored", "TextGeneration", "as_rows", "text_pieces"]
-
 # Tokens after which nothing changes how the text before them is spaced.
 _SETTLED = re.compile("[\u4e00-\u9fff]+")
 

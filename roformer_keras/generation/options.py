@@ -7,8 +7,6 @@ import numpy as np
 from roformer_keras.checks import Settings, choice, integer, number
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["METHODS", "GeneratedText", "GenerationConfig", "Prompt", "RowState"]
-
 METHODS = ("sample", "greedy", "beam")
 
 

@@ -12,8 +12,6 @@ from keras import ops
 
 from roformer_keras.generation.decoder import Decoder, State, gather
 
-__all__ = ["RecurrentDecoder", "RecurrentState"]
-
 
 @dataclasses.dataclass(kw_only=True)
 class RecurrentState(State):

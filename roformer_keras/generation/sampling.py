@@ -9,8 +9,6 @@ import math
 
 from keras import ops
 
-__all__ = ["choose", "log_probabilities"]
-
 # At most. Each gains a bit; float32 has 24, and the interval begins wider than a logit.
 _HALVINGS = 32
 # Its exponential is 0 in float32.

@@ -16,8 +16,6 @@ from roformer_keras.generation.options import (
     RowState,
 )
 
-__all__ = ["RandomStream", "decode", "stream"]
-
 
 def decode(
     decoder,

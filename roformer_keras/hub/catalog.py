@@ -11,19 +11,6 @@ from pathlib import Path
 from roformer_keras.errors import SourceError
 from roformer_keras.io.sources import list_files
 
-__all__ = [
-    "BASE_URL",
-    "CATALOG",
-    "SHIPPED",
-    "CatalogEntry",
-    "ShippedCheckpoint",
-    "checkpoint_files",
-    "checkpoints_folder",
-    "download_url",
-    "find",
-    "resolve",
-]
-
 BASE_URL = "https://open.zhuiyi.ai/releases/nlp/models/zhuiyi"
 _SEGMENTS = 2
 

@@ -30,8 +30,6 @@ from roformer_keras.io.journal import (
 from roformer_keras.io.sources import verify_archive
 from roformer_keras.progress import progress_bar
 
-__all__ = ["download"]
-
 _CHUNK = 2**16
 # Answers of a server that another try may not get.
 _TRANSIENT = (408, 429, 500, 502, 503, 504)

@@ -20,16 +20,6 @@ from pathlib import Path
 from roformer_keras.errors import CheckpointError, RoFormerError, SourceError
 from roformer_keras.io.blob import CHUNK, HEAD_SIZE, Blob
 
-__all__ = [
-    "MAX_MEMBERS",
-    "MAX_RATIO",
-    "MAX_TOTAL_SIZE",
-    "RATIO_EXEMPT_SIZE",
-    "ZipTree",
-    "is_zip",
-    "looks_like_zip",
-]
-
 # An archive beyond any of these is treated as an attack. The largest released zip holds
 # about 1.3 GB in five members; weights hardly compress at all.
 MAX_MEMBERS = 10_000

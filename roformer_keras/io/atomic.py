@@ -11,15 +11,6 @@ from pathlib import Path
 
 from roformer_keras.errors import OutputError, RoFormerError
 
-__all__ = [
-    "check_target",
-    "is_space_error",
-    "one_line",
-    "output_errors",
-    "replacing",
-    "sync_entry",
-]
-
 
 @contextmanager
 def replacing(

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from roformer_keras.errors import SourceError
 
-__all__ = ["CHUNK", "HEAD_SIZE", "Blob", "unreadable"]
-
 CHUNK = 2**20
 # Bytes that are enough to recognize a format.
 HEAD_SIZE = 512

@@ -14,14 +14,6 @@ from roformer_keras.io.archive import MAX_RATIO, RATIO_EXEMPT_SIZE
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.tensor import Tensor
 
-__all__ = [
-    "hdf5_datasets",
-    "hdf5_errors",
-    "hdf5_tensor",
-    "hdf5_text",
-    "open_hdf5",
-]
-
 
 class _BlobFile(io.RawIOBase):
     """A blob as a file: HDF5 weights inside a `.keras` zip."""

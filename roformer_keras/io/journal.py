@@ -29,18 +29,6 @@ from roformer_keras.io.atomic import (
     sync_entry,
 )
 
-__all__ = [
-    "AppendedFile",
-    "digest",
-    "fingerprints",
-    "finish",
-    "is_new_run",
-    "locked",
-    "read_record",
-    "run_metadata",
-    "write_record",
-]
-
 # Seconds in which the holder of a lock may be just releasing it.
 _PATIENCE = 0.1
 

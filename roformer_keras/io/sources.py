@@ -19,14 +19,6 @@ from roformer_keras.errors import RoFormerError, SourceError
 from roformer_keras.io.archive import ZipTree, is_zip, looks_like_zip
 from roformer_keras.io.blob import HEAD_SIZE, Blob, unreadable
 
-__all__ = [
-    "PRESET_NAMES",
-    "SourceFiles",
-    "list_files",
-    "open_source",
-    "verify_archive",
-]
-
 _KERAS_PARTS = {
     "config": "config.json",
     "weights": "model.weights.h5",

@@ -7,8 +7,6 @@ import numpy as np
 
 from roformer_keras.errors import CheckpointError
 
-__all__ = ["Tensor"]
-
 
 @dataclass(frozen=True)
 class Tensor:

@@ -38,8 +38,6 @@ import numpy as np
 
 from roformer_keras.errors import CheckpointError
 
-__all__ = ["TensorBundleReader", "write_shard", "write_tensor_bundle"]
-
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_SIZE = 48
 _TRAILER_SIZE = 5

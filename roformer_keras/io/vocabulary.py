@@ -4,8 +4,6 @@ import io
 
 from roformer_keras.errors import VocabularyError
 
-__all__ = ["read_vocabulary", "write_vocabulary"]
-
 
 def read_vocabulary(data: bytes, label: str) -> list[str]:
     """Tokens by id: of each line the first field, as bert4keras reads it.

@@ -17,8 +17,6 @@ from roformer_keras.layers.position import (
 from roformer_keras.layers.projection import Projection
 from roformer_keras.types import Shape, TensorLike
 
-__all__ = ["CrossAttention", "ProjectedAttention", "RoPEAttention"]
-
 
 class ProjectedAttention(keras.layers.Layer):
     """Projections to heads and back, and the rotation; subclasses attend.

@@ -15,8 +15,6 @@ from roformer_keras.layers.projection import Projection
 from roformer_keras.layers.recomputation import recomputed
 from roformer_keras.types import Shape, TensorLike
 
-__all__ = ["FeedForward", "RoFormerBlock", "RoFormerDecoderBlock"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class FeedForward(keras.layers.Layer):

@@ -15,8 +15,6 @@ from keras import ops
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import Shape, TensorLike
 
-__all__ = ["ConditionalRandomField", "TagAccuracy"]
-
 _NO_TAG = -1
 
 

@@ -6,8 +6,6 @@ import keras
 
 from roformer_keras.types import TensorLike
 
-__all__ = ["Dropout"]
-
 # Values of 16 random bits.
 _VALUES = 2**16
 

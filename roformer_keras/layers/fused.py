@@ -19,8 +19,6 @@ from keras import ops
 
 from roformer_keras.layers.position import rotary_table
 
-__all__ = ["FusedOperations", "fused", "fused_operations", "runs_on_cpu"]
-
 _held = contextvars.ContextVar("fused_operations", default=None)
 
 

@@ -11,8 +11,6 @@ from roformer_keras.layers.dropout import Dropout
 from roformer_keras.layers.norms import LayerNorm, activation_from_name
 from roformer_keras.types import Shape, TensorLike
 
-__all__ = ["MaskedLMHead", "Pooler"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class MaskedLMHead(keras.layers.Layer):

@@ -19,16 +19,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.attention import ProjectedAttention
 from roformer_keras.types import TensorLike
 
-__all__ = [
-    "LinearRoPEAttention",
-    "bidirectional_sums",
-    "causal_sums",
-    "cosine_features",
-    "elu_plus_one",
-    "orthogonal_directions",
-    "positive_features",
-]
-
 KINDS = ("linear", "cosine", *PERFORMERS)
 _DEFAULT_FEATURES = 256
 

@@ -12,15 +12,6 @@ from keras import ops
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import TensorLike
 
-__all__ = [
-    "AttentionMask",
-    "PaddingMask",
-    "causal_mask",
-    "is_token",
-    "padding_mask",
-    "unilm_mask",
-]
-
 
 def is_token(token_ids):
     """False at padding as bert4keras defines it: id 0, except at position 0.

@@ -11,8 +11,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.fused import fused_operations
 from roformer_keras.types import Shape, TensorLike
 
-__all__ = ["LayerNorm", "RMSNorm", "activation_from_name", "erf_gelu"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 def erf_gelu(x: TensorLike) -> TensorLike:

@@ -5,8 +5,6 @@ from keras import ops
 
 from roformer_keras.losses import pair_cosines
 
-__all__ = ["PairCosines", "PairFeatures"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class PairFeatures(keras.layers.Layer):

@@ -14,16 +14,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.position import apply_rotary, rotary_table
 from roformer_keras.types import Shape, TensorLike
 
-__all__ = [
-    "EfficientGlobalPointer",
-    "GlobalPointer",
-    "SpanCrossentropy",
-    "SpanF1",
-    "find_spans",
-    "multilabel_categorical_crossentropy",
-    "sparse_multilabel_categorical_crossentropy",
-]
-
 
 # === Layers ===
 

@@ -10,13 +10,6 @@ from keras import ops
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import TensorLike
 
-__all__ = [
-    "SinusoidalPositionEmbedding",
-    "apply_rotary",
-    "check_layout",
-    "rotary_table",
-]
-
 _LAYOUTS = ("interleaved", "half_split")
 # Features that one pair swap takes: as many as a head has.
 _MOST_SWAPPED = 64

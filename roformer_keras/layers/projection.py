@@ -3,8 +3,6 @@
 import keras
 from keras import ops
 
-__all__ = ["Projection", "Structure"]
-
 _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 
 

@@ -3,8 +3,6 @@
 import keras
 from keras import ops
 
-__all__ = ["recomputed"]
-
 
 def recomputed(function, layer, arguments):
     """Calls a function of a layer and keeps only its arguments for the backward pass.

@@ -25,8 +25,6 @@ from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.preset import PresetModel
 from roformer_keras.types import TensorLike
 
-__all__ = ["RoFormerBackbone"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerBackbone(PresetModel):

@@ -14,8 +14,6 @@ from roformer_keras.models.forward import run_model
 from roformer_keras.progress import progress_bar
 from roformer_keras.text.matching import check_match
 
-__all__ = ["embed", "embed_rows", "unit_rows"]
-
 
 def embed(
     model,

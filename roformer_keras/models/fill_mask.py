@@ -12,8 +12,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
 from roformer_keras.text.matching import check_match
 
-__all__ = ["MaskCandidate", "fill_mask"]
-
 
 @dataclass(frozen=True)
 class MaskCandidate:

@@ -7,8 +7,6 @@ from roformer_keras.compiled import Compiled
 from roformer_keras.layers.fused import fused, runs_on_cpu
 from roformer_keras.layers.projection import Structure
 
-__all__ = ["run_model"]
-
 # Lengths of one row that XLA computes on TensorFlow's CPUs, in float32. There is little
 # but reading of weights then, which TensorFlow's own products rearrange at each call.
 # Of more tokens XLA gains nothing, and loses in bfloat16.

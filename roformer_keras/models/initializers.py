@@ -6,8 +6,6 @@ import contextvars
 import keras
 from keras import ops
 
-__all__ = ["embedding_initializer", "initializer", "weights_to_be_loaded"]
-
 _LOADING = contextvars.ContextVar("roformer_keras_loading", default=False)
 
 

@@ -24,8 +24,6 @@ from roformer_keras.models.objective_trainer import ObjectiveTrainer
 from roformer_keras.models.preset import BackboneModel
 from roformer_keras.types import TensorLike, Verbose
 
-__all__ = ["RoFormerCausalLM", "RoFormerMaskedLM", "RoFormerSim"]
-
 
 class LanguageModel(ObjectiveTrainer, BackboneModel):
     """A backbone and its tied output layer.

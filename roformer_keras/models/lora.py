@@ -13,14 +13,6 @@ from typing import Any
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.errors import ConfigurationError
 
-__all__ = [
-    "LORA_TARGETS",
-    "PartialTraining",
-    "set_trainable_state",
-    "trainable_count",
-    "trainable_state",
-]
-
 # Dense layers of a block, by their names in `enable_lora`.
 LORA_TARGETS = {
     "query": ("attention", "query"),

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 else:
     _Model = object
 
-__all__ = ["ObjectiveTrainer"]
-
 # Of AdamW, if the model is not compiled.
 _RATE = 1e-4
 

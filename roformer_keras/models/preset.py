@@ -31,8 +31,6 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 if TYPE_CHECKING:
     from roformer_keras.models.backbone import RoFormerBackbone
 
-__all__ = ["BackboneModel", "PresetModel", "opened_checkpoint"]
-
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
 _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
 

@@ -30,8 +30,6 @@ from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.types import Texts
 
-__all__ = ["RoFormerSeq2Seq"]
-
 # As in Vaswani et al., section 5.3: for width d and W updates of warm-up the highest
 # rate is (d W) ** -0.5.
 _WARMUP, _SMOOTHING = 4000, 0.1

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 else:
     _Model = object
 
-__all__ = ["TextData", "TextTrainer", "is_ready", "texts_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class TextData:

@@ -13,19 +13,6 @@ from roformer_keras.data.encoders import Item
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.text.matching import check_match, check_vocabulary
 
-__all__ = [
-    "Objective",
-    "Replacement",
-    "Rows",
-    "TakePositions",
-    "check_class",
-    "check_model",
-    "make_training_model",
-    "run_backbone",
-    "token_accuracy",
-    "token_loss",
-]
-
 # [PAD], [UNK], [CLS], [SEP], [MASK], [unused1], and the two marks of released ones.
 _SPECIAL = re.compile(r"\[.+\]|<[ST]>")
 # Of the tokens that are predicted, as in BERT: most become [MASK], as many stay as

@@ -16,8 +16,6 @@ from roformer_keras.objectives.base import (
     token_loss,
 )
 
-__all__ = ["CausalLM", "MaskedLM"]
-
 
 class _Documents:
     """An objective whose items are one text each."""

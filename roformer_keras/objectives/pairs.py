@@ -23,8 +23,6 @@ from roformer_keras.objectives.base import (
 )
 from roformer_keras.text.matching import check_match
 
-__all__ = ["CoSENT", "Distillation", "PairClassification", "Seq2Seq", "SimBERT"]
-
 
 class SimBERT:
     """A text is recognised among others by its counterpart, and written from it.

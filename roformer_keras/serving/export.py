@@ -21,8 +21,6 @@ from roformer_keras.models.forward import run_model
 from roformer_keras.serving.onnx_graph import OPSET, exact_products, join_operations
 from roformer_keras.serving.runtime import FORMATS, MAX_LENGTH, load_exported
 
-__all__ = ["check_export", "export_model"]
-
 # Largest difference to Keras in float32, as a share of the largest output (at least 1).
 _TOLERANCE = 1e-4
 # Smallest cosine of an int8 vector to Keras's.

@@ -10,8 +10,6 @@ from collections import defaultdict
 
 import numpy as np
 
-__all__ = ["OPSET", "exact_products", "join_operations"]
-
 # The opset that tf2onnx writes, and the first one with `Gelu`.
 OPSET, _GELU_OPSET = 18, 20
 # Operations that return booleans, and those that only move values.

@@ -12,8 +12,6 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.models.embedding import embed_rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-__all__ = ["FORMATS", "MAX_LENGTH", "ServedEncoder", "load_exported"]
-
 # Tokens of a text, for models without a limit.
 MAX_LENGTH = 512
 # Format -> the model's path in the folder, and the modules that writing it needs.

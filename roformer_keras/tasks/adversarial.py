@@ -14,8 +14,6 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["train_step"]
-
 
 def train_step(model, update, embeddings, epsilon, *arguments):
     """A train step of Keras at moved embeddings.

@@ -4,8 +4,6 @@ import keras
 
 from roformer_keras.models.initializers import initializer
 
-__all__ = ["dense_head", "sequence_of"]
-
 
 def sequence_of(backbone):
     """The vectors of a backbone's tokens: `(batch, length, hidden_dim)`."""

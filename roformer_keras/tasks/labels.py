@@ -8,16 +8,6 @@ import numpy as np
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
 
-__all__ = [
-    "class_names",
-    "class_number",
-    "parse_name",
-    "parse_number",
-    "parse_spans",
-    "rounded",
-    "sorted_names",
-]
-
 
 def parse_name(value) -> str:
     """A class; a JSON file may have an integer for its name."""

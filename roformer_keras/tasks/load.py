@@ -9,8 +9,6 @@ from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import model_of
 from roformer_keras.models.preset import PresetModel, opened_checkpoint
 
-__all__ = ["load_model", "model_class"]
-
 
 def load_model(
     source: str | os.PathLike | Checkpoint,

@@ -17,8 +17,6 @@ from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
 
-__all__ = ["RoFormerQuestionAnswerer"]
-
 # Below every score, and small enough for a sum of two in float32.
 _EXCLUDED = -1e9
 

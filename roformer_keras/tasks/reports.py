@@ -7,15 +7,6 @@ import numpy as np
 
 from roformer_keras.tasks.spans import Span
 
-__all__ = [
-    "answer_report",
-    "classification_report",
-    "correlation_report",
-    "format_report",
-    "neighbour_report",
-    "span_report",
-]
-
 # Rows of the matrix of cosines that are computed at a time.
 _ROWS_AT_A_TIME = 512
 

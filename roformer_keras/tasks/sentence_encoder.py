@@ -34,8 +34,6 @@ from roformer_keras.tasks.vector import TextVector
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
 
-__all__ = ["RoFormerSentenceEncoder"]
-
 _OBJECTIVES = ("cosent", "classification", "contrastive")
 
 

@@ -17,8 +17,6 @@ from roformer_keras.tasks.spans import SpanRows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts
 
-__all__ = ["RoFormerSpanExtractor"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerSpanExtractor(SpanTask):

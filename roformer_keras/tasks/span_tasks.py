@@ -15,8 +15,6 @@ from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
 
-__all__ = ["SpanTask", "TextTokens"]
-
 
 class SpanTask(TextTask):
     """A task whose labels are spans with names.

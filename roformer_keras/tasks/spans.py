@@ -11,15 +11,6 @@ from roformer_keras.data.rows import Rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.labels import rounded
 
-__all__ = [
-    "Span",
-    "SpanRows",
-    "as_spans",
-    "offsets_of",
-    "spans_of_tags",
-    "tags_of_spans",
-]
-
 
 @dataclass(frozen=True)
 class Span:

@@ -38,8 +38,6 @@ from roformer_keras.tasks import adversarial
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
 
-__all__ = ["TextTask"]
-
 
 class TextTask(TextTrainer, BackboneModel):
     """A backbone and a head, which takes texts where a Keras model takes arrays.

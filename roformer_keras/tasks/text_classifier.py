@@ -22,8 +22,6 @@ from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
 
-__all__ = ["RoFormerTextClassifier"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerTextClassifier(VectorTask):

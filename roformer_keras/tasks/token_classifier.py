@@ -15,8 +15,6 @@ from roformer_keras.tasks.spans import SpanRows, spans_of_tags, tags_of_spans
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts
 
-__all__ = ["RoFormerTokenClassifier"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerTokenClassifier(SpanTask):

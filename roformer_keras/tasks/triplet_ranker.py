@@ -16,8 +16,6 @@ from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
 
-__all__ = ["RoFormerTripletRanker"]
-
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class RoFormerTripletRanker(VectorTask):

@@ -13,8 +13,6 @@ from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-__all__ = ["TextVector", "VectorTask"]
-
 
 class VectorTask(TextTask):
     """A dense layer on the vector of a text, or of a pair of texts in one row.

@@ -5,18 +5,6 @@ import re
 import string
 import unicodedata
 
-__all__ = [
-    "ALONE",
-    "CJK_CHARACTER",
-    "CJK_WORD",
-    "PLAIN",
-    "RUNS",
-    "SPACING",
-    "is_punctuation",
-    "normalise",
-    "normalise_with_origins",
-]
-
 # The blocks that BERT calls CJK; neither kana nor 々 and 〇 are among them.
 _CJK = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"

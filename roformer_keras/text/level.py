@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.text.characters import CJK_WORD
 
-__all__ = ["count_words", "resolve_level", "vocabulary_level"]
-
 _LEVELS = ("character", "word")
 # Above this share of a vocabulary, words of several CJK characters make it one of
 # words. The released ones hold none (characters) or 80 % (words).

@@ -2,8 +2,6 @@
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["check_match", "check_vocabulary"]
-
 
 def check_vocabulary(model, tokenizer):
     """Raises ConfigurationError unless the two are of one vocabulary."""

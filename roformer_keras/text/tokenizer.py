@@ -42,8 +42,6 @@ from roformer_keras.text.level import count_words, resolve_level
 from roformer_keras.text.truncation import join, join_rows
 from roformer_keras.text.words import default_segmenter
 
-__all__ = ["RoFormerTokenizer"]
-
 _PAD, _UNK, _CLS, _SEP, _MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
 _SPECIAL = re.compile(r"\[.*\]")

@@ -9,8 +9,6 @@ from roformer_keras.checks import check_integer
 from roformer_keras.errors import SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-__all__ = ["build_subword_vocabulary", "build_vocabulary"]
-
 # As in the released vocabularies: [UNK] has the id 100.
 _SPECIALS = (
     "[PAD]",

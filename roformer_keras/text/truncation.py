@@ -3,8 +3,6 @@
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["join", "join_rows"]
-
 
 def join(first, second, max_length, truncate_from):
     """The two parts of one input, truncated together; `second` without its start."""

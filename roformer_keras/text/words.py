@@ -14,8 +14,6 @@ from collections.abc import Iterable
 
 from roformer_keras.errors import SourceError
 
-__all__ = ["Segmenter", "default_segmenter"]
-
 # What jieba looks up in its dictionary; every other character is one item.
 _BLOCK = re.compile(r"([\u4E00-\u9FD5a-zA-Z0-9+#&._%\-]+)")
 _ALPHANUMERIC = re.compile("[a-zA-Z0-9]")

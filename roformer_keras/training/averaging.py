@@ -19,8 +19,6 @@ from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.atomic import output_errors
 from roformer_keras.training.state import load_variables, save_state
 
-__all__ = ["AverageCheckpoints", "LastCheckpoints"]
-
 
 class LastCheckpoints:
     """The weights of the last few checkpoints, one file each in a folder.

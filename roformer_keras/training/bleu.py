@@ -5,8 +5,6 @@ from collections.abc import Sequence
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = ["Bleu", "corpus_bleu", "load_sacrebleu", "make_metric", "tokenize_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Bleu:

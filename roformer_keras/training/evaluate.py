@@ -16,8 +16,6 @@ from roformer_keras.losses import smoothed_crossentropy
 from roformer_keras.models import RoFormerSeq2Seq
 from roformer_keras.training.bleu import Bleu, corpus_bleu, make_metric, tokenize_of
 
-__all__ = ["Seq2SeqEvaluation", "cross_entropy", "evaluate_seq2seq", "read_pairs"]
-
 # So that no pair is too long to have a loss.
 _ANY_LENGTH = 2**31
 

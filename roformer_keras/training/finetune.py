@@ -34,8 +34,6 @@ from roformer_keras.training.results import REPORTS, report_on, write_reports
 from roformer_keras.training.run import ResumableRun, check_loss
 from roformer_keras.training.state import state_variables
 
-__all__ = ["FinetuningRun", "finetune"]
-
 _CURVES = "curves.png"
 # Figures that are better if they are lower.
 _LOWER = ("loss", "mean_absolute_error")

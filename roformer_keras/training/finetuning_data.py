@@ -13,8 +13,6 @@ from roformer_keras.data.rows import draw_held_out
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
-__all__ = ["Data", "Examples", "read_data", "read_examples"]
-
 # With more rows than these, classes must come again.
 _FEW_ROWS = 20
 

@@ -9,8 +9,6 @@ import numpy as np
 from roformer_keras.training.log import read_log
 from roformer_keras.training.plots import draw_line, new_figure, save_figure
 
-__all__ = ["draw_confusion", "draw_curves"]
-
 # Above so many classes counts would be too small to read.
 _MOST_COUNTS = 25
 _DOTS = {"marker": "o", "markersize": 4}

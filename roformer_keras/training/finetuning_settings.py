@@ -21,8 +21,6 @@ from roformer_keras.training.optimizer_settings import (
     random_seed,
 )
 
-__all__ = ["FinetuningSettings"]
-
 _LORA_TARGETS = ("query", "value")
 
 

@@ -15,8 +15,6 @@ from roformer_keras.errors import OutputError
 from roformer_keras.io import journal
 from roformer_keras.io.atomic import output_errors
 
-__all__ = ["LOG", "PRESET", "SETTINGS", "STATE", "is_new_run", "locked", "reset_run"]
-
 SETTINGS, STATE, LOG, PRESET = "settings.json", "state.safetensors", "log.csv", "preset"
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from roformer_keras.io.journal import AppendedFile
 
-__all__ = ["LogFile", "read_log"]
-
 
 class LogFile:
     """A CSV file with a row for each time at which figures are logged.

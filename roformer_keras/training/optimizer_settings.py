@@ -4,8 +4,6 @@ import dataclasses
 
 from roformer_keras.checks import Settings, choice, integer, number
 
-__all__ = ["DTYPES", "OptimizerSettings", "dtype_policy", "random_seed"]
-
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16")
 
 

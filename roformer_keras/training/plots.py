@@ -5,8 +5,6 @@ from pathlib import Path
 from roformer_keras.io.atomic import replacing
 from roformer_keras.training.log import read_log
 
-__all__ = ["draw_line", "draw_losses", "new_figure", "save_figure"]
-
 
 def new_figure(width: float, height: float):
     """A figure of so many inches.

@@ -53,8 +53,6 @@ from roformer_keras.training.recorder import Recorder
 from roformer_keras.training.run import ResumableRun
 from roformer_keras.training.state import state_variables
 
-__all__ = ["PretrainingRun", "fields_of_fresh_model", "optimizer_of", "pretrain"]
-
 # A model without a size in its settings learns on a laptop.
 _SMALL = {"num_layers": 4, "num_heads": 4, "hidden_dim": 256}
 _VOCABULARY, _TOKENS, _CHECKPOINTS = "vocab.txt", "tokens", "checkpoints"

@@ -22,13 +22,6 @@ from roformer_keras.training.optimizer_settings import (
     random_seed,
 )
 
-__all__ = [
-    "PretrainingSettings",
-    "TrainingStage",
-    "load_settings",
-    "read_settings",
-]
-
 # One task of the command line each.
 OBJECTIVES_OF = {
     "mlm": ("mlm",),

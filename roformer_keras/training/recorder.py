@@ -9,8 +9,6 @@ from tqdm import tqdm
 from roformer_keras.training.log import LogFile
 from roformer_keras.training.run import check_loss
 
-__all__ = ["Recorder"]
-
 
 class Recorder(keras.callbacks.Callback):
     """Counts the updates of one stage, logs them, saves, and ends the stage.

@@ -18,16 +18,6 @@ from roformer_keras.training.finetuning_plots import draw_confusion
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.folder import PRESET, SETTINGS
 
-__all__ = [
-    "CONFUSION",
-    "REPORTS",
-    "FinetunedTask",
-    "format_page",
-    "load_finetuned",
-    "report_on",
-    "write_reports",
-]
-
 CONFUSION = "confusion.png"
 REPORTS = ("report.txt", "report.json", CONFUSION)
 

@@ -52,8 +52,6 @@ from roformer_keras.training.state import (
     save_state,
 )
 
-__all__ = ["ResumableRun", "check_loss"]
-
 
 class ResumableRun:
     """A training in a folder.

@@ -14,14 +14,6 @@ import safetensors.numpy
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.atomic import replacing
 
-__all__ = [
-    "DIVERGED",
-    "load_metadata",
-    "load_variables",
-    "save_state",
-    "state_variables",
-]
-
 # What to do when a loss or a weight is no longer finite.
 DIVERGED = (
     "what was saved before is kept; start again in another folder, with a lower "

@@ -9,8 +9,6 @@ from roformer_keras.models import (
     RoFormerSim,
 )
 
-__all__ = ["counterpart", "outputs_by_role"]
-
 _PASSED_ON = (
     "attention_key_size",
     "compound_tokens",

@@ -12,8 +12,6 @@ from typing import Any
 
 from roformer_keras.errors import CheckpointError, ReferenceUnavailable
 
-__all__ = ["Reference"]
-
 _SCRIPT = Path(__file__).with_name("reference_process.py")
 _INSTALL = """\
 The real bert4keras runs in a separate process. Install it with

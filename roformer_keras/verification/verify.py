@@ -35,8 +35,6 @@ from roformer_keras.progress import progress_bar
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 from roformer_keras.verification.reference import Reference
 
-__all__ = ["DEFAULT_LENGTHS", "PUBLISHED", "Comparison", "Report", "verify"]
-
 DEFAULT_LENGTHS = (1, 2, 512, 1536)
 
 # Largest difference that passes, up to a length and beyond it. Rounding grows with the

@@ -20,11 +20,10 @@ def test_public_names(name):
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_all_is_explicit_and_true(module):
-    if not (PACKAGE / module).read_text(encoding="utf-8").strip():
-        return  # an empty __init__.py
+def test_every_module_has_the_names_that_it_lists(module):
     name = ".".join(("roformer_keras", *Path(module).with_suffix("").parts))
     imported = importlib.import_module(name.removesuffix(".__init__"))
-    assert len(set(imported.__all__)) == len(imported.__all__)
-    for public in imported.__all__:
+    listed = getattr(imported, "__all__", [])
+    assert len(set(listed)) == len(listed)
+    for public in listed:
         assert getattr(imported, public) is not None

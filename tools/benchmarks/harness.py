@@ -24,22 +24,6 @@ from tools.reference.bert4keras import environment
 from tools.tables import write_json
 from tools.workers import Worker
 
-__all__ = [
-    "Benchmark",
-    "Run",
-    "Side",
-    "exit_with_error",
-    "make_batch",
-    "make_config",
-    "make_parser",
-    "matrix_products",
-    "medians",
-    "print_table",
-    "ratios",
-    "show_ratios",
-    "take_turns",
-]
-
 
 def positive(text: str) -> int:
     if int(text) < 1:

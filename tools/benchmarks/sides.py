@@ -24,8 +24,6 @@ from tools.benchmarks.harness import Side, make_batch, matrix_products
 from tools.reference.bert4keras import build_model, make_tokenizer
 from tools.reference.training import hash_ids
 
-__all__ = ["EXPORTS", "POSITIONS", "SIDES", "convert_to_preset", "missing_modules"]
-
 # Rows of a batch of bert4keras, on texts in the order in which they came.
 THEIR_ROWS = 32
 MAX_LENGTH = 512

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from tools import DATA
 
-__all__ = ["FILES", "draw_texts", "read_lines", "read_texts"]
-
 FILES = [
     DATA / "sentiment" / "sentiment.train.tsv.gz",
     DATA / "poetry" / "tang_poems.jsonl.gz",

@@ -7,18 +7,6 @@ from tqdm import tqdm
 
 from roformer_keras.errors import ConfigurationError
 
-__all__ = [
-    "KneserNey",
-    "Neighbours",
-    "Seen",
-    "Texts",
-    "char_codes",
-    "guess",
-    "jaccard",
-    "require",
-    "tf_idf",
-]
-
 # A text is known if this share of its runs of this many tokens is known.
 RUN, KNOWN_SHARE = 6, 0.5
 PACKAGES = {"sklearn": "scikit-learn", "sacrebleu": "sacrebleu"}

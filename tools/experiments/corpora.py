@@ -14,15 +14,6 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
 from tools.experiments.harness import Experiment
 
-__all__ = [
-    "DocumentExperiment",
-    "Documents",
-    "check_fresh",
-    "make_examples",
-    "make_tokenizer",
-    "tokenize",
-]
-
 
 def check_fresh(settings, objective, stages=None):
     """Raises ConfigurationError unless settings train an objective from the start.

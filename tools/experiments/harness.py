@@ -25,16 +25,6 @@ from roformer_keras.io.journal import (
 from roformer_keras.training.plots import new_figure, save_figure
 from tools.tables import read_rows, write_json, write_rows, write_text
 
-__all__ = [
-    "Experiment",
-    "count_seeds",
-    "curves",
-    "describe_model",
-    "draw_mean",
-    "linear_schedule",
-    "spread",
-]
-
 
 class Experiment:
     """Trainings of several models, each with the seeds 0, 1, 2, ...

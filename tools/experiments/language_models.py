@@ -8,14 +8,6 @@ from tqdm import tqdm
 
 from roformer_keras.training.pretrain import optimizer_of
 
-__all__ = [
-    "fit",
-    "fit_next_tokens",
-    "make_curve",
-    "make_models",
-    "shared_variables",
-]
-
 
 def make_models(model_class, config, length, seed):
     """A model with rotary and one with learned positions, with equal initial weights.

@@ -8,8 +8,6 @@ from roformer_keras.training.bleu import corpus_bleu
 from roformer_keras.training.pretrain import fields_of_fresh_model
 from tools.tables import read_rows, write_rows
 
-__all__ = ["Validation", "copy_weights", "make_writer"]
-
 
 def make_writer(settings):
     """A model with the structure of a training, which writes with its weights."""

@@ -15,20 +15,6 @@ from roformer_keras.errors import ReferenceUnavailable
 from tools import ROOT
 from tools.workers import Worker
 
-__all__ = [
-    "CHECKPOINTS",
-    "VERSIONS",
-    "build_model",
-    "environment",
-    "make_tokenizer",
-    "reference_worker",
-    "require_bert4keras",
-    "run_jobs",
-    "save_golden",
-    "unzip",
-    "versions",
-]
-
 VERSIONS = ("0.11.5", "0.10.6")
 CHECKPOINTS = ROOT / "tests" / "checkpoints"
 # Serves jobs in JSON; its docstring lists them.

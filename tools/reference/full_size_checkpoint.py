@@ -17,8 +17,6 @@ from pathlib import Path
 from roformer_keras.errors import RoFormerError
 from tools.reference.bert4keras import run_jobs
 
-__all__ = ["MEMBERS", "make_vocabulary", "write_checkpoint", "write_zip"]
-
 MEMBERS = (
     "bert_config.json",
     "vocab.txt",

@@ -14,8 +14,6 @@ import time
 
 from tools import ROOT
 
-__all__ = ["FOLDER", "Tokenizer", "answer_questions"]
-
 FOLDER = ROOT / "tests" / "data" / "tokenizer"
 LEVELS = ("character", "word")
 

@@ -13,15 +13,6 @@ import numpy as np
 
 from tools.reference.bert4keras import build_model, make_tokenizer
 
-__all__ = [
-    "Trainer",
-    "encode_texts",
-    "hash_ids",
-    "make_classifier",
-    "make_optimizer",
-    "pad_rows",
-]
-
 # Parts of the names of variables without weight decay.
 NOT_DECAYED = ("bias", "Norm")
 # CoSENT multiplies cosines by it.
