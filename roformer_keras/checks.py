@@ -26,7 +26,6 @@ from typing import Any, Self
 
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 
-
 # === Arguments ===
 
 

@@ -14,7 +14,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.position import apply_rotary, rotary_table
 from roformer_keras.types import Shape, TensorLike
 
-
 # === Layers ===
 
 
