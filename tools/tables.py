@@ -15,6 +15,10 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence]):
+    print(f"\n{markdown([title, *columns], rows)}", flush=True)
+
+
 def read_rows(path: Path) -> list[dict]:
     """The rows of a CSV file, numbers as numbers; none if there is no file."""
     if not path.exists():
@@ -44,12 +48,8 @@ def write_rows(path: Path, rows: Sequence[Mapping]):
         table.writerows(rows)
 
 
-def to_json(content) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-
-
 def write_json(path: Path, content):
-    write_text(path, to_json(content))
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str):

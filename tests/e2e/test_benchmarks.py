@@ -1,9 +1,10 @@
 """tools/benchmarks: a tiny run of each, with the real bert4keras."""
 
+import importlib
 import json
 
 import pytest
-from benchmark_files import write_texts
+from benchmark_files import LocalWorker, write_texts
 from common import reference_folder
 
 from tools import ROOT
@@ -18,18 +19,27 @@ from tools.benchmarks import (
     tokenization,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 needs_bert4keras = pytest.mark.skipif(
     reference_folder() is None, reason="needs bert4keras"
 )
-TINY = "--layers 1 --hidden 64 --vocabulary 200"
 
 
 @pytest.fixture
-def files(tmp_path):
-    return write_texts(tmp_path)
+def local_sides(monkeypatch):
+    """Runs all sides but bert4keras here: processes take seconds to start."""
+    start = harness.Benchmark.start
+
+    def start_here(benchmark, side):
+        if side == "bert4keras":
+            return start(benchmark, side)
+        module, name = benchmark.sides[side].split(":")
+        side_class = getattr(importlib.import_module(module), name)
+        return LocalWorker(side_class(**benchmark._passed, name=side))
+
+    monkeypatch.setattr(harness.Benchmark, "start", start_here)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_products_have_the_type_and_keep_their_size(dtype):
     found = harness.matrix_products(layers=3, hidden=64, tokens=50, dtype=dtype)()
@@ -37,12 +47,10 @@ def test_products_have_the_type_and_keep_their_size(dtype):
     assert 0.3 < found.astype("float32").std() < 3
 
 
-# === Tiny runs ===
-
-
-def measure(module, tmp_path, arguments):
+def measure(module, tmp_path, *arguments):
     target = tmp_path / "figures.json"
-    assert not module.main([*arguments.split(), "--json", str(target)])
+    arguments = ["--quick", *map(str, arguments), "--json", str(target)]
+    assert module.main(arguments) == 0
     return json.loads(target.read_text())
 
 
@@ -52,18 +60,16 @@ def keep_runs(monkeypatch, module, part, *names):
 
 
 @needs_bert4keras
-def test_encode(files, tmp_path, monkeypatch, capsys):
+def test_encode(local_sides, tmp_path, monkeypatch, capsys):
+    files = write_texts(tmp_path)
     keep_runs(monkeypatch, encode, "load", encode.IMPORTED, encode.ZIP)
-    encoders = (encode.LIMIT, encode.FLOAT32, encode.THEIRS)
+    encoders = (f"{harness.LIMIT} float32", encode.FLOAT32, harness.THEIRS)
     keep_runs(monkeypatch, encode, "encode", *encoders)
     keep_runs(monkeypatch, encode, "mix", *encoders[1:])
     picture = tmp_path / "picture.png"
-    figures = measure(
-        encode,
-        tmp_path,
-        f"{TINY} --count 9 --calls 2 --rounds 1 --shapes 2x8 --parts load encode mix "
-        f"--texts {files[0]} {files[1]} --picture {picture}",
-    )
+    arguments = ["--shapes", "2x8", "--texts", *files, "--picture", picture]
+    parts = ("load", "encode", "mix")
+    figures = measure(encode, tmp_path, "--parts", *parts, *arguments)
     assert figures["load"][encode.ZIP]["weights_mb"] > 0
     runs = figures["encode"]["2x8"]
     assert list(runs) == list(encoders)
@@ -73,66 +79,62 @@ def test_encode(files, tmp_path, monkeypatch, capsys):
 
 
 @needs_bert4keras
-def test_finetune(files, tmp_path, monkeypatch, capsys):
-    name = "roformer_keras float32"
-    keep_runs(monkeypatch, finetune, "reviews", name, finetune.THEIRS)
-    figures = measure(
-        finetune,
-        tmp_path,
-        f"{TINY} --heads 2 --batch 4 --length 12 --steps 1 --rows 12 --max-length 16 "
-        f"--rounds 1 --reviews {files[0]}",
-    )
-    assert list(figures["step"]) == list(finetune.RUNS["step"])
-    ours, theirs = figures["texts"]["float32"], figures["texts"]["bert4keras"]
+def test_finetune(local_sides, tmp_path, monkeypatch, capsys):
+    ours, *_ = finetune.OURS
+    for part in finetune.RUNS:
+        keep_runs(monkeypatch, finetune, part, ours, harness.THEIRS)
+    monkeypatch.delitem(finetune.SIDES, "mixed_bfloat16")
+    figures = measure(finetune, tmp_path, "--reviews", write_texts(tmp_path)[0])
+    own, theirs = figures["texts"]["float32"], figures["texts"]["bert4keras"]
     # Batches of similar length have less padding.
-    assert ours["tokens"] == theirs["tokens"] <= ours["padded"] <= theirs["padded"]
-    assert figures["reviews"][name]["rate"] > 0
-    assert "of its matrix products" in capsys.readouterr().out
+    assert own["tokens"] == theirs["tokens"] <= own["padded"] <= theirs["padded"]
+    assert figures["step"][ours]["rate"] > 0 and figures["reviews"][ours]["rate"] > 0
+    assert "a review has" in capsys.readouterr().out
 
 
 @needs_bert4keras
-def test_generate(tmp_path, monkeypatch, capsys):
+def test_generate(local_sides, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(generate, "MEMORY_RUNS", generate.MEMORY_RUNS[1:2])
-    arguments = "--quick --layers 1 --new 8 --samples 2"
-    parts = "--parts generate paraphrase memory"
-    figures = measure(generate, tmp_path, f"{arguments} {parts}")
-    one, many, prompts = figures["generate"]
-    assert many["tokens"] == 2 * one["tokens"] == 2 * 8
-    assert prompts["ratio"] is None
+    parts = ("generate", "paraphrase", "memory")
+    figures = measure(generate, tmp_path, "--parts", *parts)
+    one, many, prompts = figures["generate"].values()
+    tokens = [
+        run[generate.OURS]["rate"] * run[generate.OURS]["seconds"][0]
+        for run in (one, many)
+    ]
+    assert tokens == pytest.approx([8, 2 * 8])
+    assert harness.THEIRS in many and harness.THEIRS not in prompts
     # Nothing is faster than its own products, and a small model is far from it.
-    assert all(0 < run["reached"] < 1 for run in figures["generate"])
-    plain, ending = (run["tokens_a_text"] for run in figures["paraphrase"])
-    for side in ("roformer_keras", "bert4keras"):
-        assert ending[side] < plain[side] <= 24
+    assert 0 < harness.shares_of_limit(many, generate.OURS)[0] < 1
+    plain, ending = figures["paraphrase"].values()
+    for side in (generate.OURS, harness.THEIRS):
+        assert ending[side]["tokens a text"] < plain[side]["tokens a text"] <= 24
     # 1 layer, keys and values, 64 wide, float32; the prompt of 16 ids counted once.
-    (row,) = figures["memory"]
+    (row,) = figures["memory"].values()
     assert row["cache"] == (16 + 2 * 8) * 2 * 64 * 4 / 1e6
     assert "with_compilation" in capsys.readouterr().out
 
 
 def test_pretrain(tmp_path, capsys):
-    arguments = "--quick --dtypes float32 --rounds 1 --updates 2 --length 16"
-    figures = measure(pretrain, tmp_path, arguments)
-    assert 0 <= figures["float32"]["files"]["waiting"] < 1
-    assert "from files" in capsys.readouterr().out
+    figures = measure(pretrain, tmp_path)
+    assert 0 <= figures["float32"]["from files"]["waiting"] < 1
+    assert "saving a state" in capsys.readouterr().out
 
 
 @needs_bert4keras
-def test_tokenization(tmp_path, capsys):
+def test_tokenization(local_sides, tmp_path):
     folder = ROOT / "tests" / "data" / "tokenizer"
     lines = tmp_path / "lines.txt"
     lines.write_text("\n".join(f"第{n}天天气不错" for n in range(30)), encoding="utf-8")
     vocabularies = [
-        f"--{level} {folder / level}_vocab.txt" for level in ("character", "word")
+        f"--{level}={folder / level}_vocab.txt" for level in ("character", "word")
     ]
-    arguments = f"{lines} --lines 20 --rounds 1 {' '.join(vocabularies)}"
-    tokenization.main(arguments.split())
-    assert "20 lines of" in capsys.readouterr().out
+    figures = measure(tokenization, tmp_path, lines, *vocabularies)
+    assert list(figures["word"]) == ["roformer_keras", "bert4keras"]
 
 
 def test_checkpointing(tmp_path, capsys):
-    arguments = "--layers 1 --hidden 64 --length 16"
-    assert list(measure(checkpointing, tmp_path, arguments)) == ["off", "on"]
+    assert list(measure(checkpointing, tmp_path)) == ["off", "on"]
     assert "of the peak" in capsys.readouterr().out
 
 
@@ -144,13 +146,16 @@ def test_attention(tmp_path, monkeypatch, capsys):
     kinds = ("softmax", "linear")
     monkeypatch.setattr(attention, "KINDS", {k: attention.KINDS[k] for k in kinds})
     monkeypatch.setattr(attention, "ENCODERS", ("linear",))
+    monkeypatch.setattr(attention, "FEATURES", [4, 8])
     # Softmax attention has room for the first length alone.
-    figures = measure(
+    monkeypatch.setattr(attention, "MEMORY", 0.1)
+    monkeypatch.setattr(
         attention,
-        tmp_path,
-        "--lengths 512 2048 --features 4 8 --repeats 1 --memory 0.1 "
-        f"--picture {picture}",
+        "in_process",
+        lambda job, *arguments: getattr(attention.Jobs, job)(*arguments),
     )
+    arguments = ("--lengths", 512, 2048, "--picture", picture)
+    figures = measure(attention, tmp_path, *arguments)
     first, second = figures["layers"]["softmax"]
     assert first["seconds"] > 0 and second is None
     assert figures["encoders"]["linear"]["length"] == 2048

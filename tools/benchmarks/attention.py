@@ -4,7 +4,7 @@
 
 One layer of base width (768, 12 heads), one text, TensorFlow on a CPU. Each length of
 each kind has its own process; its peak of memory is above that with the layer built.
-Softmax attention leaves out lengths for which it would take more than `--memory`. Then
+Softmax attention leaves out lengths for which it would take more than 12 GB. Then
 an encoder of two layers reads a text of the largest length, and random features are
 compared with softmax attention.
 """
@@ -17,13 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.benchmarks.harness import (
-    exit_with_error,
-    make_config,
-    make_parser,
-    print_table,
-)
-from tools.tables import write_json
+from tools.benchmarks.harness import make_config, make_parser, show
+from tools.commands import command
+from tools.tables import print_table, write_json
 from tools.workers import Worker, peak_bytes
 
 HIDDEN, HEADS = 768, 12
@@ -41,39 +37,37 @@ LINE = {"marker": "o", "markersize": 3, "linewidth": 1.2}
 COLORS = {"softmax": "black", "linear": "C0", "cosine": "C1", "performer": "C2"}
 LENGTHS = [2**power for power in range(9, 17)]
 FEATURES = [2**power for power in range(4, 13)]
-# Tensors of all pairs of tokens that softmax attention holds at a time.
-PAIRS_HELD = 3
+# Tensors of all pairs of tokens that softmax attention holds at a time, and GB for it.
+PAIRS_HELD, MEMORY = 3, 12.0
 
 
+@command
 def main(arguments=None):
-    parser = make_parser(__doc__, {"repeats": (3, "timed runs of a layer")})
+    parser = make_parser(__doc__, {"repeats": (3, 1, "timed runs of a layer")})
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    parser.add_argument("--features", type=int, nargs="+", default=FEATURES)
-    parser.add_argument("--memory", type=float, default=12.0, help="GB for softmax")
     parser.add_argument("--picture", type=Path, help="file for the picture, a PNG")
     options = parser.parse_args(arguments)
     lengths = sorted(options.lengths)
+    layers = measure_layers(lengths, options.repeats)
+    linear = {kind: rows for kind, rows in layers.items() if kind != "softmax"}
     figures = {
         "lengths": lengths,
-        "layers": measured_layers(lengths, options.repeats, options.memory),
+        "layers": layers,
         "encoders": {
             kind: in_process("encoder", kind, lengths[-1]) for kind in ENCODERS
         },
-        "convergence": in_process("convergence", sorted(options.features)),
-    }
-    softmax, *_ = figures["layers"].values()
-    linear = {
-        kind: rows for kind, rows in figures["layers"].items() if kind != "softmax"
-    }
-    figures["slopes"] = {
-        kind: {
-            what: slope([row[what] for row in rows], lengths)
-            for what in ("seconds", "mb")
-        }
-        for kind, rows in linear.items()
-    }
-    figures["crossings"] = {
-        kind: crossing(softmax, rows, lengths) for kind, rows in linear.items()
+        "convergence": in_process("convergence", FEATURES),
+        "slopes": {
+            kind: {
+                what: slope([row[what] for row in rows], lengths)
+                for what in ("seconds", "mb")
+            }
+            for kind, rows in linear.items()
+        },
+        "crossings": {
+            kind: crossing(layers["softmax"], rows, lengths)
+            for kind, rows in linear.items()
+        },
     }
     if options.json:
         write_json(options.json, figures)
@@ -85,13 +79,13 @@ def main(arguments=None):
 # === Jobs of processes ===
 
 
-def measured_layers(lengths, repeats, memory):
+def measure_layers(lengths, repeats):
     """Kind -> seconds and MB of each length, or None where it is left out."""
     found = {kind: [] for kind in KINDS}
     for length in lengths:
         for kind, rows in found.items():
             gb = PAIRS_HELD * HEADS * length**2 * 4 / 1e9
-            if kind == "softmax" and gb > memory:
+            if kind == "softmax" and gb > MEMORY:
                 rows.append(None)
                 continue
             rows.append(in_process("layer", kind, length, repeats))
@@ -144,8 +138,7 @@ def measure_encoder(kind, length):
     began = time.perf_counter()
     outputs = run_model(model, {"token_ids": ids, "segment_ids": np.zeros_like(ids)})
     seconds = time.perf_counter() - began
-    if outputs.shape != (1, length, HIDDEN) or not np.isfinite(outputs).all():
-        raise ValueError(f"the encoder gave {outputs.shape}, or no finite numbers")
+    assert outputs.shape == (1, length, HIDDEN) and np.isfinite(outputs).all()
     return {"length": length, "seconds": seconds, "mb": peak_bytes() / 1e6}
 
 
@@ -243,38 +236,25 @@ def crossing(softmax, others, lengths):
 
 def report(figures):
     columns = [f"{length:,}" for length in figures["lengths"]]
-    for what, title, digits in (
-        ("seconds", "one layer, seconds", 3),
-        ("mb", "one layer, peak memory, MB", 0),
-    ):
+    for what, title in ("seconds", "one layer, s"), ("mb", "one layer, peak MB"):
         rows = [
-            [kind, *(f"{row[what]:,.{digits}f}" if row else "-" for row in rows)]
+            [kind, *(show(row[what]) if row else "" for row in rows)]
             for kind, rows in figures["layers"].items()
         ]
         print_table(title, columns, rows)
     rows = [
-        (
-            kind,
-            f"{slopes['seconds']:.2f}",
-            f"{slopes['mb']:.2f}",
-            f"{figures['crossings'][kind] or 'nowhere'}",
-        )
+        [kind, *map(show, filter(None, slopes.values())), figures["crossings"][kind]]
         for kind, slopes in figures["slopes"].items()
     ]
     columns = ("of time", "of memory", "tokens from which softmax is slower")
     print_table("slopes", columns, rows)
     rows = [
-        (kind, f"{row['length']:,}", f"{row['seconds']:.1f}", f"{row['mb'] / 1000:.2f}")
-        for kind, row in figures["encoders"].items()
+        [kind, *map(show, row.values())] for kind, row in figures["encoders"].items()
     ]
-    print_table("encoder of two layers", ("tokens", "s", "GB of the process"), rows)
+    print_table("encoder of two layers", ("tokens", "s", "MB of the process"), rows)
     found = figures["convergence"]
-    rows = [
-        [name, *(f"{error:.3f}" for error in errors)]
-        for name, errors in found["errors"].items()
-    ]
-    columns = [f"{count:,}" for count in found["features"]]
-    print_table("error of random features", columns, rows)
+    rows = [[name, *map(show, errors)] for name, errors in found["errors"].items()]
+    print_table("error of random features", found["features"], rows)
 
 
 def draw(figures, path):
@@ -315,4 +295,4 @@ def draw(figures, path):
 
 
 if __name__ == "__main__":
-    sys.exit(exit_with_error(main))
+    sys.exit(main())

@@ -10,31 +10,25 @@ imported; it includes the weights and the two moments of AdamW.
 import sys
 import time
 
-from tools.benchmarks.harness import (
-    exit_with_error,
-    make_config,
-    make_parser,
-    print_table,
-)
-from tools.tables import write_json
+from tools.benchmarks.harness import make_config, make_parser
+from tools.commands import command
+from tools.tables import print_table, write_json
 from tools.workers import Worker, peak_bytes
 
 SIZES = {
-    "layers": (12, "layers of the model"),
-    "hidden": (768, "its width, 64 for each head"),
-    "length": (2048, "tokens of a text"),
-    "batch-size": (1, "texts of a step"),
+    "layers": (12, 1, "layers of the model"),
+    "hidden": (768, 64, "its width, 64 for each head"),
+    "length": (2048, 16, "tokens of a text"),
 }
 
 
+@command
 def main(arguments=None):
-    parser = make_parser(__doc__, SIZES)
-    parser.add_argument("--dtype", default="float32", help="Keras dtype policy")
-    options = vars(parser.parse_args(arguments))
-    path, figures = options.pop("json"), {}
+    options, figures = make_parser(__doc__, SIZES).parse_args(arguments), {}
     for case in ("off", "on"):
-        with Worker("tools.benchmarks.checkpointing:Training", options) as worker:
-            figures[case] = worker.call("measure", case == "on")
+        with Worker("tools.benchmarks.checkpointing:Training", {}) as worker:
+            sizes = options.layers, options.hidden, options.length
+            figures[case] = worker.call("measure", case == "on", *sizes)
     rows = [
         (case, f"{found['gigabytes']:.2f}", f"{found['seconds']:.1f}")
         for case, found in figures.items()
@@ -43,16 +37,12 @@ def main(arguments=None):
     on, off = figures["on"]["gigabytes"], figures["off"]["gigabytes"]
     # A tiny model stays below the peak of the imports.
     print(f"saved: {1 - on / off if off else 0:.0%} of the peak")
-    if path:
-        write_json(path, figures)
+    if options.json:
+        write_json(options.json, figures)
 
 
 class Training:
-    def __init__(self, layers, hidden, length, batch_size, dtype):
-        self.layers, self.hidden = layers, hidden
-        self.shape, self.dtype = (batch_size, length), dtype
-
-    def measure(self, is_on):
+    def measure(self, is_on, layers, hidden, length):
         import keras
         import numpy as np
 
@@ -62,8 +52,7 @@ class Training:
         keras.ops.convert_to_numpy(keras.ops.ones((8, 8)) @ keras.ops.ones((8, 8)))
         start = peak_bytes()
         rates = {"dropout": 0.1, "attention_dropout": 0.1}
-        config = make_config(self.layers, self.hidden, **rates)
-        backbone = RoFormerBackbone(config, dtype=self.dtype)
+        backbone = RoFormerBackbone(make_config(layers, hidden, **rates))
         backbone.gradient_checkpointing = is_on
         first = backbone(backbone.input)[:, 0]
         outputs = keras.layers.Dense(2, dtype="float32", name="classes")(first)
@@ -74,7 +63,7 @@ class Training:
             # XLA on the CPU is slower, and needs other memory.
             jit_compile=False,
         )
-        ids = np.random.default_rng(0).integers(1, 12_000, self.shape).astype("int32")
+        ids = np.random.default_rng(0).integers(1, 12_000, (1, length)).astype("int32")
         inputs = {"token_ids": ids, "segment_ids": np.zeros_like(ids)}
         for _ in range(2):
             began = time.perf_counter()
@@ -84,4 +73,4 @@ class Training:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_with_error(main))
+    sys.exit(main())

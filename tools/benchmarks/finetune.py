@@ -2,7 +2,6 @@
 
     python -m tools.benchmarks.finetune                   # the base model, 12x768
     python -m tools.benchmarks.finetune --parts step
-    python -m tools.benchmarks.finetune --layers 2 --hidden 128 --rows 64
 
 The real bert4keras 0.11.5 writes a checkpoint of random weights, which all sides read:
 roformer_keras in float32 and mixed_bfloat16, and bert4keras in float32, its only type.
@@ -21,7 +20,6 @@ The limit is the time of the matrix products alone, in float32: a step has those
 forward pass three times. Most of a full run are bert4keras's epochs, two in each round.
 """
 
-import statistics
 import sys
 from pathlib import Path
 
@@ -29,19 +27,20 @@ import numpy as np
 
 from tools.benchmarks import texts
 from tools.benchmarks.harness import (
+    LIMIT,
+    THEIRS,
     Benchmark,
     Run,
     Side,
-    exit_with_error,
     make_batch,
     make_parser,
     matrix_products,
     medians,
-    print_table,
-    ratios,
-    show_ratios,
+    print_runs,
     take_turns,
 )
+from tools.commands import command
+from tools.reference.bert4keras import make_tokenizer
 from tools.reference.full_size_checkpoint import write_checkpoint
 from tools.reference.training import (
     encode_texts,
@@ -54,16 +53,12 @@ from tools.reference.training import (
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, DROPOUT = 2e-5, 0.01, 1.0, 0.1
 # Of bert4keras 0.11.5.
 LAYER_NORM_EPSILON = 1e-7
-THEIRS = "bert4keras float32"
 # Two batches, from which Keras infers which sizes vary.
 WARM_UP = ("train", 2)
-OURS = {
-    "roformer_keras float32": "float32",
-    "roformer_keras mixed_bfloat16": "mixed_bfloat16",
-}
+OURS = {f"roformer_keras {name}": name for name in ("float32", "mixed_bfloat16")}
 RUNS = {
     "step": {
-        "matrix products float32": Run("limit", "step"),
+        f"{LIMIT} float32": Run("limit", "step"),
         **{name: Run(side, "step") for name, side in OURS.items()},
         THEIRS: Run("bert4keras", "step"),
     },
@@ -76,42 +71,48 @@ RUNS = {
     },
 }
 SIZES = {
-    "layers": (12, "layers of the model"),
-    "hidden": (768, "its width, a multiple of 64"),
-    "heads": (None, "its heads; one for each 64 of the width"),
-    "vocabulary": (12000, "its tokens"),
-    "batch": (16, "rows of a batch"),
-    "length": (128, "tokens of a row of the step"),
-    "steps": (4, "updates of a turn of the step"),
-    "rows": (512, "reviews of an epoch"),
-    "max-length": (256, "tokens to which reviews are cut"),
-    "rounds": (3, "turns of each run"),
+    "layers": (12, 1, "layers of the model"),
+    "hidden": (768, 64, "its width, a multiple of 64"),
+    "vocabulary": (12000, 200, "its tokens"),
+    "batch": (16, 4, "rows of a batch"),
+    "length": (128, 12, "tokens of a row of the step"),
+    "steps": (4, 1, "updates of a turn of the step"),
+    "rows": (512, 12, "reviews of an epoch"),
+    "max-length": (256, 16, "tokens to which reviews are cut"),
+    "rounds": (3, 1, "turns of each run"),
 }
 
 
+@command
 def main(arguments=None):
     parser = make_parser(__doc__, SIZES, RUNS)
     help = "lines of a text, a tab and a label; plain or .gz"
     parser.add_argument("--reviews", type=Path, default=texts.FILES[0], help=help)
     options = parser.parse_args(arguments)
-    options.heads = options.heads or max(1, options.hidden // 64)
-    if options.hidden % 64 or options.hidden % (2 * options.heads):
-        parser.error("--hidden must be a multiple of 64 and of twice --heads")
-    with Benchmark(options, SIDES) as benchmark:
+    with Benchmark(options, __spec__.name, SIDES) as benchmark:
         if "reviews" in options.parts:
             draw_reviews(options, benchmark.folder)
-        sizes = options.layers, options.hidden, options.vocabulary, options.heads
+        sizes = options.layers, options.hidden, options.vocabulary
         write_checkpoint(benchmark.folder, "roformer", *sizes)
         benchmark.save("texts", check_sides(benchmark))
-        for part in options.parts:
+        tokens = options.steps * options.batch * options.length
+        for part, amount, unit in (
+            ("step", tokens, "tokens/s"),
+            ("reviews", options.rows, "examples/s"),
+        ):
+            if part not in options.parts:
+                continue
             fresh = part == "reviews"
             if fresh:
                 benchmark.stop()
-            turns = take_turns(benchmark, RUNS[part], options.rounds, part, fresh)
-            tokens = options.steps * options.batch * options.length
-            benchmark.save(part, medians(turns, options.rows if fresh else tokens))
-            report(part, benchmark.figures)
-    return 0
+            turns = take_turns(benchmark, RUNS[part], part, fresh)
+            benchmark.save(part, medians(turns, amount))
+            print_runs(part, unit, benchmark.figures[part])
+        for side, found in benchmark.figures["texts"].items():
+            print(
+                f"{side}: a review has {found['tokens']:.0f} tokens, with padding "
+                f"{found['padded']:.0f}"
+            )
 
 
 def draw_reviews(options, folder):
@@ -119,28 +120,19 @@ def draw_reviews(options, folder):
     from roformer_keras.data.files import read_table
 
     table = read_table(options.reviews, 1)
-    rows = [
-        (row[0], label) for row, label in zip(table.texts, table.labels, strict=True)
-    ]
-    if len(rows) < options.rows:
-        raise SystemExit(
-            f"--rows must be at most the texts of {options.reviews}, {len(rows)}, got "
-            f"{options.rows}"
-        )
-    chosen = np.random.default_rng(0).permutation(len(rows))[: options.rows]
-    classes = sorted({label for _, label in rows})
+    chosen = np.random.default_rng(0).permutation(len(table.labels))[: options.rows]
+    classes = sorted(set(table.labels))
     np.savez(
         folder / "reviews.npz",
-        texts=[rows[number][0] for number in np.sort(chosen)],
-        labels=[classes.index(rows[number][1]) for number in np.sort(chosen)],
+        texts=[table.texts[number][0] for number in np.sort(chosen)],
+        labels=[classes.index(table.labels[number]) for number in np.sort(chosen)],
     )
 
 
 def check_sides(benchmark):
     """Checks that all sides have equal models and ids; returns their mean tokens."""
-    found = {
-        side: benchmark[side].call("describe") for side in SIDES if side != "limit"
-    }
+    sides = [side for side in SIDES if side != "limit"]
+    found = {side: benchmark[side].call("describe") for side in sides}
     for what in ("weights", "ids"):
         values = {side: description[what] for side, description in found.items()}
         if len(set(values.values())) > 1:
@@ -148,34 +140,11 @@ def check_sides(benchmark):
     return found
 
 
-def report(part, figures):
-    unit = "tokens/s" if part == "step" else "examples/s"
-    rows = [
-        (name, f"{run['rate']:,.5g}", show_ratios(ratios(figures[part], name, THEIRS)))
-        for name, run in figures[part].items()
-    ]
-    print_table(part, (unit, f"times {THEIRS}"), rows)
-    if part == "step":
-        limit, ours = list(figures[part])[:2]
-        share = statistics.median(ratios(figures[part], ours, limit))
-        print(f"float32 reaches {share:.0%} of its matrix products")
-        return
-    ours, theirs = figures["texts"]["float32"], figures["texts"]["bert4keras"]
-    print(
-        f"texts of {ours['tokens']:.0f} tokens; with padding {ours['padded']:.0f} in "
-        f"batches of roformer_keras, {theirs['padded']:.0f} in those of bert4keras"
-    )
-
-
 # === The sides ===
 
 
 class Classifier(Side):
-    """A side that trains; a subclass makes `model()`.
-
-    Attributes:
-        texts, labels: of the reviews; empty if that part is left out.
-    """
+    """A side that trains; `texts` and `labels` are empty without the part reviews."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -279,8 +248,6 @@ class Bert4keras(Classifier):
         return model
 
     def tokenizer(self):
-        from tools.reference.bert4keras import make_tokenizer
-
         return make_tokenizer(self.folder)
 
     def batches(self, count, all_padded=False):
@@ -335,12 +302,12 @@ class Limit(Side):
 
 
 SIDES = {
-    "float32": f"{__spec__.name}:RoFormer",
-    "mixed_bfloat16": f"{__spec__.name}:RoFormer",
-    "bert4keras": f"{__spec__.name}:Bert4keras",
-    "limit": f"{__spec__.name}:Limit",
+    "float32": RoFormer,
+    "mixed_bfloat16": RoFormer,
+    "bert4keras": Bert4keras,
+    "limit": Limit,
 }
 
 
 if __name__ == "__main__":
-    sys.exit(exit_with_error(main))
+    sys.exit(main())

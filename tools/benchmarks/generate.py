@@ -2,7 +2,6 @@
 
     python -m tools.benchmarks.generate                   # the base model, 12x768
     python -m tools.benchmarks.generate --parts first memory
-    python -m tools.benchmarks.generate --quick           # a tiny model
 
 The real bert4keras writes a checkpoint of random weights, which both sides read. Four
 parts:
@@ -31,7 +30,6 @@ paraphrases. A full run takes half an hour on two cores, most of it bert4keras's
 import ctypes
 import gc
 import math
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -39,33 +37,42 @@ from pathlib import Path
 import numpy as np
 
 from tools.benchmarks.harness import (
+    LIMIT,
+    THEIRS,
     Benchmark,
+    Run,
     Side,
-    exit_with_error,
     make_parser,
-    print_table,
+    medians,
+    print_runs,
+    show,
+    take_turns,
 )
+from tools.commands import command
 from tools.reference.bert4keras import build_model, make_tokenizer
 from tools.reference.full_size_checkpoint import (
     MEMBERS,
     make_vocabulary,
     write_checkpoint,
 )
+from tools.tables import print_table
 
+OURS = "roformer_keras float32"
+GPT, SIM = "RoFormerCausalLM", "RoFormerSim"
 PROMPT, SENTENCE, NEAREST = 16, 20, 20
 DRAWING = {"top_p": 0.95, "seed": 0}
 LIMIT_STEPS = 32
 CLS, SEP = 101, 102
-# Flag -> default, default with --quick, help.
 SIZES = {
-    "layers": (12, 2, "layers of the model"),
+    "layers": (12, 1, "layers of the model"),
     "hidden": (768, 64, "its width"),
     "vocabulary": (12000, 500, "its tokens"),
-    "new": (112, 20, "tokens to write with RoFormer-GPT"),
-    "samples": (16, 4, "samples at a time with RoFormer-GPT"),
-    "candidates": (100, 10, "n of paraphrase"),
+    "new": (112, 8, "tokens to write with RoFormer-GPT"),
+    "samples": (16, 2, "samples at a time with RoFormer-GPT"),
+    "candidates": (100, 8, "n of paraphrase"),
     "longest": (64, 24, "max_new_tokens of paraphrase"),
     "rounds": (5, 1, "runs of roformer_keras and of the limit"),
+    "their-rounds": (2, 1, "runs of bert4keras; 0 leaves it out"),
 }
 # Label, method of RoFormer, and the option with its count.
 MEMORY_RUNS = (
@@ -74,30 +81,18 @@ MEMORY_RUNS = (
     ("Sim, {} samples", "sample_candidates", "candidates"),
     ("Sim, paraphrase n={}", "rank", "candidates"),
 )
-PARTS = ("generate", "paraphrase", "first", "memory")
 
 
+@command
 def main(arguments=None):
-    sizes = {
-        name: (None, f"{what}; {full}, with --quick {quick}")
-        for name, (full, quick, what) in SIZES.items()
-    }
-    parser = make_parser(__doc__, sizes, PARTS)
-    help = "runs of bert4keras; 2, with --quick 1; 0 leaves it out"
-    parser.add_argument("--their-rounds", type=int, help=help)
-    parser.add_argument("--quick", action="store_true", help="a tiny model")
-    options = parser.parse_args(arguments)
-    for name, values in {**SIZES, "their_rounds": (2, 1)}.items():
-        if getattr(options, name) is None:
-            setattr(options, name, values[options.quick])
-    with Benchmark(options, SIDES) as benchmark:
-        model_sizes = options.layers, options.hidden, options.vocabulary
-        write_checkpoint(benchmark.folder, "roformer", *model_sizes)
+    options = make_parser(__doc__, SIZES, MEASURES).parse_args(arguments)
+    with Benchmark(options, __spec__.name, SIDES) as benchmark:
+        sizes = options.layers, options.hidden, options.vocabulary
+        write_checkpoint(benchmark.folder, "roformer", *sizes)
         write_ending_checkpoint(benchmark)
         for part in options.parts:
             benchmark.save(part, MEASURES[part](benchmark))
             benchmark.stop()
-    return 0
 
 
 def write_ending_checkpoint(benchmark):
@@ -123,136 +118,79 @@ def write_ending_checkpoint(benchmark):
 
 
 def measure_generation(benchmark):
-    new, many = benchmark.options.new, benchmark.options.samples
-    theirs = benchmark.options.their_rounds
-    runs = [
-        compare(benchmark, "GPT, 1 sample", "generate", 1, new, theirs),
-        compare(benchmark, f"GPT, {many} samples", "generate", many, new, theirs),
-        compare(benchmark, f"GPT, {many} prompts", "continue_prompts", many, new, 0),
-    ]
-    report(runs, "tokens/s", lambda run, seconds: f"{run['tokens'] / seconds:,.1f}")
-    return runs
-
-
-def measure_paraphrases(benchmark):
-    options, runs = benchmark.options, []
-    n, theirs = options.candidates, min(1, options.their_rounds)
-    for what, method, steps in (
-        (f"{options.longest} tokens each", "paraphrase", options.longest),
-        # Steps have fewer and fewer rows: there is no one limit.
-        ("texts that end", "paraphrase_ending", 0),
+    options = benchmark.options
+    new, many, theirs = options.new, options.samples, options.their_rounds
+    found = {}
+    for title, method, count, rounds in (
+        ("GPT, 1 sample", "generate", 1, theirs),
+        (f"GPT, {many} samples", "generate", many, theirs),
+        (f"GPT, {many} prompts", "continue_prompts", many, 0),
     ):
-        what = f"Sim, paraphrase n={n}, {what}"
-        runs.append(compare(benchmark, what, method, n, steps, theirs))
-    report(runs, "s", lambda run, seconds: f"{seconds:,.2f}")
-    for run in runs:
-        print(f"{run['work']}: tokens a text {run['tokens_a_text']}")
-    return runs
-
-
-def compare(benchmark, what, method, count, steps, their_rounds):
-    """Seconds of the runs of a job on both sides, in turn, and of the limit.
-
-    Args:
-        count: samples, prompts or candidates; the rows of a step.
-        steps: of the limit; 0 for none.
-        their_rounds: runs of bert4keras.
-    """
-    ours, theirs, limit = (benchmark[side] for side in SIDES)
-    print(f"{what} ...", file=sys.stderr, flush=True)
-    found = {"work": what, "tokens": steps * count, "limit": [], "tokens_a_text": {}}
-    found["roformer_keras"], found["bert4keras"] = [], []
-    ours.measure(method, count)
-    if their_rounds:
-        theirs.measure("warm_up", method, count)
-    if steps:
-        limit.call("step", count)
-
-    def measure(worker, side):
-        turn = worker.measure(method, count)
-        found[side].append(turn["seconds"])
-        if "tokens_a_text" in turn:
-            found["tokens_a_text"][side] = turn["tokens_a_text"]
-
-    for number in range(max(benchmark.options.rounds, their_rounds)):
-        if number < benchmark.options.rounds:
-            measure(ours, "roformer_keras")
-            if steps:
-                step = limit.call("step", count)
-                found["limit"].append({form: steps * step[form] for form in step})
-        if number < their_rounds:
-            measure(theirs, "bert4keras")
-    own, others = found["roformer_keras"], found["bert4keras"]
-    # Rounds differ in number, so that ratios are those of medians.
-    found["ratio"] = None
-    if others:
-        found["ratio"] = {
-            "median": statistics.median(others) / statistics.median(own),
-            "low": min(others) / max(own),
-            "high": max(others) / min(own),
-        }
-    limits = [
-        statistics.median(turn[form] for turn in found["limit"])
-        for form in ("plain", "xla")
-        if steps
-    ]
-    found["limit_seconds"] = min(limits, default=None)
-    found["reached"] = min(limits) / statistics.median(own) if limits else None
+        runs = runs_of(rounds, new, method, count)
+        turns = take_turns(benchmark, runs, title)
+        found[title] = medians(turns, new * count)
+        print_runs(title, "tokens/s", found[title])
     return found
 
 
-def report(runs, unit, show):
-    rows = []
-    for run in runs:
-        seconds = [run["roformer_keras"], run["bert4keras"]]
-        values = [show(run, statistics.median(own)) if own else "" for own in seconds]
-        limit, ratio = run["limit_seconds"], run["ratio"] or {}
-        shown = [f"{value:.1f}" for value in ratio.values()]
-        values.append("{}x ({} to {})".format(*shown) if shown else "")
-        values.append(show(run, limit) if limit else "")
-        rows.append((run["work"], *values, f"{run['reached']:.0%}" if limit else ""))
-    columns = ("roformer_keras", "bert4keras", "ratio", "limit", "reached")
-    print_table(f"work, {unit}", columns, rows)
+def measure_paraphrases(benchmark):
+    options, found = benchmark.options, {}
+    n, theirs = options.candidates, min(1, options.their_rounds)
+    for what, source, steps in (
+        (f"{options.longest} tokens each", ".", options.longest),
+        # Steps have fewer and fewer rows: there is no one limit.
+        ("texts that end", "ending", 0),
+    ):
+        title = f"Sim, paraphrase n={n}, {what}"
+        runs = runs_of(theirs, steps, "paraphrase", n, source)
+        found[title] = medians(take_turns(benchmark, runs, title))
+        print_runs(title, "s", found[title])
+    return found
+
+
+def runs_of(their_rounds, steps, *job):
+    """The runs of a job of both sides, and of the limit of so many steps.
+
+    Args:
+        job: method, rows and other arguments.
+    """
+    method, *arguments = job
+    limits = {
+        f"{LIMIT} float32, {form}": Run("limit", "take_steps", (form, job[1], steps))
+        for form in ("graph", "XLA")
+        if steps
+    }
+    return {
+        **limits,
+        OURS: Run("roformer_keras", method, arguments),
+        THEIRS: Run("bert4keras", method, arguments, ("warm_up", *job), their_rounds),
+    }
 
 
 def measure_first_tokens(benchmark):
-    names = ("load", "first_piece", "second_piece", "first_generate")
-    found = {name: [] for name in names}
-    for _ in range(benchmark.options.rounds):
-        with benchmark.start("roformer_keras") as worker:
-            found["load"].append(worker.measure("load", "gpt")["seconds"])
-            pieces = worker.call("stream")
-            found["first_piece"].append(pieces["first_piece"])
-            found["second_piece"].append(pieces["second_piece"])
-        with benchmark.start("roformer_keras") as worker:
-            worker.call("load", "gpt")
-            found["first_generate"].append(worker.measure("generate", 1)["seconds"])
-    labels = (
-        "fresh process: loading",
-        "then a stream, compiled: to its first token",
-        "to its second token",
-        "or a first generate, compiled: to its end",
-    )
-    rows = [
-        (label, f"{statistics.median(own):.2f}", f"{min(own):.2f}", f"{max(own):.2f}")
-        for label, own in zip(labels, found.values(), strict=True)
-    ]
-    print_table("first tokens", ("s", "from", "to"), rows)
+    """Seconds of fresh processes; those of pieces count from the start of a stream."""
+    stream = Run("roformer_keras", "stream", (), ("load", GPT))
+    whole = Run("roformer_keras", "generate", (1,), ("load", GPT))
+    runs = {"second piece of a stream": stream, "first generate": whole}
+    found = medians(take_turns(benchmark, runs, "first", fresh=True))
+    print_runs("fresh process, model loaded", "s", found, theirs=None)
     return found
 
 
 def measure_memory(benchmark):
-    found = []
+    options, found, tiny = benchmark.options, {}, benchmark.folder / "tiny"
+    tiny.mkdir()
+    # As many layers, so that its program is about as large.
+    write_checkpoint(tiny, "roformer", options.layers, 8, options.vocabulary, 2)
     for what, method, option in MEMORY_RUNS:
-        count = getattr(benchmark.options, option) if option else 1
+        count = getattr(options, option) if option else 1
         sizes = []
-        for is_tiny in (True, False):
+        for source in ("tiny", "."):
             with benchmark.start("roformer_keras") as worker:
-                sizes.append(worker.call("memory", is_tiny, method, count))
+                sizes.append(worker.call("memory", source, method, count))
         tiny, full = sizes
         generating = full["generating"] - tiny["generating"]
-        row = {
-            "work": what.format(count),
+        found[what.format(count)] = {
             "weights": full["weights"],
             "cache": full["cache"],
             "generating": generating,
@@ -260,13 +198,8 @@ def measure_memory(benchmark):
             "with_compilation": full["process"] - tiny["process"],
             "process": full["process"],
         }
-        found.append(row)
-    columns = list(found[0])[1:]
-    rows = [
-        (row["work"], *(f"{row[name]:,.{2 * (name == 'share')}f}" for name in columns))
-        for row in found
-    ]
-    print_table("memory, MB", columns, rows)
+    rows = [[name, *map(show, row.values())] for name, row in found.items()]
+    print_table("memory, MB", list(next(iter(found.values()))), rows)
     return found
 
 
@@ -296,23 +229,18 @@ class Writer(Side):
 
 
 class RoFormer(Writer):
-    """roformer_keras; `kind` is `gpt`, `sim` or `ending`, a Sim whose texts end."""
+    """roformer_keras, from a folder below the scratch folder."""
 
-    def model(self, kind):
-        return self.model_class(kind).from_preset(
-            self.folder / (kind if kind == "ending" else ".")
-        )
+    def model(self, kind, source="."):
+        import roformer_keras
 
-    def model_class(self, kind):
-        from roformer_keras import RoFormerCausalLM, RoFormerSim
-
-        return RoFormerCausalLM if kind == "gpt" else RoFormerSim
+        return getattr(roformer_keras, kind).from_preset(self.folder / source)
 
     def load(self, kind):
-        self.keep(self.model, kind)
+        self.keep(self.model, kind, ".")
 
-    def write(self, prompts, count=None):
-        self.keep(self.model, "gpt").generate(
+    def write(self, prompts, count=None, source="."):
+        self.keep(self.model, GPT, source).generate(
             prompts,
             num_return_sequences=count,
             max_length=PROMPT + self.new,
@@ -322,64 +250,54 @@ class RoFormer(Writer):
             **DRAWING,
         )
 
-    def generate(self, count):
-        self.write(self.prompts(1)[0], count)
+    def generate(self, count, source="."):
+        self.write(self.prompts(1)[0], count, source)
 
     def continue_prompts(self, count):
         self.write(self.prompts(count))
 
-    def sim_options(self, count):
+    def sim(self, count, source):
+        """The model, and options of generation."""
         sizes = {"max_new_tokens": self.longest, "batch_size": count}
-        return {**sizes, **DRAWING, "verbose": 0}
+        return self.keep(self.model, SIM, source), {**sizes, **DRAWING, "verbose": 0}
 
-    def sample_candidates(self, count, kind="sim"):
-        model = self.keep(self.model, kind)
+    def sample_candidates(self, count, source):
+        model, options = self.sim(count, source)
         prompt = model.text_tokenizer().encode(self.sentence())[0]
-        options = self.sim_options(count)
         texts = model.generate(prompt, num_return_sequences=count, **options)
         return sum(map(len, texts)) / count
 
-    def rank(self, count, kind="sim"):
-        model = self.keep(self.model, kind)
-        options = self.sim_options(count)
+    def rank(self, count, source):
+        model, options = self.sim(count, source)
         model.paraphrase(self.sentence(), count, NEAREST, **options)
 
-    def paraphrase(self, count, kind="sim"):
+    def paraphrase(self, count, source):
         start = time.perf_counter()
-        self.rank(count, kind)
+        self.rank(count, source)
         seconds = time.perf_counter() - start
         # The same seed gives the texts that were ranked.
-        return {
-            "seconds": seconds,
-            "tokens_a_text": self.sample_candidates(count, kind),
-        }
-
-    def paraphrase_ending(self, count):
-        return self.paraphrase(count, "ending")
+        tokens = self.sample_candidates(count, source)
+        return {"seconds": seconds, "tokens a text": tokens}
 
     def stream(self):
-        start = time.perf_counter()
+        model, start = self.keep(self.model, GPT, "."), time.perf_counter()
         text = self.text(self.prompts(1)[0][1:])
-        length = PROMPT + self.new
-        pieces = self.keep(self.model, "gpt").stream(text, max_length=length, **DRAWING)
+        pieces = model.stream(text, max_length=PROMPT + self.new, **DRAWING)
         return {
             name: next(pieces) and time.perf_counter() - start
-            for name in ("first_piece", "second_piece")
+            for name in ("first piece", "seconds")
         }
 
-    def memory(self, is_tiny, method, count):
+    def memory(self, source, method, count):
         """MB of weights, cache, a second generation, and the process until then."""
-        kind = "gpt" if method == "generate" else "sim"
-        if is_tiny:
-            self._kept["model", kind] = self.tiny_model(kind)
-        model = self.keep(self.model, kind)
-        getattr(self, method)(count)
+        is_gpt = method == "generate"
+        model = self.keep(self.model, GPT if is_gpt else SIM, source)
+        getattr(self, method)(count, source)
         process = peak_memory()
         settle_memory()
-        getattr(self, method)(count)
-        prompt, new = PROMPT, self.new
-        if kind == "sim":
-            prompt, new = SENTENCE + 2, self.longest
+        getattr(self, method)(count, source)
+        prompt = PROMPT if is_gpt else SENTENCE + 2
+        new = self.new if is_gpt else self.longest
         cache = 4 * (prompt + count * new) * self.layers * 2 * self.hidden
         return {
             "weights": 4 * model.count_params() / 1e6,
@@ -387,24 +305,6 @@ class RoFormer(Writer):
             "generating": peak_memory(),
             "process": process,
         }
-
-    def tiny_model(self, kind):
-        """A model of as many layers, whose program is about as large."""
-        from roformer_keras import RoFormerConfig, RoFormerTokenizer
-        from roformer_keras.config import MODEL_FIELDS
-
-        model_class = self.model_class(kind)
-        config = RoFormerConfig(
-            vocabulary_size=self.vocabulary,
-            num_layers=self.layers,
-            num_heads=2,
-            hidden_dim=8,
-            intermediate_dim=16,
-            **MODEL_FIELDS[model_class.__name__],
-        )
-        model = model_class.from_roformer_config(config)
-        model.tokenizer = RoFormerTokenizer.from_preset(self.folder)
-        return model
 
 
 def settle_memory():
@@ -424,7 +324,8 @@ def peak_memory():
 class Bert4keras(Writer):
     """The real bert4keras, with a sampler as in its examples."""
 
-    def sampler(self, kind):
+    def sampler(self, source):
+        """Of RoFormer-Sim from a folder; of RoFormer-GPT if None."""
         from bert4keras.backend import keras
         from bert4keras.snippets import AutoRegressiveDecoder
 
@@ -441,12 +342,12 @@ class Bert4keras(Writer):
                 ]
                 return self.last_token(self.model).predict(inputs, verbose=0)
 
-        if kind == "gpt":
+        if source is None:
             sampler = Sampler(None, SEP, self.new, self.new)
             sampler.model = build_model(self.folder, application="lm")
             sampler.segment = 0
             return sampler
-        folder = self.folder / (kind if kind == "ending" else ".")
+        folder = self.folder / source
         model = build_model(folder, application="unilm", with_pool="linear")
         pooled, written = model.outputs
         sampler = Sampler(None, SEP, self.longest, 1)
@@ -455,42 +356,34 @@ class Bert4keras(Writer):
         sampler.segment = 1
         return sampler
 
-    def tokenizer(self):
-        return make_tokenizer(self.folder)
-
     def generate(self, count):
-        prompt = self.prompts(1)[0]
-        sampler = self.keep(self.sampler, "gpt")
-        inputs = [prompt, [0] * PROMPT]
+        inputs = [self.prompts(1)[0], [0] * PROMPT]
+        sampler = self.keep(self.sampler, None)
         sampler.random_sample(inputs, count, topp=DRAWING["top_p"])
 
-    def paraphrase(self, count, kind="sim"):
+    def paraphrase(self, count, source):
         from bert4keras.snippets import sequence_padding
 
         np.random.seed(0)
-        sampler, tokenizer = self.keep(self.sampler, kind), self.keep(self.tokenizer)
+        sampler = self.keep(self.sampler, source)
+        tokenizer = self.keep(make_tokenizer, self.folder)
         sentence = self.sentence()
         inputs = list(tokenizer.encode(sentence, maxlen=self.longest))
         found = sampler.random_sample(inputs, count, topp=DRAWING["top_p"])
-        others = {tokenizer.decode(ids) for ids in found} - {sentence}
-        texts = [sentence, *others]
+        texts = [sentence, *({tokenizer.decode(ids) for ids in found} - {sentence})]
         rows = zip(*map(tokenizer.encode, texts), strict=True)
         batch = [sequence_padding(ids) for ids in rows]
         vectors = sampler.encoder.predict(batch, verbose=0)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         order = np.argsort(-(vectors[1:] @ vectors[0]))[:NEAREST]
-        assert len([texts[i + 1] for i in order]) == min(NEAREST, len(others))
-        return {"tokens_a_text": sum(map(len, found)) / len(found)}
+        assert len([texts[i + 1] for i in order]) == min(NEAREST, len(texts) - 1)
+        return {"tokens a text": sum(map(len, found)) / len(found)}
 
-    def paraphrase_ending(self, count):
-        return self.paraphrase(count, "ending")
-
-    def warm_up(self, method, count):
+    def warm_up(self, method, count, source=None):
         """Loads the model and writes a few tokens; its graph takes any length."""
-        kinds = {"generate": "gpt", "paraphrase": "sim", "paraphrase_ending": "ending"}
-        sampler = self.keep(self.sampler, kinds[method])
+        sampler = self.keep(self.sampler, source)
         length, sampler.maxlen = sampler.maxlen, 3
-        getattr(self, method)(count)
+        getattr(self, method)(count, *filter(None, [source]))
         sampler.maxlen = length
 
 
@@ -524,28 +417,21 @@ class Limit(Side):
             return tf.while_loop(lambda count, _: count < LIMIT_STEPS, step, start)[1]
 
         return {
-            "plain": tf.function(steps, autograph=False),
-            "xla": tf.function(steps, autograph=False, jit_compile=True),
+            "graph": tf.function(steps, autograph=False),
+            "XLA": tf.function(steps, autograph=False, jit_compile=True),
         }
 
-    def step(self, rows):
-        """Seconds of a step by form."""
+    def take_steps(self, form, rows, steps):
+        """Seconds of so many steps; `LIMIT_STEPS` are measured."""
         import tensorflow as tf
 
-        x, seconds = tf.random.normal((rows, self.hidden)), {}
-        for name, form in self.keep(self.forms).items():
-            start = time.perf_counter()
-            form(x).numpy()
-            seconds[name] = (time.perf_counter() - start) / LIMIT_STEPS
-        return seconds
+        x, start = tf.random.normal((rows, self.hidden)), time.perf_counter()
+        self.keep(self.forms)[form](x).numpy()
+        return {"seconds": (time.perf_counter() - start) / LIMIT_STEPS * steps}
 
 
-SIDES = {
-    "roformer_keras": f"{__spec__.name}:RoFormer",
-    "bert4keras": f"{__spec__.name}:Bert4keras",
-    "limit": f"{__spec__.name}:Limit",
-}
+SIDES = {"roformer_keras": RoFormer, "bert4keras": Bert4keras, "limit": Limit}
 
 
 if __name__ == "__main__":
-    sys.exit(exit_with_error(main))
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, sides in worker processes, turns and tables.
+"""What the benchmarks share: sides in worker processes, turns and tables.
 
 The sides of a comparison work in turn, each in its own process. What a side does is
 done once before it counts, because the first call compiles. Figures are medians of the
@@ -6,47 +6,28 @@ turns. A ratio is the median of the ratios of neighbouring turns, shown with the
 smallest and the largest.
 """
 
-import argparse
 import contextlib
+import itertools
 import statistics
-import sys
 import tempfile
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
-from roformer_keras.errors import RoFormerError
+from tools.commands import Parser
 from tools.reference.bert4keras import environment
-from tools.tables import write_json
+from tools.tables import print_table, write_json
 from tools.workers import Worker
 
-
-def positive(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
-    return int(text)
+LIMIT, THEIRS = "matrix products", "bert4keras float32"
 
 
-def make_parser(description: str, sizes: Mapping, parts=()) -> argparse.ArgumentParser:
-    """A parser of `sizes`, `--parts` and `--json`.
-
-    Args:
-        description: docstring of the benchmark.
-        sizes: flag -> default and help, of positive integers.
-        parts: names of the parts that can be measured alone.
-    """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, (default, what) in sizes.items():
-        help = what if default is None else f"{what}; {default}"
-        parser.add_argument(f"--{name}", type=positive, default=default, help=help)
-    if parts:
-        parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
+def make_parser(description: str, sizes: Mapping, parts=()) -> Parser:
+    parser = Parser(description, sizes, parts)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     return parser
 
@@ -78,12 +59,14 @@ class Run(NamedTuple):
         method: of its class.
         arguments: of the method.
         warm_up: method and arguments to call first; the job itself by default.
+        rounds: turns; as many as the others by default.
     """
 
     side: str
     method: str
     arguments: tuple = ()
     warm_up: tuple | None = None
+    rounds: int | None = None
 
 
 class Benchmark(contextlib.ExitStack):
@@ -91,30 +74,27 @@ class Benchmark(contextlib.ExitStack):
 
     Args:
         options: of the command line.
-        sides: name -> `"module:Class"`. Only `bert4keras` can import bert4keras.
+        module: `__spec__.name` of the benchmark.
+        sides: name -> class. Only `bert4keras` can import bert4keras.
 
     Attributes:
         folder: scratch folder.
         figures: part -> its figures; next to `options`.
     """
 
-    def __init__(self, options: argparse.Namespace, sides: Mapping[str, str]):
+    def __init__(self, options, module: str, sides: Mapping[str, type]):
         super().__init__()
-        self.options, self.sides, self._workers = options, sides, {}
+        self.options, self._workers = options, {}
+        self.sides = {name: f"{module}:{side.__name__}" for name, side in sides.items()}
         self.folder = Path(self.enter_context(tempfile.TemporaryDirectory()))
-        plain = {
-            name: value
-            for name, value in vars(options).items()
-            if isinstance(value, int | str)
-        }
+        plain = {k: v for k, v in vars(options).items() if isinstance(v, int | str)}
         self._passed = {**plain, "folder": str(self.folder)}
         self.figures = {"options": plain}
 
-    def start(self, side: str, **options) -> Worker:
+    def start(self, side: str) -> Worker:
         """A new process of a side; the caller closes it."""
         reference = environment() if side == "bert4keras" else None
-        keywords = {**self._passed, "name": side, **options}
-        return Worker(self.sides[side], keywords, reference)
+        return Worker(self.sides[side], {**self._passed, "name": side}, reference)
 
     def __getitem__(self, side: str) -> Worker:
         """The process of a side that stays."""
@@ -136,26 +116,26 @@ class Benchmark(contextlib.ExitStack):
 
 
 def take_turns(
-    benchmark: Benchmark,
-    runs: Mapping[str, Run],
-    rounds: int,
-    title: str,
-    fresh: bool = False,
+    benchmark: Benchmark, runs: Mapping[str, Run], title: str, fresh: bool = False
 ) -> dict[str, list[dict]]:
-    """Figures of the turns of each run.
+    """Figures of the turns of each run, `--rounds` by default.
 
     Args:
         benchmark: whose sides work.
         runs: name -> run, in the order of the turns.
-        rounds: turns of each run.
         title: of the progress bar.
         fresh: every turn has a new process; it warms up only where the run says how.
     """
-    turns = {name: [] for name in runs}
-    with tqdm(total=rounds * len(runs), desc=title, unit="turn") as bar:
-        for number in range(rounds):
-            for name, run in runs.items():
+    common = benchmark.options.rounds
+    rounds = {
+        name: common if run.rounds is None else run.rounds for name, run in runs.items()
+    }
+    turns = {name: [] for name, count in rounds.items() if count}
+    with tqdm(total=sum(rounds.values()), desc=title, unit="turn") as bar:
+        for number in range(max(rounds.values())):
+            for name in (name for name in turns if number < rounds[name]):
                 bar.set_postfix_str(name)
+                run = runs[name]
                 job = (run.method, *run.arguments)
                 with contextlib.ExitStack() as stack:
                     if fresh:
@@ -180,24 +160,21 @@ def medians(turns: Mapping[str, Sequence[Mapping]], amount: float = 1) -> dict:
     """
     found = {}
     for name, own in turns.items():
-        numbers = {
-            key for key, value in own[0].items() if isinstance(value, int | float)
-        }
-        found[name] = {
-            key: statistics.median(turn[key] for turn in own)
-            for key in sorted(numbers - {"seconds"})
-        }
-        found[name]["seconds"] = [turn["seconds"] for turn in own]
-        found[name]["rate"] = amount / statistics.median(found[name]["seconds"])
+        numbers = [key for key, x in own[0].items() if isinstance(x, int | float)]
+        figures = {key: statistics.median(turn[key] for turn in own) for key in numbers}
+        figures["rate"] = amount / figures["seconds"]
+        found[name] = figures | {"seconds": [turn["seconds"] for turn in own]}
     return found
 
 
-def ratios(figures: Mapping, run: str, other: str) -> list[float]:
+def ratios(figures: Mapping, run: str, other: str | None) -> list[float]:
     """How many times as fast as the other run each turn of a run was; or nothing."""
     if run == other or other not in figures:
         return []
-    pairs = zip(figures[other]["seconds"], figures[run]["seconds"], strict=True)
-    return [theirs / ours for theirs, ours in pairs]
+    ours, theirs = figures[run]["seconds"], figures[other]["seconds"]
+    # Turns of different numbers have no neighbours.
+    pair = zip if len(ours) == len(theirs) else itertools.product
+    return [other / own for own, other in pair(ours, theirs)]
 
 
 def show_ratios(values: Sequence[float]) -> str:
@@ -208,17 +185,43 @@ def show_ratios(values: Sequence[float]) -> str:
     return f"{middle:.2f}x ({min(values):.2f} to {max(values):.2f})"
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]):
-    """Prints rows of a name and values, each column as wide as its widest value."""
-    table = [(title, *columns), *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    print()
-    for name, *values in table:
-        cells = [name.ljust(widths[0])]
-        cells += [
-            value.rjust(width) for value, width in zip(values, widths[1:], strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+def shares_of_limit(figures: Mapping, name: str) -> list[float]:
+    """Shares of the speed of the fastest matrix products in the type of a run."""
+    dtype = "float32" if "float32" in name else "bfloat16"
+    limits = [run for run in figures if run.startswith(LIMIT) and dtype in run]
+    limit = max(limits, key=lambda run: figures[run]["rate"], default=None)
+    return ratios(figures, name, limit)
+
+
+def print_runs(title: str, unit: str, figures: Mapping, theirs: str | None = THEIRS):
+    """Prints a table of runs.
+
+    Args:
+        title: of the first column.
+        unit: what rates are; or "s" or "ms", how long a turn takes.
+        figures: of `medians`.
+        theirs: the run that the others are compared with.
+    """
+    scale = {"s": 1, "ms": 1000}.get(unit)
+    others = dict.fromkeys(key for run in figures.values() for key in run)
+    others = [key for key in others if key not in ("seconds", "rate")]
+    rows = []
+    for name, run in figures.items():
+        shares = shares_of_limit(figures, name)
+        rows.append(
+            [
+                name,
+                show(scale / run["rate"] if scale else run["rate"]),
+                f"{statistics.median(shares):.0%}" if shares else "",
+                show_ratios(ratios(figures, name, theirs)),
+                *(show(run[key]) if key in run else "" for key in others),
+            ]
+        )
+    print_table(title, (unit, "of its products", f"times {theirs}", *others), rows)
+
+
+def show(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 def matrix_products(layers: int, hidden: int, tokens: int, dtype: str = "float32"):
@@ -268,12 +271,3 @@ def make_config(layers: int, hidden: int, vocabulary: int = 12_000, **fields):
         intermediate_dim=4 * hidden,
         **fields,
     )
-
-
-def exit_with_error(main) -> int:
-    """Runs `main`; an error of the package is printed and becomes the exit code."""
-    try:
-        return main() or 0
-    except RoFormerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code

@@ -1,7 +1,6 @@
 """What each way to save passes over memory brings, measured by leaving it out.
 
     python -m tools.benchmarks.operations
-    python -m tools.benchmarks.operations --layers 2 --hidden 128 --rows 4 --rounds 3
 
 Encoding on TensorFlow and a CPU, in float32 and bfloat16: with everything, and without
 one thing, in turn. Prints milliseconds a layer, as medians, and how much more they are
@@ -14,31 +13,27 @@ import sys
 import time
 from unittest import mock
 
-from tools.benchmarks.harness import (
-    exit_with_error,
-    make_batch,
-    make_config,
-    make_parser,
-    print_table,
-)
-from tools.tables import write_json
+from tools.benchmarks.harness import make_batch, make_config, make_parser, ratios
+from tools.commands import command
+from tools.tables import print_table, write_json
 
 ALL = "everything"
 SIZES = {
-    "layers": (4, "layers of the model"),
-    "hidden": (768, "its width"),
-    "rows": (32, "rows of the batch"),
-    "length": (128, "tokens of a row"),
-    "rounds": (9, "turns of each variant"),
+    "layers": (4, 1, "layers of the model"),
+    "hidden": (768, 64, "its width"),
+    "rows": (32, 2, "rows of the batch"),
+    "length": (128, 8, "tokens of a row"),
+    "rounds": (9, 1, "turns of each variant"),
 }
 
 
+@command
 def main(arguments=None):
     options = make_parser(__doc__, SIZES).parse_args(arguments)
     figures = {dtype: measure(options, dtype) for dtype in ("float32", "bfloat16")}
     for dtype, found in figures.items():
         rows = [
-            (name, f"{own['ms']:.1f}", f"{own['more']:+.1%}" if own["more"] else "")
+            (name, f"{own['ms']:.1f}", f"{own['more']:+.1%}")
             for name, own in found.items()
         ]
         title = f"{dtype}, {options.rows}x{options.length}"
@@ -54,9 +49,10 @@ def measure(options, dtype):
     config = make_config(options.layers, options.hidden, 1000)
     token_ids, segment_ids = make_batch(options.rows, options.length, 1000)
     inputs = {"token_ids": token_ids, "segment_ids": segment_ids}
-    models, seconds = {}, {}
+    models, figures = {}, {}
     for name, without in VARIANTS.items():
-        models[name], seconds[name] = RoFormerBackbone(config, dtype=dtype), []
+        models[name] = RoFormerBackbone(config, dtype=dtype)
+        figures[name] = {"seconds": []}
         with without():
             # Compiles it, once for all.
             run_model(models[name], inputs)
@@ -64,17 +60,11 @@ def measure(options, dtype):
         for name, model in models.items():
             start = time.perf_counter()
             run_model(model, inputs)
-            seconds[name].append((time.perf_counter() - start) / options.layers)
-    return {
-        name: {
-            "ms": 1000 * statistics.median(own),
-            "more": statistics.median(
-                one / whole for one, whole in zip(own, seconds[ALL], strict=True)
-            )
-            - 1,
-        }
-        for name, own in seconds.items()
-    }
+            figures[name]["seconds"].append(time.perf_counter() - start)
+    for name, own in figures.items():
+        own["ms"] = 1000 * statistics.median(own["seconds"]) / options.layers
+        own["more"] = statistics.median(ratios(figures, ALL, name) or [1]) - 1
+    return figures
 
 
 # === What is left out ===
@@ -122,4 +112,4 @@ VARIANTS = {
 
 
 if __name__ == "__main__":
-    sys.exit(exit_with_error(main))
+    sys.exit(main())

@@ -9,24 +9,25 @@ bfloat16 is `from_preset(..., dtype="bfloat16")`. Integers are
 with other texts of the same files.
 """
 
+import json
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from tools.benchmarks.harness import exit_with_error, make_parser
 from tools.benchmarks.texts import FILES, draw_texts
-from tools.tables import to_json, write_json
+from tools.commands import Parser, command
 
 SIZES = {
-    "count": (1000, "texts to compare"),
-    "calibration": (100, "texts that calibrate OpenVINO"),
+    "count": (1000, 3, "texts to compare"),
+    "calibration": (100, 10, "texts that calibrate OpenVINO"),
 }
 
 
+@command
 def main(arguments=None):
-    parser = make_parser(__doc__, SIZES)
+    parser = Parser(__doc__, SIZES)
     parser.add_argument("source", nargs="?", default="roformer-sim-char")
     parser.add_argument("--texts", nargs="+", type=Path, default=FILES)
     options = parser.parse_args(arguments)
@@ -48,9 +49,7 @@ def main(arguments=None):
     cosines = expected @ expected.T
     different = cosines[~np.eye(len(texts), dtype=bool)]
     figures["median cosine of different texts"] = float(np.median(different))
-    print(to_json(figures), end="")
-    if options.json:
-        write_json(options.json, figures)
+    print(json.dumps(figures, indent=2))
 
 
 def encode_int8(sim, texts, format, calibration_texts):
@@ -75,4 +74,4 @@ def differences(found, expected):
 
 
 if __name__ == "__main__":
-    sys.exit(exit_with_error(main))
+    sys.exit(main())

@@ -1,16 +1,15 @@
 """Speed of pre-training from files, compared with updates on a batch in memory.
 
-    python -m tools.benchmarks.pretrain [--quick] [--dtypes float32 mixed_bfloat16]
+    python -m tools.benchmarks.pretrain
 
 The same compiled training model updates in turn on one batch in memory, by `fit` alone,
-and as `roformer-keras pretrain mlm` does: from files, with shuffling, tokenizing,
-masking, the loader and the log. Prints updates a second, their ratio, the share of the
-time in which no batch was ready, and the seconds that saving a state takes. Before each
-turn come as many untimed updates as batches can wait, so that none of them was made
-during the other's turn.
+and as `roformer-keras pretrain mlm` does: from files, with shuffling, masking, the
+loader and the log. Prints updates a second, their ratio, the share of the time in which
+no batch was ready, and the seconds that saving a state takes. Before each turn come as
+many untimed updates as batches can wait, so that none of them was made during the
+other's turn.
 """
 
-import functools
 import itertools
 import sys
 import tempfile
@@ -20,54 +19,32 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from tools.benchmarks.harness import (
-    exit_with_error,
-    make_parser,
-    medians,
-    print_table,
-    ratios,
-    show_ratios,
-)
+from tools.benchmarks.harness import make_parser, medians, print_runs
+from tools.commands import command
 from tools.tables import write_json
 
-DTYPES = ("float32", "mixed_bfloat16")
-BASE = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768}
-TINY = {"num_layers": 2, "num_heads": 2, "hidden_dim": 64}
 VOCABULARY = 12_000
 # More than the loader keeps ready.
 UNTIMED = 6
 SIZES = {
-    "rounds": (3, "turns of each side"),
-    "updates": (12, "updates of a turn"),
-    "batch-size": (8, "rows of a batch"),
-    "length": (128, "tokens of a row"),
+    "rounds": (3, 1, "turns of each side"),
+    "updates": (12, 2, "updates of a turn"),
+    "batch-size": (8, 8, "rows of a batch"),
+    "length": (128, 16, "tokens of a row"),
+    "layers": (12, 1, "layers of the model"),
+    "hidden": (768, 64, "its width, 64 for each head"),
 }
 
 
+@command
 def main(arguments=None):
-    parser = make_parser(__doc__, SIZES)
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument("--quick", action="store_true", help="a tiny model, to try it")
-    options = parser.parse_args(arguments)
-    figures, rows = {}, []
-    for dtype in options.dtypes:
+    options, figures = make_parser(__doc__, SIZES).parse_args(arguments), {}
+    for dtype in ("float32",) if options.quick else ("float32", "mixed_bfloat16"):
         with tempfile.TemporaryDirectory() as folder:
             turns, saving = measure(Path(folder), dtype, options)
-        found = figures[dtype] = medians(turns, options.updates)
-        found["files"]["saving"] = saving
-        files = found["files"]
-        rows.append(
-            (
-                dtype,
-                f"{found['memory']['rate']:.3f}",
-                f"{files['rate']:.3f}",
-                show_ratios(ratios(found, "files", "memory")),
-                f"{files['waiting']:.2%}",
-                f"{saving:.1f}",
-            )
-        )
-    columns = ("in memory", "from files", "ratio", "waiting", "saving, s")
-    print_table("updates/s", columns, rows)
+        figures[dtype] = medians(turns, options.updates)
+        print_runs(dtype, "updates/s", figures[dtype], theirs="in memory")
+        print(f"saving a state: {saving:.1f} s")
     if options.json:
         write_json(options.json, figures)
 
@@ -94,11 +71,16 @@ def measure(folder, dtype, options):
         "objective": "mlm",
         "data": [{"files": [str(folder / "corpus.txt")]}],
         "stages": [stage],
-        "model": TINY if options.quick else BASE,
+        "model": {
+            "num_layers": options.layers,
+            "num_heads": options.hidden // 64,
+            "hidden_dim": options.hidden,
+        },
         "dtype": dtype,
     }
-    settings = PretrainingSettings.from_dict(settings)
-    run = Comparison(settings, folder / "run", verbose=False)
+    run = Comparison(
+        PretrainingSettings.from_dict(settings), folder / "run", verbose=False
+    )
     run.execute()
     return run.turns, run.saving
 
@@ -110,24 +92,25 @@ def take_turns(stage, options):
         keras.ops.convert_to_tensor, next(iter(stage.loader))
     )
     sides = {
-        "memory": (lambda: (batch for _ in itertools.count()), []),
-        "files": (lambda: iter(stage.loader), [stage.recorder]),
+        "in memory": (lambda: (batch for _ in itertools.count()), []),
+        "from files": (lambda: iter(stage.loader), [stage.recorder]),
     }
     turns = {side: [] for side in sides}
     # The first turns compile.
     for number in range(-1, options.rounds):
         for side, (batches, callbacks) in sides.items():
-            run = functools.partial(updates, stage.trainer, batches(), callbacks)
-            run(UNTIMED)
+            batches = batches()
+            update(stage.trainer, batches, callbacks, UNTIMED)
             waited = stage.loader.waited
-            seconds = run(options.updates)
+            seconds = update(stage.trainer, batches, callbacks, options.updates)
             if number >= 0:
                 waiting = (stage.loader.waited - waited) / seconds
                 turns[side].append({"seconds": seconds, "waiting": waiting})
     return turns
 
 
-def updates(trainer, batches, callbacks, count):
+def update(trainer, batches, callbacks, count):
+    """Seconds of so many updates."""
     start = time.perf_counter()
     trainer.fit(
         batches, steps_per_epoch=count, callbacks=callbacks, shuffle=False, verbose=0
@@ -146,4 +129,4 @@ def write_corpus(path):
 
 
 if __name__ == "__main__":
-    sys.exit(exit_with_error(main))
+    sys.exit(main())

@@ -31,8 +31,6 @@ MAX_LENGTH = 512
 SENTENCE = 16
 # Of the position tables of BERT; the longest row.
 POSITIONS = 4096
-# Formats of `export_model`, which are sides.
-EXPORTS = ("saved_model", "onnx", "openvino")
 
 
 def sample(outputs):
@@ -46,33 +44,37 @@ def sentence():
     return "".join(chr(0x4E00 + 106 + number) for number in range(SENTENCE - 2))
 
 
-class EncodeSide(Side):
-    """A side that encodes.
+def count_ids(rows):
+    return {"ids": hash_ids(rows), "tokens": float(np.mean(list(map(len, rows))))}
 
-    Attributes:
-        name: of the side.
-        layers, hidden, vocabulary: sizes of the model.
-        calls: sentences of a turn of latency.
-        folder: with the checkpoint, `base.zip`, `preset` and the exports.
-    """
+
+class EncodeSide(Side):
+    """A side that encodes; `folder` has the checkpoint and what was made of it."""
 
     def batch(self, shape):
         """Token and segment ids of a shape such as `"32x128"`."""
         return make_batch(*map(int, shape.split("x")), self.vocabulary)
 
     def inputs(self, shape):
-        token_ids, segment_ids = self.batch(shape)
-        return {"token_ids": token_ids, "segment_ids": segment_ids}
+        return dict(zip(("token_ids", "segment_ids"), self.batch(shape), strict=True))
 
     def time_calls(self, call):
-        """What a call returned; median and 95th percentile of seconds of `calls`."""
+        """A sample of what a call returned; the median and a percentile of seconds."""
         seconds = []
         for _ in range(self.calls):
             start = time.perf_counter()
             found = call()
             seconds.append(time.perf_counter() - start)
-        percentile = float(np.percentile(seconds, 95))
-        return found, {"seconds": statistics.median(seconds), "p95": percentile}
+        return {
+            **(sample(found) if isinstance(found, np.ndarray) else {}),
+            "seconds": statistics.median(seconds),
+            "95th percentile": float(np.percentile(seconds, 95)),
+        }
+
+    def latency(self, *arguments):
+        """Of the ids of a sentence, for sides without a tokenizer."""
+        call = functools.partial(self.encode, f"1x{SENTENCE}", *arguments)
+        return self.time_calls(call)
 
     def read_texts(self):
         return (self.folder / "texts.txt").read_text(encoding="utf-8").split("\n")
@@ -111,13 +113,11 @@ class RoFormer(EncodeSide):
 
     def count_tokens(self):
         encode = self.keep(self.model).text_tokenizer().encode
-        return count_ids(
-            [encode(text, max_length=MAX_LENGTH)[0] for text in self.read_texts()]
-        )
+        texts = self.read_texts()
+        return count_ids([encode(text, max_length=MAX_LENGTH)[0] for text in texts])
 
     def latency(self):
-        vector, figures = self.time_calls(lambda: self.embed(sentence()))
-        return figures | sample(vector)
+        return self.time_calls(lambda: self.embed(sentence()))
 
     def export(self, format, dtype):
         from roformer_keras.serving import export_model
@@ -126,13 +126,8 @@ class RoFormer(EncodeSide):
         if int8 and format == "openvino":
             draw = random.Random(0)
             texts = ["".join(draw.choices(sentence(), k=64)) for _ in range(32)]
-        folder = self.folder / f"{format}-{dtype}"
-        model = self.keep(self.model)
+        folder, model = self.folder / f"{format}-{dtype}", self.keep(self.model)
         export_model(model, folder, format, int8=int8, calibration_texts=texts)
-
-
-def count_ids(rows):
-    return {"ids": hash_ids(rows), "tokens": float(np.mean(list(map(len, rows))))}
 
 
 class Exported(EncodeSide):
@@ -150,10 +145,6 @@ class Exported(EncodeSide):
         outputs = self.keep(self.model, dtype)(self.keep(self.inputs, shape))
         return sample(outputs["outputs"])
 
-    def latency(self, dtype):
-        call = functools.partial(self.encode, f"1x{SENTENCE}", dtype)
-        return self.time_calls(call)[1]
-
 
 class Command(EncodeSide):
     """The command line, whose process is measured."""
@@ -166,12 +157,8 @@ class Command(EncodeSide):
 
 
 def convert_to_preset(source, target):
-    subprocess.run(
-        [sys.executable, "-m", "roformer_keras", "convert", source, target, "--quiet"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = [sys.executable, "-m", "roformer_keras", "convert", source, target]
+    subprocess.run([*command, "--quiet"], check=True, capture_output=True)
 
 
 class Bert4keras(EncodeSide):
@@ -203,10 +190,8 @@ class Bert4keras(EncodeSide):
 
     def predict(self, shape):
         batch = list(self.keep(self.batch, shape))
-        outputs = self.keep(self.model).predict(
-            batch, batch_size=len(batch[0]), verbose=0
-        )
-        return sample(outputs)
+        model, rows = self.keep(self.model), len(batch[0])
+        return sample(model.predict(batch, batch_size=rows, verbose=0))
 
     def encode_texts(self, texts):
         encode = self.keep(self.tokenizer).encode
@@ -230,8 +215,7 @@ class Bert4keras(EncodeSide):
         return count_ids([ids for ids, _ in self.encode_texts(self.read_texts())])
 
     def latency(self):
-        vectors, figures = self.time_calls(lambda: self.vectors([sentence()]))
-        return figures | sample(vectors)
+        return self.time_calls(lambda: self.vectors([sentence()]))
 
 
 class Transformers(EncodeSide):
@@ -242,7 +226,6 @@ class Transformers(EncodeSide):
         import transformers
 
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-        name = {"BERT": "Bert"}.get(name, name)
         config = getattr(transformers, f"{name}Config")(
             vocab_size=self.vocabulary,
             hidden_size=self.hidden,
@@ -272,11 +255,6 @@ class Transformers(EncodeSide):
         with torch.inference_mode():
             model(**self.keep(self.torch_inputs, shape))
 
-    def latency(self, name, dtype):
-        # Of ids: it has no tokenizer that gives the same.
-        call = functools.partial(self.encode, f"1x{SENTENCE}", name, dtype)
-        return self.time_calls(call)[1]
-
 
 class KerasHub(EncodeSide):
     """Keras-Hub's BERT of the same size, with random weights."""
@@ -294,7 +272,7 @@ class KerasHub(EncodeSide):
             dtype=dtype,
         )
 
-    def predict(self, shape, dtype):
+    def encode(self, shape, dtype):
         inputs = self.inputs(shape)
         inputs["padding_mask"] = (inputs["token_ids"] != 0).astype("int32")
         rows = len(inputs["token_ids"])
@@ -318,34 +296,29 @@ class Limit(EncodeSide):
         tokens = math.prod(map(int, shape.split("x")))
         self.keep(self.products, tokens, dtype)()
 
-    def latency(self, dtype):
-        return self.time_calls(self.keep(self.products, SENTENCE, dtype))[1]
-
 
 SIDES = {
-    name: f"{__name__}:{cls.__name__}"
-    for name, cls in {
-        "tensorflow": TensorFlow,
-        "limit": Limit,
-        "float32": RoFormer,
-        "bfloat16": RoFormer,
-        "command": Command,
-        "bert4keras": Bert4keras,
-        "transformers": Transformers,
-        "keras_hub": KerasHub,
-        **dict.fromkeys(EXPORTS, Exported),
-    }.items()
+    "tensorflow": TensorFlow,
+    "limit": Limit,
+    "float32": RoFormer,
+    "bfloat16": RoFormer,
+    "command": Command,
+    "bert4keras": Bert4keras,
+    "transformers": Transformers,
+    "keras_hub": KerasHub,
+    "saved_model": Exported,
+    "onnx": Exported,
+    "openvino": Exported,
+}
+# What sides need that may not be installed.
+_ONNX = ("onnx", "onnxruntime", "tf2onnx")
+_NEEDED = {
+    "transformers": ("torch", "transformers"),
+    "keras_hub": ("keras_hub",),
+    "onnx": _ONNX,
+    "openvino": (*_ONNX, "openvino"),
 }
 
 
-def missing_modules(side: str) -> list[str]:
-    """The modules that a side needs and that are not installed."""
-    onnx = ("onnx", "onnxruntime", "tf2onnx")
-    needed = {
-        "transformers": ("torch", "transformers"),
-        "keras_hub": ("keras_hub",),
-        "onnx": onnx,
-        "openvino": (*onnx, "openvino"),
-    }
-    names = needed.get(side, ())
-    return [name for name in names if importlib.util.find_spec(name) is None]
+def is_installed(side: str) -> bool:
+    return all(importlib.util.find_spec(name) for name in _NEEDED.get(side, ()))

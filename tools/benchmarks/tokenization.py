@@ -8,79 +8,83 @@ before. Ours makes padded int32 batches of 64, bert4keras's makes lists of ids, 
 less. Times are CPU times.
 """
 
+import json
 import random
-import statistics
 import sys
 import time
 from pathlib import Path
 
 from tools import DATA
-from tools.benchmarks.harness import exit_with_error, make_parser, print_table
+from tools.benchmarks.harness import (
+    Benchmark,
+    Run,
+    Side,
+    make_parser,
+    medians,
+    print_runs,
+    take_turns,
+)
 from tools.benchmarks.texts import FILES, read_lines
-from tools.reference.bert4keras import reference_worker
+from tools.commands import command
+from tools.reference import tokenizer
 
 DEFAULT_FILES = [*FILES, DATA / "unlicensed" / "cail2019-scm.sample.jsonl.gz"]
 VOCABULARIES = {
     "character": DATA / "vocab" / "char_12000.txt",
     "word": DATA / "vocab" / "word_50000.txt",
 }
-SIZES = {"lines": (10_000, "lines to encode"), "rounds": (5, "turns of each side")}
+SIZES = {"lines": (10_000, 20, "lines to encode"), "rounds": (5, 1, "turns of each")}
 BATCH = 64
 
 
+@command
 def main(arguments=None):
     parser = make_parser(__doc__, SIZES)
     parser.add_argument("files", nargs="*", type=Path, default=DEFAULT_FILES)
     for level, path in VOCABULARIES.items():
-        help = f"vocabulary of {level}s"
+        help = f"vocabulary of {level}s, of a released zip"
         parser.add_argument(f"--{level}", type=Path, default=path, help=help)
     options = parser.parse_args(arguments)
-    vocabularies = {level: getattr(options, level) for level in VOCABULARIES}
-    paths = [*options.files, *vocabularies.values()]
-    if missing := [str(path) for path in paths if not path.is_file()]:
-        parser.error(
-            f"no {', '.join(missing)}: give text files, and the vocabularies of a "
-            "released zip as --character and --word"
-        )
     lines = sorted({line for path in options.files for line in read_lines(path)})
-    if len(lines) < options.lines:
-        raise SystemExit(
-            f"{options.lines} different lines are needed, got {len(lines)}"
-        )
     lines = random.Random(0).sample(lines, options.lines)
-    rows = [
-        measure(level, str(path), lines, options.rounds)
-        for level, path in vocabularies.items()
-    ]
-    title = f"{len(lines)} lines of {sum(map(len, lines))} characters, lines/s"
-    print_table(title, ("roformer_keras", "bert4keras", "ratio"), rows)
+    with Benchmark(options, __spec__.name, SIDES) as benchmark:
+        (benchmark.folder / "lines.json").write_text(json.dumps(lines))
+        for level in VOCABULARIES:
+            vocabulary = str(getattr(options, level))
+            runs = {name: Run(name, "encode", (vocabulary, level)) for name in SIDES}
+            found = medians(take_turns(benchmark, runs, level), len(lines))
+            print_runs(level, "lines/s", found, theirs="bert4keras")
+            benchmark.save(level, found)
 
 
-def measure(level, vocabulary, lines, rounds):
-    from roformer_keras.text.words import default_segmenter
-
-    default_segmenter()
-    ours, theirs = [], []
-    with reference_worker("tools.reference.tokenizer:Tokenizer") as reference:
-        here = {"vocabulary": vocabulary, "level": level}
-        reference.call("tokenize", texts=[], **here)
-        for _ in range(rounds):
-            ours.append(time_ours(vocabulary, level, lines))
-            theirs.append(reference.call("time_encode", texts=lines, **here))
-    ours, theirs = (len(lines) / statistics.median(own) for own in (ours, theirs))
-    return level, f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}x"
+class Tokenizer(Side):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.texts = json.loads((self.folder / "lines.json").read_text())
 
 
-def time_ours(vocabulary, level, lines):
-    """CPU seconds that a fresh tokenizer takes for all lines, in padded batches."""
-    from roformer_keras.text.tokenizer import RoFormerTokenizer
+class RoFormer(Tokenizer):
+    def encode(self, vocabulary, level):
+        from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-    tokenizer = RoFormerTokenizer(vocabulary, level)
-    start = time.process_time()
-    for first in range(0, len(lines), BATCH):
-        tokenizer(lines[first : first + BATCH])
-    return time.process_time() - start
+        tokenizer = RoFormerTokenizer(vocabulary, level)
+        start = time.process_time()
+        for first in range(0, len(self.texts), BATCH):
+            tokenizer(self.texts[first : first + BATCH])
+        return {"seconds": time.process_time() - start}
+
+
+class Bert4keras(Tokenizer):
+    def encode(self, vocabulary, level):
+        encode = self.keep(tokenizer.make_tokenizer, vocabulary, level).encode
+        start = time.process_time()
+        for text in self.texts:
+            encode(text)
+        return {"seconds": time.process_time() - start}
+
+
+SIDES = {"roformer_keras": RoFormer, "bert4keras": Bert4keras}
 
 
 if __name__ == "__main__":
-    sys.exit(exit_with_error(main))
+    sys.exit(main())

@@ -10,7 +10,6 @@ asks the same questions; to ask more, add them to the file with any answer.
 import copy
 import functools
 import json
-import time
 
 from tools import ROOT
 
@@ -65,17 +64,7 @@ class Tokenizer:
     """bert4keras's tokenizers; the first arguments are a vocabulary and its level."""
 
     def __init__(self):
-        self._tokenizer = functools.cache(self._make_tokenizer)
-
-    def _make_tokenizer(self, vocabulary, level):
-        import jieba
-        from bert4keras.tokenizers import Tokenizer
-
-        if level == "character":
-            return Tokenizer(vocabulary, do_lower_case=True)
-        jieba.initialize()
-        cut = functools.partial(jieba.cut, HMM=False)
-        return Tokenizer(vocabulary, do_lower_case=True, pre_tokenize=cut)
+        self._tokenizer = functools.cache(make_tokenizer)
 
     def tokenize(self, vocabulary, level, texts):
         tokenize = self._tokenizer(vocabulary, level).tokenize
@@ -113,10 +102,13 @@ class Tokenizer:
         tokens, keep = load_vocab(vocabulary, simplified=True, startswith=startswith)
         return list(tokens), keep
 
-    def time_encode(self, vocabulary, level, texts):
-        """CPU seconds of encoding texts one by one."""
-        encode = self._tokenizer(vocabulary, level).encode
-        start = time.process_time()
-        for text in texts:
-            encode(text)
-        return time.process_time() - start
+
+def make_tokenizer(vocabulary, level):
+    import jieba
+    from bert4keras.tokenizers import Tokenizer
+
+    if level == "character":
+        return Tokenizer(vocabulary, do_lower_case=True)
+    jieba.initialize()
+    cut = functools.partial(jieba.cut, HMM=False)
+    return Tokenizer(vocabulary, do_lower_case=True, pre_tokenize=cut)
