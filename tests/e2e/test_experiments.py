@@ -93,7 +93,7 @@ learning_rate = 0.01
 """
 # name -> configuration, options of the smallest run
 EXPERIMENTS = {
-    "positions": (MLM, "--steps 8 --layers 1 --hidden 16 --heads 2 --length 12"),
+    "positions": (MLM, "--steps 8"),
     "performers": (f'models = ["performer-rope", "softmax"]{LM}', ""),
     "extrapolation": (LM + LONG_STAGE, ""),
     "lengths": (LENGTHS, ""),
@@ -125,6 +125,15 @@ def write_corpus(folder):
             text = "".join(" ".join(words[::step]) + " .\n" for words in sentences)
             (folder / f"{part}.{side}").write_text(text, encoding="utf-8")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def tiny_positions(monkeypatch):
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+    monkeypatch.setattr("tools.experiments.positions.MODEL", sizes)
+    monkeypatch.setitem(
+        importlib.import_module("tools.experiments.positions").STAGE, "length", 12
+    )
 
 
 def arguments_of(name, folder, changes=()):
@@ -318,7 +327,9 @@ def tagged_text(generator, number):
         ("entities", tagged_text, "bio"),
     ],
 )
-def test_without_dropout_bert4keras_learns_the_same(task, line, ending, tmp_path):
+def test_without_dropout_bert4keras_learns_the_same(
+    task, line, ending, tmp_path, monkeypatch
+):
     generator = np.random.default_rng(0)
     arguments = ["--task", task, "--output", str(tmp_path / "run"), "--seeds", "1"]
     for part, size in (("train", 32), ("test", 16)):
@@ -330,7 +341,8 @@ def test_without_dropout_bert4keras_learns_the_same(task, line, ending, tmp_path
     source = convert(
         CHARACTER, tmp_path / "x.zip", verbose=0, dropout=0.0, attention_dropout=0.0
     )
-    options = "--epochs 3 --batch-size 4 --learning-rate 3e-3 --crf-rate 10"
+    options = "--epochs 3 --learning-rate 3e-3 --crf-rate 10"
+    monkeypatch.setattr("tools.experiments.finetuning.BATCH_SIZE", 4)
     arguments += ["--source", str(source), *options.split()]
     assert main_of("finetuning")(arguments) == 0
     ours, theirs = read_rows(tmp_path / "run" / "runs.csv")

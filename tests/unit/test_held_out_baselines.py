@@ -147,7 +147,7 @@ def test_guesses_see_what_the_model_sees():
 
 def test_masks():
     texts = random_rows(50)
-    for text, at, changed in zip(texts, *tool.mask(texts, MASK, seed=0), strict=True):
+    for text, at, changed in zip(texts, *tool.mask(texts, MASK), strict=True):
         assert len(at) == max(1, round(0.15 * (len(text) - 2)))
         assert set(at) <= set(range(1, len(text) - 1))
         expected = text.copy()
@@ -182,19 +182,6 @@ def test_a_text_is_known_if_it_shares_half_of_its_runs():
     # A text shorter than a run is known only as a whole.
     assert baselines.Seen([fresh[:4], fresh]).knows(fresh[:4])
     assert not seen.knows(known[3][:4])
-
-
-@pytest.mark.parametrize(
-    ("option", "code", "message"),
-    [
-        ("--limit=0", 2, "limit must be an integer of at least 1"),
-        ("--seed=-1", 2, "seed must be an integer of at least 0"),
-        ("--json=/nowhere/x.json", 4, "is not a folder"),
-    ],
-)
-def test_bad_options(option, code, message, capsys):
-    assert tool.main(["lm", "x.zip", "--config", "x.toml", option]) == code
-    assert message in capsys.readouterr().err
 
 
 def test_a_missing_library_is_named(monkeypatch, capsys):

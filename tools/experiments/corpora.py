@@ -16,13 +16,7 @@ from tools.experiments.harness import Experiment
 
 
 def check_fresh(settings, objective, stages=None):
-    """Raises ConfigurationError unless settings train an objective from the start.
-
-    Args:
-        settings: `PretrainingSettings`.
-        objective: str.
-        stages: int or None. How many there must be.
-    """
+    """Checks that settings train an objective from the start, in so many stages."""
     if settings.objective != objective or settings.source is not None:
         raise ConfigurationError(
             f"the experiment needs a configuration of {objective} without a source, "
@@ -30,8 +24,7 @@ def check_fresh(settings, objective, stages=None):
         )
     if stages not in (None, len(settings.stages)):
         raise ConfigurationError(
-            f"the experiment needs {stages} stage{'s' if stages > 1 else ''}, got "
-            f"{len(settings.stages)}"
+            f"the experiment needs {stages} stages, got {len(settings.stages)}"
         )
 
 
@@ -79,7 +72,6 @@ class DocumentExperiment(Experiment):
     Attributes:
         training: `PretrainingSettings`.
         vocabulary_size: int.
-        documents: `Documents` of the training part.
         windows: int `(max_windows, length + 1)`. Held-out rows, with the length of the
             last stage.
     """
@@ -100,18 +92,21 @@ class DocumentExperiment(Experiment):
     def prepare(self):
         tokenizer = make_tokenizer(self.folder, self.training)
         self.vocabulary_size = tokenizer.vocabulary_size
-        self.documents, held_out = (
+        self._documents, held_out = (
             Documents(
                 tqdm(read_corpus(self.training.data, part), desc=part, unit=" texts"),
                 tokenizer,
             )
             for part in ("train", "held_out")
         )
-        self.windows = held_out.windows(
-            np.random.default_rng(self.training.seed),
-            self.max_windows,
-            self.training.stages[-1].length + 1,
-        )
+        generator = np.random.default_rng(self.training.seed)
+        length = self.training.stages[-1].length + 1
+        self.windows = held_out.windows(generator, self.max_windows, length)
+
+    def draw_rows(self, stage, seed):
+        """The rows of a batch of a stage, with a token more: the last target."""
+        generator = np.random.default_rng(seed)
+        return self._documents.rows(generator, stage.batch_size, stage.length + 1)
 
 
 class Documents:

@@ -13,35 +13,33 @@ texts; baselines learn from the training part. Books quote each other, so held-o
 that are in the training part, as a whole or with half of their runs of six characters,
 are left out. The tables are printed in Markdown, for a model card.
 
-mlm  Accuracy at masked positions: 15 % of the tokens of each text, drawn from the seed
-     and all replaced by [MASK] (training leaves some unchanged). Baselines: the most
-     frequent token, and the most frequent that is no punctuation; bigrams with the left
-     neighbour; trigrams with both neighbours, which back off to the product of two
-     bigrams, with Witten-Bell smoothing. A hidden neighbour is hidden from them too.
-lm   Perplexity of a token, which in Chinese is a character, including the final [SEP];
-     longer texts than in training are cut. Baselines: unigrams, bigrams and trigrams
-     with interpolated modified Kneser-Ney smoothing, over the same vocabulary. [UNK] is
-     a token like any other.
+mlm  Accuracy at masked positions: 15 % of the tokens of each text, all replaced by
+     [MASK] (training leaves some unchanged). Baselines: the most frequent token, and
+     the most frequent that is no punctuation; bigrams with the left neighbour; trigrams
+     with both neighbours. A hidden neighbour is hidden from them too.
+lm   Perplexity of a token, including the final [SEP]; longer texts than in training are
+     cut. Baselines: n-grams over the same vocabulary.
 sim  Recall@1 and @10 of the other text of a pair among 1,000 texts, by cosine, in both
      directions. Baselines: chance, shared characters (Jaccard), TF-IDF of characters,
      and of characters and their pairs; equal scores share a place. And BLEU by
-     characters (sacrebleu, tokenize="char") of the texts that the model generates for
-     500 of them, compared with copying. Needs scikit-learn and sacrebleu.
+     characters of the texts that the model generates for 500 of them, compared with
+     copying. Needs scikit-learn and sacrebleu.
 """
 
-import argparse
+import dataclasses
 import math
 import sys
 import unicodedata
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from roformer_keras.checks import check_integer
-from roformer_keras.errors import ConfigurationError, RoFormerError
-from roformer_keras.io.atomic import check_target
+from roformer_keras.data.corpus import read_corpus
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.pretraining_settings import load_settings
+from tools.commands import Parser, command
 from tools.experiments.baselines import (
     KNOWN_SHARE,
     PACKAGES,
@@ -63,54 +61,33 @@ CANDIDATES = 1000
 GENERATED = 500
 POSITIONS_PER_BATCH = 2048
 GENERATED_TOGETHER = 256
+SEED = 0
 
 
+@command
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     add = parser.add_argument
     add("task", choices=TASKS)
     add("checkpoint", help="zip, or another source of from_preset")
     add("--config", required=True, help="TOML file of the training")
     add("--limit", type=int, help="held-out texts or pairs, drawn; default: all")
-    add("--seed", type=int, default=0)
-    add(
-        "--names",
-        nargs=2,
-        default=("first", "second"),
-        metavar="NAME",
-        help="sim: of the two texts of a pair",
-    )
+    names = ("first", "second")
+    add("--names", nargs=2, default=names, help="sim: of the two texts of a pair")
     add("--num-beams", type=int, default=4, help="sim: of generation; 1 is greedy")
     add("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args(arguments)
-    try:
-        if options.limit is not None:
-            check_integer("limit", options.limit, 1)
-        check_integer("seed", options.seed, 0)
-        if options.json:
-            # Before all the work.
-            check_target(options.json, overwrite=True, folder=False)
-        tables = []
-        for table in TASKS[options.task](options):
-            print(f"\n{table}", flush=True)
-            tables.append(asdict(table))
-    except RoFormerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    if options.limit is not None:
+        check_integer("limit", options.limit, 1)
+    tables = []
+    for table in TASKS[options.task](options):
+        print(f"\n{table}", flush=True)
+        tables.append(dataclasses.asdict(table))
     if options.json:
-        figures = {
-            "task": options.task,
-            "checkpoint": Path(options.checkpoint).name,
-            "seed": options.seed,
-            "tables": tables,
-        }
-        write_json(options.json, figures)
-    return 0
+        write_json(options.json, {"task": options.task, "tables": tables})
 
 
-@dataclass
+@dataclasses.dataclass
 class Table:
     """Figures of several models; `str` makes Markdown of them.
 
@@ -140,7 +117,7 @@ def evaluate_mlm(options):
 
     model = load("RoFormerMaskedLM", options.checkpoint)
     tokenizer = model.tokenizer
-    settings = read_settings(options.config)
+    settings = load_settings(options.config)
     encode = DocumentEncoder(tokenizer, settings.stages[-1].length)
 
     def rows_of(record):
@@ -149,7 +126,7 @@ def evaluate_mlm(options):
             yield np.array([tokenizer.cls_id, *ids, tokenizer.sep_id], "int32")
 
     train, texts, dropped = token_rows(settings, rows_of, options)
-    hidden, masked = mask(texts, tokenizer.mask_id, options.seed)
+    hidden, masked = mask(texts, tokenizer.mask_id)
     targets = np.concatenate([text[at] for text, at in zip(texts, hidden, strict=True)])
     neighbours = Neighbours(Texts(train), tokenizer.vocabulary_size)
     marks = np.array([is_punctuation(token) for token in tokenizer.vocabulary])
@@ -183,7 +160,7 @@ def evaluate_mlm(options):
 def evaluate_lm(options):
     model = load("RoFormerCausalLM", options.checkpoint)
     tokenizer = model.tokenizer
-    settings = read_settings(options.config)
+    settings = load_settings(options.config)
     length = settings.stages[-1].length
 
     def rows_of(record):
@@ -217,12 +194,13 @@ def evaluate_lm(options):
 def evaluate_sim(options):
     for name in PACKAGES:
         require(name)
-    settings = read_settings(options.config)
+    settings = load_settings(options.config)
     length = settings.stages[-1].length
     pairs, train, dropped = held_out_pairs(settings, options)
     model = load("RoFormerSim", options.checkpoint)
     first, second = ([pair[side] for pair in pairs] for side in (0, 1))
-    there, back = arrows(options.names)
+    one, other = options.names
+    ways = (f"{one} → {other}", f"{other} → {one}")
     scores = {
         model_name(options): model.encode(first, max_length=length)
         @ model.encode(second, max_length=length).T,
@@ -236,18 +214,16 @@ def evaluate_sim(options):
         for name, matrix in scores.items()
     }
     yield Table(
-        {f"{way}, recall@{k}": ".1%" for way in (there, back) for k in (1, 10)},
+        {f"{way}, recall@{k}": ".1%" for way in ways for k in (1, 10)},
         recalls,
         f"Of {len(pairs):,} held-out pairs, each text among the {len(pairs):,} of the "
         f"other side; {left_out(dropped)}, or because a text is in another pair. IDF "
         f"from {len(train):,} texts of the training part.",
     )
     first, second = first[:GENERATED], second[:GENERATED]
-    writes = model_name(options) + (
-        ", greedy" if options.num_beams == 1 else f", {options.num_beams} beams"
-    )
+    writes = f"{model_name(options)}, {options.num_beams} beams"
     yield Table(
-        {f"{way}, BLEU": ".1f" for way in (there, back)},
+        {f"{way}, BLEU": ".1f" for way in ways},
         {
             writes: [
                 bleu(counterparts(model, first, length, options.num_beams), second),
@@ -266,31 +242,12 @@ TASKS = {"mlm": evaluate_mlm, "lm": evaluate_lm, "sim": evaluate_sim}
 # === Data ===
 
 
-def read_settings(path):
-    from roformer_keras.training.pretraining_settings import load_settings
-
-    return load_settings(path)
-
-
 def records(settings, part):
-    from roformer_keras.data.corpus import read_corpus
-
-    found = read_corpus(settings.data, part)
-    return tqdm(found, desc=f"{part} part", unit="record")
+    return tqdm(read_corpus(settings.data, part), desc=part, unit=" records")
 
 
 def token_rows(settings, rows_of, options):
-    """Rows of ids of both parts.
-
-    Args:
-        rows_of: function of a record that yields its rows.
-
-    Returns:
-        train: list of int arrays.
-        held_out: likewise, at most `--limit`, and none that `train` has.
-        dropped: int. How many `train` has.
-    """
-    # Held-out texts first: the lack of them is an error.
+    """Rows of ids of training; held-out ones that it lacks; how many it has."""
     found, train = (
         [row for record in records(settings, part) for row in rows_of(record)]
         for part in ("held_out", "train")
@@ -341,7 +298,7 @@ def check_held_out(found, config):
 
 def draw(items, options, max_count=None):
     """At most `max_count` items, or `--limit`, in an order drawn from the seed."""
-    order = np.random.default_rng(options.seed).permutation(len(items))
+    order = np.random.default_rng(SEED).permutation(len(items))
     limits = [limit for limit in (max_count, options.limit) if limit is not None]
     return [items[i] for i in order[: min(limits, default=None)]]
 
@@ -356,11 +313,6 @@ def model_name(options):
     return Path(options.checkpoint).stem
 
 
-def arrows(names):
-    first, second = names
-    return f"{first} → {second}", f"{second} → {first}"
-
-
 def is_punctuation(token):
     return len(token) == 1 and unicodedata.category(token)[0] in "PSZ"
 
@@ -372,16 +324,14 @@ def share_of(targets, token_id):
 # === The model ===
 
 
-def mask(texts, mask_id, seed):
-    """Masks `MASKED_SHARE` of the tokens of each text except the first and last.
+def mask(texts, mask_id):
+    """Masks `MASKED_SHARE` of each text except the first and last token.
 
-    Returns:
-        hidden: list of ascending positions, at least one per text.
-        masked: list of the texts with `mask_id` there.
+    Returns the ascending positions of each text, at least one, and the masked texts.
     """
     hidden, masked = [], []
     for number, text in enumerate(texts):
-        random = np.random.default_rng([seed, number])
+        random = np.random.default_rng([SEED, number])
         count = max(1, round(MASKED_SHARE * (len(text) - 2)))
         at = np.sort(random.choice(len(text) - 2, count, replace=False)) + 1
         changed = text.copy()
@@ -435,11 +385,9 @@ def model_log_probabilities(model, texts):
 def counterparts(model, texts, length, num_beams):
     """The text that the model generates for each text."""
     tokenizer = model.tokenizer
-    options = (
-        {"method": "greedy"}
-        if num_beams == 1
-        else {"method": "beam", "num_beams": num_beams}
-    )
+    options = {"method": "beam", "num_beams": num_beams}
+    if num_beams == 1:
+        options = {"method": "greedy"}
     # Ids can be cut, unlike texts.
     prompts = [tokenizer.encode(text, max_length=length)[0] for text in texts]
     written = model.generate(

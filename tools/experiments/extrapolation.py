@@ -141,21 +141,17 @@ class Extrapolation(DocumentExperiment):
 
     def fit(self, model, name, stage, seed, divisor):
         """Trains on rows that depend only on the seed; returns figures of it."""
-        from tools.experiments.language_models import fit_next_tokens
+        from tools.experiments.language_models import fit, next_token_trainer
 
         def batches():
             for step in itertools.count():
-                generator = np.random.default_rng([seed, stage.length, step])
-                rows = self.documents.rows(
-                    generator, stage.batch_size, stage.length + 1
-                )
+                rows = self.draw_rows(stage, [seed, stage.length, step])
                 inputs = make_inputs(name, rows[:, :-1], self.lengths[0], divisor)
                 yield inputs, rows[:, 1:]
 
         title = f"{name}, seed {seed}, {stage.length} tokens"
-        rows = fit_next_tokens(
-            model, self.training, stage, title, batches(), intervals=10
-        )
+        trainer = next_token_trainer(model, self.training, stage)
+        rows = fit(trainer, stage, title, batches(), intervals=10)
         seconds = sum(row["seconds"] for row in rows)
         tokens = stage.steps * stage.batch_size * stage.length
         return {
@@ -182,18 +178,10 @@ class Extrapolation(DocumentExperiment):
             ends.append(min(2 * ends[-1], long))
         found = {}
         for method in LABELS:
-            positions, values = curves(losses, "position", "loss", method=method)
-            positions = np.array(positions)
+            _, values = curves(losses, "position", "loss", method=method)
             found[method] = [
-                {
-                    "from": start,
-                    "to": end,
-                    **spread(
-                        values[:, (positions >= start) & (positions < end)]
-                        .mean(axis=1)
-                        .tolist()
-                    ),
-                }
+                {"from": start, "to": end}
+                | spread(values[:, start // BIN : end // BIN].mean(axis=1).tolist())
                 for start, end in itertools.pairwise([0, *ends])
             ]
         return {"losses": found, "runs": runs}
@@ -204,25 +192,17 @@ class Extrapolation(DocumentExperiment):
         bands = next(iter(found.values()))
         seconds = sum(run["seconds"] for run in runs)
         speed = statistics.median(run["tokens_per_second"] for run in runs)
-        return "\n".join(
-            [
-                markdown(
-                    ["positions", *(f"{b['from'] + 1} to {b['to']}" for b in bands)],
-                    [
-                        [
-                            LABELS[method][0],
-                            *(f"{b['mean']:.3f} ({b['spread']:.3f})" for b in bands),
-                        ]
-                        for method, bands in found.items()
-                    ],
-                ),
-                "",
-                "Loss in nats per token: mean and range of "
-                f"{count_seeds(self.options.seeds)}. "
-                f"{describe_model(self.training, first)} Further training: "
-                f"{second.steps} steps of {second.batch_size} rows of {second.length}. "
-                f"Trainings took {seconds:,.0f} s (median {speed:,.0f} tokens/s).",
-            ]
+        columns = ["positions", *(f"{b['from'] + 1} to {b['to']}" for b in bands)]
+        rows = [
+            [LABELS[method][0], *(f"{b['mean']:.3f} ({b['spread']:.3f})" for b in own)]
+            for method, own in found.items()
+        ]
+        return (
+            f"{markdown(columns, rows)}\n\nLoss in nats per token: mean and range of "
+            f"{count_seeds(self.options.seeds)}. "
+            f"{describe_model(self.training, first)} Further training: "
+            f"{second.steps} steps of {second.batch_size} rows of {second.length}. "
+            f"Trainings took {seconds:,.0f} s (median {speed:,.0f} tokens/s)."
         )
 
     def draw(self, figure, results, losses, runs):
@@ -237,14 +217,6 @@ class Extrapolation(DocumentExperiment):
                 inside = middles < short
                 axes.plot(middles[inside], values.mean(axis=0)[inside], color)
         axes.axvline(short, color="0.6", linewidth=0.8)
-        axes.annotate(
-            f"trained to {short}",
-            (short, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(4, -12),
-            textcoords="offset points",
-            color="0.4",
-        )
         axes.set(
             xlim=(0, long),
             xlabel="position (tokens)",
@@ -255,14 +227,7 @@ class Extrapolation(DocumentExperiment):
 
 
 def make_inputs(name, token_ids, length, divisor=1):
-    """The inputs of a model of `make_models`.
-
-    Args:
-        name: `"roformer"` or `"absolute"`.
-        token_ids: int `(rows, tokens)`.
-        length: int. Rows of the table of absolute positions.
-        divisor: float. Rotary positions are divided by it.
-    """
+    """The inputs of a model of `make_models`, whose table has `length` rows."""
     zeros, places = np.zeros_like(token_ids), np.arange(token_ids.shape[1])
     if name == "absolute":
         # The segment table is the table of positions, and nothing is rotated.
@@ -278,13 +243,7 @@ def make_inputs(name, token_ids, length, divisor=1):
 
 
 def ntk_base(base, features, scale):
-    """The rotary base with which the slowest pair rotates `scale` times slower.
-
-    Args:
-        base: float. The base of training.
-        features: int above 2, even. Features per head.
-        scale: float. How many times longer texts are.
-    """
+    """The base with which the slowest pair of a head rotates `scale` times slower."""
     return base * scale ** (features / (features - 2))
 
 

@@ -3,10 +3,6 @@
     python -m tools.experiments.finetuning --output FOLDER --epochs 3 --seeds 3 \\
         --train sentiment.train.tsv.gz --test sentiment.test.tsv.gz \\
         --source chinese_roformer-char_L-4_H-192_A-6.zip
-    python -m tools.experiments.finetuning --output FOLDER --task similarity \\
-        --train sts-b-zh.train.txt.gz --test sts-b-zh.test.txt.gz ...
-    python -m tools.experiments.finetuning --output FOLDER --task entities \\
-        --train msra-ner.test.bio.gz ...
 
 Both learn from a file of labelled texts, as `read_table` reads it, and are scored on
 another; without `--test` on the last fifth of `--train`, which is then left out of
@@ -20,9 +16,6 @@ entities        a text and its BIO tags: a dense layer and a conditional random 
                 whose transitions learn `--crf-rate` times faster; F1 of entities as in
                 `seqeval`; those that `--max-length` cuts off count as missed
 
-bert4keras 0.11.5 runs in its own process, from `.reference/bert4keras-0.11.5` or
-ROFORMER_KERAS_REFERENCE.
-
 A seed decides the weights of the head (without `--source` also of the encoder), the
 order of the data and the dropout. Both models start with equal weights and therefore
 the same loss, to 1e-4 or a share of 1e-5, and get equal batches; both is checked. Only
@@ -31,10 +24,6 @@ weight decay of 0.01 except on biases and norms, and gradients clipped to a norm
 (Those of `entities` are not clipped: the transitions, whose gradients are `--crf-rate`
 times larger, would dominate the norm.) The rate rises over the first tenth of the steps
 and then falls linearly to 0. Batches have texts of similar length. All is float32.
-
-Without `--source` the encoder starts from random weights, with `--layers`, `--hidden`,
-`--heads` and the vocabulary of `--vocabulary`, or else of all characters that occur
-twice in the training texts.
 """
 
 import json
@@ -43,12 +32,10 @@ import sys
 import tempfile
 import time
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.checks import check_integer
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.data.files import read_table
 from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
@@ -63,6 +50,7 @@ from tools.workers import WorkerFailed
 
 MODELS = ("roformer_keras", "bert4keras")
 WEIGHT_DECAY = 0.01
+BATCH_SIZE = 32
 # That of bert4keras 0.11.5.
 LAYER_NORM_EPSILON = 1e-7
 
@@ -77,70 +65,42 @@ class Finetuning(Experiment):
         add("--task", choices=TASKS, default="classification")
         add("--train", type=Path, required=True, help="labelled texts")
         add("--test", type=Path, help="labelled texts; default: the last fifth")
-        add("--source", help="a checkpoint; default: random weights")
-        add("--vocabulary", type=Path, help="vocab.txt for random weights")
+        add("--source", help="a checkpoint; default: random weights of width 128")
         add("--layers", type=int, default=3, help="with random weights")
-        add("--hidden", type=int, default=128, help="with random weights")
-        add("--heads", type=int, default=4, help="with random weights")
         add("--epochs", type=int, default=3)
-        add("--batch-size", type=int, default=32)
         add("--learning-rate", type=float, default=1e-4)
-        add(
-            "--crf-rate",
-            type=float,
-            default=1000.0,
-            help="of entities; as in bert4keras's example, with a rate of 2e-5",
-        )
+        add("--crf-rate", type=float, default=1000.0, help="of entities")
         add("--max-length", type=int, default=256)
         add("--limit", type=int, help="rows drawn from each part; default: all")
 
     def __init__(self, options):
         super().__init__(options)
-        for name in ("epochs", "batch_size"):
-            check_integer(name, getattr(options, name), 1)
-        if options.limit is not None:
-            check_integer("limit", options.limit, 1)
         require_bert4keras()
-        self.records = read_parts(options)
-        self.task = TASKS[options.task](options, **self.records)
-        self.settings = self.make_settings()
-
-    def make_settings(self):
-        options = self.options
-        names = ["task", "source", "epochs", "batch_size", "learning_rate"]
-        names += ["max_length", "limit"]
-        if not options.source:
-            names += ["vocabulary", "layers", "hidden", "heads"]
-        if options.task == "entities":
-            names.append("crf_rate")
-        settings = {name: getattr(options, name) for name in names}
-        if settings.get("vocabulary"):
-            settings["vocabulary"] = str(options.vocabulary)
-        train = options.train.name
-        test = options.test.name if options.test else f"{train}, last fifth"
-        data = {
-            part: {"name": name, "texts": len(found), "sha256": digest(found)}
-            for (part, found), name in zip(
-                self.records.items(), (train, test), strict=True
-            )
-        }
-        return {**settings, "classes": self.task.classes, "data": data}
+        self.task = TASKS[options.task]
+        self.texts, self.labels, data = {}, {}, {}
+        for part, table in read_parts(options, self.task.texts).items():
+            texts, labels = self.texts[part], self.labels[part] = table
+            data[part] = {"texts": len(texts), "sha256": digest([texts, labels])}
+        self.settings = {
+            name: value.name if isinstance(value, Path) else value
+            for name, value in vars(options).items()
+            if name not in ("output", "seeds")
+        } | {"data": data}
 
     def train(self, name, seed):
+        import keras
+
         from roformer_keras.optimizers import make_optimizer
 
         options, task = self.options, self.task
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            make_preset(options, self.records, seed, folder / "preset")
-            model = make_model(task, folder / "preset", seed)
-            texts = {part: texts_of(found) for part, found in self.records.items()}
-            rows = {part: model.make_rows(found) for part, found in texts.items()}
-            labels = {part: labels_of(found) for part, found in self.records.items()}
-            targets = model.make_targets(labels["train"], rows["train"])
-            batches = make_batches(
-                rows["train"].lengths, options.batch_size, options.epochs, seed
-            )
+            make_preset(options, self.texts["train"], seed, folder / "preset")
+            keras.utils.set_random_seed(seed)
+            model = task.make(folder / "preset", self.labels["train"], options)
+            rows = {part: model.make_rows(texts) for part, texts in self.texts.items()}
+            targets = model.make_targets(self.labels["train"], rows["train"])
+            batches = make_batches(rows["train"].lengths, options.epochs, seed)
             optimizer = make_optimizer(
                 options.learning_rate,
                 linear_schedule(len(batches)),
@@ -149,18 +109,66 @@ class Finetuning(Experiment):
             )
             # bert4keras computes no metrics either.
             model.compile(optimizer, metrics=[])
-            training = Training(model, texts, rows, targets, batches)
-            first_loss = training.first_loss()
-            print(f"first loss {first_loss:.6f}", flush=True)
+
+            def make_batch(numbers):
+                inputs = rows["train"].batch(numbers)
+                return inputs, model.batch_targets(targets, numbers, inputs)
+
+            # Before any update, without dropout.
+            first = model.test_on_batch(*make_batch(batches[0]), return_dict=True)
+            run = {"model": name, "seed": seed, "first_loss": float(first["loss"])}
+            print(f"first loss {run['first_loss']:.6f}", flush=True)
             if name == "roformer_keras":
-                found = train_here(training, options)
-                answers = task.predict(model, texts["test"])
+                found = train_here(model, make_batch, batches, options.epochs)
+                answers = task.answer(model, self.texts["test"])
             else:
-                found = train_there(training, first_loss, options, seed, folder)
+                job = self.make_job(model, rows, targets, batches, folder)
+                job |= {"first_loss": run["first_loss"], "seed": seed}
+                found = train_there(job)
                 answers = task.decode(model, rows["test"], found.pop("answers"))
-        run = {"model": name, "seed": seed}
-        run["score"] = task.score(labels["test"], answers)
-        return [[{**run, "first_loss": first_loss, **found}]]
+        run["score"] = task.score(model, self.labels["test"], answers)
+        return [[run | found]]
+
+    def make_job(self, model, rows, targets, batches, folder):
+        """The same training for `tools.reference.training`."""
+        from keras import ops
+
+        from roformer_keras.conversion.convert import convert
+
+        options = self.options
+        archive = convert(folder / "preset", folder / "encoder.zip", verbose=0)
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(folder / "encoder")
+        (config,) = (folder / "encoder").rglob("bert_config.json")
+        for part, texts in self.texts.items():
+            (folder / f"{part}.json").write_text(json.dumps(texts), encoding="utf-8")
+        arrays = {f"batch/{number}": batch for number, batch in enumerate(batches)}
+        for variable in model.head_variables():
+            layer, name = variable.path.split("/")[-2:]
+            name = f"{'crf' if layer == 'crf' else 'head'}/{name}"
+            arrays[name] = ops.convert_to_numpy(variable)
+        # The tags of all rows are concatenated.
+        is_list = isinstance(targets, list)
+        arrays["targets"] = np.concatenate(targets) if is_list else targets
+        np.savez(folder / "arrays.npz", **arrays)
+        every = [rows["train"].batch(numbers) for numbers in batches]
+        every += [rows["test"].batch([n]) for n in range(len(rows["test"]))]
+        return {
+            "task": options.task,
+            "folder": str(config.parent),
+            "model": model.config.model_type,
+            **{part: str(folder / f"{part}.json") for part in self.texts},
+            "arrays": str(folder / "arrays.npz"),
+            "ids": hash_ids([inputs["token_ids"].ravel() for inputs in every]),
+            "epochs": options.epochs,
+            "batch_size": BATCH_SIZE,
+            "max_length": options.max_length,
+            "learning_rate": options.learning_rate,
+            "weight_decay": WEIGHT_DECAY,
+            "clip_norm": self.task.clip_norm,
+            "crf_rate": options.crf_rate,
+            "schedule": linear_schedule(len(batches)),
+        }
 
     def summarize(self, runs):
         summary = {}
@@ -168,15 +176,6 @@ class Finetuning(Experiment):
             own = [run for run in runs if run["model"] == model]
             seconds = statistics.mean(run["seconds"] for run in own)
             summary[model] = {**spread([r["score"] for r in own]), "seconds": seconds}
-        ours, theirs = (summary[model] for model in MODELS)
-        difference = theirs["mean"] - ours["mean"]
-        largest = max(ours["spread"], theirs["spread"])
-        summary["verdict"] = {
-            "bert4keras_better_by": difference,
-            "spread": largest,
-            # One seed has no spread.
-            "beyond_spread": difference > largest if len(ours["seeds"]) > 1 else None,
-        }
         return {"runs": runs, "summary": summary}
 
     def report(self, results):
@@ -186,164 +185,89 @@ class Finetuning(Experiment):
         lines.append(("mean", (ours["mean"], theirs["mean"])))
         rows = [[x, f"{a:.4f}", f"{b:.4f}", f"{a - b:+.4f}"] for x, (a, b) in lines]
         spreads = [f"{model['spread']:.4f}" for model in (ours, theirs)]
-        data, verdict = settings["data"], summary["verdict"]
-        beyond = {True: "yes", False: "no", None: "unknown from one seed"}
-        return "\n".join(
-            [
-                markdown(
-                    ["seed", *MODELS, "difference"], [*rows, ["range", *spreads, ""]]
-                ),
-                "",
-                f"{self.task.measure} on {data['test']['texts']:,} rows of "
-                f"{data['test']['name']} after {settings['epochs']} epochs of "
-                f"{data['train']['texts']:,}, from "
-                f"{settings['source'] or 'random weights'}.",
-                "bert4keras is better by more than the range of the seeds: "
-                f"{beyond[verdict['beyond_spread']]} (means differ by "
-                f"{verdict['bert4keras_better_by']:+.4f}, the larger range is "
-                f"{verdict['spread']:.4f}).",
-                f"A training took {ours['seconds']:,.0f} s here and "
-                f"{theirs['seconds']:,.0f} s with bert4keras, on equal batches.",
-            ]
+        data, columns = settings["data"], ["seed", *MODELS, "difference"]
+        return (
+            f"{markdown(columns, [*rows, ['range', *spreads, '']])}\n\n"
+            f"{self.task.measure} on {data['test']['texts']:,} rows after "
+            f"{settings['epochs']} epochs of {data['train']['texts']:,} of "
+            f"{settings['train']}, from {settings['source'] or 'random weights'}.\n"
+            f"A training took {ours['seconds']:,.0f} s here and "
+            f"{theirs['seconds']:,.0f} s with bert4keras, on equal batches."
         )
 
 
-# === Texts ===
-
-
-def read_parts(options):
-    """Part -> its records, lists [text, ..., label]."""
-    count = TASKS[options.task].texts
-    train = read_records(options.train, count)
-    if options.test:
-        test = read_records(options.test, count)
-    else:
-        cut = len(train) - len(train) // 5
-        train, test = train[:cut], train[cut:]
-        if not test:
-            raise ConfigurationError(
-                f"{options.train} must have at least 5 rows to test on the last fifth, "
-                f"got {len(train)}: name another file by --test"
-            )
-    parts = {"train": train, "test": test}
-    return {part: draw_records(found, options.limit) for part, found in parts.items()}
-
-
-def read_records(path, count):
-    table = read_table(path, count)
-    pairs = zip(table.texts, table.labels, strict=True)
-    return [[*texts, label] for texts, label in pairs]
-
-
-def draw_records(records, limit):
-    """All records, or `limit` of them in their order, the same each time."""
-    if limit is None or limit >= len(records):
-        return records
-    order = np.random.default_rng(0).permutation(len(records))[:limit]
-    return [records[number] for number in np.sort(order)]
-
-
-def texts_of(records):
-    return [tuple(texts) for *texts, _ in records]
-
-
-def labels_of(records):
-    return [label for *_, label in records]
+def read_parts(options, count):
+    """Part -> texts and labels."""
+    train = read_table(options.train, count)
+    test = read_table(options.test, count) if options.test else train
+    count = len(train.texts)
+    cut, start = (count, 0) if options.test else (count - count // 5,) * 2
+    found = {}
+    for part, table, rows in (
+        ("train", train, np.arange(cut)),
+        ("test", test, np.arange(start, len(test.texts))),
+    ):
+        # The same rows each time, in their order.
+        order = np.random.default_rng(0).permutation(len(rows))
+        chosen = rows[np.sort(order[: options.limit])]
+        found[part] = (
+            [table.texts[n] for n in chosen],
+            [table.labels[n] for n in chosen],
+        )
+    return found
 
 
 # === Tasks ===
 
 
-class Task:
+class Classification:
     """A model with a head, and its score.
-
-    Args:
-        options: of the command line.
-        train, test: records.
 
     Attributes:
         texts: int. Texts per row.
         measure: str. The name of the score; higher is better.
         clip_norm: float, 0 for none.
-        min_classes: int. How many classes the training texts must have.
-        classes: names of the labels, or None for numbers.
     """
 
-    texts, clip_norm, min_classes = 1, 1.0, 2
-    measure: str
+    texts, clip_norm, measure = 1, 1.0, "Accuracy"
 
-    def __init__(self, options, train, test):
-        self.options = options
-        self.classes = self.find_classes(labels_of(train), labels_of(test))
-
-    def find_classes(self, train, test):
-        known, tested = (set(self.names_of(labels)) for labels in (train, test))
-        if len(known) < self.min_classes or tested - known:
-            raise ConfigurationError(
-                f"the training texts must have at least {self.min_classes} classes, "
-                f"and all classes of the test, got {sorted(known)}, and in the test "
-                f"also {sorted(tested - known)}"
-            )
-        return sorted(known)
-
-    def names_of(self, labels):
-        return labels
-
-    def make(self, preset):
+    def make(self, preset, labels, options):
         """This package's model with a new head."""
-        raise NotImplementedError
-
-    def predict(self, model, texts):
-        """Answers of this package's model, as `score` takes them."""
-        return model.predict(texts, verbose=0)
-
-    def decode(self, model, rows, answers):
-        """Answers of bert4keras, as `score` takes them; `model` is this package's."""
-        return answers
-
-    def score(self, labels, answers):
-        raise NotImplementedError
-
-
-class Classification(Task):
-    measure = "Accuracy"
-
-    def make(self, preset):
         from roformer_keras.tasks import RoFormerTextClassifier
 
         return RoFormerTextClassifier.from_preset(
-            preset, classes=self.classes, max_length=self.options.max_length
+            preset, classes=sorted(set(labels)), max_length=options.max_length
         )
 
-    def predict(self, model, texts):
-        return super().predict(model, texts).argmax(axis=1)
+    def answer(self, model, texts):
+        """This package's answers, as `score` takes them."""
+        return model.predict(texts, verbose=0).argmax(axis=1)
 
-    def score(self, labels, answers):
-        from roformer_keras.tasks.reports import classification_report
+    def decode(self, model, rows, answers):
+        """bert4keras's answers, as `score` takes them; `model` is this package's."""
+        return answers
 
-        numbers = [self.classes.index(label) for label in labels]
-        return classification_report(numbers, answers, self.classes)["accuracy"]
+    def score(self, model, labels, answers):
+        return float(np.mean(model.make_targets(labels) == np.array(answers)))
 
 
-class Similarity(Task):
+class Similarity(Classification):
     texts, measure = 2, "Spearman's correlation"
 
-    def find_classes(self, train, test):
-        from roformer_keras.data.texts import as_numbers
-
-        as_numbers([*train, *test])
-
-    def make(self, preset):
+    def make(self, preset, labels, options):
         from roformer_keras.tasks import RoFormerSentenceEncoder
 
         return RoFormerSentenceEncoder.from_preset(
             preset,
             objective="cosent",
             pooling="first",
-            max_length=self.options.max_length,
+            max_length=options.max_length,
         )
 
-    def score(self, labels, answers):
+    def answer(self, model, texts):
+        return model.predict(texts, verbose=0)
+
+    def score(self, model, labels, answers):
         from roformer_keras.data.texts import as_numbers
         from roformer_keras.tasks.reports import correlation_report
 
@@ -351,30 +275,23 @@ class Similarity(Task):
         return correlation_report(as_numbers(labels), answers)["spearman"] or 0.0
 
 
-class Entities(Task):
-    measure, clip_norm, min_classes = "F1 of entities", 0.0, 1
+class Entities(Classification):
+    measure, clip_norm = "F1 of entities", 0.0
 
-    def names_of(self, labels):
+    def make(self, preset, labels, options):
+        from roformer_keras.tasks import RoFormerTokenClassifier
         from roformer_keras.tasks.spans import spans_of_tags
 
-        return [
-            name
-            for row, tags in enumerate(labels)
-            for _, _, name in spans_of_tags(tags, row)
-        ]
-
-    def make(self, preset):
-        from roformer_keras.tasks import RoFormerTokenClassifier
-
+        names = {name for tags in labels for _, _, name in spans_of_tags(tags)}
         return RoFormerTokenClassifier.from_preset(
             preset,
-            labels=self.classes,
+            labels=sorted(names),
             crf=True,
-            crf_rate=self.options.crf_rate,
-            max_length=self.options.max_length,
+            crf_rate=options.crf_rate,
+            max_length=options.max_length,
         )
 
-    def predict(self, model, texts):
+    def answer(self, model, texts):
         return model.extract(texts, verbose=0)
 
     def decode(self, model, rows, answers):
@@ -384,15 +301,14 @@ class Entities(Task):
         for number, tags in enumerate(answers):
             # `[CLS]` and `[SEP]` have no tag.
             names = ["O", *(model.tags[tag] for tag in tags), "O"]
-            found.append(
-                [
-                    rows.span(number, start, end - 1, label, score=1.0)
-                    for start, end, label in spans_of_tags(names)
-                ]
-            )
+            spans = [
+                rows.span(number, start, end - 1, label, score=1.0)
+                for start, end, label in spans_of_tags(names)
+            ]
+            found.append(spans)
         return found
 
-    def score(self, labels, answers):
+    def score(self, model, labels, answers):
         from roformer_keras.tasks.reports import span_report
         from roformer_keras.tasks.spans import spans_of_tags
 
@@ -400,43 +316,38 @@ class Entities(Task):
 
 
 TASKS = {
-    "classification": Classification,
-    "similarity": Similarity,
-    "entities": Entities,
+    "classification": Classification(),
+    "similarity": Similarity(),
+    "entities": Entities(),
 }
 
 
 # === Training ===
 
 
-def make_preset(options, records, seed, folder):
+def make_preset(options, texts, seed, folder):
     """Writes the encoder of a seed as a preset folder."""
     import keras
 
     from roformer_keras.models import RoFormerBackbone
 
+    epsilon = {"layer_norm_epsilon": LAYER_NORM_EPSILON}
     if options.source:
-        backbone = RoFormerBackbone.from_preset(
-            options.source, layer_norm_epsilon=LAYER_NORM_EPSILON
-        )
+        backbone = RoFormerBackbone.from_preset(options.source, **epsilon)
         tokenizer = backbone.text_tokenizer()
     else:
-        vocabulary = options.vocabulary
-        if vocabulary is None:
-            texts = texts_of(records["train"])
-            vocabulary, _ = build_vocabulary(texts, min_count=2)
+        vocabulary, _ = build_vocabulary(texts, min_count=2)
         tokenizer = RoFormerTokenizer(vocabulary)
         keras.utils.set_random_seed(seed)
-        backbone = RoFormerBackbone.from_roformer_config(
-            RoFormerConfig(
-                vocabulary_size=tokenizer.vocabulary_size,
-                num_layers=options.layers,
-                num_heads=options.heads,
-                hidden_dim=options.hidden,
-                intermediate_dim=4 * options.hidden,
-                layer_norm_epsilon=LAYER_NORM_EPSILON,
-            )
+        config = RoFormerConfig(
+            vocabulary_size=tokenizer.vocabulary_size,
+            num_layers=options.layers,
+            num_heads=4,
+            hidden_dim=128,
+            intermediate_dim=512,
+            **epsilon,
         )
+        backbone = RoFormerBackbone.from_roformer_config(config)
     if tokenizer.level != "character":
         raise ConfigurationError(
             "bert4keras is run with vocabularies of characters, got one of level "
@@ -445,19 +356,12 @@ def make_preset(options, records, seed, folder):
     backbone.save_to_preset(folder, tokenizer)
 
 
-def make_model(task, preset, seed):
-    import keras
-
-    keras.utils.set_random_seed(seed)
-    return task.make(preset)
-
-
-def make_batches(lengths, batch_size, epochs, seed):
+def make_batches(lengths, epochs, seed):
     """Numbers of the rows of each batch of all epochs, as `fit` makes them."""
     from roformer_keras.data.batches import TextBatches
 
     batches = TextBatches(
-        lengths, lambda numbers, more: numbers, batch_size, shuffle=True, seed=seed
+        lengths, lambda numbers, more: numbers, BATCH_SIZE, shuffle=True, seed=seed
     )
     found = []
     for _ in range(epochs):
@@ -466,107 +370,32 @@ def make_batches(lengths, batch_size, epochs, seed):
     return found
 
 
-@dataclass
-class Training:
-    """What both sides start with and learn from.
-
-    Attributes:
-        model: of this package, compiled.
-        texts: part -> texts.
-        rows: part -> tokenized rows.
-        targets: of the training rows.
-        batches: numbers of the rows of each batch of all epochs.
-    """
-
-    model: object
-    texts: dict
-    rows: dict
-    targets: object
-    batches: list
-
-    def batch(self, numbers):
-        """Inputs and targets of training rows."""
-        inputs = self.rows["train"].batch(numbers)
-        return inputs, self.model.batch_targets(self.targets, numbers, inputs)
-
-    def first_loss(self):
-        """The loss of the first batch before any update, without dropout."""
-        found = self.model.test_on_batch(*self.batch(self.batches[0]), return_dict=True)
-        return float(found["loss"])
-
-    def hash_ids(self):
-        """A hash of the token ids of all batches and of the test rows."""
-        train, test = self.rows["train"], self.rows["test"]
-        every = [train.batch(numbers) for numbers in self.batches]
-        every += [test.batch([number]) for number in range(len(test))]
-        return hash_ids([inputs["token_ids"].ravel() for inputs in every])
-
-
-def train_here(training, options):
+def train_here(model, make_batch, batches, epochs):
     import tensorflow as tf
 
-    inputs, targets = training.batch(training.batches[0])
+    inputs, targets = make_batch(batches[0])
     ids = tf.TensorSpec((None, None), "int32")
     dataset = tf.data.Dataset.from_generator(
-        lambda: map(training.batch, training.batches),
+        lambda: map(make_batch, batches),
         output_signature=(
             dict.fromkeys(inputs, ids),
             tf.TensorSpec((None,) * targets.ndim, targets.dtype),
         ),
     )
     start = time.perf_counter()
-    history = training.model.fit(
+    history = model.fit(
         dataset.prefetch(2),
         # The batches are shuffled already.
         shuffle=False,
-        steps_per_epoch=len(training.batches) // options.epochs,
-        epochs=options.epochs,
+        steps_per_epoch=len(batches) // epochs,
+        epochs=epochs,
         verbose=2,
     )
     seconds = time.perf_counter() - start
     return {"loss": float(history.history["loss"][-1]), "seconds": seconds}
 
 
-def train_there(training, first_loss, options, seed, folder):
-    """The same training by bert4keras, in its own process."""
-    from keras import ops
-
-    from roformer_keras.conversion.convert import convert
-
-    archive = convert(folder / "preset", folder / "encoder.zip", verbose=0)
-    with zipfile.ZipFile(archive) as file:
-        file.extractall(folder / "encoder")
-    (config,) = (folder / "encoder").rglob("bert_config.json")
-    for part, texts in training.texts.items():
-        (folder / f"{part}.json").write_text(json.dumps(texts), encoding="utf-8")
-    arrays = {f"batch/{number}": batch for number, batch in enumerate(training.batches)}
-    for variable in training.model.head_variables():
-        layer, name = variable.path.split("/")[-2:]
-        name = f"{'crf' if layer == 'crf' else 'head'}/{name}"
-        arrays[name] = ops.convert_to_numpy(variable)
-    targets = training.targets
-    # The tags of all rows are concatenated.
-    is_list = isinstance(targets, list)
-    arrays["targets"] = np.concatenate(targets) if is_list else targets
-    np.savez(folder / "arrays.npz", **arrays)
-    job = {
-        "task": options.task,
-        "folder": str(config.parent),
-        "model": training.model.config.model_type,
-        **{part: str(folder / f"{part}.json") for part in training.texts},
-        "arrays": str(folder / "arrays.npz"),
-        "ids": training.hash_ids(),
-        "first_loss": first_loss,
-        "epochs": options.epochs,
-        "batch_size": options.batch_size,
-        "max_length": options.max_length,
-        "learning_rate": options.learning_rate,
-        "weight_decay": WEIGHT_DECAY,
-        "clip_norm": TASKS[options.task].clip_norm,
-        "crf_rate": options.crf_rate,
-        "schedule": linear_schedule(len(training.batches)),
-        "seed": seed,
-    }
+def train_there(job):
     try:
         worker = reference_worker("tools.reference.training:Trainer", {"job": job})
         with worker:

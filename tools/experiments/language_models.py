@@ -10,21 +10,13 @@ from roformer_keras.training.pretrain import optimizer_of
 
 
 def make_models(model_class, config, length, seed):
-    """A model with rotary and one with learned positions, with equal initial weights.
+    """`"roformer"` with rotary and `"absolute"` with learned positions.
 
-    The second gets positions that are all 0, which rotate nothing, and the numbers 0,
-    1, 2, ... of its tokens as segments: a segment table with a row for each position is
-    a learned table of absolute positions. The first has segment 0 everywhere, which
-    adds one vector to every token. Their dropout is equal too.
-
-    Args:
-        model_class: of both.
-        config: `RoFormerConfig` of the first.
-        length: int. Positions of the second.
-        seed: int.
-
-    Returns:
-        dict of `"roformer"` and `"absolute"`.
+    Their initial weights are equal, and their dropout is too. The second gets positions
+    that are all 0, which rotate nothing, and the numbers 0, 1, 2, ... of its tokens as
+    segments: a segment table with a row for each of `length` positions is a learned
+    table of absolute positions. The first has segment 0 everywhere, which adds one
+    vector to every token; `config` is its configuration.
     """
     configs = {
         "roformer": config,
@@ -36,8 +28,7 @@ def make_models(model_class, config, length, seed):
         models[name] = model_class.from_roformer_config(config, "float32")
     pairs = zip(*map(shared_variables, models.values()), strict=True)
     for (path, variable), (other_path, other) in pairs:
-        if path != other_path:
-            raise AssertionError(f"{path} is not {other_path}")
+        assert path == other_path
         other.assign(variable)
     return models
 
@@ -52,18 +43,14 @@ def shared_variables(model):
     ]
 
 
-# === Training ===
-
-
-def fit_next_tokens(model, settings, stage, title, batches, **options):
-    """Trains a causal language model; the arguments and the result of `fit`."""
-    # The model's own `fit` takes texts.
+def next_token_trainer(model, settings, stage):
+    """A compiled model of a causal language model, whose own `fit` takes texts."""
     trainer = keras.Model(model.input, model.output)
     trainer.compile(
         optimizer_of(settings, stage),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    return fit(trainer, stage, title, batches, **options)
+    return trainer
 
 
 def fit(model, stage, title, batches, intervals=20, **validation):
@@ -101,26 +88,6 @@ def fit(model, stage, title, batches, intervals=20, **validation):
         rows.append({"step": step, **figures, **speed})
         before = step
     return rows
-
-
-def make_curve(rows, loss, **run):
-    """Rows of `fit` as those of a table.
-
-    Args:
-        rows: as `fit` returns them, with validation.
-        loss: the column of the validation loss.
-        run: columns of all rows.
-    """
-    return [
-        {
-            **run,
-            "step": row["step"],
-            "train_loss": row["loss"],
-            loss: row["val_loss"],
-            "tokens_per_second": row["tokens_per_second"],
-        }
-        for row in rows
-    ]
 
 
 class Recorder(keras.callbacks.Callback):

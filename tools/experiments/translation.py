@@ -4,13 +4,10 @@
         --config checkpoints/training/translation-multi30k.toml [--data FOLDER]
 
 Table 1 in arXiv:2104.09864, at another size. Two encoder-decoders differ only in
-positions: `rotary` rotates queries and keys of self-attention, `sinusoidal` adds the
-table of Vaswani et al. to the embeddings. A seed decides the initial weights, the order
-of the data and the dropout: both models start with equal weights and get equal batches.
-sacrebleu scores held-out texts.
-
-The configuration is one of `pretrain seq2seq` without data and seed, with one stage and
-a table `comparison` (see `Settings`).
+positions. A seed decides the initial weights, the order of the data and the dropout:
+both models start with equal weights and get equal batches. The configuration is one of
+`pretrain seq2seq` without data and seed, with one stage and a table `comparison` (see
+`Settings`).
 
 Each training is a run of `roformer_keras.pretrain` in KIND-SEED/. Interrupted, it
 resumes from its last saved state. Its model is the mean of its last checkpoints, and
@@ -187,10 +184,8 @@ class Translation(Experiment):
         from roformer_keras.training.pretrain import pretrain
         from tools.experiments.translators import Validation, copy_weights, make_writer
 
-        folder, settings = (
-            self.folder / f"{kind}-{seed}",
-            self.make_settings(kind, seed),
-        )
+        folder = self.folder / f"{kind}-{seed}"
+        settings = self.make_settings(kind, seed)
         if kind not in self.writers:
             # One for all seeds: its programs take longer to compile than to run.
             self.writers[kind] = make_writer(settings)
@@ -214,10 +209,8 @@ class Translation(Experiment):
             batch_size=128,
             verbose=0,
         )
-        rows = zip(sources, written, references, strict=True)
-        names = ("source", "written", "reference")
-        examples = [dict(zip(names, row, strict=True)) for row in rows]
-        write_json(folder / "written.json", examples)
+        rows = list(zip(sources, written, references, strict=True))
+        write_json(folder / "written.json", rows)
         speeds = [row["tokens_per_second"] for row in read_log(folder / LOG)]
         run, curve = {"kind": kind, "seed": seed}, read_rows(folder / "curve.csv")
         figures = {
@@ -251,32 +244,27 @@ class Translation(Experiment):
         difference = found["rotary"]["mean"] - found["sinusoidal"]["mean"]
         columns = ["positions", *seeds, "mean", "range", "validation loss", "tokens/s"]
         texts = self.texts
-        return "\n".join(
-            [
-                markdown(columns, table),
-                "",
-                f"BLEU of the test (sacrebleu {load_sacrebleu().__version__}, "
-                f'tokenize="{texts.tokenize}"), {texts.num_beams} beams, length '
-                f"penalty {texts.length_penalty}, {runs[0]['parameters']:,} "
-                f"parameters. RoFormer differs by {difference:+.2f} in the mean.",
-            ]
+        return (
+            f"{markdown(columns, table)}\n\n"
+            f"BLEU of the test (sacrebleu {load_sacrebleu().__version__}, "
+            f'tokenize="{texts.tokenize}"), {texts.num_beams} beams, length penalty '
+            f"{texts.length_penalty}, {runs[0]['parameters']:,} parameters. RoFormer "
+            f"differs by {difference:+.2f} in the mean."
         )
 
     def draw(self, figure, results, rows, runs):
         left, right = figure.subplots(1, 2)
-        for kind, (label, color) in KINDS.items():
-            for axes, column, line, name in (
-                (left, "train_loss", "--", f"{label}, training"),
-                (left, "valid_loss", "-", f"{label}, held out"),
-                (right, "valid_bleu", "-", label),
-            ):
+        for axes, column, line, what in (
+            (left, "train_loss", "--", "training loss"),
+            (left, "valid_loss", "-", "loss (nats per token, with label smoothing)"),
+            (right, "valid_bleu", "-", "BLEU of held-out texts, greedy search"),
+        ):
+            for kind, (label, color) in KINDS.items():
                 updates, values = curves(rows, "update", column, kind=kind)
-                draw_mean(axes, updates, values, name, color, line)
+                draw_mean(axes, updates, values, label, color, line)
+            axes.set(xlabel="updates", ylabel=what)
+            axes.legend()
         figure.suptitle(f"Mean and range of {count_seeds(self.options.seeds)}")
-        left.set(xlabel="updates", ylabel="loss (nats per token, with label smoothing)")
-        right.set(xlabel="updates", ylabel="BLEU of held-out texts, greedy search")
-        left.legend()
-        right.legend()
 
 
 # === Texts ===
