@@ -13,58 +13,38 @@ the one `.meta` in the checkpoints, because Keras orders its nodes differently e
 time, and `*-model.h5`: its contents are equal, its layout is not.
 """
 
-import argparse
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 
-from roformer_keras.errors import RoFormerError
 from tools import ROOT
-from tools.reference.bert4keras import environment
+from tools.commands import Parser, command
+from tools.reference.bert4keras import reference_worker
 
 # In the order in which they depend on each other: the others read the checkpoints.
-WRITERS = (
-    "checkpoints",
-    "layers",
-    "losses",
-    "finetuning",
-    "generation",
-    "tokenizer",
-)
+WRITERS = ("checkpoints", "layers", "losses", "finetuning", "generation", "tokenizer")
 
 
+@command
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.reference",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(__doc__)
     help = f"{', '.join(WRITERS)}; all of them by default"
     parser.add_argument("writers", nargs="*", metavar="WRITER", help=help)
     parser.add_argument("--output", type=Path, default=ROOT / "tests")
-    # Set for the process of one writer.
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.here:
-        (name,) = options.writers
-        importlib.import_module(f"tools.reference.{name}").write(options.output)
-        return 0
     if unknown := [name for name in options.writers if name not in WRITERS]:
         parser.error(f"{unknown} are not among {', '.join(WRITERS)}")
     for name in options.writers or WRITERS:
         print(f"{name} ...", flush=True)
-        command = [sys.executable, "-m", "tools.reference", name, "--here"]
-        try:
-            done = subprocess.run(
-                [*command, "--output", options.output], env=environment(), check=False
-            )
-        except RoFormerError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
-        if done.returncode:
-            return done.returncode
-    return 0
+        with reference_worker("tools.reference.__main__:Writer") as worker:
+            worker.call("write", name, str(options.output))
+
+
+class Writer:
+    """Writes in the process of one writer."""
+
+    def write(self, name, output):
+        importlib.import_module(f"tools.reference.{name}").write(Path(output))
 
 
 if __name__ == "__main__":

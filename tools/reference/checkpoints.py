@@ -37,13 +37,10 @@ CHARACTER_VOCABULARY = [
     *CHINESE_PUNCTUATION,
     *dict.fromkeys(CHARACTERS),
 ]
-WORD_VOCABULARY = [*CHARACTER_VOCABULARY, *WORDS.split()]
-SMALL_VOCABULARY = CHARACTER_VOCABULARY[:240] + list(dict.fromkeys(CHARACTERS))[:20]
-
 VOCABULARIES = {
     "character": CHARACTER_VOCABULARY,
-    "word": WORD_VOCABULARY,
-    "small": SMALL_VOCABULARY,
+    "word": [*CHARACTER_VOCABULARY, *WORDS.split()],
+    "small": CHARACTER_VOCABULARY[:240] + list(dict.fromkeys(CHARACTERS))[:20],
 }
 
 # === What is written: checkpoints.toml with names resolved ===
@@ -51,6 +48,7 @@ VOCABULARIES = {
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 # What `keep_tokens = "kept"` means.
 _KEPT = [0, 100, 101, 102, 103, *range(250, 200, -1)]
+_STEMS = {row["name"]: stem for stem, row in _TABLE["zips"].items()}
 
 
 def _checkpoint(row):
@@ -69,33 +67,21 @@ def _checkpoint(row):
         **(_TABLE["unread"] if row.get("unread") else {}),
         **row.get("config", {}),
     }
-    return {
-        "vocabulary": vocabulary,
-        "config": config,
-        "kwargs": {"model": "roformer", **row["keywords"]},
-        "stored": row.get("stored", False),
-        "meta": row.get("meta", False),
-    }
-
-
-def _keywords(keywords):
-    return {k: _KEPT if value == "kept" else value for k, value in keywords.items()}
+    return {**row, "vocabulary": vocabulary, "config": config}
 
 
 CHECKPOINTS = {name: _checkpoint(row) for name, row in _TABLE["zips"].items()}
-_STEMS = {row["name"]: stem for stem, row in _TABLE["zips"].items()}
+# Name -> op, stem of a zip, wrap, keywords.
 SAVED = {
-    name: {
-        "op": op,
-        "checkpoint": _STEMS[zip],
-        "wrap": wrap or None,
-        "kwargs": keywords,
-    }
+    name: (op, _STEMS[zip], wrap or None, keywords)
     for name, (op, zip, wrap, keywords) in _TABLE["saved"].items()
 }
 # Name -> stem of a zip or name of a saved file, and keywords.
 CASES = {
-    name: (_STEMS.get(source, source), _keywords(keywords))
+    name: (
+        _STEMS.get(source, source),
+        {k: _KEPT if value == "kept" else value for k, value in keywords.items()},
+    )
     for name, (source, keywords) in _TABLE["cases"].items()
 }
 
@@ -155,25 +141,21 @@ def run_all(jobs):
             raise SystemExit(answer["traceback"])
 
 
-def write_bert_config(scratch, name):
-    path = scratch / f"{name}.json"
-    path.write_text(json.dumps(CHECKPOINTS[name]["config"], indent=2) + "\n")
-    return str(path)
+def make_job(scratch, op, source, keywords, **fields):
+    """A job on the model of a zip."""
+    config = scratch / f"{source}.json"
+    config.write_text(json.dumps(CHECKPOINTS[source]["config"], indent=2) + "\n")
+    keywords = {"model": "roformer", **keywords}
+    return {"op": op, "bert_config": str(config), "kwargs": keywords, **fields}
 
 
 def write_checkpoints(scratch, output):
     jobs = []
     for seed, (name, checkpoint) in enumerate(CHECKPOINTS.items()):
         (scratch / name).mkdir()
-        jobs.append(
-            {
-                "op": "write",
-                "bert_config": write_bert_config(scratch, name),
-                "kwargs": checkpoint["kwargs"],
-                "seed": seed,
-                "output": str(scratch / name / "bert_model.ckpt"),
-            }
-        )
+        prefix = str(scratch / name / "bert_model.ckpt")
+        fields = {"seed": seed, "output": prefix}
+        jobs.append(make_job(scratch, "write", name, checkpoint["keywords"], **fields))
     run_all(jobs)
     for name in CHECKPOINTS:
         write_zip(scratch, output, name)
@@ -182,14 +164,10 @@ def write_checkpoints(scratch, output):
 def write_zip(scratch, output, name):
     """Writes a zip with the layout of the released ones."""
     checkpoint = CHECKPOINTS[name]
-    parts = ["data-00000-of-00001", "index", *(["meta"] if checkpoint["meta"] else [])]
-    members = {
-        f"bert_model.ckpt.{part}": (
-            scratch / name / f"bert_model.ckpt.{part}"
-        ).read_bytes()
-        for part in parts
-    }
-    members["bert_config.json"] = Path(write_bert_config(scratch, name)).read_bytes()
+    parts = ["data-00000-of-00001", "index", *(["meta"] * checkpoint.get("meta", 0))]
+    files = [f"bert_model.ckpt.{part}" for part in parts]
+    members = {file: (scratch / name / file).read_bytes() for file in files}
+    members["bert_config.json"] = (scratch / f"{name}.json").read_bytes()
     vocabulary = "".join(f"{token}\n" for token in checkpoint["vocabulary"])
     members["vocab.txt"] = vocabulary.encode()
     # TensorFlow's Saver writes an absolute path; this one exists on no machine.
@@ -197,7 +175,9 @@ def write_zip(scratch, output, name):
         b'model_checkpoint_path: "/root/roformer/training/bert_model.ckpt"\n'
         b'all_model_checkpoint_paths: "/root/roformer/training/bert_model.ckpt"\n'
     )
-    compression = zipfile.ZIP_STORED if checkpoint["stored"] else zipfile.ZIP_DEFLATED
+    compression = zipfile.ZIP_DEFLATED
+    if checkpoint.get("stored"):
+        compression = zipfile.ZIP_STORED
     with zipfile.ZipFile(output / f"{name}.zip", "w") as archive:
         archive.writestr(zipfile.ZipInfo(f"{name}/", ZIP_TIME), b"")
         for key, content in sorted(members.items()):
@@ -208,27 +188,21 @@ def write_zip(scratch, output, name):
 def write_saved(scratch, saved):
     """Writes what users save themselves, from the models in the zips."""
     jobs = []
-    for seed, (name, fields) in enumerate(SAVED.items(), 100):
+    for seed, (name, (op, *_)) in enumerate(SAVED.items(), 100):
         (saved / name).parent.mkdir(parents=True, exist_ok=True)
         output = str(saved / name)
-        jobs.append(saved_job(scratch, name, fields["op"], seed=seed, output=output))
+        jobs.append(saved_job(scratch, name, op, seed=seed, output=output))
     run_all(jobs)
-    for name, fields in SAVED.items():
-        if fields["op"] == "save_model_h5":
+    for name, (op, *_) in SAVED.items():
+        if op == "save_model_h5":
             remove_paths(saved / name)
 
 
 def saved_job(scratch, name, op, **fields):
     """A job on the model that a saved file comes from."""
-    source = SAVED[name]
-    return {
-        "op": op,
-        "bert_config": write_bert_config(scratch, source["checkpoint"]),
-        "checkpoint": str(scratch / source["checkpoint"] / "bert_model.ckpt"),
-        "wrap": source["wrap"],
-        "kwargs": {"model": "roformer", **source["kwargs"]},
-        **fields,
-    }
+    _, source, wrap, keywords = SAVED[name]
+    fields |= {"checkpoint": str(scratch / source / "bert_model.ckpt"), "wrap": wrap}
+    return make_job(scratch, op, source, keywords, **fields)
 
 
 def remove_paths(path):
@@ -260,12 +234,9 @@ def write_golden(scratch, output, version):
         job = case_job(scratch, output, source, keywords)
         job["batches"] = []
         for batch, arrays in inputs[case].items():
-            paths = {
-                key: str(scratch / f"{case}-{batch}-{key}.npz")
-                for key in ("inputs", "outputs")
-            }
-            np.savez(paths["inputs"], **arrays)
-            job["batches"].append(paths)
+            paths = [f"{scratch / case}-{batch}-{key}.npz" for key in ("in", "out")]
+            np.savez(paths[0], **arrays)
+            job["batches"].append(dict(zip(("inputs", "outputs"), paths, strict=True)))
         jobs.append(job)
     info, *answers = run_jobs(jobs, version)
     arrays, cases, unsupported = {}, {}, {}
@@ -284,11 +255,8 @@ def write_golden(scratch, output, version):
             for key, value in found.items():
                 arrays[f"{case}/{batch}/{key}"] = value
     names = ("bert4keras", "tensorflow", "tf_keras", "layer_norm_epsilon")
-    metadata = {
-        **{name: info[name] for name in names},
-        "cases": cases,
-        "unsupported": unsupported,
-    }
+    metadata = {name: info[name] for name in names}
+    metadata |= {"cases": cases, "unsupported": unsupported}
     arrays["metadata"] = np.array(json.dumps(metadata))
     np.savez_compressed(output / f"golden-{version}.npz", **arrays)
 
@@ -297,17 +265,13 @@ def case_job(scratch, output, source, keywords):
     if source in SAVED:
         weights = str(output / "saved" / source)
         return saved_job(scratch, source, "predict", weights=weights)
-    return {
-        "op": "predict",
-        "bert_config": write_bert_config(scratch, source),
-        "checkpoint": str(scratch / source / "bert_model.ckpt"),
-        "kwargs": {"model": "roformer", **keywords},
-    }
+    checkpoint = str(scratch / source / "bert_model.ckpt")
+    return make_job(scratch, "predict", source, keywords, checkpoint=checkpoint)
 
 
 def case_inputs(source, keywords, rng):
     if source in SAVED:
-        source, keywords = SAVED[source]["checkpoint"], SAVED[source]["kwargs"]
+        _, source, _, keywords = SAVED[source]
     size = len(keywords.get("keep_tokens", CHECKPOINTS[source]["vocabulary"]))
     compound = len(keywords.get("compound_tokens", []))
     inputs = batches(size + compound, rng)

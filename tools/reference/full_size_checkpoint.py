@@ -7,14 +7,13 @@ The zip has the layout of a released one: 12 layers, hidden size 768, 12,000 tok
 has the heads of RoFormer-Sim, pooler and masked LM. The weights follow from a seed.
 """
 
-import argparse
 import json
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
-from roformer_keras.errors import RoFormerError
+from tools.commands import Parser, command
 from tools.reference.bert4keras import run_jobs
 
 MEMBERS = (
@@ -25,32 +24,16 @@ MEMBERS = (
 )
 
 
+@command
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("target", type=Path)
-    parser.add_argument(
-        "--model", choices=["roformer", "roformer_v2"], default="roformer"
-    )
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--hidden", type=int, default=768)
-    parser.add_argument("--vocabulary", type=int, default=12000)
+    models = ["roformer", "roformer_v2"]
+    parser.add_argument("--model", choices=models, default=models[0])
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            write_checkpoint(
-                Path(folder),
-                options.model,
-                options.layers,
-                options.hidden,
-                options.vocabulary,
-            )
-        except RoFormerError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
+        write_checkpoint(Path(folder), options.model)
         write_zip(Path(folder), options.target)
-    return 0
 
 
 def write_zip(folder, target, compression=zipfile.ZIP_STORED):

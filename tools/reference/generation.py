@@ -92,11 +92,9 @@ def write(output):
         for index in STORED_STEPS:
             stored = logits[index][:, ::COLUMN_STEP].astype("float32")
             arrays[f"{name}/{index}"] = stored
+    names = ("bert4keras", "tensorflow", "tf_keras", "numpy")
     golden = {
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("bert4keras", "tensorflow", "tf_keras", "numpy")
-        },
+        "versions": {name: importlib.metadata.version(name) for name in names},
         "layer_norm_epsilon": 1e-7,
         "margin": MARGIN,
         "column_step": COLUMN_STEP,
@@ -164,6 +162,11 @@ def sharpen(model, factors):
             weight.assign(values)
 
 
+def log_softmax(logits):
+    shifted = logits - logits.max(-1, keepdims=True).astype("float64")
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
 class Reference:
     """bert4keras's model and its logits of the next token."""
 
@@ -185,11 +188,9 @@ class Reference:
         return (outputs[-1] if isinstance(outputs, list) else outputs)[:, -1]
 
     def logits(self, prompts, written):
-        """Logits of the token after each row, `(rows, vocabulary_size)`.
+        """Logits of the token after each row, of its prompt and what is written.
 
-        Args:
-            prompts: int `(rows, prompt length)`.
-            written: int `(rows, steps)`, of segment 1 under UniLM.
+        What is written has segment 1 under UniLM.
         """
         token_ids = np.concatenate([prompts, written], axis=1).astype("int32")
         segment_ids = np.zeros_like(token_ids)
@@ -203,19 +204,13 @@ class Reference:
         new = [i for i, key in enumerate(keys) if key not in self.known]
         if new:
             logits = self.logits(np.repeat([prompt], len(new), axis=0), written[new])
-            shifted = logits - logits.max(-1, keepdims=True).astype("float64")
-            values = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-            self.known.update(
-                (keys[i], value) for i, value in zip(new, values, strict=True)
-            )
+            found = zip(new, log_softmax(logits), strict=True)
+            self.known.update((keys[i], values) for i, values in found)
         return np.array([self.known[key] for key in keys])
 
-    def max_new(self, prompt, max_length):
-        return max_length - (0 if self.unilm else len(prompt))
-
-    def counted_length(self, prompt, new):
-        """The length that min_length limits."""
-        return new + (0 if self.unilm else len(prompt))
+    def counted(self, prompt):
+        """The tokens of a prompt that lengths of texts count."""
+        return 0 if self.unilm else len(prompt)
 
     def decoder(self, **options):
         """bert4keras's AutoRegressiveDecoder of this model."""
@@ -235,12 +230,11 @@ class Reference:
 def greedy(reference, prompt, stop_ids, min_length, max_length):
     """New ids, their score, the closest choice, and the logits at each step."""
     written, score, steps, margin = [], 0.0, [], np.inf
-    for _ in range(reference.max_new(prompt, max_length)):
-        new = np.int32([written])
-        steps.append(reference.logits(np.int32([prompt]), new)[0])
-        scores = reference.log_probabilities(prompt, new)[0]
+    for length in range(reference.counted(prompt) + 1, max_length + 1):
+        logits = reference.logits(np.int32([prompt]), np.int32([written]))
+        steps.append(logits[0])
+        (scores,) = log_softmax(logits)
         choice = scores.copy()
-        length = reference.counted_length(prompt, len(written) + 1)
         if length < min_length:
             choice[SEP] = -np.inf
         second, best = np.sort(choice)[-2:]
@@ -262,10 +256,11 @@ def beam(
     max_length, where no argument is needed that the remaining beams cannot win.
     """
     live, finished, margin = [([], 0.0)], [], np.inf
-    for step in range(1, reference.max_new(prompt, max_length) + 1):
+    counted = reference.counted(prompt)
+    for step in range(1, max_length - counted + 1):
         rows = np.array([ids for ids, _ in live], "int32").reshape(len(live), -1)
         scores = reference.log_probabilities(prompt, rows)
-        length = reference.counted_length(prompt, step)
+        length = counted + step
         if length < min_length:
             scores[:, SEP] = -np.inf
         scores += np.array([[score] for _, score in live])
@@ -350,13 +345,7 @@ def beam_cases(reference, stop):
 
 
 def search_prompts(reference, search, lengths, cases, rng):
-    """A prompt of each length with its outputs, and the logits of the first case.
-
-    Args:
-        search: `greedy` or `beam`.
-        lengths: of the prompts; a prompt has at least one text token.
-        cases: options of the search.
-    """
+    """A prompt of each length with its outputs, and the logits of the first case."""
     prompts, outputs, logits = [], [], []
     while len(prompts) < len(lengths):
         length = lengths[len(prompts)]
@@ -391,7 +380,7 @@ def search_with_bert4keras(reference, stop, rng, count=200, num_beams=4):
     for _ in range(count):
         prompt = random_prompt(reference, int(rng.integers(4, 13)), rng)
         reference.known.clear()
-        max_new = reference.max_new(prompt, limit)
+        max_new = limit - reference.counted(prompt)
         decoder = reference.decoder(end_id=stop, maxlen=max_new)
         ids = decoder.beam_search([prompt], topk=num_beams)
         score = sum(

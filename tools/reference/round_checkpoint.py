@@ -6,7 +6,6 @@ Weights are rounded to bfloat16 and stored as float32, as bert4keras expects. Ha
 their bits are zeros then, which compression removes.
 """
 
-import argparse
 import dataclasses
 import sys
 import zipfile
@@ -17,29 +16,31 @@ import ml_dtypes
 from roformer_keras.conversion.convert import prepare
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.writer import FORMATS
-from roformer_keras.errors import RoFormerError
 from roformer_keras.io.atomic import replacing
+from tools.commands import Parser, command
 
 
+@command
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("source")
     parser.add_argument("target", type=Path)
     parser.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(arguments)
-    try:
-        round_checkpoint(options.source, options.target, options.overwrite)
-    except RoFormerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    round_checkpoint(options.source, options.target, options.overwrite)
     print(f"{options.target}  {options.target.stat().st_size / 1e6:.1f} MB")
-    return 0
 
 
 def round_checkpoint(source, target, overwrite=False):
     """Writes the zip; it appears whole or not at all."""
+
+    def rounded(tensor):
+        """The tensor, rounded when it is read."""
+        return dataclasses.replace(
+            tensor,
+            read=lambda: tensor.read().astype(ml_dtypes.bfloat16).astype("float32"),
+        )
+
     with replacing(target, overwrite) as partial:
         with open_checkpoint(source) as checkpoint:
             ready = prepare(checkpoint)
@@ -49,26 +50,14 @@ def round_checkpoint(source, target, overwrite=False):
         deflate(partial)
 
 
-def rounded(tensor):
-    """The tensor, rounded when it is read."""
-    return dataclasses.replace(
-        tensor,
-        read=lambda: tensor.read().astype(ml_dtypes.bfloat16).astype("float32"),
-    )
-
-
 def deflate(path):
     """Compresses the members of a zip, in place."""
     with zipfile.ZipFile(path) as archive:
         members = [(member, archive.read(member)) for member in archive.infolist()]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for member, content in members:
-            archive.writestr(
-                zipfile.ZipInfo(member.filename, member.date_time),
-                content,
-                zipfile.ZIP_DEFLATED,
-                9,
-            )
+            info = zipfile.ZipInfo(member.filename, member.date_time)
+            archive.writestr(info, content, zipfile.ZIP_DEFLATED, 9)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""Fine-tuning as bert4keras's users write it, in a process with bert4keras.
-
-`experiments/finetuning.py` compares it with this package; the golden files and the
-benchmarks use its parts.
-"""
+"""Fine-tuning as bert4keras's users write it, in a process with bert4keras."""
 
 import hashlib
 import json
@@ -22,15 +18,7 @@ ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE = 1e-4, 1e-5
 
 
 def make_classifier(folder: Path, model: str, kernel, bias, **keywords):
-    """bert4keras's encoder with a softmax head on [CLS], as a Keras 2 model.
-
-    Args:
-        folder: with `bert_config.json` and `bert_model.ckpt.*`.
-        model: `"roformer"` or `"roformer_v2"`.
-        kernel: float `(hidden_dim, classes)`.
-        bias: float `(classes,)`.
-        keywords: of `build_transformer_model`.
-    """
+    """bert4keras's encoder with a softmax head on [CLS], as a Keras 2 model."""
     from bert4keras.backend import keras
 
     encoder = build_model(folder, model, **keywords)
@@ -42,14 +30,7 @@ def make_classifier(folder: Path, model: str, kernel, bias, **keywords):
 
 
 def make_optimizer(learning_rate, weight_decay, schedule=(), **keywords):
-    """bert4keras's Adam, extended as its users do.
-
-    Args:
-        learning_rate: float, which the factors of `schedule` multiply.
-        weight_decay: float; biases and norms have none.
-        schedule: pairs (step, factor), ascending; empty for a constant rate.
-        keywords: of the optimizer.
-    """
+    """bert4keras's Adam, extended as its users do; `schedule` has (step, factor)."""
     from bert4keras.backend import keras
 
     # It is written for the optimizers that Keras had before TensorFlow 2.11.
@@ -95,12 +76,8 @@ class Classification:
 
     def __init__(self, job, arrays, lengths):
         self.targets = arrays["targets"]
-        self.model = make_classifier(
-            Path(job["folder"]),
-            job["model"],
-            arrays["head/kernel"],
-            arrays["head/bias"],
-        )
+        head = arrays["head/kernel"], arrays["head/bias"]
+        self.model = make_classifier(Path(job["folder"]), job["model"], *head)
 
     def batch_targets(self, numbers):
         return self.targets[numbers]
@@ -201,11 +178,7 @@ TASKS = {
 
 
 class Rows:
-    """Token ids of rows of one or more texts each.
-
-    Attributes:
-        lengths: int `(rows,)`. Tokens of the longest text of each row.
-    """
+    """Token ids of rows of one or more texts each, and tokens of the longest."""
 
     def __init__(self, path, tokenizer, max_length):
         rows = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -217,17 +190,7 @@ class Rows:
 
 
 class Trainer:
-    """A training, done by `train`.
-
-    Args:
-        job: dict of `task`, a key of `TASKS`; `folder` of the checkpoint and its
-            `model`; `train` and `test`, JSON files of the texts of each row; `arrays`,
-            a file of `targets`, `batch/NUMBER`, the rows of each batch in order, and
-            the initial weights `head/kernel`, `head/bias`, `crf/kernel`; `ids` and
-            `first_loss`, the hash of all token ids and the loss of the first batch
-            that are expected; `epochs`, `batch_size`, `max_length`, `learning_rate`,
-            `weight_decay`, `clip_norm` (0 for none), `schedule`, `crf_rate`, `seed`.
-    """
+    """A training, done by `train`; `experiments/finetuning.py` makes its `job`."""
 
     def __init__(self, job):
         from bert4keras.backend import keras
