@@ -39,14 +39,13 @@ class Worker:
     """
 
     def __init__(self, target: str, options: Mapping, environment=None):
-        command = [sys.executable, "-m", "tools.workers", target, json.dumps(options)]
         environment = dict(environment or os.environ)
         paths = [environment.get("PYTHONPATH"), str(ROOT)]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         # Closed by `close`.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "tools.workers", target, json.dumps(options)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -58,11 +57,8 @@ class Worker:
         """Asks for a call without waiting for its answer."""
         # A worker that has ended is reported by `receive`.
         with contextlib.suppress(BrokenPipeError):
-            print(
-                json.dumps([method, arguments, keywords]),
-                file=self._process.stdin,
-                flush=True,
-            )
+            job = json.dumps([method, arguments, keywords])
+            print(job, file=self._process.stdin, flush=True)
 
     def receive(self) -> dict:
         """`result`, `seconds` and `peak_mb` of the call that was asked for first.
@@ -124,11 +120,8 @@ def serve(target: str, options: Mapping):
         start = time.perf_counter()
         result = getattr(served, method)(*arguments, **keywords)
         seconds = time.perf_counter() - start
-        answer = {
-            "result": result,
-            "seconds": seconds,
-            "peak_mb": peak_bytes() / 2**20,
-        }
+        peak = peak_bytes() / 2**20
+        answer = {"result": result, "seconds": seconds, "peak_mb": peak}
         print(json.dumps(answer), file=answers, flush=True)
 
 

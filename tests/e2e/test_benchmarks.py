@@ -68,7 +68,9 @@ def test_encode(local_sides, tmp_path, monkeypatch, capsys):
     keep_runs(monkeypatch, encode, "mix", *encoders[1:])
     picture = tmp_path / "picture.png"
     arguments = ["--shapes", "2x8", "--texts", *files, "--picture", picture]
-    parts = ("load", "encode", "mix")
+    keep_runs(monkeypatch, encode, "growth", encode.FLOAT32)
+    monkeypatch.setattr(encode, "OURS", encode.RUNS["growth"])
+    parts = ("load", "encode", "mix", "growth")
     figures = measure(encode, tmp_path, "--parts", *parts, *arguments)
     assert figures["load"][encode.ZIP]["weights_mb"] > 0
     runs = figures["encode"]["2x8"]

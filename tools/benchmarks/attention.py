@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.benchmarks.harness import make_config, make_parser, show
+from tools.benchmarks.harness import make_batch, make_config, make_parser, show
 from tools.commands import command
 from tools.tables import print_table, write_json
 from tools.workers import Worker, peak_bytes
@@ -33,7 +33,6 @@ KINDS = {
 }
 # Kinds whose encoder reads a text of the largest length.
 ENCODERS = ("linear", "cosine", "performer")
-LINE = {"marker": "o", "markersize": 3, "linewidth": 1.2}
 COLORS = {"softmax": "black", "linear": "C0", "cosine": "C1", "performer": "C2"}
 LENGTHS = [2**power for power in range(9, 17)]
 FEATURES = [2**power for power in range(4, 13)]
@@ -134,9 +133,9 @@ def measure_encoder(kind, length):
     from roformer_keras.models.forward import run_model
 
     model = RoFormerBackbone(make_config(2, HIDDEN, attention_type=kind))
-    ids = np.random.default_rng(0).integers(1, 12_000, (1, length)).astype("int32")
+    token_ids, segment_ids = make_batch(1, length, 12_000)
     began = time.perf_counter()
-    outputs = run_model(model, {"token_ids": ids, "segment_ids": np.zeros_like(ids)})
+    outputs = run_model(model, {"token_ids": token_ids, "segment_ids": segment_ids})
     seconds = time.perf_counter() - began
     assert outputs.shape == (1, length, HIDDEN) and np.isfinite(outputs).all()
     return {"length": length, "seconds": seconds, "mb": peak_bytes() / 1e6}
@@ -156,7 +155,6 @@ def measure_convergence(counts, draws=9, length=256, dim=64):
     )
 
     normal = np.random.default_rng(0).normal(size=(3, 1, length, 1, dim))
-    normal = normal.astype("float32")
     ones = np.ones((1, length, 1, 1), "float32")
 
     def independent(count, dim, seed):
@@ -164,9 +162,8 @@ def measure_convergence(counts, draws=9, length=256, dim=64):
         return generator.normal(size=(count, dim)).astype("float32")
 
     def error(deviation, directions):
-        query, key, value = normal * np.array(
-            [deviation, deviation, 1], "float32"
-        ).reshape(3, 1, 1, 1, 1)
+        scales = np.reshape([deviation, deviation, 1], (3, 1, 1, 1, 1))
+        query, key, value = (normal * scales).astype("float32")
         weights = np.exp(np.einsum("bmhd,bnhd->bhmn", query, key) / dim**0.5)
         weights /= weights.sum(-1, keepdims=True)
         exact = np.einsum("bhmn,bnhd->bmhd", weights, value)
@@ -184,16 +181,13 @@ def measure_convergence(counts, draws=9, length=256, dim=64):
         "deviation 0.5, independent": (0.5, independent),
         "deviation 0.25": (0.25, orthogonal_directions),
     }
-    errors = {
-        name: [
-            float(
-                np.median([error(of, draw(count, dim, seed)) for seed in range(draws)])
-            )
-            for count in counts
-        ]
-        for name, (of, draw) in cases.items()
-    }
-    return {"features": counts, "errors": errors}
+    found = {name: [] for name in cases}
+    for name, (deviation, draw) in cases.items():
+        for count in counts:
+            drawn = [draw(count, dim, seed) for seed in range(draws)]
+            errors = [error(deviation, directions) for directions in drawn]
+            found[name].append(float(np.median(errors)))
+    return {"features": counts, "errors": found}
 
 
 class Jobs:
@@ -261,36 +255,25 @@ def draw(figures, path):
     from roformer_keras.training.plots import new_figure, save_figure
 
     figure = new_figure(13.5, 4.4)
-    seconds, memory, error = figure.subplots(1, 3)
-    for kind, rows in figures["layers"].items():
-        rows = [row for row in rows if row]
-        lengths = figures["lengths"][: len(rows)]
-        dashes = "--" if "causal" in kind else "-"
-        style = {"color": COLORS[kind.split(",")[0]], "linestyle": dashes}
-        for axes, what in ((seconds, "seconds"), (memory, "mb")):
-            axes.plot(lengths, [row[what] for row in rows], label=kind, **LINE, **style)
-    if crossings := [found for found in figures["crossings"].values() if found]:
-        seconds.axvspan(min(crossings), max(crossings), color="gray", alpha=0.2)
-    counts, found = np.array(figures["convergence"]["features"]), figures["convergence"]
-    colors = {"1": "C3", "0.5": "C2", "0.25": "C0"}
+    *costs, error = figure.subplots(1, 3)
+    for axes, what in zip(costs, ("seconds", "mb"), strict=True):
+        for kind, rows in figures["layers"].items():
+            values = [row[what] for row in rows if row]
+            dashes = "--" if "causal" in kind else "-"
+            style = {"color": COLORS[kind.split(",")[0]], "linestyle": dashes}
+            lengths = figures["lengths"][: len(values)]
+            axes.plot(lengths, values, label=kind, marker="o", markersize=3, **style)
+        axes.set(title=f"one layer (768, 12 heads), {what}", xlabel="tokens")
+    found = figures["convergence"]
     for name, errors in found["errors"].items():
-        dashes = "--" if "independent" in name else "-"
-        style = {"color": colors[name.split()[1].strip(",")], "linestyle": dashes}
-        error.plot(counts, errors, label=name, **LINE, **style)
-    expected = errors[-1] * (counts[-1] / counts) ** 0.5
-    error.plot(counts, expected, ":", color="gray", label="1 / root of their number")
-    for axes, title, label in (
-        (seconds, "one layer (768, 12 heads), seconds", "tokens"),
-        (memory, "peak memory, MB", "tokens"),
-        (error, "performer: error against softmax", "random features"),
-    ):
+        error.plot(found["features"], errors, label=name, marker="o", markersize=3)
+    error.set(title="performer: error against softmax", xlabel="random features")
+    for axes in (*costs, error):
         axes.set_xscale("log", base=2)
         # Short texts can need less memory than can be measured.
         axes.set_yscale("log" if axes.dataLim.ymax > 0 else "linear")
-        axes.set(title=title, xlabel=label)
         axes.grid(alpha=0.3)
-    seconds.legend(fontsize=8)
-    error.legend(fontsize=8)
+        axes.legend(fontsize=8)
     save_figure(figure, path)
 
 

@@ -3,20 +3,17 @@
     python -m tools.benchmarks.encode --json figures.json --picture speed.png
     python -m tools.benchmarks.encode --parts encode latency --rounds 9
 
-The real bert4keras 0.11.5 writes a checkpoint of random weights, of the base model's
-size by default. Sides that are not installed are left out. The parts:
+The real bert4keras 0.11.5 writes a checkpoint of random weights. Sides that are not
+installed are left out. The parts:
 
 load        A model from the checkpoint, in fresh processes: seconds without imports,
             and the peak of memory. bert4keras reads the folder, not the zip.
 convert     The zip to a preset folder by `roformer-keras convert`, in fresh processes.
 encode      Ids of fixed shapes, half of the rows padded by a quarter: tokens a second,
-            with padding. roformer_keras by the compiled function that texts use, and by
-            Keras's `predict`; its exports on their runtimes; Hugging Face transformers
-            and Keras-Hub with models of the same size.
+            with padding.
 mix         Texts, half reviews and half poems, to vectors: texts a second. bert4keras
             by `predict` on 32 texts at a time in their order.
 latency     A sentence of 16 tokens to its vector, call after call: milliseconds.
-            Exports and transformers get its ids.
 growth      Tokens a second of roformer_keras by the length of rows, in batches of equal
             size, and by the rows of a batch.
 
@@ -44,7 +41,7 @@ from tools.benchmarks.harness import (
     show_ratios,
     take_turns,
 )
-from tools.benchmarks.sides import SIDES, convert_to_preset, is_installed
+from tools.benchmarks.sides import SIDES, is_installed
 from tools.benchmarks.texts import FILES, draw_texts
 from tools.commands import command
 from tools.reference.full_size_checkpoint import write_checkpoint, write_zip
@@ -90,7 +87,6 @@ RUNS = {
         IMPORTED: Run("tensorflow", "load"),
         ZIP: Run("float32", "load", ("base.zip",)),
         "roformer_keras, folder": Run("float32", "load", (".",)),
-        "roformer_keras, preset": Run("float32", "load", ("preset",)),
         "bert4keras, zip unpacked first": Run("bert4keras", "load", ("base.zip",)),
         THEIR_FOLDER: Run("bert4keras", "load", (".",)),
     },
@@ -98,7 +94,6 @@ RUNS = {
     "encode": {
         **limits("encode"),
         FLOAT32: OURS[FLOAT32],
-        "roformer_keras float32, Keras's predict": Run("float32", "predict"),
         THEIRS: Run("bert4keras", "predict"),
         BFLOAT16: OURS[BFLOAT16],
         **transformers("encode", "Bert", "RoFormer"),
@@ -175,8 +170,6 @@ def write_sources(benchmark):
         (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
     if {"load", "convert"} & set(options.parts):
         write_zip(folder, folder / "base.zip", zipfile.ZIP_DEFLATED)
-    if "load" in options.parts:
-        convert_to_preset(folder / "base.zip", folder / "preset")
     # An export in float32 serves for bfloat16 too.
     stored = {
         (run.side, "int8" if run.arguments == ("int8",) else "float32"): None
@@ -257,23 +250,15 @@ def draw(figures, options):
     """Draws the shares of the products of each run, and how the cost grows."""
     from roformer_keras.training.plots import new_figure, save_figure
 
-    wide, narrow = int("encode" in figures), 2 * ("growth" in figures)
-    figure = new_figure(7 * wide + 3.8 * narrow, 4.6)
-    axes = figure.subplots(
-        1, wide + narrow, squeeze=False, width_ratios=[1.8] * wide + [1] * narrow
-    )[0]
-    if wide:
-        draw_shares(axes[0], figures["encode"])
-    if narrow:
-        by_length, by_rows = growth_shapes(options)
-        at_length, at_rows = axes[wide:]
-        at_rows.sharey(at_length)
-        draw_growth(at_length, figures["growth"], by_length, 1)
-        draw_growth(at_rows, figures["growth"], by_rows, 0)
-        title = f"batches of {options.growth_tokens:,} tokens"
-        at_length.set(title=title, xlabel="tokens of a row", ylabel="tokens a second")
-        at_rows.set(title=f"rows of {ROWS_LENGTH} tokens", xlabel="rows of a batch")
-        at_length.legend(fontsize=8)
+    figure = new_figure(14.6, 4.6)
+    shares, at_length, at_rows = figure.subplots(1, 3, width_ratios=[1.8, 1, 1])
+    draw_shares(shares, figures["encode"])
+    by_length, by_rows = growth_shapes(options)
+    draw_growth(at_length, figures["growth"], by_length, 1)
+    draw_growth(at_rows, figures["growth"], by_rows, 0)
+    title = f"batches of {options.growth_tokens:,} tokens"
+    at_length.set(title=title, xlabel="tokens of a row", ylabel="tokens a second")
+    at_rows.set(title=f"rows of {ROWS_LENGTH} tokens", xlabel="rows of a batch")
     save_figure(figure, options.picture)
 
 
@@ -285,27 +270,17 @@ def draw_shares(axes, shapes):
     for at, (shape, figures) in enumerate(shapes.items()):
         shares = 100 * np.array([shares_of_limit(figures, name) for name in names])
         middles = np.median(shares, axis=1)
-        bars = axes.barh(
-            np.arange(len(names)) + height * (at - (len(shapes) - 1) / 2),
-            middles,
-            height,
-            xerr=[middles - shares.min(axis=1), shares.max(axis=1) - middles],
-            label=shape,
-            # The next plots use the first two colours.
-            color=f"C{2 + at % 8}",
-            error_kw={"alpha": 0.4},
-        )
+        bounds = [middles - shares.min(axis=1), shares.max(axis=1) - middles]
+        places = np.arange(len(names)) + height * at
+        bars = axes.barh(places, middles, height, xerr=bounds, label=shape)
         labels = [f"{figures[name]['rate']:,.0f}" for name in names]
         axes.bar_label(bars, labels, padding=3, fontsize=7)
     axes.axvline(100, color="black", linewidth=1)
-    axes.margins(x=0.1)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_title("encode, tokens a second", loc="left")
     axes.set_xlabel("% of the matrix products alone, in the same type")
-    # Above the axes, as bars may be anywhere in them.
-    corner = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
-    axes.legend(**corner, ncols=len(shapes), frameon=False)
+    axes.legend()
 
 
 def draw_growth(axes, figures, shapes, axis):
@@ -313,11 +288,12 @@ def draw_growth(axes, figures, shapes, axis):
     sizes = [int(shape.split("x")[axis]) for shape in shapes]
     for name in OURS:
         rates = [figures[shape][name]["rate"] for shape in shapes]
-        axes.plot(sizes, rates, marker="o", markersize=4, linewidth=1.2, label=name)
+        axes.plot(sizes, rates, marker="o", markersize=4, label=name)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, sizes)
     axes.set_yscale("log")
     axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
 
 
 if __name__ == "__main__":

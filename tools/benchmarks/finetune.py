@@ -3,21 +3,18 @@
     python -m tools.benchmarks.finetune                   # the base model, 12x768
     python -m tools.benchmarks.finetune --parts step
 
-The real bert4keras 0.11.5 writes a checkpoint of random weights, which all sides read:
-roformer_keras in float32 and mixed_bfloat16, and bert4keras in float32, its only type.
-They have the same number of weights and the same ids, which is checked; dropout of 0.1,
-also on attention weights; AdamW, which does not decay biases and norms; and gradients
-clipped to a norm of 1. Two parts:
+All sides read a checkpoint of random weights. That they have the same number of weights
+and the same ids is checked. Dropout of 0.1, AdamW, gradients clipped. Two parts:
 
 step        Updates on one batch in memory by `train_on_batch`: tokens a second.
 reviews     One epoch on labelled texts, from strings to updates: examples a second.
-            roformer_keras by `fit(texts, labels)`, whose batches have texts of similar
-            length. bert4keras as in its example task_sentiment_albert.py: random order,
-            each batch padded to its longest text, or all to `--max-length`. Each turn
-            has a new process: TensorFlow keeps the memory of an epoch.
+            roformer_keras by `fit(texts, labels)`; bert4keras as in its example
+            task_sentiment_albert.py: random order, each batch padded to its longest
+            text, or all to `--max-length`. Each turn has a new process: TensorFlow
+            keeps the memory of an epoch.
 
 The limit is the time of the matrix products alone, in float32: a step has those of a
-forward pass three times. Most of a full run are bert4keras's epochs, two in each round.
+forward pass three times.
 """
 
 import sys
@@ -204,14 +201,13 @@ class RoFormer(Classifier):
         rows = self.keep(self.model).make_rows([(text,) for text in self.texts])
         # As `fit` makes them.
         batches = TextBatches(
-            rows.lengths, lambda numbers, more: numbers, self.batch, shuffle=True
+            rows.lengths,
+            lambda numbers, more: len(numbers) * int(rows.lengths[numbers].max()),
+            self.batch,
+            shuffle=True,
         )
-        padded = sum(
-            len(batches[i]) * int(rows.lengths[batches[i]].max())
-            for i in range(len(batches))
-        )
-        ids = [rows.ids(number) for number in range(len(rows))]
-        return self.description(ids, padded)
+        padded = sum(batches[number] for number in range(len(batches)))
+        return self.description([rows.ids(n) for n in range(len(rows))], padded)
 
     def as_inputs(self, token_ids, segment_ids):
         return {"token_ids": token_ids, "segment_ids": segment_ids}
@@ -247,9 +243,6 @@ class Bert4keras(Classifier):
         )
         return model
 
-    def tokenizer(self):
-        return make_tokenizer(self.folder)
-
     def batches(self, count, all_padded=False):
         """bert4keras's generator of batches, which encodes texts in each epoch."""
         from bert4keras.snippets import DataGenerator, sequence_padding
@@ -260,15 +253,13 @@ class Bert4keras(Classifier):
             def __iter__(self, random=False):
                 rows, labels = [], []
                 for is_end, (text, label) in self.sample(random):
-                    tokenizer = side.keep(side.tokenizer)
+                    tokenizer = side.keep(make_tokenizer, side.folder)
                     rows += encode_texts(tokenizer, [text], side.max_length)
                     labels.append(label)
                     if len(rows) == self.batch_size or is_end:
                         inputs = pad_rows(rows)
-                        if all_padded:
-                            inputs = [
-                                sequence_padding(ids, side.max_length) for ids in inputs
-                            ]
+                        length = side.max_length if all_padded else None
+                        inputs = [sequence_padding(ids, length) for ids in inputs]
                         yield inputs, np.array(labels)
                         rows, labels = [], []
 
@@ -276,7 +267,9 @@ class Bert4keras(Classifier):
         return Reviews(records[:count], self.batch)
 
     def describe(self):
-        rows = encode_texts(self.keep(self.tokenizer), self.texts, self.max_length)
+        rows = encode_texts(
+            self.keep(make_tokenizer, self.folder), self.texts, self.max_length
+        )
         batches = self.batches(len(rows)).__iter__(random=True)
         return self.description(rows, sum(inputs[0].size for inputs, _ in batches))
 

@@ -3,28 +3,23 @@
     python -m tools.benchmarks.generate                   # the base model, 12x768
     python -m tools.benchmarks.generate --parts first memory
 
-The real bert4keras writes a checkpoint of random weights, which both sides read. Four
-parts:
+The real bert4keras writes a checkpoint of random weights, which both sides read. Parts:
 
-generate    RoFormer-GPT, prompt of 16 ids, 112 new ones, top_p=0.95, no early end: one
-            sample; sixteen of one prompt; one of each of sixteen prompts, which
-            bert4keras can only write one after the other.
-paraphrase  RoFormer-Sim, a sentence of 20 characters, n=100, k=20: sampling, vectors
-            and ranking, bert4keras as in roformer-sim's generate.py. Random weights
+generate    RoFormer-GPT, prompt of 16 ids, no early end: one sample; sixteen of one
+            prompt; one of each of sixteen prompts, which bert4keras can only write one
+            after the other.
+paraphrase  RoFormer-Sim as in roformer-sim's generate.py, n=100, k=20. Random weights
             hardly ever end a text: once as they are, to 64 tokens a text, and once with
             an output bias of [SEP] that ends texts after about 20 tokens.
-first       In fresh processes with a loaded model, compilation included: seconds to the
-            first and second piece of a stream, and of a whole first `generate`.
-memory      In fresh processes, above a process that does the same with a tiny model of
-            as many layers, so that TensorFlow, XLA and compiled programs do not count:
-            peaks of a generation that needs no compiling, and of loading with the first
-            generation. They are compared with the weights and the keys and values of
-            all tokens; samples share those of a prompt. Linux only.
+first       In fresh processes, compilation included: seconds to the first and second
+            piece of a stream, and of a whole first `generate`.
+memory      In fresh processes, above one with a tiny model of as many layers, so that
+            libraries and compiled programs do not count: peaks of a generation that
+            needs no compiling, and of loading with the first generation; compared with
+            the weights and the keys and values of all tokens. Linux only.
 
-The limit is the time of the matrix products of a step, of as many rows, with XLA or
-without, whichever is faster. It has no part for the prompt or the vectors of
-paraphrases. A full run takes half an hour on two cores, most of it bert4keras's;
-`--their-rounds 0` leaves bert4keras out.
+The limit is the time of the matrix products of a step, of as many rows. It has no part
+for the prompt or the vectors of paraphrases.
 """
 
 import ctypes

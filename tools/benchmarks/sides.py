@@ -96,12 +96,6 @@ class RoFormer(EncodeSide):
 
         return sample(run_model(self.keep(self.model), self.keep(self.inputs, shape)))
 
-    def predict(self, shape):
-        inputs = self.keep(self.inputs, shape)
-        rows = len(inputs["token_ids"])
-        outputs = self.keep(self.model).predict(inputs, batch_size=rows, verbose=0)
-        return sample(outputs)
-
     def embed(self, texts):
         from roformer_keras.models.embedding import embed
 
@@ -150,36 +144,27 @@ class Command(EncodeSide):
     """The command line, whose process is measured."""
 
     def convert(self):
+        command = [sys.executable, "-m", "roformer_keras", "convert", "--quiet"]
         with tempfile.TemporaryDirectory() as scratch:
-            convert_to_preset(self.folder / "base.zip", Path(scratch) / "preset")
+            paths = self.folder / "base.zip", Path(scratch) / "preset"
+            subprocess.run([*command, *paths], check=True, capture_output=True)
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         return {"peak_mb": peak}
-
-
-def convert_to_preset(source, target):
-    command = [sys.executable, "-m", "roformer_keras", "convert", source, target]
-    subprocess.run([*command, "--quiet"], check=True, capture_output=True)
 
 
 class Bert4keras(EncodeSide):
     """The real bert4keras, in float32."""
 
-    def model(self):
-        return build_model(self.folder)
-
     def pooling_model(self):
         from bert4keras.backend import keras
 
-        model = self.keep(self.model)
+        model = self.keep(build_model, self.folder)
         first = keras.layers.Lambda(lambda x: x[:, 0])(model.output)
         return keras.models.Model(model.inputs, first)
 
-    def tokenizer(self):
-        return make_tokenizer(self.folder)
-
     def load(self, source):
         if source == ".":
-            self.model()
+            build_model(self.folder)
             return
         # It reads no zip: its users unpack it first.
         with tempfile.TemporaryDirectory() as scratch:
@@ -190,11 +175,11 @@ class Bert4keras(EncodeSide):
 
     def predict(self, shape):
         batch = list(self.keep(self.batch, shape))
-        model, rows = self.keep(self.model), len(batch[0])
+        model, rows = self.keep(build_model, self.folder), len(batch[0])
         return sample(model.predict(batch, batch_size=rows, verbose=0))
 
     def encode_texts(self, texts):
-        encode = self.keep(self.tokenizer).encode
+        encode = self.keep(make_tokenizer, self.folder).encode
         return [encode(text, maxlen=MAX_LENGTH) for text in texts]
 
     def vectors(self, texts):

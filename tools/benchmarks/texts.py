@@ -58,12 +58,6 @@ def draw_texts(paths: Sequence[Path], count: int) -> list[str]:
             if MIN_CHARACTERS <= len(text) <= MAX_CHARACTERS
         )
         share = count * (number + 1) // len(paths) - len(drawn)
-        if len(texts) < share:
-            raise SystemExit(
-                f"{share} different texts of {MIN_CHARACTERS} to {MAX_CHARACTERS} "
-                f"characters are needed of {path}, which has {len(texts)}: lower "
-                "--count, or give other files by --texts"
-            )
         drawn += draw.sample(texts, share)
     draw.shuffle(drawn)
     return drawn

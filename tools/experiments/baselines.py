@@ -13,25 +13,19 @@ PACKAGES = {"sklearn": "scikit-learn", "sacrebleu": "sacrebleu"}
 
 
 def require(name):
-    """A module that only evaluation needs, or an error with the command to install."""
+    """A module that only evaluation needs."""
     package = PACKAGES[name.partition(".")[0]]
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigurationError(
-            f"sim needs {package}, which is not installed: pip install {package}"
-        ) from error
+        raise ConfigurationError(f"sim needs it: pip install {package}") from error
 
 
 # === Known texts ===
 
 
 class Seen:
-    """Finds texts that repeat other texts, as a whole or in large parts.
-
-    Args:
-        rows: int arrays, the other texts.
-    """
+    """Finds texts that repeat the texts of `rows`, as a whole or in large parts."""
 
     def __init__(self, rows):
         rows = list(rows)
@@ -39,7 +33,6 @@ class Seen:
         self._runs = np.unique(np.concatenate([_hash_runs(row) for row in rows]))
 
     def knows(self, row) -> bool:
-        """Whether a row is among the texts, or `KNOWN_SHARE` of its runs are."""
         if hash(row.tobytes()) in self._whole:
             return True
         runs = _hash_runs(row)
@@ -67,11 +60,9 @@ def char_codes(text):
 
 
 class Texts:
-    """Rows of ids, each starting with [CLS], as one array.
+    """Rows of ids, each starting with [CLS], as one array `tokens`.
 
-    Attributes:
-        tokens: int64 `(total,)`.
-        depths: int64 `(total,)`. The place of each token in its row.
+    `depths` are the places of the tokens in their rows.
     """
 
     def __init__(self, rows):
@@ -101,11 +92,6 @@ class KneserNey:
     occurs. Discounts go to the next lower order, those of unigrams to all tokens
     equally.
 
-    Args:
-        texts: `Texts`.
-        order: int, at least 1. Tokens of the longest gram.
-        size: int. Tokens of the vocabulary.
-
     Source: Chen and Goodman 1999, section 3; starts of texts, and the discounts of a
     corpus too small to estimate them, as in KenLM (Heafield et al. 2013).
     """
@@ -130,13 +116,7 @@ class KneserNey:
 
 
 class _Level:
-    """Discounted probabilities of the grams of one order.
-
-    Args:
-        grams: int64 `(grams,)`, ascending; the last digit is the token to score.
-        counts: int64 `(grams,)`.
-        size: int. Base of the digits.
-    """
+    """Discounted probabilities of the ascending grams of one order."""
 
     def __init__(self, grams, counts, size):
         discounts = _discounts(counts)[np.minimum(counts, 3)]
@@ -181,14 +161,8 @@ def _discounts(counts):
 class Neighbours:
     """How probable a token is between two neighbours, with Witten-Bell smoothing.
 
-    The first and last tokens of a text are neighbours only.
-
-    Args:
-        texts: `Texts`.
-        size: int. Tokens of the vocabulary.
-
-    Attributes:
-        frequency: float64 `(size,)`. The share of each token.
+    The first and last tokens of a text are neighbours only. `frequency` is the share of
+    each of the `size` tokens of the vocabulary.
     """
 
     def __init__(self, texts, size):
@@ -255,14 +229,7 @@ class _Followers:
 
 
 def guess(neighbours, masked, hidden, mask_id):
-    """The most probable ids at hidden positions: by the left, by both neighbours.
-
-    Args:
-        neighbours: `Neighbours`.
-        masked: texts, int arrays.
-        hidden: positions of each.
-        mask_id: int.
-    """
+    """The most probable ids at hidden positions: by the left, by both neighbours."""
     pairs = [
         tuple(
             None if token == mask_id else int(token) for token in text[[at - 1, at + 1]]

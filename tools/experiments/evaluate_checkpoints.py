@@ -89,13 +89,7 @@ def main(arguments=None):
 
 @dataclasses.dataclass
 class Table:
-    """Figures of several models; `str` makes Markdown of them.
-
-    Args:
-        columns: name -> format specification of its figures.
-        rows: name of a model -> its figures.
-        note: the texts that they were computed on.
-    """
+    """Figures of models in columns with formats; `str` makes Markdown of them."""
 
     columns: dict[str, str]
     rows: dict[str, list[float]]
@@ -134,7 +128,7 @@ def evaluate_mlm(options):
     no_mark = int(np.where(marks, -1, neighbours.frequency).argmax())
     left, both = guess(neighbours, masked, hidden, tokenizer.mask_id)
     predictions = {
-        model_name(options): model_guesses(model, masked, hidden),
+        Path(options.checkpoint).stem: model_guesses(model, masked, hidden),
         f"most frequent token ({tokenizer.id_to_token(most_frequent)})": most_frequent,
         f"most frequent character ({tokenizer.id_to_token(no_mark)})": no_mark,
         "bigrams, left neighbour": left,
@@ -170,7 +164,7 @@ def evaluate_lm(options):
     train, whole, dropped = token_rows(settings, rows_of, options)
     texts = [text[:length] for text in whole]
     targets = np.concatenate([text[1:] for text in texts])
-    found = {model_name(options): model_log_probabilities(model, texts)}
+    found = {Path(options.checkpoint).stem: model_log_probabilities(model, texts)}
     corpus, held_out = Texts(train), Texts(texts)
     for order, name in enumerate(("unigrams", "bigrams", "trigrams"), start=1):
         ngrams = KneserNey(corpus, order, tokenizer.vocabulary_size)
@@ -202,7 +196,7 @@ def evaluate_sim(options):
     one, other = options.names
     ways = (f"{one} → {other}", f"{other} → {one}")
     scores = {
-        model_name(options): model.encode(first, max_length=length)
+        Path(options.checkpoint).stem: model.encode(first, max_length=length)
         @ model.encode(second, max_length=length).T,
         "chance": np.zeros((len(pairs), len(pairs))),
         "common characters (Jaccard)": jaccard(first, second),
@@ -221,7 +215,7 @@ def evaluate_sim(options):
         f"from {len(train):,} texts of the training part.",
     )
     first, second = first[:GENERATED], second[:GENERATED]
-    writes = f"{model_name(options)}, {options.num_beams} beams"
+    writes = f"{Path(options.checkpoint).stem}, {options.num_beams} beams"
     yield Table(
         {f"{way}, BLEU": ".1f" for way in ways},
         {
@@ -256,28 +250,20 @@ def token_rows(settings, rows_of, options):
     found = [row for row in found if len(row) > 2]
     seen = Seen(row[1:-1] for row in train)
     fresh = [row for row in found if not seen.knows(row[1:-1])]
-    check_held_out(fresh, options.config)
     return train, draw(fresh, options), len(found) - len(fresh)
 
 
 def held_out_pairs(settings, options):
     """Pairs without repeated texts, the texts of the training part, dropped pairs."""
     found = [pair for pair in records(settings, "held_out") if all(pair)]
-    if any(len(pair) != 2 for pair in found):
-        raise ConfigurationError(
-            "sim needs records of two texts; name two fields for all data of "
-            f"{options.config}"
-        )
     train = [text for record in records(settings, "train") for text in record]
     seen, once = Seen(map(char_codes, train)), set()
     pairs = []
     for pair in found:
-        if once.isdisjoint(pair) and not any(
-            seen.knows(char_codes(text)) for text in pair
-        ):
+        known = any(seen.knows(char_codes(text)) for text in pair)
+        if once.isdisjoint(pair) and not known:
             pairs.append(pair)
         once.update(pair)
-    check_held_out(pairs, options.config)
     return draw(pairs, options, CANDIDATES), train, len(found) - len(pairs)
 
 
@@ -288,16 +274,13 @@ def left_out(dropped):
     )
 
 
-def check_held_out(found, config):
-    if not found:
-        raise ConfigurationError(
-            "no held-out text is missing from the training part: raise holdout in "
-            f"{config}, or name a group"
-        )
-
-
 def draw(items, options, max_count=None):
     """At most `max_count` items, or `--limit`, in an order drawn from the seed."""
+    if not items:
+        raise ConfigurationError(
+            "no held-out text is missing from the training part: raise holdout in "
+            f"{options.config}, or name a group"
+        )
     order = np.random.default_rng(SEED).permutation(len(items))
     limits = [limit for limit in (max_count, options.limit) if limit is not None]
     return [items[i] for i in order[: min(limits, default=None)]]
@@ -307,10 +290,6 @@ def load(name, checkpoint):
     import roformer_keras
 
     return getattr(roformer_keras, name).from_preset(checkpoint, output_activation=None)
-
-
-def model_name(options):
-    return Path(options.checkpoint).stem
 
 
 def is_punctuation(token):

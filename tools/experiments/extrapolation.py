@@ -3,28 +3,21 @@
     python -m tools.experiments.extrapolation --output FOLDER --seeds 3 \\
         --config checkpoints/training/extrapolation.toml
 
-For each seed two causal language models are trained that differ only in positions, as
-in `positions`. Then both read longer held-out texts, and the loss of the next token is
-reported by its position:
+Two causal language models that differ only in positions, as in `positions`, read longer
+held-out texts than they were trained on:
 
 rotary        as trained
-cut           the same model; the text is cut into rows of the length of training, each
-              read alone: what is reached without reading anything longer
-interpolated  positions divided by s, the ratio of the lengths, so that none is beyond
-              those of training (Chen et al. 2023, arXiv:2306.15595)
+cut           the same model; the text is cut into rows of the length of training
+interpolated  positions divided by s, the ratio of the lengths (arXiv:2306.15595)
 ntk           the base times s ** (d / (d - 2)) with d features per head: the slowest
               pair rotates as with interpolation, the fastest as in training
 absolute      the learned table; positions beyond training take its last row
 rotary+, interpolated+
-              trained further on long rows, from the same weights: without and with
-              divided positions, which interpolation is meant for
+              trained further on long rows, without and with divided positions
 
 The configuration is one of `pretrain lm` without a source, with two stages: the
-training, and the further training on long rows, whose length is evaluated. Its data
-have two fields, a text and its document, and a holdout; consecutive texts of a document
-are joined. Rows start anywhere in a document and have no special tokens. A seed decides
-the initial weights, the rows and the dropout; the models of a seed get equal rows. All
-is float32.
+training, and the further training on long rows. Its data have two fields, a text and
+its document; consecutive texts of a document are joined.
 
 losses.csv has mean losses of each 32 positions in nats per token, runs.csv the seconds
 and last losses of the trainings.
@@ -34,18 +27,24 @@ import itertools
 import statistics
 import sys
 
+import keras
 import numpy as np
+from keras import ops
 
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.models import RoFormerCausalLM
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from tools.experiments.corpora import DocumentExperiment
 from tools.experiments.harness import (
     count_seeds,
     curves,
     describe_model,
-    draw_mean,
+    fit,
     spread,
+)
+from tools.experiments.language_models import (
+    DocumentExperiment,
+    make_models,
+    next_token_trainer,
 )
 from tools.tables import markdown
 
@@ -69,21 +68,15 @@ TOKENS_PER_BATCH = 4096
 
 class Extrapolation(DocumentExperiment):
     max_windows = 128
-    names = tuple(METHODS)
+    names, styles = tuple(METHODS), LABELS
     tables = ("losses.csv", "runs.csv")
-    picture_size = (8, 5)
+    plots = (("losses.csv", "method", "position", "loss", "loss (nats a token)"),)
 
     def __init__(self, options):
         super().__init__(options)
         training = PretrainingSettings.from_toml(options.config)
-        self.check_training(training, stages=2)
+        self.check_training(training)
         self.lengths = [stage.length for stage in self.training.stages]
-        short, long = self.lengths
-        if long <= short or long % short or short % BIN:
-            raise ConfigurationError(
-                f"the length of the first stage must be a multiple of {BIN}, and that "
-                f"of the second a larger multiple of the first, got {self.lengths}"
-            )
 
     def name_of(self, row):
         return row.get("model") or (
@@ -103,9 +96,6 @@ class Extrapolation(DocumentExperiment):
         )
 
     def train(self, name, seed):
-        from roformer_keras.models import RoFormerCausalLM
-        from tools.experiments.language_models import make_models
-
         short, long = self.lengths
         scale = long / short
         model = make_models(RoFormerCausalLM, self.config, short, seed)[name]
@@ -141,7 +131,6 @@ class Extrapolation(DocumentExperiment):
 
     def fit(self, model, name, stage, seed, divisor):
         """Trains on rows that depend only on the seed; returns figures of it."""
-        from tools.experiments.language_models import fit, next_token_trainer
 
         def batches():
             for step in itertools.count():
@@ -205,26 +194,6 @@ class Extrapolation(DocumentExperiment):
             f"Trainings took {seconds:,.0f} s (median {speed:,.0f} tokens/s)."
         )
 
-    def draw(self, figure, results, losses, runs):
-        axes = figure.add_subplot()
-        short, long = self.lengths
-        for method, (label, color, line) in LABELS.items():
-            positions, values = curves(losses, "position", "loss", method=method)
-            middles = np.array(positions) + BIN / 2
-            draw_mean(axes, middles, values, label, color, line)
-            if method == "absolute":
-                # The table ends at the length of training.
-                inside = middles < short
-                axes.plot(middles[inside], values.mean(axis=0)[inside], color)
-        axes.axvline(short, color="0.6", linewidth=0.8)
-        axes.set(
-            xlim=(0, long),
-            xlabel="position (tokens)",
-            ylabel="loss (nats per token)",
-            title=f"Mean and range of {count_seeds(self.options.seeds)}",
-        )
-        figure.legend(loc="outside lower center", ncols=3)
-
 
 def make_inputs(name, token_ids, length, divisor=1):
     """The inputs of a model of `make_models`, whose table has `length` rows."""
@@ -256,9 +225,6 @@ def copy_model(model, **changes):
 
 def next_token_losses(model, inputs, targets):
     """Cross-entropies of the targets: float64 `(rows, tokens)`."""
-    import keras
-    from keras import ops
-
     expected = keras.Input((None,), dtype="int32", name="targets")
     scorer = keras.Model(
         {**model.input, "targets": expected},

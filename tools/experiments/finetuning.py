@@ -8,22 +8,16 @@ Both learn from a file of labelled texts, as `read_table` reads it, and are scor
 another; without `--test` on the last fifth of `--train`, which is then left out of
 training. The tasks:
 
-classification  a text and its class: a dense layer with softmax on the vector of [CLS];
-                accuracy
-similarity      two texts and a number: CoSENT on the cosine of their vectors of [CLS];
-                Spearman's correlation
-entities        a text and its BIO tags: a dense layer and a conditional random field,
-                whose transitions learn `--crf-rate` times faster; F1 of entities as in
-                `seqeval`; those that `--max-length` cuts off count as missed
+classification  a text and its class: a dense layer with softmax on the vector of [CLS]
+similarity      two texts and a number: CoSENT on the cosine of their vectors of [CLS]
+entities        a text and its BIO tags: a dense layer and a conditional random field
 
 A seed decides the weights of the head (without `--source` also of the encoder), the
 order of the data and the dropout. Both models start with equal weights and therefore
-the same loss, to 1e-4 or a share of 1e-5, and get equal batches; both is checked. Only
-dropout differs: its rates are those of the checkpoint, or 0.1. Both use AdamW with a
-weight decay of 0.01 except on biases and norms, and gradients clipped to a norm of 1.
-(Those of `entities` are not clipped: the transitions, whose gradients are `--crf-rate`
-times larger, would dominate the norm.) The rate rises over the first tenth of the steps
-and then falls linearly to 0. Batches have texts of similar length. All is float32.
+the same loss, and get equal batches; both is checked. Only dropout differs. Both use
+AdamW and gradients clipped to a norm of 1. (Those of `entities` are not clipped: the
+transitions, whose gradients are `--crf-rate` times larger, would dominate the norm.)
+All is float32.
 """
 
 import json
@@ -34,12 +28,27 @@ import time
 import zipfile
 from pathlib import Path
 
+import keras
 import numpy as np
+import tensorflow as tf
+from keras import ops
 
 from roformer_keras.config import RoFormerConfig
+from roformer_keras.conversion.convert import convert
+from roformer_keras.data.batches import TextBatches
 from roformer_keras.data.files import read_table
+from roformer_keras.data.texts import as_numbers
 from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.io.journal import digest
+from roformer_keras.models import RoFormerBackbone
+from roformer_keras.optimizers import make_optimizer
+from roformer_keras.tasks import (
+    RoFormerSentenceEncoder,
+    RoFormerTextClassifier,
+    RoFormerTokenClassifier,
+)
+from roformer_keras.tasks.reports import correlation_report, span_report
+from roformer_keras.tasks.spans import spans_of_tags
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
 from tools.experiments.harness import Experiment, linear_schedule, spread
@@ -88,10 +97,6 @@ class Finetuning(Experiment):
         } | {"data": data}
 
     def train(self, name, seed):
-        import keras
-
-        from roformer_keras.optimizers import make_optimizer
-
         options, task = self.options, self.task
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
@@ -131,11 +136,6 @@ class Finetuning(Experiment):
 
     def make_job(self, model, rows, targets, batches, folder):
         """The same training for `tools.reference.training`."""
-        from keras import ops
-
-        from roformer_keras.conversion.convert import convert
-
-        options = self.options
         archive = convert(folder / "preset", folder / "encoder.zip", verbose=0)
         with zipfile.ZipFile(archive) as file:
             file.extractall(folder / "encoder")
@@ -154,19 +154,15 @@ class Finetuning(Experiment):
         every = [rows["train"].batch(numbers) for numbers in batches]
         every += [rows["test"].batch([n]) for n in range(len(rows["test"]))]
         return {
-            "task": options.task,
+            **self.settings,
             "folder": str(config.parent),
             "model": model.config.model_type,
             **{part: str(folder / f"{part}.json") for part in self.texts},
             "arrays": str(folder / "arrays.npz"),
             "ids": hash_ids([inputs["token_ids"].ravel() for inputs in every]),
-            "epochs": options.epochs,
             "batch_size": BATCH_SIZE,
-            "max_length": options.max_length,
-            "learning_rate": options.learning_rate,
             "weight_decay": WEIGHT_DECAY,
             "clip_norm": self.task.clip_norm,
-            "crf_rate": options.crf_rate,
             "schedule": linear_schedule(len(batches)),
         }
 
@@ -233,8 +229,6 @@ class Classification:
 
     def make(self, preset, labels, options):
         """This package's model with a new head."""
-        from roformer_keras.tasks import RoFormerTextClassifier
-
         return RoFormerTextClassifier.from_preset(
             preset, classes=sorted(set(labels)), max_length=options.max_length
         )
@@ -255,8 +249,6 @@ class Similarity(Classification):
     texts, measure = 2, "Spearman's correlation"
 
     def make(self, preset, labels, options):
-        from roformer_keras.tasks import RoFormerSentenceEncoder
-
         return RoFormerSentenceEncoder.from_preset(
             preset,
             objective="cosent",
@@ -268,9 +260,6 @@ class Similarity(Classification):
         return model.predict(texts, verbose=0)
 
     def score(self, model, labels, answers):
-        from roformer_keras.data.texts import as_numbers
-        from roformer_keras.tasks.reports import correlation_report
-
         # Equal answers have no correlation.
         return correlation_report(as_numbers(labels), answers)["spearman"] or 0.0
 
@@ -279,9 +268,6 @@ class Entities(Classification):
     measure, clip_norm = "F1 of entities", 0.0
 
     def make(self, preset, labels, options):
-        from roformer_keras.tasks import RoFormerTokenClassifier
-        from roformer_keras.tasks.spans import spans_of_tags
-
         names = {name for tags in labels for _, _, name in spans_of_tags(tags)}
         return RoFormerTokenClassifier.from_preset(
             preset,
@@ -295,8 +281,6 @@ class Entities(Classification):
         return model.extract(texts, verbose=0)
 
     def decode(self, model, rows, answers):
-        from roformer_keras.tasks.spans import spans_of_tags
-
         found = []
         for number, tags in enumerate(answers):
             # `[CLS]` and `[SEP]` have no tag.
@@ -309,9 +293,6 @@ class Entities(Classification):
         return found
 
     def score(self, model, labels, answers):
-        from roformer_keras.tasks.reports import span_report
-        from roformer_keras.tasks.spans import spans_of_tags
-
         return span_report([spans_of_tags(tags) for tags in labels], answers)["f1"]
 
 
@@ -327,10 +308,6 @@ TASKS = {
 
 def make_preset(options, texts, seed, folder):
     """Writes the encoder of a seed as a preset folder."""
-    import keras
-
-    from roformer_keras.models import RoFormerBackbone
-
     epsilon = {"layer_norm_epsilon": LAYER_NORM_EPSILON}
     if options.source:
         backbone = RoFormerBackbone.from_preset(options.source, **epsilon)
@@ -358,8 +335,6 @@ def make_preset(options, texts, seed, folder):
 
 def make_batches(lengths, epochs, seed):
     """Numbers of the rows of each batch of all epochs, as `fit` makes them."""
-    from roformer_keras.data.batches import TextBatches
-
     batches = TextBatches(
         lengths, lambda numbers, more: numbers, BATCH_SIZE, shuffle=True, seed=seed
     )
@@ -371,8 +346,6 @@ def make_batches(lengths, epochs, seed):
 
 
 def train_here(model, make_batch, batches, epochs):
-    import tensorflow as tf
-
     inputs, targets = make_batch(batches[0])
     ids = tf.TensorSpec((None, None), "int32")
     dataset = tf.data.Dataset.from_generator(

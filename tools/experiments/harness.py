@@ -8,10 +8,13 @@ missing; more `--seeds` add to those that are done.
 import contextlib
 import statistics
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import keras
 import numpy as np
+from tqdm import tqdm
 
 from roformer_keras.checks import check_integer
 from roformer_keras.io.journal import (
@@ -29,6 +32,9 @@ from tools.tables import markdown, read_rows, write_json, write_rows, write_text
 class Experiment:
     """Trainings of several models, each with the seeds 0, 1, 2, ...
 
+    A subclass has `train(name, seed)`, which returns a training's rows of each table;
+    `summarize(*tables)`, what `results.json` holds; and `report(results)`, Markdown.
+
     Args:
         options: of the command line.
 
@@ -37,14 +43,16 @@ class Experiment:
         key: column with the name of a training.
         names: of the trainings with each seed.
         settings: plain types, equal for all trainings of a folder.
-        picture_size: width and height in inches.
+        plots: table, column of the names in `styles`, x, y and what y is.
+        styles: name -> label, color, line.
     """
 
     tables: Sequence[str] = ("curves.csv",)
     key = "model"
     names: Sequence
     settings: Mapping
-    picture_size = (8, 4.5)
+    plots: Sequence[tuple] = ()
+    styles: Mapping
 
     def __init__(self, options):
         self.options, self.folder = options, options.output
@@ -60,21 +68,6 @@ class Experiment:
 
     def prepare(self):
         """Makes what the trainings share; called if one of them is missing."""
-
-    def train(self, name, seed) -> Sequence[Sequence[Mapping]]:
-        """Trains a model; returns its rows of each table."""
-        raise NotImplementedError
-
-    def summarize(self, *tables) -> dict:
-        """What `results.json` holds, next to the settings."""
-        raise NotImplementedError
-
-    def report(self, results) -> str:
-        """A table in Markdown, and what it shows."""
-        raise NotImplementedError
-
-    def draw(self, figure, results, *tables):
-        """Draws the picture."""
 
     @classmethod
     @command
@@ -96,11 +89,22 @@ class Experiment:
             write_json(self.folder / "results.json", results)
             report = self.report(results)
             write_text(self.folder / "table.md", f"{report}\n")
-            figure = new_figure(*self.picture_size)
-            self.draw(figure, results, *tables)
-            if figure.axes:
-                save_figure(figure, self.folder / "picture.png")
+            if self.plots:
+                self._draw(tables)
             return report
+
+    def _draw(self, tables):
+        figure = new_figure(7 * len(self.plots), 4.5)
+        every = figure.subplots(1, len(self.plots), squeeze=False)[0]
+        for axes, (file, column, x, y, what) in zip(every, self.plots, strict=True):
+            rows = tables[self.tables.index(file)]
+            for name, (label, color, line) in self.styles.items():
+                if own := [row for row in rows if row.get(column) == name]:
+                    draw_mean(axes, *curves(own, x, y), label, color, line)
+            axes.set(xlabel=x, ylabel=what)
+            axes.legend()
+        figure.suptitle(f"Mean and range of {count_seeds(self.options.seeds)}")
+        save_figure(figure, self.folder / "picture.png")
 
     def _open_folder(self):
         """Starts in a new folder, or checks that it has equal settings."""
@@ -136,48 +140,43 @@ class LossCurves(Experiment):
     """An experiment that shows losses by training steps.
 
     curves.csv has `train_loss`, the mean since the row before, `validation_loss`, and
-    `tokens_per_second` of training without validation.
+    `tokens_per_second` of training without validation. A subclass has
+    `make_trainer(name, seed)`, a compiled `keras.Model`; `batches(seed)`, a generator;
+    and what `prepare` makes: `validation`, inputs and targets.
 
     Attributes:
-        training: `PretrainingSettings`; `stage`, its only stage.
-        styles: name of a model -> label, color, line.
+        training: `PretrainingSettings` of one stage.
         baselines: name of a model -> that of the one it is compared with.
-        validation: inputs and targets.
     """
 
-    styles: Mapping
+    plots = (("curves.csv", "model", "step", "validation_loss", "loss (nats a token)"),)
     baselines: Mapping
 
-    def make_trainer(self, name, seed):
-        """A compiled `keras.Model` whose initial weights depend only on the seed."""
-        raise NotImplementedError
-
-    def batches(self, seed):
-        """A generator of batches that depend only on the seed."""
-        raise NotImplementedError
-
     def train(self, name, seed):
-        from tools.experiments.language_models import fit
-
-        trainer = self.make_trainer(name, seed)
+        (stage,) = self.training.stages
         with contextlib.closing(self.batches(seed)) as batches:
             rows = fit(
-                trainer,
-                self.stage,
+                self.make_trainer(name, seed),
+                stage,
                 f"{name}, seed {seed}",
                 batches,
                 validation_data=self.validation,
                 # The logits of larger batches would take more memory than training.
-                validation_batch_size=self.stage.batch_size,
+                validation_batch_size=stage.batch_size,
             )
-        run = {"model": name, "seed": seed}
-        columns = {
-            "step": "step",
-            "train_loss": "loss",
-            "validation_loss": "val_loss",
-            "tokens_per_second": "tokens_per_second",
-        }
-        return [[run | {k: row[v] for k, v in columns.items()} for row in rows]]
+        return [
+            [
+                {
+                    "model": name,
+                    "seed": seed,
+                    "step": row["step"],
+                    "train_loss": row["loss"],
+                    "validation_loss": row["val_loss"],
+                    "tokens_per_second": row["tokens_per_second"],
+                }
+                for row in rows
+            ]
+        ]
 
     def summarize(self, rows):
         found = {}
@@ -199,7 +198,7 @@ class LossCurves(Experiment):
         return {"models": found, "compared": compared}
 
     def report(self, results):
-        found = results["models"]
+        found, (stage,) = results["models"], self.training.stages
         first = next(iter(found.values()))
         steps, seeds = first["steps"], len(first["seeds"])
         # The points of a curve that are nearest to its quarters.
@@ -217,35 +216,19 @@ class LossCurves(Experiment):
             for name, one in found.items()
         ]
         lines = [
-            markdown(columns, rows),
-            "",
+            f"{markdown(columns, rows)}\n",
             f"Validation loss in nats per token: mean and range of "
             f"{count_seeds(seeds)}, and each at the end. "
-            f"{describe_model(self.training, self.stage)}",
+            f"{describe_model(self.training, stage)}",
         ]
-        for name, compared in results["compared"].items():
-            differences, step = compared["differences"], compared["steps_to_same_loss"]
+        for name, (differences, step) in results["compared"].items():
             shown = ", ".join(f"{difference:+.3f}" for difference in differences)
             lines.append(
-                f"{self.styles[name][0]}: {statistics.mean(differences):+.3f} at the "
-                f"end ({shown}) than {self.styles[self.baselines[name]][0]}, whose "
-                "final loss is "
-                + ("not reached." if step is None else f"reached by step {step:,}.")
+                f"{name}: {statistics.mean(differences):+.3f} at the end ({shown}) "
+                f"than {self.baselines[name]}, whose final loss is "
+                + (f"reached by step {step:,}." if step else "not reached.")
             )
         return "\n".join(lines)
-
-    def draw(self, figure, results, rows):
-        axes = figure.add_subplot()
-        for name in self.names:
-            label, color, line = self.styles[name]
-            steps, losses = curves(rows, "step", "validation_loss", model=name)
-            draw_mean(axes, steps, losses, label, color, line)
-        axes.set(
-            xlabel="training steps",
-            ylabel="validation loss (nats per token)",
-            title=f"Mean and range of {count_seeds(self.options.seeds)}",
-        )
-        axes.legend()
 
 
 def compare_losses(one, other):
@@ -253,10 +236,8 @@ def compare_losses(one, other):
     pairs = zip(one["seeds"], other["seeds"], strict=True)
     reached = zip(one["steps"], one["mean"], strict=True)
     final = other["mean"][-1]
-    return {
-        "differences": [own[-1] - others[-1] for own, others in pairs],
-        "steps_to_same_loss": next((s for s, loss in reached if loss <= final), None),
-    }
+    step = next((step for step, loss in reached if loss <= final), None)
+    return [own[-1] - others[-1] for own, others in pairs], step
 
 
 def linear_schedule(updates: int) -> list[tuple[int, float]]:
@@ -274,15 +255,77 @@ def describe_model(training, stage) -> str:
     )
 
 
+def fit(model, stage, title, batches, intervals=20, **validation):
+    """Trains a compiled model for the steps of a stage.
+
+    Args:
+        model: `keras.Model`.
+        stage: `TrainingStage` with full rows.
+        title: of the progress bar.
+        batches: iterator.
+        intervals: int. How many figures there are; each is a mean since the one before.
+        validation: keywords of `fit`.
+
+    Returns:
+        list of dicts of `step`, `loss`, `seconds` of training, `tokens_per_second`, and
+        `val_loss` if there is validation.
+    """
+    interval = max(1, stage.steps // intervals)
+    recorder = Recorder(stage.steps, title)
+    history = model.fit(
+        batches,
+        steps_per_epoch=interval,
+        epochs=-(-stage.steps // interval),
+        shuffle=False,
+        callbacks=[recorder],
+        verbose=0,
+        **validation,
+    ).history
+    recorder.bar.close()
+    rows, before = [], 0
+    for number, (step, seconds) in enumerate(recorder.intervals):
+        tokens = (step - before) * stage.batch_size * stage.length
+        figures = {name: values[number] for name, values in history.items()}
+        speed = {"seconds": seconds, "tokens_per_second": tokens / seconds}
+        rows.append({"step": step, **figures, **speed})
+        before = step
+    return rows
+
+
+class Recorder(keras.callbacks.Callback):
+    """Shows progress, records steps and seconds of each interval, and ends a training.
+
+    The seconds leave validation out.
+    """
+
+    def __init__(self, steps, title):
+        super().__init__()
+        self.steps, self.step, self.intervals = steps, 0, []
+        self.bar = tqdm(total=steps, desc=title, unit=" steps", dynamic_ncols=True)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step += 1
+        self.bar.update(1)
+        self.seconds = time.perf_counter() - self.start
+        # The last interval may be shorter.
+        if self.step == self.steps:
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.intervals.append((self.step, self.seconds))
+        self.bar.set_postfix({k: f"{v:.4g}" for k, v in logs.items()})
+
+
 # === Seeds ===
 
 
 def curves(rows, x: str, y: str, **where):
     """Values of column `x`, and of `y` at each of them: float `(seeds, values)`.
 
-    Args:
-        rows: dicts with these columns and `seed`.
-        where: columns -> value that rows must have.
+    Rows have these columns, `seed`, and those of `where` with the values there.
     """
     by_seed = {}
     for row in rows:

@@ -1,12 +1,153 @@
-"""Models of the experiments that differ only in positions, and their training."""
+"""Texts and models of the experiments with language models."""
 
+import itertools
 import re
-import time
+import tempfile
+from pathlib import Path
 
 import keras
+import numpy as np
 from tqdm import tqdm
 
+from roformer_keras.data.corpus import read_corpus
+from roformer_keras.data.examples import Examples, tokenize_corpus
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.text.train_vocabulary import build_vocabulary
 from roformer_keras.training.pretrain import optimizer_of
+from tools.experiments.harness import Experiment
+
+
+def check_fresh(settings, objective):
+    """Checks that settings train an objective from the start."""
+    if settings.objective != objective or settings.source is not None:
+        raise ConfigurationError(
+            f"the experiment needs a configuration of {objective} without a source, "
+            f"got objective={settings.objective!r}, source={settings.source!r}"
+        )
+
+
+def make_tokenizer(folder, settings):
+    """The tokenizer of the settings, or of a vocabulary that is built once and kept."""
+    if settings.vocabulary is not None:
+        return RoFormerTokenizer(settings.vocabulary)
+    path = folder / "vocab.txt"
+    if not path.exists():
+        records = read_corpus(settings.data, "train")
+        tokens, _ = build_vocabulary(
+            tqdm(records, desc="vocabulary", unit=" records"),
+            min_count=settings.min_count,
+            max_size=settings.max_vocabulary,
+        )
+        RoFormerTokenizer(tokens).save_vocabulary(path)
+    return RoFormerTokenizer(path)
+
+
+def tokenize(settings, objective, part):
+    """The texts of a part as token ids; `make_examples` joins them to rows."""
+    # The files are mapped into memory: they stay readable after they are deleted.
+    with tempfile.TemporaryDirectory() as folder:
+        return tokenize_corpus(
+            Path(folder, "tokens"),
+            None,
+            tqdm(read_corpus(settings.data, part), desc=part, unit=" records"),
+            objective.encoder(objective.rows.tokenizer, None),
+        )
+
+
+def make_examples(corpus, objective, seed):
+    """Full rows; with the seed None in the order of the files."""
+    return Examples(
+        corpus,
+        None if seed is None else [seed],
+        packed=objective.rows.length - 2,
+        separator=objective.rows.tokenizer.sep_id,
+    )
+
+
+class DocumentExperiment(Experiment):
+    """An experiment with causal language models on rows of documents.
+
+    Attributes:
+        training: `PretrainingSettings`.
+        vocabulary_size: int.
+        windows: int `(max_windows, length + 1)`. Held-out rows, with the length of the
+            last stage.
+    """
+
+    max_windows: int
+
+    def check_training(self, training):
+        """Takes settings of `pretrain lm` with texts and their documents."""
+        check_fresh(training, "lm")
+        self.training, self.settings = training, training.to_dict()
+
+    def prepare(self):
+        tokenizer = make_tokenizer(self.folder, self.training)
+        self.vocabulary_size = tokenizer.vocabulary_size
+        self._documents, held_out = (
+            Documents(
+                tqdm(read_corpus(self.training.data, part), desc=part, unit=" texts"),
+                tokenizer,
+            )
+            for part in ("train", "held_out")
+        )
+        generator = np.random.default_rng(self.training.seed)
+        length = self.training.stages[-1].length + 1
+        self.windows = held_out.windows(generator, self.max_windows, length)
+
+    def draw_rows(self, stage, seed):
+        """The rows of a batch of a stage, with a token more: the last target."""
+        generator = np.random.default_rng(seed)
+        return self._documents.rows(generator, stage.batch_size, stage.length + 1)
+
+
+class Documents:
+    """Long texts as token ids, from which full rows are drawn: int32 `(rows, tokens)`.
+
+    Args:
+        records: pairs of a text and its document; consecutive texts of a document are
+            joined.
+        tokenizer: `RoFormerTokenizer`.
+    """
+
+    def __init__(self, records, tokenizer):
+        documents = []
+        for _, group in itertools.groupby(records, key=lambda record: record[1]):
+            # Without [CLS] and [SEP].
+            ids = [tokenizer.encode(text)[0][1:-1] for text, _ in group]
+            documents.append(np.concatenate(ids).astype("int32"))
+        self._ids = np.concatenate(documents)
+        self._lengths = np.array([len(ids) for ids in documents])
+        self._starts = np.cumsum(self._lengths) - self._lengths
+
+    def rows(self, generator, count, tokens):
+        """Rows that start anywhere in a document, every place equally likely."""
+        places = self._lengths - tokens + 1
+        return self._take(generator, count, tokens, places, step=1)
+
+    def windows(self, generator, max_count, tokens):
+        """Rows that do not overlap: `max_count`, or as many as there are."""
+        places = self._lengths // tokens
+        count = min(max_count, max(0, places.sum()))
+        return self._take(generator, count, tokens, places, step=tokens, replace=False)
+
+    def _take(self, generator, count, tokens, places, step, **options):
+        """Rows at drawn places, of which a document has so many, `step` apart."""
+        ends = np.cumsum(np.maximum(places, 0))
+        if not ends[-1]:
+            raise ConfigurationError(
+                f"a row takes {tokens} tokens, and the longest document has "
+                f"{self._lengths.max()}: shorten the stages"
+            )
+        chosen = generator.choice(ends[-1], count, **options)
+        document = np.searchsorted(ends, chosen, side="right")
+        before = ends[document] - np.maximum(places, 0)[document]
+        starts = self._starts[document] + (chosen - before) * step
+        return self._ids[starts[:, None] + np.arange(tokens)]
+
+
+# === Models that differ only in positions ===
 
 
 def make_models(model_class, config, length, seed):
@@ -51,67 +192,3 @@ def next_token_trainer(model, settings, stage):
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     return trainer
-
-
-def fit(model, stage, title, batches, intervals=20, **validation):
-    """Trains a compiled model for the steps of a stage.
-
-    Args:
-        model: `keras.Model`.
-        stage: `TrainingStage` with full rows.
-        title: of the progress bar.
-        batches: iterator.
-        intervals: int. How many figures there are; each is a mean since the one before.
-        validation: keywords of `fit`.
-
-    Returns:
-        list of dicts of `step`, `loss`, `seconds` of training, `tokens_per_second`, and
-        `val_loss` if there is validation.
-    """
-    interval = max(1, stage.steps // intervals)
-    recorder = Recorder(stage.steps, title)
-    history = model.fit(
-        batches,
-        steps_per_epoch=interval,
-        epochs=-(-stage.steps // interval),
-        shuffle=False,
-        callbacks=[recorder],
-        verbose=0,
-        **validation,
-    ).history
-    recorder.bar.close()
-    rows, before = [], 0
-    for number, (step, seconds) in enumerate(recorder.intervals):
-        tokens = (step - before) * stage.batch_size * stage.length
-        figures = {name: values[number] for name, values in history.items()}
-        speed = {"seconds": seconds, "tokens_per_second": tokens / seconds}
-        rows.append({"step": step, **figures, **speed})
-        before = step
-    return rows
-
-
-class Recorder(keras.callbacks.Callback):
-    """Shows progress, records steps and seconds of each interval, and ends a training.
-
-    The seconds leave validation out.
-    """
-
-    def __init__(self, steps, title):
-        super().__init__()
-        self.steps, self.step, self.intervals = steps, 0, []
-        self.bar = tqdm(total=steps, desc=title, unit=" steps", dynamic_ncols=True)
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.perf_counter()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.step += 1
-        self.bar.update(1)
-        self.seconds = time.perf_counter() - self.start
-        # The last interval may be shorter.
-        if self.step == self.steps:
-            self.model.stop_training = True
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.intervals.append((self.step, self.seconds))
-        self.bar.set_postfix({k: f"{v:.4g}" for k, v in logs.items()})

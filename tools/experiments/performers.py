@@ -4,47 +4,36 @@
         --config checkpoints/training/performers.toml
 
 The right of figure 3 in arXiv:2104.09864, at another size. The models are causal
-language models of characters that differ only in their attention:
-
-performer-rope, performer   Positive random features replace the softmax. Those of
-                            queries and keys are rotated, or nothing is.
-performer-of-rope           Queries and keys are rotated before their features.
-linear-rope, linear         The same as the first two, with elu + 1 as features.
-softmax-rope, softmax       Softmax attention, for comparison.
-
-A model without rotation has no positions. It still knows something of the order,
-because attention is causal: each token sees only the tokens before it.
+language models of characters that differ only in their attention: "-rope" rotates
+random features, "-of-rope" queries and keys before their features; the others have no
+positions, and know the order only because attention is causal.
 
 The configuration is one of `pretrain lm` without a source, with one stage and a list
-`models`. Its data have two fields, a text and its document; rows start anywhere in a
-document. A seed decides the initial weights, the rows, the dropout and the random
-features, which are drawn once. The models of a seed start with equal weights and get
-equal rows. Validation rows are from held-out documents, and equal for all. All is
-float32.
+`models`. Its data have two fields, a text and its document. The models of a seed start
+with equal weights and random features, and get equal rows. All is float32.
 """
 
 import itertools
 import sys
 
+import keras
 import numpy as np
 
-from roformer_keras.checks import check_choice
 from roformer_keras.config import PERFORMERS, RoFormerConfig
-from roformer_keras.errors import ConfigurationError, errors_at
+from roformer_keras.errors import errors_at
+from roformer_keras.models import RoFormerCausalLM
 from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     read_settings,
 )
-from tools.experiments.corpora import DocumentExperiment
 from tools.experiments.harness import LossCurves
+from tools.experiments.language_models import DocumentExperiment, next_token_trainer
 
 # name -> attention, whether it is rotary, label, color, line
 MODELS = {
     "performer-rope": ("performer", True, "Performer with RoPE", "C0", "-"),
     "performer-of-rope": ("rotary_performer", True, "Performer of RoPE", "C1", "-"),
     "performer": ("performer", False, "Performer without", "C0", "--"),
-    "linear-rope": ("linear", True, "elu + 1 with RoPE", "C2", "-"),
-    "linear": ("linear", False, "elu + 1 without", "C2", "--"),
     "softmax-rope": ("softmax", True, "softmax with RoPE", "C7", "-"),
     "softmax": ("softmax", False, "softmax without", "C7", "--"),
 }
@@ -61,20 +50,14 @@ class Performers(DocumentExperiment, LossCurves):
         super().__init__(options)
         content = read_settings(options.config)
         with errors_at(options.config):
-            self.names = check_names(content.pop("models", []))
-            self.check_training(PretrainingSettings.from_dict(content), stages=1)
-        (self.stage,) = self.training.stages
+            self.names = content.pop("models")
+            self.check_training(PretrainingSettings.from_dict(content))
 
     def prepare(self):
         super().prepare()
         self.validation = inputs_and_targets(self.windows)
 
     def make_trainer(self, name, seed):
-        import keras
-
-        from roformer_keras.models import RoFormerCausalLM
-        from tools.experiments.language_models import next_token_trainer
-
         attention, is_rotary, *_ = MODELS[name]
         fields = {
             **self.training.model,
@@ -90,22 +73,12 @@ class Performers(DocumentExperiment, LossCurves):
         keras.utils.set_random_seed(seed)
         config = RoFormerConfig.from_dict(fields)
         model = RoFormerCausalLM.from_roformer_config(config, "float32")
-        return next_token_trainer(model, self.training, self.stage)
+        return next_token_trainer(model, self.training, self.training.stages[0])
 
     def batches(self, seed):
         for step in itertools.count():
-            rows = self.draw_rows(self.stage, [seed, step])
+            rows = self.draw_rows(self.training.stages[0], [seed, step])
             yield inputs_and_targets(rows)
-
-
-def check_names(names):
-    if not isinstance(names, list) or not names or len(set(names)) < len(names):
-        raise ConfigurationError(
-            f"models must be a list of at least one name, each once, got {names!r}"
-        )
-    for name in names:
-        check_choice("models", name, MODELS)
-    return names
 
 
 def inputs_and_targets(rows):

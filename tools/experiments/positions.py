@@ -3,34 +3,36 @@
     python -m tools.experiments.positions --output FOLDER --steps 1500 --seeds 3 \\
         --config checkpoints/training/roformer-char.toml
 
-The left of figure 3 in arXiv:2104.09864, at another size. For each seed two models are
-trained that differ only in positions: `roformer` is the model of this package,
-`absolute` has a learned table of positions, as BERT has. A seed decides the initial
-weights, the order of the data, the masks and the dropout: both models start with equal
-weights and get equal batches. Held-out texts and their masks are equal for all.
+The left of figure 3 in arXiv:2104.09864, at another size. For each seed two models that
+differ only in positions start with equal weights and get equal batches, masks and
+dropout. Held-out texts and their masks are equal for all.
 
 The configuration is one of `pretrain mlm`. It gives the corpus and its vocabulary,
-dropout, learning rate and optimizer. The rate rises over the first tenth of the steps
-and then falls linearly to 0. Documents are joined until a row is full: short texts
-would hardly train the last positions of a table. All is float32.
+dropout, learning rate and optimizer. Documents are joined until a row is full: short
+texts would hardly train the last positions of a table. All is float32.
 """
 
 import sys
 
+import keras
 import numpy as np
+from keras import ops
 
 from roformer_keras.checks import check_integer
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.data.loader import Loader, batch_maker
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.models import RoFormerMaskedLM
+from roformer_keras.objectives import MaskedLM, TakePositions
+from roformer_keras.training.pretrain import optimizer_of
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from tools.experiments.corpora import (
+from tools.experiments.harness import LossCurves, linear_schedule
+from tools.experiments.language_models import (
     check_fresh,
     make_examples,
+    make_models,
     make_tokenizer,
     tokenize,
 )
-from tools.experiments.harness import LossCurves, linear_schedule
 
 HELD_OUT_ROWS = 1024
 MODEL = {"num_layers": 3, "num_heads": 4, "hidden_dim": 128, "intermediate_dim": 512}
@@ -57,10 +59,6 @@ class Positions(LossCurves):
         check_integer("steps", options.steps, 2)
         settings = PretrainingSettings.from_toml(options.config)
         check_fresh(settings, "mlm")
-        if not any(data.holdout for data in settings.data):
-            raise ConfigurationError(
-                "the experiment needs held-out data, got holdout=0 for all data"
-            )
         stage = {
             **STAGE,
             "steps": options.steps,
@@ -72,16 +70,14 @@ class Positions(LossCurves):
             stages=(stage,), model=model, packed=True, dtype="float32"
         )
         self.settings = self.training.to_dict()
-        (self.stage,) = self.training.stages
 
     def prepare(self):
-        from roformer_keras.objectives import MaskedLM
-
         tokenizer = make_tokenizer(self.folder, self.training)
         self.config = RoFormerConfig.from_dict(
             {**self.training.model, "vocabulary_size": tokenizer.vocabulary_size}
         )
-        self.objective = MaskedLM(tokenizer, self.stage.length, **self.training.options)
+        length = STAGE["length"]
+        self.objective = MaskedLM(tokenizer, length, **self.training.options)
         self.corpus = tokenize(self.training, self.objective, "train")
         self.validation = self.draw_held_out()
 
@@ -89,14 +85,9 @@ class Positions(LossCurves):
         """Whole batches of drawn held-out rows: inputs, targets and weights."""
         corpus = tokenize(self.training, self.objective, "held_out")
         examples = make_examples(corpus, self.objective, None)
-        items, size = examples.batch(0, len(examples)), self.stage.batch_size
+        items, size = examples.batch(0, len(examples)), STAGE["batch_size"]
         generator = np.random.default_rng(self.training.seed)
         order = generator.permutation(len(items))[:HELD_OUT_ROWS]
-        if len(order) < size:
-            raise ConfigurationError(
-                f"a batch takes {size} held-out rows, and there are {len(order)}: "
-                "raise holdout"
-            )
         batches = [
             self.objective.batch(
                 [items[i] for i in order[start : start + size]], generator
@@ -111,23 +102,19 @@ class Positions(LossCurves):
         )
 
     def make_trainer(self, name, seed):
-        from roformer_keras.models import RoFormerMaskedLM
-        from roformer_keras.training.pretrain import optimizer_of
-        from tools.experiments.language_models import make_models
-
-        length = self.stage.length
-        model = make_models(RoFormerMaskedLM, self.config, length, seed)[name]
+        (stage,) = self.training.stages
+        model = make_models(RoFormerMaskedLM, self.config, stage.length, seed)[name]
         if name == "roformer":
             trainer = self.objective.training_model(model)
         else:
             trainer = absolute_trainer(model, self.objective)
-        optimizer = optimizer_of(self.training, self.stage)
+        optimizer = optimizer_of(self.training, stage)
         trainer.compile(optimizer, **self.objective.compile_options())
         return trainer
 
     def batches(self, seed):
         examples = make_examples(self.corpus, self.objective, seed)
-        size = self.stage.batch_size
+        size = STAGE["batch_size"]
         loader = Loader(batch_maker(examples, self.objective, size, [seed]))
         try:
             yield from loader
@@ -137,11 +124,6 @@ class Positions(LossCurves):
 
 def absolute_trainer(model, objective):
     """The training model of absolute positions, on the batches of `MaskedLM`."""
-    import keras
-    from keras import ops
-
-    from roformer_keras.objectives import TakePositions
-
     inputs = objective.rows.inputs(masked_positions=objective.max_hidden)
     zeros = ops.zeros_like(inputs["token_ids"])
     sequence = model.backbone(

@@ -23,10 +23,13 @@ import sys
 import time
 from pathlib import Path
 
+import keras
+
 from roformer_keras import checks
 from roformer_keras.checks import read_toml
 from roformer_keras.data.corpus import CorpusSource, read_corpus
-from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.errors import SourceError, errors_at
+from roformer_keras.models import RoFormerSeq2Seq, Seq2SeqConfig
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
     build_subword_vocabulary,
@@ -35,20 +38,18 @@ from roformer_keras.text.train_vocabulary import (
 from roformer_keras.training.bleu import corpus_bleu, load_sacrebleu, make_metric
 from roformer_keras.training.folder import LOG
 from roformer_keras.training.log import read_log
+from roformer_keras.training.pretrain import fields_of_fresh_model, pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from tools.experiments.harness import (
     Experiment,
-    count_seeds,
-    curves,
-    draw_mean,
     spread,
 )
-from tools.tables import markdown, read_rows, write_json, write_text
+from tools.tables import markdown, read_rows, write_json, write_rows, write_text
 
-# name -> label, color
+# name -> label, color, line
 KINDS = {
-    "sinusoidal": ("Transformer, sinusoidal positions", "C1"),
-    "rotary": ("RoFormer", "C0"),
+    "sinusoidal": ("Transformer, sinusoidal positions", "C1", "-"),
+    "rotary": ("RoFormer", "C0", "-"),
 }
 PARTS = ("train", "valid", "test")
 VOCABULARY_FIELDS = ("subwords", "min_count", "max_vocabulary")
@@ -86,20 +87,15 @@ class Settings(checks.Settings):
     length_penalty: float = 0.6
     max_length: int = 64
 
-    def _check_together(self):
-        files = [len(getattr(self, part)) for part in PARTS]
-        if files != ([0] * 3 if self.table is not None else [2] * 3):
-            raise ConfigurationError(
-                "the comparison needs a table, or else two files each for train, valid "
-                f"and test, got table={self.table!r} and {files} files"
-            )
-
 
 class Translation(Experiment):
     tables = ("curves.csv", "runs.csv")
     key = "kind"
-    names = tuple(KINDS)
-    picture_size = (11, 4.5)
+    names, styles = tuple(KINDS), KINDS
+    plots = (
+        ("curves.csv", "kind", "update", "valid_loss", "loss (nats a token)"),
+        ("curves.csv", "kind", "update", "valid_bleu", "BLEU, greedy search"),
+    )
 
     @classmethod
     def add_arguments(cls, parser):
@@ -110,18 +106,7 @@ class Translation(Experiment):
         super().__init__(options)
         self.fields = read_toml(options.config)
         with errors_at(options.config):
-            comparison = self.fields.pop("comparison", None)
-            if not isinstance(comparison, dict):
-                raise ConfigurationError("a table [comparison] is missing")
-            self.texts = Settings.from_dict(comparison)
-            given = {"data", "seed", "vocabulary", "source"} & self.fields.keys()
-            if given or "position_embedding" in self.fields.get("model", {}):
-                raise ConfigurationError(
-                    "data, seed, vocabulary, source and position_embedding depend on "
-                    f"the training, got {sorted(given) or 'position_embedding'}"
-                )
-            if len(self.make_settings("rotary", 0).stages) != 1:
-                raise ConfigurationError("the experiment needs one stage")
+            self.texts = Settings.from_dict(self.fields.pop("comparison"))
         make_metric(self.texts.tokenize)
         self.settings = {
             "comparison": dataclasses.asdict(self.texts),
@@ -181,9 +166,6 @@ class Translation(Experiment):
             return [tuple(line.rstrip("\n").split("\t")) for line in file]
 
     def train(self, kind, seed):
-        from roformer_keras.training.pretrain import pretrain
-        from tools.experiments.translators import Validation, copy_weights, make_writer
-
         folder = self.folder / f"{kind}-{seed}"
         settings = self.make_settings(kind, seed)
         if kind not in self.writers:
@@ -234,7 +216,7 @@ class Translation(Experiment):
         runs, found = results["runs"], results["summary"]
         seeds = [f"seed {seed}" for seed in range(self.options.seeds)]
         table = []
-        for kind, (label, _) in KINDS.items():
+        for kind, (label, *_) in KINDS.items():
             own = [run for run in runs if run["kind"] == kind]
             scores = [*found[kind]["seeds"], found[kind]["mean"], found[kind]["spread"]]
             loss = statistics.mean(run["valid_loss"] for run in own)
@@ -252,19 +234,70 @@ class Translation(Experiment):
             f"differs by {difference:+.2f} in the mean."
         )
 
-    def draw(self, figure, results, rows, runs):
-        left, right = figure.subplots(1, 2)
-        for axes, column, line, what in (
-            (left, "train_loss", "--", "training loss"),
-            (left, "valid_loss", "-", "loss (nats per token, with label smoothing)"),
-            (right, "valid_bleu", "-", "BLEU of held-out texts, greedy search"),
-        ):
-            for kind, (label, color) in KINDS.items():
-                updates, values = curves(rows, "update", column, kind=kind)
-                draw_mean(axes, updates, values, label, color, line)
-            axes.set(xlabel="updates", ylabel=what)
-            axes.legend()
-        figure.suptitle(f"Mean and range of {count_seeds(self.options.seeds)}")
+
+def make_writer(settings):
+    """A model with the structure of a training, which writes with its weights."""
+    tokenizer = RoFormerTokenizer(settings.vocabulary, lower_case=settings.lower_case)
+    model = RoFormerSeq2Seq(
+        Seq2SeqConfig.from_dict(fields_of_fresh_model(settings, tokenizer))
+    )
+    model.tokenizer = tokenizer
+    model.compile()
+    return model
+
+
+def copy_weights(model, writer):
+    """Gives a writer the weights of a model."""
+    pairs = zip(writer.trainable_variables, model.trainable_variables, strict=True)
+    for own, other in pairs:
+        if own.path != other.path:
+            raise AssertionError(f"{own.path} is not {other.path}")
+        own.assign(other)
+
+
+class Validation(keras.callbacks.Callback):
+    """Writes loss and BLEU of validation texts to a table, at each evaluation.
+
+    The loss is of those short enough for training.
+    """
+
+    def __init__(self, writer, pairs, texts, settings, path):
+        super().__init__()
+        self.writer, self.pairs, self.texts, self.path = writer, pairs, texts, path
+        (self.stage,) = settings.stages
+        self.log_every = settings.log_every
+        self.every = settings.evaluate_every or self.stage.steps
+        encode = writer.tokenizer.encode
+        short = [
+            pair
+            for pair in pairs
+            if all(len(encode(text)[0]) <= self.stage.length for text in pair)
+        ]
+        self.sides = [list(side) for side in zip(*short, strict=True)]
+
+    def on_epoch_end(self, epoch, logs=None):
+        update = min((epoch + 1) * self.log_every, self.stage.steps)
+        if update % self.every and update < self.stage.steps:
+            return
+        copy_weights(self.model, self.writer)
+        sources, targets = zip(*self.pairs, strict=True)
+        written = self.writer.generate(
+            list(sources),
+            method="greedy",
+            max_length=self.texts.max_length,
+            verbose=0,
+        )
+        row = {
+            "update": update,
+            "train_loss": logs["loss"],
+            "valid_loss": self.writer.evaluate(
+                *self.sides, max_length=self.stage.length, verbose=0
+            ),
+            "valid_bleu": corpus_bleu(written, targets, self.texts.tokenize).score,
+        }
+        # A resumed training repeats the updates after its saved state.
+        rows = [other for other in read_rows(self.path) if other["update"] < update]
+        write_rows(self.path, [*rows, row])
 
 
 # === Texts ===

@@ -64,9 +64,7 @@ def reference_worker(target: str, options: Mapping = {}) -> Worker:
 def run_jobs(jobs: Sequence[Mapping], version: str = VERSIONS[0]) -> list[dict]:
     """Answers of `reference_process.py` to jobs, also of those that fail.
 
-    Args:
-        jobs: as its docstring describes them. One "write" makes all run in graph mode.
-        version: of bert4keras.
+    One "write" makes all run in graph mode.
     """
     graph = any(job["op"] == "write" for job in jobs)
     done = subprocess.run(

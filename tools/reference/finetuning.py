@@ -67,40 +67,28 @@ def write(output):
                     for index, value in enumerate(layer.get_weights()):
                         arrays[f"{case}/{step}/{layer.name}/{index}"] = value
             arrays[f"{case}/losses"] = np.array(losses, "float32")
-    save_golden(
-        output / "data" / "finetuning" / "golden.npz",
-        {
-            "layer_norm_epsilon": 1e-7,
-            "source": SOURCE,
-            "texts": TEXTS,
-            "labels": LABELS,
-            "learning_rate": LEARNING_RATE,
-            "weight_decay": WEIGHT_DECAY,
-            "epsilon": EPSILON,
-            "layers": layers,
-            "cases": CASES,
-        },
-        {
-            "token_ids": inputs[0].astype("int32"),
-            "head/kernel": kernel,
-            "head/bias": bias,
-            **arrays,
-        },
-    )
+    metadata = {
+        "layer_norm_epsilon": 1e-7,
+        "source": SOURCE,
+        "texts": TEXTS,
+        "labels": LABELS,
+        "learning_rate": LEARNING_RATE,
+        "weight_decay": WEIGHT_DECAY,
+        "epsilon": EPSILON,
+        "layers": layers,
+        "cases": CASES,
+    }
+    head = {"head/kernel": kernel, "head/bias": bias}
+    arrays = {"token_ids": inputs[0].astype("int32"), **head, **arrays}
+    save_golden(output / "data" / "finetuning" / "golden.npz", metadata, arrays)
 
 
 def compiled_classifier(folder, kernel, bias, options):
     from bert4keras.backend import keras
 
     keras.backend.clear_session()
-    model = make_classifier(
-        folder,
-        "roformer",
-        kernel,
-        bias,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-    )
+    rates = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0}
+    model = make_classifier(folder, "roformer", kernel, bias, **rates)
     clip = options["clip_norm"]
     optimizer = make_optimizer(
         LEARNING_RATE,

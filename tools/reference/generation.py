@@ -4,19 +4,12 @@ No cache: every step is a forward pass of bert4keras's model over a whole prompt
 continuation, without padding. Greedy and beam search are written here, plainly;
 `beam_search` and `random_sample` are bert4keras's.
 
-golden.json holds `versions`, `layer_norm_epsilon`, `margin`, `column_step` and
-`models`, by name:
-
-    source, kwargs     stem in tests/checkpoints; keywords of build_transformer_model
-    sharpened          null, or how `sharpen` changed the weights
-    greedy, beam       `prompts`, and `cases`: options (stop_ids, min_length,
-                       max_length, num_beams, length_penalty) and `outputs`, the new ids
-                       and their score for each prompt; all beams, the best first
-    steps              indices of the prompts whose logits at every step of the first
-                       greedy case are in logits.npz as `MODEL/INDEX`, float32
-                       `(step, column)`
-    beam_search        200 prompts, and what bert4keras's beam_search returns for them
-    samples            counts of the first token in 10,000 draws of its random_sample
+golden.json holds `models`, by name: `source`, stem in tests/checkpoints; `kwargs` of
+build_transformer_model; `sharpened`, how the weights were changed; `greedy` and `beam`,
+`prompts` and `cases` with `outputs`, the new ids and their score for each prompt, all
+beams, the best first; `steps`, indices of the prompts whose logits at every step of the
+first greedy case are in logits.npz as `MODEL/INDEX`; `beam_search`, what bert4keras's
+returns for 200 prompts; `samples`, counts of the first token in 10,000 draws.
 
 Prompts are left out if a choice of greedy or beam search is closer than `MARGIN`, so
 that rounding does not change a token.
@@ -48,13 +41,9 @@ COLUMN_STEP = 10
 # Indices of the shortest prompt, of the two with zeros, and of a long one.
 STORED_STEPS = [0, 4, 6, 7]
 
-_LM = {"model": "roformer", "application": "lm", "with_mlm": "linear"}
-_SIM = {
-    "model": "roformer",
-    "application": "unilm",
-    "with_pool": "linear",
-    "with_mlm": "linear",
-}
+_MLM = {"with_mlm": "linear"}
+_LM = {"model": "roformer", "application": "lm", **_MLM}
+_SIM = {"model": "roformer", "application": "unilm", "with_pool": "linear", **_MLM}
 _GPT_STEM = "chinese_roformer-gpt-char_L-2_H-32_A-4"
 _SIM_STEM = "chinese_roformer-sim-char_L-2_H-32_A-4"
 _V2_STEM = "chinese_roformer-v2-char_L-2_H-32_A-4"
@@ -128,10 +117,11 @@ def write_model(name, seed):
     beams, _ = search_prompts(
         reference, beam, BEAM_LENGTHS, beam_cases(reference, stop), rng
     )
+    source, keywords, sharpened = MODELS[name]
     stored = {
-        "source": reference.stem,
-        "kwargs": reference.keywords,
-        "sharpened": reference.sharpened,
+        "source": source,
+        "kwargs": keywords,
+        "sharpened": sharpened,
         "greedy": found,
         "beam": beams,
         "steps": STORED_STEPS,
@@ -150,16 +140,15 @@ def sharpen(model, factors):
     Multiplies kernels and the norm of the MLM head; adds to the bias of some tokens.
     """
     for weight in model.weights:
-        name = weight.name.split(":")[0]
+        name, value = weight.name.split(":")[0], weight.numpy()
         if name.endswith("/kernel"):
-            weight.assign(factors["kernels"] * weight)
+            value *= factors["kernels"]
         elif name.startswith("MLM-Norm/"):
-            weight.assign(factors["head_norm"] * weight)
+            value *= factors["head_norm"]
         elif name == "MLM-Bias/beta":
-            values = weight.numpy()
             for token, bias in factors["bias"].items():
-                values[int(token)] += bias
-            weight.assign(values)
+                value[int(token)] += bias
+        weight.assign(value)
 
 
 def log_softmax(logits):
@@ -173,11 +162,11 @@ class Reference:
     def __init__(self, name, folder):
         import tensorflow as tf
 
-        self.stem, self.keywords, self.sharpened = MODELS[name]
-        self.model = build_model(unzip(self.stem, folder), **self.keywords)
+        stem, keywords, self.sharpened = MODELS[name]
+        self.model = build_model(unzip(stem, folder), **keywords)
         if self.sharpened:
             sharpen(self.model, self.sharpened)
-        self.unilm = self.keywords["application"] == "unilm"
+        self.unilm = keywords["application"] == "unilm"
         self.vocabulary_size = self.model.outputs[-1].shape[-1]
         ids = tf.TensorSpec((None, None), "int32")
         self.forward = tf.function(self.last_logits, input_signature=[ids, ids])
@@ -252,8 +241,8 @@ def beam(
 ):
     """The best `num_beams` texts, their scores, the closest choice, and no logits.
 
-    Gives up, with a margin below `MARGIN`, at a choice that is closer. Runs to
-    max_length, where no argument is needed that the remaining beams cannot win.
+    Gives up at a choice closer than `MARGIN`. Runs to max_length, where no argument is
+    needed that the remaining beams cannot win.
     """
     live, finished, margin = [([], 0.0)], [], np.inf
     counted = reference.counted(prompt)

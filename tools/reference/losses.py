@@ -48,13 +48,11 @@ def write(output):
         token_ids, segment_ids = joined_rows(tokenizer)
         text_ids = single_rows(tokenizer)
         teacher_ids = single_rows(make_tokenizer(teacher))
-        student = build_model(
-            source, with_pool="linear", application="unilm", with_mlm="linear"
-        )
+        options = {"with_pool": "linear", "application": "unilm"}
+        student = build_model(source, **options, with_mlm="linear")
         vectors, logits = student([token_ids, segment_ids], training=False)
-        teacher_vectors = build_model(teacher, with_pool="linear", application="unilm")(
-            [teacher_ids, np.zeros_like(teacher_ids)], training=False
-        )[0]
+        inputs = [teacher_ids, np.zeros_like(teacher_ids)]
+        teacher_vectors, _ = build_model(teacher, **options)(inputs, training=False)
         encoder = build_model(source, with_pool="linear")
         text_vectors = encoder([text_ids, np.zeros_like(text_ids)], training=False)
     kernel = np.random.default_rng(0).normal(size=(3 * vectors.shape[1], 5))
@@ -65,25 +63,23 @@ def write(output):
         "distillation": distillation_loss(K, vectors, teacher_vectors),
         "classification": classification_loss(K, text_vectors, kernel),
     }
-    save_golden(
-        output / "data" / "pretraining" / "losses.npz",
-        {
-            "layer_norm_epsilon": 1e-7,
-            "source": SOURCE,
-            "teacher": TEACHER,
-            "length": LENGTH,
-            "pairs": PAIRS,
-            "labels": LABELS,
-        },
-        {
-            "token_ids": token_ids,
-            "segment_ids": segment_ids,
-            "text_ids": text_ids,
-            "teacher_ids": teacher_ids,
-            "kernel": kernel,
-            **{name: np.float32(loss.numpy()) for name, loss in losses.items()},
-        },
-    )
+    metadata = {
+        "layer_norm_epsilon": 1e-7,
+        "source": SOURCE,
+        "teacher": TEACHER,
+        "length": LENGTH,
+        "pairs": PAIRS,
+        "labels": LABELS,
+    }
+    arrays = {
+        "token_ids": token_ids,
+        "segment_ids": segment_ids,
+        "text_ids": text_ids,
+        "teacher_ids": teacher_ids,
+        "kernel": kernel,
+        **{name: np.float32(loss.numpy()) for name, loss in losses.items()},
+    }
+    save_golden(output / "data" / "pretraining" / "losses.npz", metadata, arrays)
 
 
 def pad(rows, length):

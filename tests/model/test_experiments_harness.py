@@ -12,8 +12,8 @@ import pytest
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from tools.experiments.corpora import Documents
-from tools.experiments.harness import Experiment, curves, draw_mean, spread
+from tools.experiments.harness import Experiment, curves, spread
+from tools.experiments.language_models import Documents
 from tools.experiments.lengths import Settings
 from tools.tables import read_rows
 
@@ -32,11 +32,16 @@ def test_curves_and_spread():
     assert spread([1.0, 4.0]) == {"mean": 2.5, "spread": 3.0, "seeds": [1.0, 4.0]}
 
 
+STYLES = {"a": ("a", "C0", "-")}
+
+
 class Counted(Experiment):
     """Two models; `interrupt_at` is the number of a training that is interrupted."""
 
     names = ("a", "b")
     tables = ("curves.csv", "runs.csv")
+    plots = (("curves.csv", "model", "step", "loss", "loss"),)
+    styles = STYLES
 
     def __init__(self, folder, seeds=2, interrupt_at=None):
         super().__init__(SimpleNamespace(output=folder, seeds=seeds))
@@ -59,10 +64,6 @@ class Counted(Experiment):
 
     def report(self, results):
         return f"| a | {results['a']['mean']} |"
-
-    def draw(self, figure, results, rows, runs):
-        steps, values = curves(rows, "step", "loss", model="a")
-        draw_mean(figure.add_subplot(), steps, values, "a", "C0")
 
 
 def test_an_interrupted_experiment_resumes(tmp_path):
@@ -137,7 +138,7 @@ def test_rows_and_windows_lie_in_one_document():
         "translation",
     ],
 )
-def test_help_needs_no_keras(name, capsys):
+def test_help(name, capsys):
     module = importlib.import_module(f"tools.experiments.{name}")
     main = getattr(module, "main", None) or getattr(module, name.title()).main
     with pytest.raises(SystemExit) as exit:
