@@ -449,7 +449,7 @@ def test_a_killed_process_is_gone_on_with(reviews, tmp_path):
     command = [
         *(sys.executable, "-m", "roformer_keras", "finetune", "text-classification"),
         *("--train", reviews, "--valid", reviews, "--preset", str(CHARACTER)),
-        *("--epochs", "60", "--batch-size", "2", "--learning-rate", "1e-4"),
+        *("--epochs", "8", "--batch-size", "2", "--learning-rate", "1e-4"),
         *("--dropout", "0.1", "--quiet", "--output"),
     ]
     subprocess.run([*command, tmp_path / "whole"], check=True, capture_output=True)

@@ -143,12 +143,16 @@ MAKE = {
 }
 
 
+# They have every part that the others have.
+ALL_PARTS = list(MAKE)[2:4]
+
+
 @pytest.mark.parametrize(
     "name",
     # What others of them show too is left to the slow tests.
     [
-        *list(MAKE)[:4],
-        *(pytest.param(n, marks=pytest.mark.e2e) for n in list(MAKE)[4:]),
+        *ALL_PARTS,
+        *(pytest.param(n, marks=pytest.mark.e2e) for n in MAKE if n not in ALL_PARTS),
     ],
 )
 def test_logits_of_every_architecture(name):
@@ -157,7 +161,11 @@ def test_logits_of_every_architecture(name):
 
 
 @pytest.mark.parametrize(
-    ("attention", "length", "room"), [("causal", 70, 1), ("unilm", 150, 200)]
+    ("attention", "length", "room"),
+    [
+        ("causal", 70, 1),
+        pytest.param("unilm", 150, 200, marks=pytest.mark.e2e),
+    ],
 )
 def test_logits_of_a_long_text(attention, length, room):
     """In a cache that grows from nothing, and in one with room."""
@@ -266,7 +274,7 @@ def test_what_is_compiled_is_said_and_serves_all_of_a_bucket(caplog, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("new", [33, 128])
+@pytest.mark.parametrize("new", [33, pytest.param(128, marks=pytest.mark.e2e)])
 def test_a_text_of_up_to_128_new_tokens_takes_one_program_for_its_steps(new):
     decoder = Traced(random_lm()._decoder().model)
     ((text,),) = decode(

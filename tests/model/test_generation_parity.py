@@ -20,32 +20,33 @@ from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 FOLDER = CHECKPOINTS.parent / "data" / "generation"
 GOLDEN = json.loads((FOLDER / "golden.json").read_text())
 NAMES = list(GOLDEN["models"])
-GREEDY = [
-    pytest.param(name, i, id=f"{name}-{i}")
-    for name in NAMES
-    for i in range(len(GOLDEN["models"][name]["greedy"]["cases"]))
-]
-# Of every model the logits of each step, and the greedy texts, are compared by default;
-# beams of the sharp ones, in which every token counts.
-BEAM = [
-    pytest.param(
-        *(name, i), id=f"{name}-{i}", marks=[] if "sharp" in name else [pytest.mark.e2e]
-    )
-    for name in NAMES
-    for i in range(len(GOLDEN["models"][name]["beam"]["cases"]))
-]
-SAMPLES = [
-    pytest.param(
-        name,
-        i,
-        id=f"{name}-{i}",
-    )
-    for name in NAMES
-    for i in range(len(GOLDEN["models"][name]["samples"]))
-]
 # Every batch size and length compiles anew: two models do for what batches change.
 SHARP = ["gpt-sharp", "sim-sharp"]
 SEP = 102
+
+
+def cases_of(work):
+    """By default all of the sharp models, in which every token counts.
+
+    Of the others the logits of each step are compared by default, and the first greedy
+    texts.
+    """
+    return [
+        pytest.param(name, i, id=f"{name}-{i}", marks=() if is_default else SLOW)
+        for name in NAMES
+        for i in range(len(work(GOLDEN["models"][name])))
+        for is_default in [name in SHARP or (i == 0 and work is greedy_cases)]
+    ]
+
+
+def greedy_cases(facts):
+    return facts["greedy"]["cases"]
+
+
+SLOW = pytest.mark.e2e
+GREEDY = cases_of(greedy_cases)
+BEAM = cases_of(lambda facts: facts["beam"]["cases"])
+SAMPLES = cases_of(lambda facts: facts["samples"])
 
 
 @functools.cache

@@ -100,6 +100,7 @@ def randomize(model):
 # === Outputs ===
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "cls", [RoFormerBackbone, RoFormerMaskedLM, RoFormerCausalLM, RoFormerSim]
 )

@@ -192,6 +192,7 @@ def test_pairs_of_files(tmp_path, table):
 # === From the command line ===
 
 
+@pytest.mark.e2e
 def test_the_command_says_the_same(
     preset, table, expected, tmp_path, monkeypatch, capsys
 ):
@@ -248,6 +249,7 @@ def test_the_command_says_the_same(
     assert "max_new_tokens" not in report and report["num_beams"] == 4
 
 
+@pytest.mark.e2e
 def test_a_bar_for_who_sits_before_it(preset, table, monkeypatch, capsys):
     monkeypatch.setattr(evaluate, "shows_progress", lambda quiet: not quiet)
     for flags in ([], ["--quiet"]):
