@@ -18,8 +18,7 @@ class TextBatches(keras.utils.PyDataset):
             each text; returns what `fit` takes as a batch.
         batch_size: int.
         shuffle: bool. Whether the batches of each epoch are those of `sorted_batches`,
-            by seed and epoch; else rows come from the shortest to the longest.
-        seed: int.
+            by `seed` and epoch; else rows come from the shortest to the longest.
         epoch: int. The first epoch.
     """
 
@@ -71,13 +70,9 @@ class TextBatches(keras.utils.PyDataset):
 
 
 class NumberedBatches(keras.utils.PyDataset):
-    """Batches computed from their index.
+    """`count` batches an epoch, which `make` computes from their index.
 
-    Args:
-        make: a function from an index to a batch.
-        count: int. Batches of an epoch.
-        epoch: int. The first epoch.
-        advances: bool. Whether an epoch has other batches than the one before it.
+    `epoch` is the first one; if `advances`, each epoch has other batches.
     """
 
     def __init__(

@@ -13,7 +13,6 @@ from roformer_keras.data.files import read_records
 from roformer_keras.errors import ConfigurationError, SourceError
 
 PARTS = ("train", "held_out", "all")
-_WILDCARDS = "*?["
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +20,8 @@ class CorpusSource(Settings):
     """Files of one kind, and which fields of them are used.
 
     Args:
-        files: paths or glob patterns, in which `**` is any number of folders. A file
-            that two of them name is read once. See `data.files` for the kinds.
+        files: paths or glob patterns, in which `**` is any number of folders; each file
+            is read once. See `data.files` for the kinds.
         fields: the keys or columns of a record; by default `text` of `.jsonl` and the
             first column of `.csv` and `.tsv`. Plain text has none: a record is a line.
         group: the key or column by whose value records are held out together, such as
@@ -87,27 +86,22 @@ def read_corpus(
             raise ConfigurationError(
                 "part='held_out' needs a source with a holdout above 0, got none"
             )
-    return itertools.chain(
-        *[
-            _select(read_records(path, source.fields, source.group), source, part)
-            for source in sources
-            for path in source.paths()
-        ]
-    )
+    # The files are found, and refused, before the first record is read.
+    files = [(path, source) for source in sources for path in source.paths()]
+    parts = [
+        _select(read_records(path, source.fields, source.group), source.holdout, part)
+        for path, source in files
+    ]
+    return itertools.chain(*parts)
 
 
-def _select(records, source, part):
-    is_wanted = part == "held_out"
+def _select(records, holdout, part):
     for values, group in records:
-        if (
-            part == "all"
-            or not source.holdout
-            or is_wanted
-            == _is_held_out(
-                "\n".join(values) if group is None else group, source.holdout
-            )
-        ):
-            yield values
+        if holdout and part != "all":
+            group = "\n".join(values) if group is None else group
+            if _is_held_out(group, holdout) != (part == "held_out"):
+                continue
+        yield values
 
 
 @functools.lru_cache(256)
@@ -126,7 +120,7 @@ def _matches(pattern):
             f"a corpus is made of files, {pattern} is a folder",
             hint=f"give a pattern such as {os.path.join(pattern, '*.txt')}",
         )
-    if not any(character in pattern for character in _WILDCARDS):
+    if not glob.has_magic(pattern):
         raise SourceError(f"there is no file {pattern} for the corpus")
     paths = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
     if not paths:

@@ -1,8 +1,6 @@
 """From records to items: the token ids that become a row of a batch, or a pair."""
 
-import hashlib
 import itertools
-import json
 import math
 import re
 from typing import NamedTuple
@@ -11,6 +9,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.io.journal import digest
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.words import default_segmenter
 
@@ -38,22 +37,14 @@ class Item(NamedTuple):
 
 
 def split_sentences(text: str, longest: int) -> list[str]:
-    """Cuts a text at the ends of sentences into pieces as long as they may be.
+    """Cuts a text into pieces of at most `longest` characters, at ends of sentences.
 
     It is cut after line feeds and 。！？!? (and quotation marks that close there), then
     a sentence that is too long after ；;，, and spaces, then a clause that is too long
-    anywhere. Neighbours are joined again, from the left, while they fit.
-
-    Args:
-        text: str.
-        longest: int, at least 1. Characters of a piece.
-
-    Returns:
-        list of str, none of them blank, without spaces around them; apart from such
-        spaces their concatenation is the text.
+    anywhere. Neighbours are joined again, from the left, while they fit. Pieces have
+    no spaces around them, and none is blank.
     """
-    pieces = []
-    current = ""
+    pieces, current = [], ""
     for part in _cut(text, longest, _CUTS):
         if len(current) + len(part) > longest:
             pieces.append(current)
@@ -76,12 +67,7 @@ def _cut(text, longest, patterns):
 
 
 class _Encoder:
-    """What the encoders share.
-
-    Attributes:
-        tokenizer: RoFormerTokenizer.
-        max_id: int. The largest id that items can have.
-    """
+    """What the encoders share; `max_id` is the largest id that items can have."""
 
     def __init__(self, tokenizer: RoFormerTokenizer, length: int | None, **options):
         if length is not None:
@@ -90,7 +76,7 @@ class _Encoder:
         self.tokenizer = tokenizer
         self.max_id = tokenizer.vocabulary_size - 1
         self._limit = None if length is None else length - 2
-        self._options = {"length": length, **options}
+        self._options: dict = {"length": length, **options}
 
     def identity(self) -> dict:
         """JSON values that are equal if and only if encoders give equal items."""
@@ -103,7 +89,8 @@ class _Encoder:
     def _encode(self, text):
         """The ids of a text, and where its words start, or None."""
         ids = np.array(self.tokenizer.encode(text)[0][1:-1], "int32")
-        return ids, self._word_starts(text, len(ids)) if self._whole_word else None
+        is_wanted = self._options["whole_word"]
+        return ids, self._word_starts(text, len(ids)) if is_wanted else None
 
     def _word_starts(self, text, length):
         if not length:
@@ -126,14 +113,9 @@ class _Encoder:
         # jieba ends a word at an accented letter.
         return starts & [not token.startswith("##") for token in tokens]
 
-    @property
-    def _whole_word(self):
-        return self._options["whole_word"]
-
 
 def _digest(tokenizer):
-    content = [tokenizer.to_dict(), tokenizer.vocabulary]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return digest([tokenizer.to_dict(), tokenizer.vocabulary])
 
 
 class DocumentEncoder(_Encoder):
@@ -158,9 +140,8 @@ class DocumentEncoder(_Encoder):
         super().__init__(tokenizer, length, whole_word=whole_word)
 
     def __call__(self, record):
-        items = []
+        items, limit = [], self._limit
         for document in record:
-            limit = self._limit
             pieces = [document] if limit is None else split_sentences(document, limit)
             for piece in pieces:
                 ids, starts = self._encode(piece)
@@ -217,12 +198,11 @@ class PairEncoder(_Encoder):
             self.max_id = max(self.max_id, teacher_tokenizer.vocabulary_size - 1)
 
     def __call__(self, record):
-        what, count = ("two texts", 2)
-        if self._labels is not None:
-            what, count = ("two texts and a label", 3)
-        if len(record) != count:
+        more = "" if self._labels is None else " and a label"
+        if len(record) != (3 if more else 2):
             raise SourceError(
-                f"a record must be {what}, got {len(record)} fields: {record!r:.60}",
+                f"a record must be two texts{more}, got {len(record)} fields: "
+                f"{record!r:.60}",
                 hint="set fields= of the corpus",
             )
         texts = [self._encode(text) for text in record[:2]]
@@ -234,10 +214,10 @@ class PairEncoder(_Encoder):
         if not all(len(ids) and (self._cuts or len(ids) <= limit) for ids, _ in texts):
             return []
         label = None if self._labels is None else self._number(record)
-        ids = tuple(ids[:limit] for ids, _ in texts)
-        if not self._whole_word:
-            return [Item(ids, None, label)]
-        return [Item(ids, tuple(starts[:limit] for _, starts in texts), label)]
+        starts = None
+        if self._options["whole_word"]:
+            starts = tuple(starts[:limit] for _, starts in texts)
+        return [Item(tuple(ids[:limit] for ids, _ in texts), starts, label)]
 
     def _number(self, record):
         a, _, label = record

@@ -36,7 +36,6 @@ def tokenize_corpus(
     Args:
         folder: Path. It appears when it is complete; one of another corpus is replaced.
         identity: JSON values that distinguish these records from others.
-        records: the records.
         encode: an encoder.
 
     Raises:
@@ -130,15 +129,14 @@ class TokenizedCorpus:
 
 
 class ItemList(list):
-    """Items in memory, which `Examples` takes in place of a tokenized corpus."""
+    """Items in memory, which `EpochItems` takes in place of a tokenized corpus."""
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each item: int64 `(items,)`."""
         return np.array([sum(map(len, item.ids)) for item in self], "int64")
 
 
-class Examples:
+class EpochItems:
     """The items of a tokenized corpus, epoch after epoch, without end.
 
     In every epoch each item comes once, in an order that follows from the seed and the
@@ -167,9 +165,8 @@ class Examples:
         self._packed, self._separator, self._by_length = packed, separator, by_length
         self._size = len(corpus)
         if packed:
-            total = len(corpus.ids) + len(corpus)
             # All that there is, if that fills no item.
-            self._size = max(1, total // packed)
+            self._size = max(1, (len(corpus.ids) + len(corpus)) // packed)
         # A batch may have the end of one epoch and the start of the next.
         self._order = functools.lru_cache(2)(self._draw_order)
         self._arranged = functools.lru_cache(1)(self._arrange)

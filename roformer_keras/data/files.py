@@ -194,7 +194,7 @@ def read_records(
             hint="name it .jsonl, .csv or .tsv if it is that",
         )
     else:
-        rows = ((line, [text]) for line, text in _read_lines(path))
+        rows = ((line, [text]) for line, text in read_lines(path))
     return _clean(path, rows, group is not None)
 
 
@@ -228,7 +228,7 @@ def _kind(path):
     return os.path.splitext(stem)[1] if kind in _OPENERS else kind
 
 
-def _read_lines(path) -> Iterator[tuple[int, str]]:
+def read_lines(path) -> Iterator[tuple[int, str]]:
     """Numbers and texts of the lines, with their ends."""
     number = 0
     try:
@@ -259,13 +259,13 @@ def _open(path):
 def _read_cells(path, kind):
     """Line numbers and cells of the rows that are not empty."""
     if kind != ".csv":
-        for line, text in _read_lines(path):
+        for line, text in read_lines(path):
             cells = text.rstrip("\r\n").split("\t")
             if any(cells):
                 yield line, cells
         return
     # A quoted cell may contain line feeds.
-    reader = csv.reader((text for _, text in _read_lines(path)), strict=True)
+    reader = csv.reader((text for _, text in read_lines(path)), strict=True)
     line = 1
     while True:
         try:
@@ -320,7 +320,7 @@ def _are_numbers(fields):
 
 
 def _read_objects(path, keys):
-    for line, text in _read_lines(path):
+    for line, text in read_lines(path):
         if text.isspace():
             continue
         try:
@@ -347,7 +347,7 @@ def _read_tagged(path, count):
         raise SourceError(f"{path} has tags, which are for tasks of one text a row")
     characters, tags, begins = [], [], None
     # The end of the file ends the last text.
-    for line, text in itertools.chain(_read_lines(path), [(0, "")]):
+    for line, text in itertools.chain(read_lines(path), [(0, "")]):
         words = text.split()
         if not words:
             if characters:

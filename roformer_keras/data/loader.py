@@ -19,16 +19,13 @@ def items_of(objective, rows: int) -> int:
 
 
 def batch_maker(examples, objective, rows: int, seed: Sequence[int]) -> Callable:
-    """A function from the number of a batch to the batch.
+    """A function from a batch's number to the batch, `(inputs, targets, weights)`.
 
     Args:
-        examples: `Examples`.
+        examples: `EpochItems`.
         objective: `Objective`.
         rows: int. Rows of a batch.
         seed: ints. With the number of a batch it seeds what is drawn for it.
-
-    Returns:
-        A function that returns `(inputs, targets, weights)`.
     """
     count = items_of(objective, rows)
 
@@ -44,8 +41,7 @@ class Loader:
 
     Args:
         make: from `batch_maker`.
-        first: int. Number of the first batch.
-        tokens: int. Tokens of the batches before it.
+        first: int. Number of the first batch, before which there were `tokens` tokens.
 
     Attributes:
         waited: float. Seconds in which no batch was ready.

@@ -88,9 +88,8 @@ def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
     the caller's thread.
 
     Args:
-        items: iterable, of any length; it may never end.
+        items: iterable, which may never end.
         prepare: function of a list of at most `size` items.
-        size: int.
     """
     items, waiting = iter(items), None
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -130,7 +129,7 @@ class Rows:
 
     def _keep(self, rows, firsts):
         """Takes arrays of ids, and how many of each are of the first text."""
-        self.lengths = np.array([len(row) for row in rows], "int64")
+        self.lengths = np.array(list(map(len, rows)), "int64")
         self._ends = np.cumsum(self.lengths)
         self._firsts = np.array(firsts, "int64")
         self._token_ids = np.concatenate(rows) if rows else np.zeros(0, "int32")
@@ -144,12 +143,7 @@ class Rows:
         return self._token_ids[end - self.lengths[number] : end]
 
     def batch(self, numbers: Sequence[int] | np.ndarray, more: int = 0) -> dict:
-        """Some rows as a backbone takes them, padded to `padded_width` of the longest.
-
-        Args:
-            numbers: of the rows.
-            more: int. Additional columns of padding.
-        """
+        """Some rows as a backbone takes them, with `more` columns of padding."""
         lengths = self.lengths[numbers]
         width = padded_width(int(lengths.max()) + more)
         token_ids = _pad([self.ids(number) for number in numbers], width)

@@ -20,8 +20,7 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
         ConfigurationError: there is no text, one is no str or blank, or rows have
             different or wrong numbers of texts.
     """
-    if isinstance(x, str):
-        raise ConfigurationError(f"texts must be a list of str, got one: [{x!r:.40}]")
+    _check_list(x)
     if isinstance(x, Mapping):
         raise ConfigurationError(
             f"texts must be lists, got a dict of {', '.join(map(repr, x))}; give its "
@@ -57,9 +56,7 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
             )
         for text in row:
             if not isinstance(text, str):
-                raise ConfigurationError(
-                    f"a text must be a str, got {text!r}", row=number
-                )
+                raise _no_text(text, number)
             if not text.strip():
                 raise ConfigurationError(
                     f"a text must not be empty, got {text!r}",
@@ -67,6 +64,23 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
                     hint="leave such rows out",
                 )
     return rows
+
+
+def _tuple(row, number):
+    if isinstance(row, list | tuple | np.ndarray):
+        return tuple(row)
+    raise _no_text(row, number)
+
+
+def _no_text(value, number):
+    return ConfigurationError(f"a text must be a str, got {value!r}", row=number)
+
+
+def _check_list(texts):
+    if isinstance(texts, str):
+        raise ConfigurationError(
+            f"texts must be a list of str, got one: [{texts!r:.40}]"
+        )
 
 
 def as_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, str]]:
@@ -77,11 +91,8 @@ def as_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, 
     """
     if targets is None:
         raise ConfigurationError("sources to learn from need targets: give y")
-    for texts in (sources, targets):
-        if isinstance(texts, str):
-            raise ConfigurationError(
-                f"texts must be a list of str, got one: [{texts!r:.40}]"
-            )
+    _check_list(sources)
+    _check_list(targets)
     sources, targets = list(sources), list(targets)
     if len(sources) != len(targets) or not sources:
         raise ConfigurationError(
@@ -92,14 +103,7 @@ def as_pairs(sources: Sequence[str], targets: Sequence[str]) -> list[tuple[str, 
 
 
 def as_numbers(labels) -> np.ndarray:
-    """Labels that are numbers: float32 `(rows,)`.
-
-    Args:
-        labels: numbers, or str of them.
-
-    Raises:
-        ConfigurationError: one is not.
-    """
+    """Labels that are numbers, or str of them, as float32 `(rows,)`."""
     labels = list(labels)
     try:
         numbers = np.array([float(label) for label in labels], "float32")
@@ -112,9 +116,3 @@ def as_numbers(labels) -> np.ndarray:
             f"a label must be a finite number, got {labels[row]!r}", row=row
         )
     return numbers
-
-
-def _tuple(row, number):
-    if isinstance(row, list | tuple | np.ndarray):
-        return tuple(row)
-    raise ConfigurationError(f"a text must be a str, got {row!r}", row=number)

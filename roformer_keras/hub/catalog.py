@@ -210,11 +210,6 @@ _SHIPPED_BY_NAME = {
 }
 
 
-def is_shipped(name: str) -> bool:
-    """Whether a checkpoint of this package goes by that name."""
-    return name.removesuffix(".zip") in _SHIPPED_BY_NAME
-
-
 def find(name: str) -> CatalogEntry:
     """The released entry of that name; `.zip` may follow it.
 
@@ -223,7 +218,7 @@ def find(name: str) -> CatalogEntry:
             it comes with this package.
     """
     stem = name.removesuffix(".zip")
-    if is_shipped(name):
+    if stem in _SHIPPED_BY_NAME:
         raise SourceError(f"{name} comes with this package: use it by that name")
     entry = _BY_NAME.get(stem)
     if entry is None:
@@ -238,15 +233,10 @@ def find(name: str) -> CatalogEntry:
 
 
 def download_url(name: str, base_url: str | None = None) -> str:
-    """Where the zip of a catalogue name is fetched.
+    """Where the zip of a catalogue name is fetched; SourceError if it is not in it.
 
-    Args:
-        name: str. A catalogue name.
-        base_url: str or None. Folder of a mirror; `$ROFORMER_KERAS_BASE_URL`, then
-            the publisher's, if None.
-
-    Raises:
-        SourceError: the name is not in the catalogue.
+    `base_url` is the folder of a mirror; `$ROFORMER_KERAS_BASE_URL`, then the
+    publisher's, if None.
     """
     base = base_url or os.environ.get("ROFORMER_KERAS_BASE_URL") or BASE_URL
     return f"{base.rstrip('/')}/{find(name).name}.zip"

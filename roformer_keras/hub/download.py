@@ -106,8 +106,8 @@ def _is_whole(target, verbose) -> bool:
 
 
 def _verify(path, verbose):
-    title = f"checking {path.name}"
-    with _bar(verbose, desc=title, total=path.stat().st_size) as bar:
+    size = path.stat().st_size
+    with _bar(verbose, desc=f"checking {path.name}", total=size) as bar:
         verify_archive(path, bar.update)
 
 
@@ -199,10 +199,8 @@ class _Transfer:
                 f"{length - self._file.size:,} bytes are missing and {free:,} are "
                 "free; free some, or choose another folder"
             )
-        title = self._target.name
-        with _bar(
-            self._verbose, desc=title, total=length, initial=self._file.size
-        ) as bar:
+        progress = {"desc": self._target.name, "initial": self._file.size}
+        with _bar(self._verbose, total=length, **progress) as bar:
             # What has arrived, not full chunks: an interruption loses little.
             while chunk := response.read1(_CHUNK):
                 self._file.append(chunk, sync=False)

@@ -56,8 +56,9 @@ class ZipTree:
             ) from error
         self._check_members()
         self._data_offsets = self._check_layout()
-        infos = [info for info in self._zip.infolist() if not info.is_dir()]
-        self.members = {info.filename: info for info in infos}
+        self.members = {
+            info.filename: info for info in self._zip.infolist() if not info.is_dir()
+        }
         self._names_by_folder: dict[str, list[str]] = {}
         for member in sorted(self.members):
             folder, _, name = member.rpartition("/")
@@ -92,19 +93,18 @@ class ZipTree:
         folder = self._scratch(deflated) if deflated else None
         blobs: dict[str, Blob] = {}
         for role, name in parts.items():
-            label = self._name(name)
+            label, size = self._name(name), self.members[name].file_size
             if folder is not None and name in deflated:
                 path = folder / str(len(blobs))
                 self._unpack(name, path)
-                blobs[role] = Blob(path, 0, path.stat().st_size, label)
+                blobs[role] = Blob(path, 0, size, label)
                 continue
             # A tensor in a data shard has its own checksum, which its reader compares.
             # Other stored parts have only that of the zip.
             if not role.startswith("data-"):
                 for _ in self.chunks(name):
                     pass
-            offset, size = self._data_offsets[name], self.members[name].file_size
-            blobs[role] = Blob(self.path, offset, size, label)
+            blobs[role] = Blob(self.path, self._data_offsets[name], size, label)
         return blobs
 
     def chunks(self, name: str, size: int = CHUNK) -> Iterator[bytes]:
@@ -158,13 +158,12 @@ class ZipTree:
             )
 
     def _check_members(self):
-        infos = self._zip.infolist()
+        infos, seen = self._zip.infolist(), set()
         if len(infos) > MAX_MEMBERS:
             raise SourceError(
                 f"{self.label} has {len(infos):,} members, more than {MAX_MEMBERS:,}: "
                 "it is not a checkpoint"
             )
-        seen = set()
         for info in infos:
             name = info.orig_filename.rstrip("/")
             problem = _find_problem(info) or (name in seen and "occurs twice")

@@ -24,10 +24,8 @@ def replacing(
 
     Args:
         target: the final file or folder.
-        overwrite: bool. Whether to replace an existing target. A folder is replaced
-            with everything in it.
-        folder: bool. Whether the result is a folder, which then exists, empty, at the
-            start of the block.
+        overwrite: bool. Whether to replace an existing target, and all in a folder.
+        folder: bool. Whether the result is a folder, which the block finds empty.
 
     Raises:
         OutputError: the target exists, its parent folder does not, or writing failed.

@@ -14,6 +14,8 @@ from roformer_keras.io.archive import MAX_RATIO, RATIO_EXEMPT_SIZE
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.tensor import Tensor
 
+_DAMAGE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+
 
 class _BlobFile(io.RawIOBase):
     """A blob as a file: HDF5 weights inside a `.keras` zip."""
@@ -126,14 +128,7 @@ def hdf5_errors(what: str):
         raise CheckpointError(
             f"{what} cannot be read: there is not enough memory for it"
         ) from error
-    except (
-        AttributeError,
-        LookupError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _DAMAGE as error:
         message = str(error.args[0]) if error.args else type(error).__name__
         raise CheckpointError(
             f"{what} cannot be read: {message}; the file is damaged, save or download "

@@ -137,18 +137,16 @@ def is_new_run(
 
 def _find_differences(before, now, free):
     """Says in words how two runs differ."""
-    old, new = before["settings"], now["settings"]
-    changed = [
-        f"{name} was {old.get(name)!r}, now {new.get(name)!r}"
-        for name in sorted((old.keys() | new.keys()) - set(free))
-        if old.get(name) != new.get(name)
-    ]
-    old, new = before["inputs"], now["inputs"]
-    return changed + [
-        f"input {name!r} has changed"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
+    changed = []
+    for part in ("settings", "inputs"):
+        old, new = before[part], now[part]
+        for name in sorted(old.keys() | new.keys()):
+            was, value = old.get(name), new.get(name)
+            if was != value and part == "inputs":
+                changed.append(f"input {name!r} has changed")
+            elif was != value and name not in free:
+                changed.append(f"{name} was {was!r}, now {value!r}")
+    return changed
 
 
 # === The record ===
@@ -213,9 +211,7 @@ class AppendedFile:
     def append(self, data: bytes, sync: bool = True) -> None:
         """Writes data at the end, or leaves the file as it was and raises OutputError.
 
-        Args:
-            data: bytes.
-            sync: bool. Whether to wait until they are on the disk.
+        `sync` waits until they are on the disk.
         """
         rest = memoryview(data)
         with self._errors():

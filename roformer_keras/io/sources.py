@@ -238,21 +238,12 @@ def _candidates(tree, folder: str) -> list[_Candidate]:
     found = []
     if {_PRESET_PARTS["config"], _PRESET_PARTS["weights"]} <= set(names):
         found.append(_preset(tree, folder))
-        of_preset = set(_PRESET_PARTS.values())
-        names = [name for name in names if name not in of_preset]
-    for name in names:
-        candidate = _candidate(tree, folder, name)
-        if candidate is not None:
-            found.append(candidate)
-    return found
+        names = [name for name in names if name not in _PRESET_PARTS.values()]
+    return found + [c for name in names if (c := _candidate(tree, folder, name))]
 
 
 def _preset(tree, folder: str) -> _Candidate:
-    parts = {
-        role: _join(folder, name)
-        for role, name in _PRESET_PARTS.items()
-        if tree.has(_join(folder, name))
-    }
+    parts = _present(tree, folder, _PRESET_PARTS)
     # A .keras file is a zip of the same three names; only a preset has more.
     if folder == "" and tree.is_archive and set(parts) == set(_KERAS_PARTS):
         return _Candidate("keras", "", parts)
@@ -272,7 +263,8 @@ def _candidate(tree, folder: str, name: str) -> _Candidate | None:
         parts = {"weights": full}
     if kind is None:
         return None
-    return _Candidate(kind, full, {**_companions(tree, folder), **parts})
+    parts = {**_present(tree, folder, _COMPANIONS), **parts}
+    return _Candidate(kind, full, parts)
 
 
 def _kind(tree, name: str) -> str | None:
@@ -314,12 +306,10 @@ def _shards(tree, folder: str, prefix: str) -> dict[str, str]:
     }
 
 
-def _companions(tree, folder: str) -> dict[str, str]:
-    return {
-        role: _join(folder, name)
-        for role, name in _COMPANIONS.items()
-        if tree.has(_join(folder, name))
-    }
+def _present(tree, folder: str, parts: Mapping[str, str]) -> dict[str, str]:
+    """The parts that a folder has, by role."""
+    paths = {role: _join(folder, name) for role, name in parts.items()}
+    return {role: path for role, path in paths.items() if tree.has(path)}
 
 
 def _join(folder: str, name: str) -> str:
@@ -338,8 +328,7 @@ class _FolderTree:
     advice = "give the path of the one you mean"
 
     def __init__(self, path: Path):
-        self.path = path
-        self.label = str(path)
+        self.path, self.label = path, str(path)
 
     def levels(self) -> Iterator[list[str]]:
         yield [""]

@@ -158,8 +158,7 @@ class TensorBundleReader:
                 f"tensor {name!r} is a partitioned variable in {entry.num_slices} "
                 "slices, which is not supported; save it again without a partitioner"
             )
-        data = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
-        data = np.frombuffer(data, np.uint8)
+        data = np.frombuffer(self._bytes(entry), np.uint8)
         if _masked_crc32c(data) != entry.checksum:
             raise self._error(
                 f"tensor {name!r} does not match its checksum: the file is damaged; "
@@ -202,8 +201,7 @@ class TensorBundleReader:
         entry = self._entries[name]
         if entry.shard >= len(self._shards):
             raise _Malformed("it lies in a data file that is not there")
-        data = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
-        data = bytes(data)
+        data = bytes(self._bytes(entry))
         length, at = _read_varint(data, 0)
         text = data[at + 4 :]
         if len(text) != length:
@@ -216,6 +214,9 @@ class TensorBundleReader:
                 "it does not match its checksum: the file is damaged; get it again"
             )
         return text
+
+    def _bytes(self, entry: _Entry):
+        return self._shards[entry.shard][entry.offset : entry.offset + entry.size]
 
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
@@ -254,10 +255,7 @@ def write_tensor_bundle(
     """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
 
     Files of these names are overwritten; an error leaves what was written so far.
-
-    Args:
-        prefix: path that both files' names begin with, in an existing folder.
-        tensors: as in `write_shard`, which also says what is raised.
+    `tensors` and errors are those of `write_shard`.
     """
     prefix = os.fspath(prefix)
     with open(f"{prefix}.data-00000-of-00001", "wb") as shard:
@@ -490,15 +488,9 @@ def _read_entry(value: bytes) -> _Entry:
     # NumPy computes strides for empty arrays too.
     if len(shape) > _MAX_RANK or math.prod(max(1, dim) for dim in shape) >= 2**59:
         raise _Malformed(f"no array can have its {len(shape)}-dimensional shape")
-    return _Entry(
-        dtype=_DTYPE_NAMES.get(numbers[1]),
-        shape=shape,
-        shard=numbers[3],
-        offset=numbers[4],
-        size=numbers[5],
-        checksum=numbers[6],
-        num_slices=len(parts[7]),
-    )
+    shard, offset, size, checksum = (numbers[field] for field in (3, 4, 5, 6))
+    dtype, num_slices = _DTYPE_NAMES.get(numbers[1]), len(parts[7])
+    return _Entry(dtype, shape, shard, offset, size, checksum, num_slices)
 
 
 def _read_message(data: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:

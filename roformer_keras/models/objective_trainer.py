@@ -8,7 +8,7 @@ import keras
 
 from roformer_keras.checks import check_integer
 from roformer_keras.data.batches import NumberedBatches
-from roformer_keras.data.examples import Examples, ItemList
+from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
@@ -137,7 +137,7 @@ class ObjectiveTrainer(_Model):
         items = ItemList(item for record in records for item in encode(record))
         if not items:
             raise ConfigurationError("texts must have tokens, got none")
-        examples = Examples(items, None if seed is None else [seed])
+        examples = EpochItems(items, None if seed is None else [seed])
         make = batch_maker(examples, objective, batch_size, [seed or 0])
         count = math.ceil(len(examples) / items_of(objective, batch_size))
         return NumberedBatches(make, count, epoch, advances=seed is not None)

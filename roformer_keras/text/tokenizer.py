@@ -207,13 +207,9 @@ class RoFormerTokenizer:
                 raise VocabularyError(
                     f"startswith must name tokens of the vocabulary, got {token!r}"
                 )
-        first = [self._ids[token] for token in startswith]
-        listed = set(first)
-        keep_tokens = first + [
-            index
-            for index, token in enumerate(self._tokens)
-            if index not in listed and not _is_redundant(token)
-        ]
+        first = dict.fromkeys(startswith)
+        rest = [t for t in self._tokens if t not in first and not _is_redundant(t)]
+        keep_tokens = [self._ids[token] for token in [*startswith, *rest]]
         return self.subset(keep_tokens), keep_tokens
 
     @classmethod
@@ -275,12 +271,8 @@ class RoFormerTokenizer:
         """
         tokens = [_CLS]
         for position, section in enumerate(self._sections(text, keep_mask)):
-            if position % 2:
-                tokens.append(section)
-            else:
-                tokens.extend(self._section_tokens(section))
-        tokens.append(_SEP)
-        return tokens
+            tokens += [section] if position % 2 else self._section_tokens(section)
+        return [*tokens, _SEP]
 
     def offsets(self, text: str, *, keep_mask: bool = False) -> list[tuple[int, int]]:
         """For each token of `tokenize`, its span `[start, end)` in the given text.
@@ -289,19 +281,13 @@ class RoFormerTokenizer:
         Tokens from one character (the jamo of a Hangul syllable, or spacing marks on
         it) have the same span.
         """
-        spans = [(0, 0)]
-        offset = 0
+        spans, offset = [(0, 0)], 0
         for position, section in enumerate(self._sections(text, keep_mask)):
-            if position % 2:
-                spans.append((offset, offset + len(section)))
-            else:
-                spans.extend(
-                    (start + offset, end + offset)
-                    for start, end in self._section_spans(section)
-                )
+            whole = [(0, len(section))]
+            found = whole if position % 2 else self._section_spans(section)
+            spans += [(start + offset, end + offset) for start, end in found]
             offset += len(section)
-        spans.append((0, 0))
-        return spans
+        return [*spans, (0, 0)]
 
     def _sections(self, text, keep_mask):
         """The text cut so that the odd positions are `[MASK]` tokens."""
@@ -359,10 +345,8 @@ class RoFormerTokenizer:
         return self._cached_split(run)
 
     def _split_run(self, run):
-        tokens = []
-        for word in run.translate(SPACING).split():
-            tokens.extend(self._match(word))
-        return tuple(tokens)
+        words = run.translate(SPACING).split()
+        return tuple(itertools.chain.from_iterable(map(self._match, words)))
 
     def _match(self, word):
         """Greedy WordPiece: the longest tokens from the left, or the word as it is."""
@@ -431,12 +415,10 @@ class RoFormerTokenizer:
         """Encodes a batch, padded with 0 on the right.
 
         Args:
-            texts: the first texts of the batch, each as in `encode`.
-            pairs: as many second texts, or None.
-            max_length, truncate_from: as in `encode`.
+            texts, pairs: the first texts of the rows, and as many second texts or None.
+            max_length, truncate_from, keep_mask: as in `encode`.
             padding: `"longest"` pads to the longest row, `"max_length"` to
                 `max_length`.
-            keep_mask: as in `tokenize`.
             return_offsets: bool. Whether to add the spans of `offsets`, for str only.
 
         Returns:
@@ -514,7 +496,13 @@ class RoFormerTokenizer:
 def _read_vocabulary(vocabulary):
     """The tokens by id, of a path, a sequence or a mapping."""
     if isinstance(vocabulary, str | os.PathLike):
-        tokens = _read_vocabulary_file(vocabulary)
+        try:
+            data = pathlib.Path(vocabulary).read_bytes()
+        except OSError as error:
+            raise SourceError(
+                f"cannot read the vocabulary {vocabulary}: {error}"
+            ) from error
+        tokens = read_vocabulary(data, os.fspath(vocabulary))
     elif isinstance(vocabulary, Mapping):
         if set(vocabulary.values()) != set(range(len(vocabulary))):
             raise VocabularyError(
@@ -537,13 +525,6 @@ def _read_vocabulary(vocabulary):
                 f"a token must be a str without spaces, got {token!r} with id {index}"
             )
     return tokens
-
-
-def _read_vocabulary_file(path):
-    try:
-        return read_vocabulary(pathlib.Path(path).read_bytes(), os.fspath(path))
-    except OSError as error:
-        raise SourceError(f"cannot read the vocabulary {path}: {error}") from error
 
 
 def _is_redundant(token):

@@ -10,16 +10,9 @@ from roformer_keras.errors import SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 # As in the released vocabularies: [UNK] has the id 100.
-_SPECIALS = (
-    "[PAD]",
-    *(f"[unused{index}]" for index in range(1, 100)),
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "<S>",
-    "<T>",
-)
+_UNUSED = [f"[unused{index}]" for index in range(1, 100)]
+_MARKS = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "<S>", "<T>"]
+_SPECIALS = ("[PAD]", *_UNUSED, *_MARKS)
 
 
 def build_vocabulary(
@@ -102,9 +95,7 @@ def build_subword_vocabulary(
             spellings.append(parts)
             counts.append(count)
     merges = _merges(spellings, counts)
-    for token in itertools.islice(merges, max_size - len(tokens)):
-        tokens.append(token)
-    return tokens, metadata
+    return tokens + list(itertools.islice(merges, max_size - len(tokens))), metadata
 
 
 def _merges(spellings, counts):
@@ -192,9 +183,5 @@ def _characters(words, min_count, max_size, lower_case):
             f"{len(counts)} characters, the most frequent "
             f"{max(counts.values(), default=0)} times"
         )
-    metadata = {
-        "characters": len(counts),
-        "kept": kept,
-        "coverage": running / counts.total(),
-    }
-    return tokens, metadata
+    coverage = running / counts.total()
+    return tokens, {"characters": len(counts), "kept": kept, "coverage": coverage}

@@ -34,16 +34,10 @@ def _truncated_sizes(first, second, budget):
     return first - (excess + 1) // 2, second - excess // 2
 
 
-def join_rows(sequence_of, texts, pairs, max_length, truncate_from):
-    return [
-        join(
-            sequence_of(first),
-            second if second is None else sequence_of(second),
-            max_length,
-            truncate_from,
-        )
-        for first, second in zip(texts, pairs, strict=True)
-    ]
+def join_rows(sequence_of, texts, pairs, *limits):
+    seconds = (second if second is None else sequence_of(second) for second in pairs)
+    rows = zip(map(sequence_of, texts), seconds, strict=True)
+    return [join(first, second, *limits) for first, second in rows]
 
 
 def _without(sequence, index, size):

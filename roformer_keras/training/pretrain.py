@@ -28,7 +28,7 @@ from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.corpus import read_corpus
-from roformer_keras.data.examples import Examples, tokenize_corpus
+from roformer_keras.data.examples import EpochItems, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker, items_of
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.hub.catalog import checkpoint_files
@@ -270,7 +270,7 @@ class PretrainingRun(ResumableRun):
                 file=sys.stderr,
             )
 
-    def examples(self, objective, number: int, part: str = "train") -> Examples:
+    def examples(self, objective, number: int, part: str = "train") -> EpochItems:
         """The examples of a stage, tokenized if they are not yet.
 
         Args:
@@ -287,7 +287,7 @@ class PretrainingRun(ResumableRun):
             self._records(part, f"{part} tokens"),
             self._encoder(objective),
         )
-        return Examples(
+        return EpochItems(
             corpus,
             [settings.seed, number],
             packed=stage.length - 2 if settings.packed else None,

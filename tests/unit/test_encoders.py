@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roformer_keras.data.encoders import DocumentEncoder, PairEncoder, split_sentences
-from roformer_keras.data.examples import Examples, sorted_batches, tokenize_corpus
+from roformer_keras.data.examples import EpochItems, sorted_batches, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -285,16 +285,16 @@ def test_a_corpus_without_tokens_is_an_error(tmp_path, records):
 @pytest.mark.parametrize("size", [1, 7, 200])
 def test_every_item_comes_once_an_epoch(tmp_path, size):
     corpus = tokenize(tmp_path, documents())
-    examples = Examples(corpus, [3])
+    examples = EpochItems(corpus, [3])
     count = len(corpus)
     assert len(examples) == count
     items = [i for n in range(-(-3 * count // size)) for i in examples.batch(n, size)]
     epochs = [spelled(items[n * count : (n + 1) * count]) for n in range(3)]
     assert all(sorted(epoch) == sorted(spelled(corpus)) for epoch in epochs)
     assert len(set(map(tuple, epochs))) == 3
-    other = spelled(Examples(corpus, [4]).batch(0, count))
+    other = spelled(EpochItems(corpus, [4]).batch(0, count))
     assert other not in epochs and sorted(other) == sorted(epochs[0])
-    assert spelled(Examples(corpus).batch(0, count)) == spelled(corpus)
+    assert spelled(EpochItems(corpus).batch(0, count)) == spelled(corpus)
 
 
 @pytest.mark.parametrize(
@@ -303,10 +303,10 @@ def test_every_item_comes_once_an_epoch(tmp_path, size):
 def test_a_batch_follows_from_its_number(tmp_path, options):
     """So any batch can be the first of a resumed training."""
     corpus = tokenize(tmp_path, documents(), DocumentEncoder(TOKENIZER, 40, True))
-    whole = Examples(corpus, [1], **options)
+    whole = EpochItems(corpus, [1], **options)
     batches = [whole.batch(number, 8) for number in range(90)]
     for number in (0, 89, 17, 40):
-        again = Examples(corpus, [1], **options)
+        again = EpochItems(corpus, [1], **options)
         assert_same_items(again.batch(number, 8), batches[number])
 
 
@@ -315,12 +315,12 @@ def test_a_batch_follows_from_its_number(tmp_path, options):
 def test_packed_items_are_the_documents_joined(tmp_path, packed, whole_word):
     encode = DocumentEncoder(TOKENIZER, None, whole_word)
     corpus = tokenize(tmp_path, documents(), encode)
-    examples = Examples(corpus, [2], packed=packed, separator=SEP)
+    examples = EpochItems(corpus, [2], packed=packed, separator=SEP)
     items = examples.batch(0, len(examples))
     assert {len(item.ids[0]) for item in items} == {packed}
     ids = np.concatenate([item.ids[0] for item in items])
     starts = whole_word and np.concatenate([item.starts[0] for item in items])
-    order = Examples(corpus, [2]).batch(0, len(corpus))
+    order = EpochItems(corpus, [2]).batch(0, len(corpus))
     expected = np.concatenate([np.append(item.ids[0], SEP) for item in order])
     np.testing.assert_array_equal(ids, expected[: len(ids)])
     assert 0 <= len(expected) - len(ids) < packed
@@ -335,18 +335,18 @@ def test_documents_that_fill_no_item_are_one(tmp_path):
     corpus = tokenize(
         tmp_path, [("今天",), ("北京",)], DocumentEncoder(TOKENIZER, None)
     )
-    examples = Examples(corpus, packed=100, separator=SEP)
+    examples = EpochItems(corpus, packed=100, separator=SEP)
     assert len(examples) == 1
     assert spelled(examples.batch(0, 2)) == ["今天[SEP]北京[SEP]"] * 2
 
 
 def test_items_of_a_batch_have_similar_lengths(tmp_path):
     corpus = tokenize(tmp_path, documents(260), DocumentEncoder(TOKENIZER, 300))
-    examples = Examples(corpus, [5], by_length=True)
+    examples = EpochItems(corpus, [5], by_length=True)
     batches = [examples.batch(number, 4) for number in range(65)]
     assert sorted(i for b in batches for i in spelled(b)) == sorted(spelled(corpus))
     lengths = np.array([[len(item.ids[0]) for item in batch] for batch in batches])
-    shuffled = np.array([len(i.ids[0]) for i in Examples(corpus, [5]).batch(0, 260)])
+    shuffled = np.array([len(i.ids[0]) for i in EpochItems(corpus, [5]).batch(0, 260)])
     assert (
         np.ptp(lengths, axis=1).mean() < np.ptp(shuffled.reshape(65, 4), 1).mean() / 4
     )
@@ -377,7 +377,7 @@ class Sums:
 
 def test_a_loader_makes_the_same_batches_from_any_on(tmp_path):
     corpus = tokenize(tmp_path, documents())
-    make = batch_maker(Examples(corpus, [1]), Sums(), 8, [7])
+    make = batch_maker(EpochItems(corpus, [1]), Sums(), 8, [7])
     batches = [make(number) for number in range(30)]
     assert all(len(inputs["token_ids"]) == 4 for inputs, *_ in batches)
     for first in (0, 11):

@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from roformer_keras.data.corpus import read_corpus
-from roformer_keras.data.examples import Examples, tokenize_corpus
+from roformer_keras.data.examples import EpochItems, tokenize_corpus
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
@@ -57,7 +57,7 @@ def tokenize(settings, objective, part):
 
 def make_examples(corpus, objective, seed):
     """Full rows; with the seed None in the order of the files."""
-    return Examples(
+    return EpochItems(
         corpus,
         None if seed is None else [seed],
         packed=objective.rows.length - 2,
