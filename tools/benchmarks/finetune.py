@@ -267,6 +267,8 @@ class Bert4keras(Classifier):
         return Reviews(records[:count], self.batch)
 
     def describe(self):
+        if not self.texts:
+            return self.description([], 0)
         rows = encode_texts(
             self.keep(make_tokenizer, self.folder), self.texts, self.max_length
         )
