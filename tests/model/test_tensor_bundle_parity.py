@@ -106,13 +106,6 @@ def test_tensorflow_reads_what_is_written(folder, prefix, tensors):
     assert seen == {name: described(value) for name, value in tensors()}
 
 
-def test_tensorflow_loads_one_variable(folder):
-    import tensorflow as tf
-
-    step = tf.train.load_variable(str(folder / "ours"), "global_step")
-    assert step == dict(sample_tensors())["global_step"]
-
-
 @pytest.mark.parametrize(
     "ours, theirs, blocks", [("ours", "savev2", 1), ("ours_many", "many", 3)]
 )

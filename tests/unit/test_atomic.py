@@ -19,39 +19,26 @@ def write_folder(path, members):
     return path
 
 
-def test_a_new_file_appears_at_the_end(tmp_path):
-    target = tmp_path / "model.weights.h5"
-    with replacing(target) as partial:
+@pytest.mark.parametrize("old", [None, "old"])
+def test_a_file_or_folder_appears_at_the_end(tmp_path, old):
+    file, folder = tmp_path / "model.weights.h5", tmp_path / "preset"
+    if old:
+        file.write_text(old)
+        write_folder(folder, {"old": b"old"})
+    with replacing(file, overwrite=bool(old)) as partial:
         assert partial.parent == tmp_path
         assert partial.name.startswith(".partial-")
         assert partial.name.endswith(".model.weights.h5")
         partial.write_bytes(b"new")
-        assert not target.exists()
-    assert os.listdir(tmp_path) == ["model.weights.h5"]
-    assert target.read_bytes() == b"new"
-
-
-def test_a_new_folder_appears_at_the_end(tmp_path):
-    with replacing(tmp_path / "preset", folder=True) as partial:
+        assert (file.exists() and file.read_text()) == (old or False)
+    assert file.read_bytes() == b"new"
+    with replacing(folder, overwrite=bool(old), folder=True) as partial:
         write_folder(partial, {"config.json": b"{}", "assets/vocabulary.txt": b"a"})
-        assert not (tmp_path / "preset").exists()
-    assert os.listdir(tmp_path) == ["preset"]
-    assert (tmp_path / "preset" / "config.json").read_bytes() == b"{}"
-    assert (tmp_path / "preset" / "assets" / "vocabulary.txt").read_bytes() == b"a"
-
-
-def test_replacing_a_file_and_a_folder_on_request(tmp_path):
-    (tmp_path / "file").write_bytes(b"old")
-    with replacing(tmp_path / "file", overwrite=True) as partial:
-        partial.write_bytes(b"new")
-        assert (tmp_path / "file").read_bytes() == b"old"
-    assert (tmp_path / "file").read_bytes() == b"new"
-    write_folder(tmp_path / "folder", {"old": b"old"})
-    with replacing(tmp_path / "folder", overwrite=True, folder=True) as partial:
-        (partial / "new").write_bytes(b"new")
-        assert os.listdir(tmp_path / "folder") == ["old"]
-    assert os.listdir(tmp_path / "folder") == ["new"]
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+        assert (folder.exists() and os.listdir(folder)) == ([old] if old else False)
+    assert sorted(os.listdir(tmp_path)) == ["model.weights.h5", "preset"]
+    assert sorted(os.listdir(folder)) == ["assets", "config.json"]
+    assert (folder / "config.json").read_bytes() == b"{}"
+    assert (folder / "assets" / "vocabulary.txt").read_bytes() == b"a"
 
 
 def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
@@ -235,27 +222,21 @@ EXCHANGE = """
 """
 
 
-def test_kill_9_between_the_two_renames_of_a_folder_loses_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("moment", "left"), [(".replaced-", "old"), (".partial-", "new")]
+)
+def test_kill_9_while_a_folder_is_exchanged_loses_nothing(tmp_path, moment, left):
     write_folder(tmp_path / "preset", {"old": b"old"})
-    kill_while(EXCHANGE, tmp_path / "preset", ".replaced-")
-    assert not (tmp_path / "preset").exists()
+    kill_while(EXCHANGE, tmp_path / "preset", moment)
+    # Between the two renames there is none, until it is put back.
+    assert (tmp_path / "preset").exists() == (left == "new")
     with (
         pytest.raises(OutputError, match="preset exists"),
         replacing(tmp_path / "preset", folder=True),
     ):
         pass
     assert os.listdir(tmp_path) == ["preset"]
-    assert os.listdir(tmp_path / "preset") == ["old"]
-
-
-def test_kill_9_after_a_folder_was_exchanged_leaves_the_new_one(tmp_path):
-    write_folder(tmp_path / "preset", {"old": b"old"})
-    kill_while(EXCHANGE, tmp_path / "preset", ".partial-")
-    assert os.listdir(tmp_path / "preset") == ["new"]
-    with replacing(tmp_path / "preset", overwrite=True, folder=True) as partial:
-        (partial / "newer").write_bytes(b"newer")
-    assert os.listdir(tmp_path) == ["preset"]
-    assert os.listdir(tmp_path / "preset") == ["newer"]
+    assert os.listdir(tmp_path / "preset") == [left]
 
 
 def test_a_folder_whose_exchange_fails_is_put_back(tmp_path, monkeypatch):

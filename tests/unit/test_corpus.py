@@ -73,11 +73,12 @@ def test_lines_of_text(tmp_path):
     assert whole(path) == [("一\t二",), ("三",), ("四",)]
 
 
-def test_several_members_in_one_archive(tmp_path):
-    for suffix, pack in ((".gz", gzip.compress), (".xz", lzma.compress)):
-        path = tmp_path / f"a{suffix}"
-        path.write_bytes(pack("一\n".encode()) + pack("二\n".encode()))
-        assert whole(path) == [("一",), ("二",)]
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)]
+)
+def test_several_members_in_one_archive(tmp_path, suffix, pack):
+    (tmp_path / f"a{suffix}").write_bytes(pack("一\n".encode()) + pack("二".encode()))
+    assert whole(tmp_path / f"a{suffix}") == [("一",), ("二",)]
 
 
 def test_patterns(tmp_path):
@@ -87,10 +88,8 @@ def test_patterns(tmp_path):
     (tmp_path / "folder.txt").mkdir()
 
     def names(*patterns):
-        return [text for (text,) in whole_of(*(tmp_path / name for name in patterns))]
-
-    def whole_of(*files):
-        return read_corpus(source_of(*files))
+        source = source_of(*map(tmp_path.joinpath, patterns))
+        return [text for (text,) in read_corpus(source)]
 
     assert names("*.txt") == ["[a].txt", "a.txt", "b.txt"]
     assert names("**/*.txt") == ["[a].txt", "a.txt", "b.txt", "deep/er/d.txt"]

@@ -256,19 +256,16 @@ def test_a_corpus_is_tokenized_once(tmp_path):
     assert_same_items(tokenize(tmp_path, unread(), identity=["a"]), first)
     smaller = RoFormerTokenizer(TOKENIZER.vocabulary[:-1])
     others = [
-        ({"identity": ["b"]}, documents(9)),
-        ({"encode": DocumentEncoder(TOKENIZER, 50)}, documents(9)),
-        ({"encode": DocumentEncoder(TOKENIZER, 50, True)}, documents(9)),
-        (
-            {"encode": DocumentEncoder(smaller, 50)},
-            documents(9),
-        ),
+        {"identity": ["b"]},
+        {"encode": DocumentEncoder(TOKENIZER, 50)},
+        {"encode": DocumentEncoder(TOKENIZER, 50, True)},
+        {"encode": DocumentEncoder(smaller, 50)},
     ]
-    for changes, records in others:
+    for changes in others:
         with pytest.raises(AssertionError):
             tokenize(tmp_path, unread(), **{"identity": ["a"], **changes})
         # What was there is still there, until another is complete.
-        assert len(tokenize(tmp_path, records, **changes)) < len(first)
+        assert len(tokenize(tmp_path, documents(9), **changes)) < len(first)
         assert_same_items(tokenize(tmp_path, documents(), identity=["a"]), first)
 
 

@@ -102,21 +102,39 @@ BUNDLE = ("tensor_bundle", expected(ROLES, MEMBERS))
 # === Sources that work ===
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+KERAS_PARTS = {"config": KERAS_FILE["config.json"], "weights": HDF5, "metadata": b"{}"}
+BARE = {"config": KERAS_PARTS["config"], "weights": HDF5}
+PRESET_CONTENTS = (
+    "preset",
+    {
+        **KERAS_PARTS,
+        "task": b"{}",
+        "task_weights": PRESET["task.weights.h5"],
+        "tokenizer": b"{}",
+        "vocabulary": PRESET["assets/tokenizer/vocabulary.txt"],
+    },
+)
+STRANGERS = {
+    "__MACOSX/chinese_roformer/._bert_model.ckpt.index": b"apple",
+    "__MACOSX/._vocab.txt": b"apple",
+    ".DS_Store": b"apple",
+    "._bert_model.ckpt.index": b"apple",
+    "other/readme.txt": b"",
+}
+
+
+@pytest.mark.parametrize(
+    ("members", "found"), [(MEMBERS, BUNDLE), (PRESET, PRESET_CONTENTS)]
+)
+@pytest.mark.parametrize("method", [STORED, DEFLATED])
 @pytest.mark.parametrize("folder", ["chinese_roformer", "任意/深的", ""])
 def test_a_zip_of_either_kind_in_any_folder_with_strangers_inside(
-    tmp_path, method, folder
+    tmp_path, method, folder, members, found
 ):
-    members = wrapped(MEMBERS, folder) if folder else MEMBERS
-    strangers = {
-        "__MACOSX/chinese_roformer/._bert_model.ckpt.index": b"apple",
-        "__MACOSX/._vocab.txt": b"apple",
-        ".DS_Store": b"apple",
-        "._bert_model.ckpt.index": b"apple",
-        "other/readme.txt": b"",
-    }
-    path = write_zip(tmp_path / "x.zip", {**strangers, **members}, method)
-    assert contents(path) == BUNDLE
+    members = wrapped(members, folder) if folder else members
+    path = write_zip(tmp_path / "x.zip", {**STRANGERS, **members}, method)
+    assert contents(path) == found
     verify_archive(path)
 
 
@@ -129,146 +147,78 @@ def test_stored_members_are_read_in_place_and_deflated_ones_are_unpacked(
         assert os.listdir(scratch) == []
         assert found.parts["index"].label == "x.zip: chinese_roformer/" + ROLES["index"]
         assert found.label == str(stored)
-    deflated = write_zip(tmp_path / "y.zip", MEMBERS, zipfile.ZIP_DEFLATED)
-    with open_source(deflated) as found:
+    deflated = write_zip(tmp_path / "y.zip", MEMBERS, DEFLATED)
+    with pytest.raises(PermissionError, match="mine"), open_source(deflated) as found:
         assert all(scratch in blob.path.parents for blob in found.parts.values())
         assert found.parts["index"].label == "y.zip: " + ROLES["index"]
-
-
-def test_members_compressed_by_need_are_mixed_freely(tmp_path):
-    path = tmp_path / "x.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in MEMBERS.items():
-            small = len(data) < 1000
-            archive.writestr(name, data, zipfile.ZIP_DEFLATED if small else None)
-    assert contents(path) == BUNDLE
-
-
-def test_what_was_unpacked_goes_even_when_the_block_fails(tmp_path, scratch):
-    path = write_zip(tmp_path / "x.zip", MEMBERS, zipfile.ZIP_DEFLATED)
-    with pytest.raises(PermissionError, match="mine"), open_source(path):
-        assert len(os.listdir(scratch)) == 1
         raise PermissionError("mine")
     assert os.listdir(scratch) == []
+    with zipfile.ZipFile(tmp_path / "mixed.zip", "w") as archive:
+        for name, data in MEMBERS.items():
+            archive.writestr(name, data, DEFLATED if len(data) < 1000 else None)
+    assert contents(tmp_path / "mixed.zip") == BUNDLE
 
 
-def test_a_folder_with_and_without_a_wrapping_one(tmp_path):
-    inner = write_folder(tmp_path / "outer" / "inner", MEMBERS)
-    (tmp_path / "outer" / "__MACOSX").mkdir()
-    (tmp_path / "outer" / ".hidden").mkdir()
-    assert contents(inner) == BUNDLE
-    assert contents(tmp_path / "outer") == BUNDLE
-
-
-def test_the_top_of_a_folder_comes_before_what_is_nested(tmp_path):
-    write_folder(tmp_path, MEMBERS)
-    write_folder(tmp_path / "older", {**MEMBERS, "vocab.txt": b"older"})
-    assert contents(tmp_path) == BUNDLE
-
-
-@pytest.mark.parametrize("given", ["bert_model.ckpt", "bert_model.ckpt.index"])
-def test_a_prefix_is_enough_beside_another_checkpoint(tmp_path, given):
-    write_folder(tmp_path, MEMBERS)
-    write_folder(tmp_path, {"other.index": b"i", f"other.{SHARD}": b"d"})
-    assert contents(str(tmp_path / given)) == BUNDLE
-
-
-def test_a_relative_prefix_and_bytes_are_paths_too(tmp_path, monkeypatch):
-    write_folder(tmp_path, MEMBERS)
-    monkeypatch.chdir(tmp_path)
-    assert contents("bert_model.ckpt") == BUNDLE
-    assert contents(b"bert_model.ckpt") == BUNDLE
-
-
-def test_an_object_checkpoint_of_save_weights(tmp_path):
-    write_folder(
-        tmp_path,
-        {
-            "checkpoint": b'model_checkpoint_path: "best_model.weights"',
-            "best_model.weights.index": b"index",
-            f"best_model.weights.{SHARD}": b"data",
-        },
-    )
-    found = ("tensor_bundle", {"index": b"index", SHARD: b"data"})
-    assert contents(tmp_path / "best_model.weights") == found
-    assert contents(tmp_path) == found
-
-
-def test_all_shards_of_a_split_checkpoint(tmp_path):
-    shards = {f"m.data-0000{i}-of-00003": bytes([i]) for i in range(3)}
-    stale = {"m.data-00001-of-00002": b"stale", f"m.{SHARD}.tempstate7": b"partial"}
-    write_folder(tmp_path, {"m.index": b"index", **shards, **stale})
-    assert contents(tmp_path)[1] == {
-        "index": b"index",
-        **{name.removeprefix("m."): data for name, data in shards.items()},
-    }
-
-
-@pytest.mark.parametrize("name", ["w.h5", "w.hdf5", "best_model.weights", "w", "w.zip"])
-def test_hdf5_is_told_by_content(tmp_path, name):
-    write_folder(tmp_path, {name: HDF5, "vocab.txt": b"v", "bert_config.json": b"{}"})
-    found = ("hdf5", {"bert_config": b"{}", "vocabulary": b"v", "weights": HDF5})
-    assert contents(tmp_path / name) == found
-    assert contents(tmp_path) == found
-
-
-def test_safetensors(tmp_path):
-    write_folder(tmp_path, {"model.safetensors": SAFETENSORS, "vocab.txt": b"v"})
-    found = ("safetensors", {"vocabulary": b"v", "weights": SAFETENSORS})
-    assert contents(tmp_path / "model.safetensors") == found
-    assert contents(tmp_path) == found
-
-
-def test_a_keras_file_is_not_just_any_zip(tmp_path):
-    write_zip(tmp_path / "model.keras", KERAS_FILE)
-    (tmp_path / "vocab.txt").write_bytes(b"v")
-    found = (
-        "keras",
-        {
-            "vocabulary": b"v",
-            "config": KERAS_FILE["config.json"],
-            "weights": HDF5,
-            "metadata": b"{}",
-        },
-    )
-    assert contents(tmp_path / "model.keras") == found
-    assert contents(tmp_path) == found
-    (tmp_path / "model.keras").rename(tmp_path / "renamed")
-    assert contents(tmp_path / "renamed") == found
-
-
-PRESET_CONTENTS = (
-    "preset",
-    {
-        "config": PRESET["config.json"],
-        "weights": HDF5,
-        "metadata": b"{}",
-        "task": b"{}",
-        "task_weights": PRESET["task.weights.h5"],
-        "tokenizer": b"{}",
-        "vocabulary": PRESET["assets/tokenizer/vocabulary.txt"],
-    },
-)
-
-
-def test_a_preset_folder_with_and_without_its_optional_files(tmp_path):
-    write_folder(tmp_path / "full", {**PRESET, "vocab.txt": b"no part of a preset"})
-    assert contents(tmp_path / "full") == PRESET_CONTENTS
+COMPANIONS = {"vocab.txt": b"v", "bert_config.json": b"{}"}
+OTHER = {"other.index": b"i", f"other.{SHARD}": b"d"}
+OLDER = wrapped({**MEMBERS, "vocab.txt": b"older"}, "older")
+KERAS_ZIP = write_zip(io.BytesIO(), KERAS_FILE).getvalue()
+SHARDS = {f"m.data-0000{i}-of-00003": bytes([i]) for i in range(3)}
+STALE = {"m.data-00001-of-00002": b"stale", f"m.{SHARD}.tempstate7": b"partial"}
+WEIGHTS = ("hdf5", {"bert_config": b"{}", "vocabulary": b"v", "weights": HDF5})
+# Files of a folder; what of it is given, "" for the folder; what is found.
+SOURCES = [
+    (wrapped(MEMBERS, "in") | {"__MACOSX/a": b"", ".a/b": b""}, ["", "in"], BUNDLE),
+    ({**MEMBERS, **OLDER}, [""], BUNDLE),
+    ({**MEMBERS, **OTHER}, ["bert_model.ckpt", "bert_model.ckpt.index"], BUNDLE),
+    # What `save_weights` writes.
+    (
+        {"checkpoint": b"", "w.weights.index": b"i", f"w.weights.{SHARD}": b"d"},
+        ["w.weights", ""],
+        ("tensor_bundle", {"index": b"i", SHARD: b"d"}),
+    ),
+    (
+        {"m.index": b"index", **SHARDS, **STALE},
+        ["", "m"],
+        ("tensor_bundle", {"index": b"index"} | {k[2:]: v for k, v in SHARDS.items()}),
+    ),
+    *(
+        ({name: HDF5, **COMPANIONS}, [name, ""], WEIGHTS)
+        for name in ("w.h5", "w.hdf5", "best_model.weights", "w", "w.zip")
+    ),
+    (
+        {"model.safetensors": SAFETENSORS, "vocab.txt": b"v"},
+        ["model.safetensors", ""],
+        ("safetensors", {"vocabulary": b"v", "weights": SAFETENSORS}),
+    ),
+    *(
+        (
+            {name: KERAS_ZIP, "vocab.txt": b"v"},
+            [name, ""],
+            ("keras", {**KERAS_PARTS, "vocabulary": b"v"}),
+        )
+        for name in ("model.keras", "renamed")
+    ),
+    ({**PRESET, "vocab.txt": b"no part of a preset"}, [""], PRESET_CONTENTS),
     # The three names of a .keras file; unzipped, they are a preset.
-    write_folder(tmp_path / "bare", KERAS_FILE)
-    parts = {"config": KERAS_FILE["config.json"], "weights": HDF5, "metadata": b"{}"}
-    assert contents(tmp_path / "bare") == ("preset", parts)
-    (tmp_path / "bare" / "metadata.json").unlink()
-    del parts["metadata"]
-    assert contents(tmp_path / "bare") == ("preset", parts)
+    (KERAS_FILE, [""], ("preset", KERAS_PARTS)),
+    (
+        {k: v for k, v in KERAS_FILE.items() if k != "metadata.json"},
+        [""],
+        ("preset", BARE),
+    ),
+]
 
 
-@pytest.mark.parametrize("folder", ["", "my_preset"])
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_zipped_preset_is_a_preset_and_no_keras_file(tmp_path, folder, method):
-    members = wrapped(PRESET, folder) if folder else PRESET
-    path = write_zip(tmp_path / "x.zip", members, method)
-    assert contents(path) == PRESET_CONTENTS
+@pytest.mark.parametrize(("members", "given", "found"), SOURCES)
+def test_folders_files_and_prefixes(tmp_path, monkeypatch, members, given, found):
+    write_folder(tmp_path / "f", members)
+    for name in given:
+        assert contents(tmp_path / "f" / name) == found
+    monkeypatch.chdir(tmp_path / "f")
+    assert (
+        contents(given[-1] or ".") == contents(os.fsencode(given[-1] or ".")) == found
+    )
 
 
 def test_real_checkpoints_of_this_repository():
@@ -502,9 +452,6 @@ def refuse_zip(path, message, error=SourceError):
 @pytest.fixture
 def bundle(tmp_path):
     return write_zip(tmp_path / "x.zip", MEMBERS, zipfile.ZIP_DEFLATED)
-
-
-STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 
 def renamed(name):
