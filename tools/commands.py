@@ -8,12 +8,10 @@ from roformer_keras.errors import RoFormerError
 
 
 class Parser(argparse.ArgumentParser):
-    """Options of a script.
+    """Options of a script, with its docstring.
 
-    Args:
-        description: docstring of the script.
-        sizes: flag -> its default, that with `--quick`, and help, of integers.
-        parts: names of the parts that can be run alone.
+    `sizes` are flag -> its default, that with `--quick`, and help, of integers; `parts`
+    are names of what can be run alone.
     """
 
     def __init__(self, description, sizes=None, parts=()):

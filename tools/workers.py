@@ -30,13 +30,7 @@ class WorkerFailed(RuntimeError):
 
 
 class Worker:
-    """An object of a class in its own process.
-
-    Args:
-        target: `"module:Class"`.
-        options: keywords of the class, as JSON can hold them.
-        environment: variables of the process; those of this one by default.
-    """
+    """An object of a class, `"module:Class"`, in its own process."""
 
     def __init__(self, target: str, options: Mapping, environment=None):
         environment = dict(environment or os.environ)
@@ -61,11 +55,7 @@ class Worker:
             print(job, file=self._process.stdin, flush=True)
 
     def receive(self) -> dict:
-        """`result`, `seconds` and `peak_mb` of the call that was asked for first.
-
-        Raises:
-            WorkerFailed: the process has ended.
-        """
+        """`result`, `seconds` and `peak_mb` of the call that was asked for first."""
         line = self._process.stdout.readline()
         if line:
             return json.loads(line)

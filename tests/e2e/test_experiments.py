@@ -367,12 +367,3 @@ def test_checkpoints(task, source, objective, models, tmp_path, capsys):
         assert table["rows"]["chance"] == pytest.approx([1 / 12, 10 / 12] * 2)
         assert min(table["rows"]["TF-IDF of characters"]) > 0.7
         assert "12 held-out pairs" in table["note"]
-
-
-def test_log_probabilities_do_not_depend_on_the_batch():
-    model = evaluation.load("RoFormerCausalLM", GPT)
-    texts = [model.tokenizer.encode(text)[0] for text in ("我们", "你说的是这个", "人")]
-    texts = [np.array(text, "int32") for text in texts]
-    together = evaluation.model_log_probabilities(model, texts)
-    alone = [evaluation.model_log_probabilities(model, [text]) for text in texts]
-    np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-5)

@@ -1,7 +1,6 @@
 """tools.experiments.baselines and evaluate_checkpoints, against plain counting."""
 
 import math
-import sys
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -182,9 +181,3 @@ def test_a_text_is_known_if_it_shares_half_of_its_runs():
     # A text shorter than a run is known only as a whole.
     assert baselines.Seen([fresh[:4], fresh]).knows(fresh[:4])
     assert not seen.knows(known[3][:4])
-
-
-def test_a_missing_library_is_named(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert tool.main(["sim", "x.zip", "--config", "x.toml"]) == 2
-    assert "pip install scikit-learn" in capsys.readouterr().err

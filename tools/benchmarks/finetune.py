@@ -1,7 +1,6 @@
 """Fine-tuning a text classifier, compared with the real bert4keras.
 
-    python -m tools.benchmarks.finetune                   # the base model, 12x768
-    python -m tools.benchmarks.finetune --parts step
+    python -m tools.benchmarks.finetune
 
 All sides read a checkpoint of random weights. That they have the same number of weights
 and the same ids is checked. Dropout of 0.1, AdamW, gradients clipped. Two parts:
@@ -82,29 +81,23 @@ SIZES = {
 
 @command
 def main(arguments=None):
-    parser = make_parser(__doc__, SIZES, RUNS)
+    parser = make_parser(__doc__, SIZES)
     help = "lines of a text, a tab and a label; plain or .gz"
     parser.add_argument("--reviews", type=Path, default=texts.FILES[0], help=help)
     options = parser.parse_args(arguments)
     with Benchmark(options, __spec__.name, SIDES) as benchmark:
-        if "reviews" in options.parts:
-            draw_reviews(options, benchmark.folder)
+        draw_reviews(options, benchmark.folder)
         sizes = options.layers, options.hidden, options.vocabulary
         write_checkpoint(benchmark.folder, "roformer", *sizes)
         benchmark.save("texts", check_sides(benchmark))
         tokens = options.steps * options.batch * options.length
-        for part, amount, unit in (
-            ("step", tokens, "tokens/s"),
-            ("reviews", options.rows, "examples/s"),
-        ):
-            if part not in options.parts:
-                continue
-            fresh = part == "reviews"
-            if fresh:
-                benchmark.stop()
-            turns = take_turns(benchmark, RUNS[part], part, fresh)
-            benchmark.save(part, medians(turns, amount))
-            print_runs(part, unit, benchmark.figures[part])
+        turns = take_turns(benchmark, RUNS["step"], "step")
+        benchmark.save("step", medians(turns, tokens))
+        benchmark.stop()
+        turns = take_turns(benchmark, RUNS["reviews"], "reviews", fresh=True)
+        benchmark.save("reviews", medians(turns, options.rows))
+        print_runs("step", "tokens/s", benchmark.figures["step"])
+        print_runs("reviews", "examples/s", benchmark.figures["reviews"])
         for side, found in benchmark.figures["texts"].items():
             print(
                 f"{side}: a review has {found['tokens']:.0f} tokens, with padding "
@@ -141,24 +134,22 @@ def check_sides(benchmark):
 
 
 class Classifier(Side):
-    """A side that trains; `texts` and `labels` are empty without the part reviews."""
+    """A side that trains."""
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.texts, self.labels = [], np.array([], int)
-        if (self.folder / "reviews.npz").exists():
-            with np.load(self.folder / "reviews.npz") as reviews:
-                self.texts, self.labels = reviews["texts"].tolist(), reviews["labels"]
-        self.classes = max(2, 1 + int(self.labels.max(initial=0)))
+        with np.load(self.folder / "reviews.npz") as reviews:
+            self.texts, self.labels = reviews["texts"].tolist(), reviews["labels"]
+        self.classes = 1 + int(self.labels.max())
 
     def description(self, rows, padded):
         """What must be equal on all sides; mean tokens without and with padding."""
         trainable = self.keep(self.model).trainable_weights
         return {
             "weights": sum(int(np.prod(weight.shape)) for weight in trainable),
-            "ids": hash_ids(rows) if rows else None,
-            "tokens": float(np.mean(list(map(len, rows)))) if rows else 0,
-            "padded": padded / max(1, len(rows)),
+            "ids": hash_ids(rows),
+            "tokens": float(np.mean(list(map(len, rows)))),
+            "padded": padded / len(rows),
         }
 
     def step(self):
@@ -187,17 +178,13 @@ class RoFormer(Classifier):
             dropout=DROPOUT,
             attention_dropout=DROPOUT,
         )
-        optimizer = make_optimizer(
-            LEARNING_RATE, weight_decay=WEIGHT_DECAY, clip_norm=CLIP_NORM
-        )
-        model.compile(optimizer)
+        options = {"weight_decay": WEIGHT_DECAY, "clip_norm": CLIP_NORM}
+        model.compile(make_optimizer(LEARNING_RATE, **options))
         return model
 
     def describe(self):
         from roformer_keras.data.batches import TextBatches
 
-        if not self.texts:
-            return self.description([], 0)
         rows = self.keep(self.model).make_rows([(text,) for text in self.texts])
         # As `fit` makes them.
         batches = TextBatches(
@@ -226,19 +213,13 @@ class Bert4keras(Classifier):
 
         keras.utils.set_random_seed(0)
         kernel = np.random.default_rng(0).normal(0, 0.02, (self.hidden, self.classes))
-        model = make_classifier(
-            self.folder,
-            "roformer",
-            kernel,
-            np.zeros(self.classes),
-            dropout_rate=DROPOUT,
-            attention_dropout_rate=DROPOUT,
-        )
+        head = kernel, np.zeros(self.classes)
+        rates = {"dropout_rate": DROPOUT, "attention_dropout_rate": DROPOUT}
+        model = make_classifier(self.folder, "roformer", *head, **rates)
+        options = {"global_clipnorm": CLIP_NORM}
         model.compile(
             loss="sparse_categorical_crossentropy",
-            optimizer=make_optimizer(
-                LEARNING_RATE, WEIGHT_DECAY, global_clipnorm=CLIP_NORM
-            ),
+            optimizer=make_optimizer(LEARNING_RATE, WEIGHT_DECAY, **options),
             metrics=["accuracy"],
         )
         return model

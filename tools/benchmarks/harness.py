@@ -54,12 +54,8 @@ class Side(types.SimpleNamespace):
 class Run(NamedTuple):
     """A job of a side.
 
-    Attributes:
-        side: name of the side.
-        method: of its class.
-        arguments: of the method.
-        warm_up: method and arguments to call first; the job itself by default.
-        rounds: turns; as many as the others by default.
+    `warm_up`, method and arguments, is called first; by default the job itself. Without
+    `rounds` it has as many turns as others.
     """
 
     side: str
@@ -70,16 +66,12 @@ class Run(NamedTuple):
 
 
 class Benchmark(contextlib.ExitStack):
-    """Sides, a scratch folder and the figures found so far.
+    """Sides, a scratch folder and the figures found so far, by part.
 
     Args:
         options: of the command line.
         module: `__spec__.name` of the benchmark.
         sides: name -> class. Only `bert4keras` can import bert4keras.
-
-    Attributes:
-        folder: scratch folder.
-        figures: part -> its figures; next to `options`.
     """
 
     def __init__(self, options, module: str, sides: Mapping[str, type]):
@@ -118,13 +110,9 @@ class Benchmark(contextlib.ExitStack):
 def take_turns(
     benchmark: Benchmark, runs: Mapping[str, Run], title: str, fresh: bool = False
 ) -> dict[str, list[dict]]:
-    """Figures of the turns of each run, `--rounds` by default.
+    """Figures of the turns of each run, which take turns in this order.
 
-    Args:
-        benchmark: whose sides work.
-        runs: name -> run, in the order of the turns.
-        title: of the progress bar.
-        fresh: every turn has a new process; it warms up only where the run says how.
+    If `fresh`, every turn has a new process, and warms up only where the run says how.
     """
     common = benchmark.options.rounds
     rounds = {
@@ -154,9 +142,7 @@ def take_turns(
 def medians(turns: Mapping[str, Sequence[Mapping]], amount: float = 1) -> dict:
     """Name of a run -> `seconds` of its turns, `rate`, and medians of other numbers.
 
-    Args:
-        turns: of `take_turns`.
-        amount: what a turn does; the rate is of that, a second.
+    The rate is of the `amount` that a turn does, a second.
     """
     found = {}
     for name, own in turns.items():
@@ -194,14 +180,7 @@ def shares_of_limit(figures: Mapping, name: str) -> list[float]:
 
 
 def print_runs(title: str, unit: str, figures: Mapping, theirs: str | None = THEIRS):
-    """Prints a table of runs.
-
-    Args:
-        title: of the first column.
-        unit: what rates are; or "s" or "ms", how long a turn takes.
-        figures: of `medians`.
-        theirs: the run that the others are compared with.
-    """
+    """Prints runs with rates, or in the units "s" and "ms" with the time of a turn."""
     scale = {"s": 1, "ms": 1000}.get(unit)
     others = dict.fromkeys(key for run in figures.values() for key in run)
     others = [key for key in others if key not in ("seconds", "rate")]
@@ -217,7 +196,8 @@ def print_runs(title: str, unit: str, figures: Mapping, theirs: str | None = THE
                 *(show(run[key]) if key in run else "" for key in others),
             ]
         )
-    print_table(title, (unit, "of its products", f"times {theirs}", *others), rows)
+    times = f"times {theirs}" if theirs else ""
+    print_table(title, (unit, "of its products", times, *others), rows)
 
 
 def show(number: float) -> str:

@@ -226,19 +226,14 @@ class Transformers(EncodeSide):
     def torch_inputs(self, shape):
         import torch
 
-        token_ids, segment_ids = map(torch.from_numpy, self.batch(shape))
-        return {
-            "input_ids": token_ids.long(),
-            "token_type_ids": segment_ids.long(),
-            "attention_mask": (token_ids != 0).long(),
-        }
+        token_ids, segment_ids = (torch.from_numpy(x).long() for x in self.batch(shape))
+        return token_ids, (token_ids != 0).long(), segment_ids
 
     def encode(self, shape, name, dtype):
         import torch
 
-        model = self.keep(self.model, name, dtype)
         with torch.inference_mode():
-            model(**self.keep(self.torch_inputs, shape))
+            self.keep(self.model, name, dtype)(*self.keep(self.torch_inputs, shape))
 
 
 class KerasHub(EncodeSide):

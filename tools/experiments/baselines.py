@@ -1,25 +1,11 @@
 """Baselines for held-out texts: n-grams, neighbours and shared characters."""
 
-import importlib
-
 import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from tqdm import tqdm
-
-from roformer_keras.errors import ConfigurationError
 
 # A text is known if this share of its runs of this many tokens is known.
 RUN, KNOWN_SHARE = 6, 0.5
-PACKAGES = {"sklearn": "scikit-learn", "sacrebleu": "sacrebleu"}
-
-
-def require(name):
-    """A module that only evaluation needs."""
-    package = PACKAGES[name.partition(".")[0]]
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigurationError(f"sim needs it: pip install {package}") from error
-
 
 # === Known texts ===
 
@@ -262,10 +248,9 @@ def jaccard(first, second):
 
 def tf_idf(train, first, second, max_run):
     """Cosines of each two texts, by their runs of up to `max_run` characters."""
-    text = require("sklearn.feature_extraction.text")
     runs = {"analyzer": "char", "ngram_range": (1, max_run)}
     # Only runs of these texts matter, whether training texts have them or not.
-    vocabulary = text.CountVectorizer(**runs).fit(first + second).vocabulary_
-    vectorizer = text.TfidfVectorizer(**runs, vocabulary=vocabulary, sublinear_tf=True)
+    vocabulary = CountVectorizer(**runs).fit(first + second).vocabulary_
+    vectorizer = TfidfVectorizer(**runs, vocabulary=vocabulary, sublinear_tf=True)
     vectorizer.fit(tqdm(train, desc=f"TF-IDF to {max_run}", unit="text"))
     return (vectorizer.transform(first) @ vectorizer.transform(second).T).toarray()

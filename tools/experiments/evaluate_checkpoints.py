@@ -26,13 +26,14 @@ sim  Recall@1 and @10 of the other text of a pair among 1,000 texts, by cosine, 
      copying. Needs scikit-learn and sacrebleu.
 """
 
-import dataclasses
 import math
 import sys
 import unicodedata
 from pathlib import Path
 
 import numpy as np
+import sacrebleu
+import scipy.special
 from tqdm import tqdm
 
 from roformer_keras.checks import check_integer
@@ -42,7 +43,6 @@ from roformer_keras.training.pretraining_settings import load_settings
 from tools.commands import Parser, command
 from tools.experiments.baselines import (
     KNOWN_SHARE,
-    PACKAGES,
     RUN,
     KneserNey,
     Neighbours,
@@ -51,7 +51,6 @@ from tools.experiments.baselines import (
     char_codes,
     guess,
     jaccard,
-    require,
     tf_idf,
 )
 from tools.tables import markdown, write_json
@@ -59,7 +58,6 @@ from tools.tables import markdown, write_json
 MASKED_SHARE = 0.15
 CANDIDATES = 1000
 GENERATED = 500
-POSITIONS_PER_BATCH = 2048
 GENERATED_TOGETHER = 256
 SEED = 0
 
@@ -80,30 +78,18 @@ def main(arguments=None):
     if options.limit is not None:
         check_integer("limit", options.limit, 1)
     tables = []
-    for table in TASKS[options.task](options):
-        print(f"\n{table}", flush=True)
-        tables.append(dataclasses.asdict(table))
+    for columns, rows, note in TASKS[options.task](options):
+        lines = [
+            [name, *map(format, figures, columns.values())]
+            for name, figures in rows.items()
+        ]
+        print(f"\n{markdown(['model', *columns], lines)}\n\n{note}", flush=True)
+        tables.append({"rows": rows, "note": note})
     if options.json:
         write_json(options.json, {"task": options.task, "tables": tables})
 
 
-@dataclasses.dataclass
-class Table:
-    """Figures of models in columns with formats; `str` makes Markdown of them."""
-
-    columns: dict[str, str]
-    rows: dict[str, list[float]]
-    note: str
-
-    def __str__(self):
-        rows = [
-            [name, *map(format, figures, self.columns.values())]
-            for name, figures in self.rows.items()
-        ]
-        return f"{markdown(['model', *self.columns], rows)}\n\n{self.note}"
-
-
-# === The three tasks: each yields its tables ===
+# === The three tasks: each yields columns with formats, rows and a note ===
 
 
 def evaluate_mlm(options):
@@ -148,7 +134,7 @@ def evaluate_mlm(options):
         f"The baselines learned from {sum(map(len, train)):,} tokens."
     )
     columns = {"accuracy": ".1%", "without punctuation": ".1%"}
-    yield Table(columns, rows, note)
+    yield columns, rows, note
 
 
 def evaluate_lm(options):
@@ -182,12 +168,10 @@ def evaluate_lm(options):
         f"{corpus.tokens.size:,} tokens, over the same vocabulary of "
         f"{tokenizer.vocabulary_size:,}."
     )
-    yield Table({"perplexity": ".1f", "bits a token": ".2f"}, rows, note)
+    yield {"perplexity": ".1f", "bits a token": ".2f"}, rows, note
 
 
 def evaluate_sim(options):
-    for name in PACKAGES:
-        require(name)
     settings = load_settings(options.config)
     length = settings.stages[-1].length
     pairs, train, dropped = held_out_pairs(settings, options)
@@ -207,7 +191,7 @@ def evaluate_sim(options):
         name: [recall(m, k) for m in (matrix, matrix.T) for k in (1, 10)]
         for name, matrix in scores.items()
     }
-    yield Table(
+    yield (
         {f"{way}, recall@{k}": ".1%" for way in ways for k in (1, 10)},
         recalls,
         f"Of {len(pairs):,} held-out pairs, each text among the {len(pairs):,} of the "
@@ -216,7 +200,7 @@ def evaluate_sim(options):
     )
     first, second = first[:GENERATED], second[:GENERATED]
     writes = f"{Path(options.checkpoint).stem}, {options.num_beams} beams"
-    yield Table(
+    yield (
         {f"{way}, BLEU": ".1f" for way in ways},
         {
             writes: [
@@ -225,7 +209,7 @@ def evaluate_sim(options):
             ],
             "the input, copied": [bleu(first, second), bleu(second, first)],
         },
-        f"{len(first):,} of these pairs; sacrebleu {require('sacrebleu').__version__}, "
+        f"{len(first):,} of these pairs; sacrebleu {sacrebleu.__version__}, "
         'tokenize="char".',
     )
 
@@ -282,8 +266,7 @@ def draw(items, options, max_count=None):
             f"{options.config}, or name a group"
         )
     order = np.random.default_rng(SEED).permutation(len(items))
-    limits = [limit for limit in (max_count, options.limit) if limit is not None]
-    return [items[i] for i in order[: min(limits, default=None)]]
+    return [items[i] for i in order[:max_count][: options.limit]]
 
 
 def load(name, checkpoint):
@@ -321,43 +304,26 @@ def mask(texts, mask_id):
 
 
 def logits_of(model, texts):
-    """Yields the number of each text and its logits, `(length, vocabulary_size)`."""
-    lengths = np.array([len(text) for text in texts])
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    with tqdm(total=len(texts), desc="model", unit="text") as bar:
-        while start < len(order):
-            longest = lengths[order[start]]
-            batch = order[start : start + max(1, POSITIONS_PER_BATCH // longest)]
-            token_ids = np.zeros((len(batch), longest), "int32")
-            for row, number in enumerate(batch):
-                token_ids[row, : lengths[number]] = texts[number]
-            outputs = model.predict_on_batch(
-                {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
-            )
-            logits = outputs["logits"] if isinstance(outputs, dict) else outputs
-            for row, number in enumerate(batch):
-                yield number, logits[row, : lengths[number]]
-            start += len(batch)
-            bar.update(len(batch))
+    """Yields the logits of each text, `(length, vocabulary_size)`."""
+    for text in tqdm(texts, desc="model", unit=" texts"):
+        inputs = {"token_ids": text[None], "segment_ids": np.zeros_like(text[None])}
+        outputs = model.predict_on_batch(inputs)
+        yield (outputs["logits"] if isinstance(outputs, dict) else outputs)[0]
 
 
 def model_guesses(model, masked, hidden):
     """The most probable ids at the hidden positions of all texts."""
-    found = [None] * len(masked)
-    for number, logits in logits_of(model, masked):
-        found[number] = logits[hidden[number]].argmax(axis=-1)
-    return np.concatenate(found)
+    pairs = zip(logits_of(model, masked), hidden, strict=True)
+    return np.concatenate([logits[at].argmax(axis=-1) for logits, at in pairs])
 
 
 def model_log_probabilities(model, texts):
     """Natural logarithms, of each token except the first of each text."""
-    found = [None] * len(texts)
-    for number, logits in logits_of(model, texts):
-        logits, targets = logits[:-1], texts[number][1:]
-        logits = logits - logits.max(axis=-1, keepdims=True)
-        own = logits[np.arange(len(targets)), targets].astype("float64")
-        found[number] = own - np.log(np.exp(logits).sum(axis=-1, dtype="float64"))
+    found = []
+    for text, logits in zip(texts, logits_of(model, texts), strict=True):
+        logits, targets = logits[:-1].astype("float64"), text[1:]
+        own = logits[np.arange(len(targets)), targets]
+        found.append(own - scipy.special.logsumexp(logits, axis=-1))
     return np.concatenate(found)
 
 
@@ -383,7 +349,7 @@ def recall(scores, k):
 
 
 def bleu(written, expected):
-    return require("sacrebleu").corpus_bleu(written, [expected], tokenize="char").score
+    return sacrebleu.corpus_bleu(written, [expected], tokenize="char").score
 
 
 if __name__ == "__main__":

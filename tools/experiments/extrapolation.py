@@ -19,12 +19,10 @@ The configuration is one of `pretrain lm` without a source, with two stages: the
 training, and the further training on long rows. Its data have two fields, a text and
 its document; consecutive texts of a document are joined.
 
-losses.csv has mean losses of each 32 positions in nats per token, runs.csv the seconds
-and last losses of the trainings.
+losses.csv has mean losses of each 32 positions in nats per token.
 """
 
 import itertools
-import statistics
 import sys
 
 import keras
@@ -69,7 +67,7 @@ TOKENS_PER_BATCH = 4096
 class Extrapolation(DocumentExperiment):
     max_windows = 128
     names, styles = tuple(METHODS), LABELS
-    tables = ("losses.csv", "runs.csv")
+    tables = ("losses.csv",)
     plots = (("losses.csv", "method", "position", "loss", "loss (nats a token)"),)
 
     def __init__(self, options):
@@ -79,9 +77,7 @@ class Extrapolation(DocumentExperiment):
         self.lengths = [stage.length for stage in self.training.stages]
 
     def name_of(self, row):
-        return row.get("model") or (
-            "absolute" if row["method"] == "absolute" else "roformer"
-        )
+        return "absolute" if row["method"] == "absolute" else "roformer"
 
     def prepare(self):
         super().prepare()
@@ -99,11 +95,7 @@ class Extrapolation(DocumentExperiment):
         short, long = self.lengths
         scale = long / short
         model = make_models(RoFormerCausalLM, self.config, short, seed)[name]
-        losses, runs = [], []
-
-        def fit(training, model, stage, divisor=1):
-            run = {"model": name, "seed": seed, "training": training}
-            runs.append(run | self.fit(model, name, stage, seed, divisor))
+        losses = []
 
         def measure(method, model, divisor=1):
             found = self.measure(model, name, method == "cut", divisor)
@@ -114,10 +106,10 @@ class Extrapolation(DocumentExperiment):
             )
 
         first, second = self.training.stages
-        fit("training", model, first)
+        self.fit(model, name, first, seed)
         if name == "absolute":
             measure("absolute", model)
-            return losses, runs
+            return [losses]
         measure("rotary", model)
         measure("cut", model)
         measure("interpolated", model, scale)
@@ -125,12 +117,12 @@ class Extrapolation(DocumentExperiment):
         measure("ntk", copy_model(model, rotary_base=base))
         for method, divisor in (("rotary+", 1), ("interpolated+", scale)):
             longer = copy_model(model)
-            fit(method, longer, second, divisor)
+            self.fit(longer, name, second, seed, divisor)
             measure(method, longer, divisor)
-        return losses, runs
+        return [losses]
 
-    def fit(self, model, name, stage, seed, divisor):
-        """Trains on rows that depend only on the seed; returns figures of it."""
+    def fit(self, model, name, stage, seed, divisor=1):
+        """Trains on rows that depend only on the seed."""
 
         def batches():
             for step in itertools.count():
@@ -139,15 +131,7 @@ class Extrapolation(DocumentExperiment):
                 yield inputs, rows[:, 1:]
 
         title = f"{name}, seed {seed}, {stage.length} tokens"
-        trainer = next_token_trainer(model, self.training, stage)
-        rows = fit(trainer, stage, title, batches(), intervals=10)
-        seconds = sum(row["seconds"] for row in rows)
-        tokens = stage.steps * stage.batch_size * stage.length
-        return {
-            "seconds": seconds,
-            "tokens_per_second": tokens / seconds,
-            "loss": rows[-1]["loss"],
-        }
+        fit(next_token_trainer(model, self.training, stage), stage, title, batches())
 
     def measure(self, model, name, is_cut, divisor):
         """Mean losses by position: float `(positions / BIN,)`."""
@@ -160,7 +144,7 @@ class Extrapolation(DocumentExperiment):
         losses = next_token_losses(model, inputs, targets)
         return losses.reshape(len(self.windows), -1, BIN).mean(axis=(0, 2))
 
-    def summarize(self, losses, runs):
+    def summarize(self, losses):
         short, long = self.lengths
         ends = [short]
         while ends[-1] < long:
@@ -173,14 +157,12 @@ class Extrapolation(DocumentExperiment):
                 | spread(values[:, start // BIN : end // BIN].mean(axis=1).tolist())
                 for start, end in itertools.pairwise([0, *ends])
             ]
-        return {"losses": found, "runs": runs}
+        return {"losses": found}
 
     def report(self, results):
-        found, runs = results["losses"], results["runs"]
+        found = results["losses"]
         first, second = self.training.stages
         bands = next(iter(found.values()))
-        seconds = sum(run["seconds"] for run in runs)
-        speed = statistics.median(run["tokens_per_second"] for run in runs)
         columns = ["positions", *(f"{b['from'] + 1} to {b['to']}" for b in bands)]
         rows = [
             [LABELS[method][0], *(f"{b['mean']:.3f} ({b['spread']:.3f})" for b in own)]
@@ -190,8 +172,7 @@ class Extrapolation(DocumentExperiment):
             f"{markdown(columns, rows)}\n\nLoss in nats per token: mean and range of "
             f"{count_seeds(self.options.seeds)}. "
             f"{describe_model(self.training, first)} Further training: "
-            f"{second.steps} steps of {second.batch_size} rows of {second.length}. "
-            f"Trainings took {seconds:,.0f} s (median {speed:,.0f} tokens/s)."
+            f"{second.steps} steps of {second.batch_size} rows of {second.length}."
         )
 
 

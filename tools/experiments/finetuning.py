@@ -30,7 +30,6 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from roformer_keras.config import RoFormerConfig
@@ -160,7 +159,6 @@ class Finetuning(Experiment):
             **{part: str(folder / f"{part}.json") for part in self.texts},
             "arrays": str(folder / "arrays.npz"),
             "ids": hash_ids([inputs["token_ids"].ravel() for inputs in every]),
-            "batch_size": BATCH_SIZE,
             "weight_decay": WEIGHT_DECAY,
             "clip_norm": self.task.clip_norm,
             "schedule": linear_schedule(len(batches)),
@@ -217,13 +215,7 @@ def read_parts(options, count):
 
 
 class Classification:
-    """A model with a head, and its score.
-
-    Attributes:
-        texts: int. Texts per row.
-        measure: str. The name of the score; higher is better.
-        clip_norm: float, 0 for none.
-    """
+    """A model with a head; `texts` per row, and the name of its score."""
 
     texts, clip_norm, measure = 1, 1.0, "Accuracy"
 
@@ -346,26 +338,13 @@ def make_batches(lengths, epochs, seed):
 
 
 def train_here(model, make_batch, batches, epochs):
-    inputs, targets = make_batch(batches[0])
-    ids = tf.TensorSpec((None, None), "int32")
-    dataset = tf.data.Dataset.from_generator(
-        lambda: map(make_batch, batches),
-        output_signature=(
-            dict.fromkeys(inputs, ids),
-            tf.TensorSpec((None,) * targets.ndim, targets.dtype),
-        ),
-    )
-    start = time.perf_counter()
-    history = model.fit(
-        dataset.prefetch(2),
-        # The batches are shuffled already.
-        shuffle=False,
-        steps_per_epoch=len(batches) // epochs,
-        epochs=epochs,
-        verbose=2,
-    )
-    seconds = time.perf_counter() - start
-    return {"loss": float(history.history["loss"][-1]), "seconds": seconds}
+    start, losses = time.perf_counter(), []
+    for rows in batches:
+        logs = model.train_on_batch(*make_batch(rows), return_dict=True)
+        losses.append(float(logs["loss"]))
+    seconds, last = time.perf_counter() - start, -(len(batches) // epochs)
+    loss = np.average(losses[last:], weights=[len(rows) for rows in batches[last:]])
+    return {"loss": float(loss), "seconds": seconds}
 
 
 def train_there(job):

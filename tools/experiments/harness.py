@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import keras
 import numpy as np
 from tqdm import tqdm
 
@@ -154,29 +153,10 @@ class LossCurves(Experiment):
 
     def train(self, name, seed):
         (stage,) = self.training.stages
+        trainer, title = self.make_trainer(name, seed), f"{name}, seed {seed}"
         with contextlib.closing(self.batches(seed)) as batches:
-            rows = fit(
-                self.make_trainer(name, seed),
-                stage,
-                f"{name}, seed {seed}",
-                batches,
-                validation_data=self.validation,
-                # The logits of larger batches would take more memory than training.
-                validation_batch_size=stage.batch_size,
-            )
-        return [
-            [
-                {
-                    "model": name,
-                    "seed": seed,
-                    "step": row["step"],
-                    "train_loss": row["loss"],
-                    "validation_loss": row["val_loss"],
-                    "tokens_per_second": row["tokens_per_second"],
-                }
-                for row in rows
-            ]
-        ]
+            rows = fit(trainer, stage, title, batches, self.validation)
+        return [[{"model": name, "seed": seed, **row} for row in rows]]
 
     def summarize(self, rows):
         found = {}
@@ -255,68 +235,34 @@ def describe_model(training, stage) -> str:
     )
 
 
-def fit(model, stage, title, batches, intervals=20, **validation):
-    """Trains a compiled model for the steps of a stage.
+def fit(model, stage, title, batches, validation=None, intervals=20) -> list[dict]:
+    """Trains a compiled model for the steps of a stage with full rows.
 
-    Args:
-        model: `keras.Model`.
-        stage: `TrainingStage` with full rows.
-        title: of the progress bar.
-        batches: iterator.
-        intervals: int. How many figures there are; each is a mean since the one before.
-        validation: keywords of `fit`.
-
-    Returns:
-        list of dicts of `step`, `loss`, `seconds` of training, `tokens_per_second`, and
-        `val_loss` if there is validation.
+    Returns `step`, `train_loss`, the mean since the step before, `validation_loss`
+    where there are inputs and targets of it, and `tokens_per_second` of training.
     """
-    interval = max(1, stage.steps // intervals)
-    recorder = Recorder(stage.steps, title)
-    history = model.fit(
-        batches,
-        steps_per_epoch=interval,
-        epochs=-(-stage.steps // interval),
-        shuffle=False,
-        callbacks=[recorder],
-        verbose=0,
-        **validation,
-    ).history
-    recorder.bar.close()
-    rows, before = [], 0
-    for number, (step, seconds) in enumerate(recorder.intervals):
-        tokens = (step - before) * stage.batch_size * stage.length
-        figures = {name: values[number] for name, values in history.items()}
-        speed = {"seconds": seconds, "tokens_per_second": tokens / seconds}
-        rows.append({"step": step, **figures, **speed})
-        before = step
-    return rows
-
-
-class Recorder(keras.callbacks.Callback):
-    """Shows progress, records steps and seconds of each interval, and ends a training.
-
-    The seconds leave validation out.
-    """
-
-    def __init__(self, steps, title):
-        super().__init__()
-        self.steps, self.step, self.intervals = steps, 0, []
-        self.bar = tqdm(total=steps, desc=title, unit=" steps", dynamic_ncols=True)
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.perf_counter()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.step += 1
-        self.bar.update(1)
-        self.seconds = time.perf_counter() - self.start
-        # The last interval may be shorter.
-        if self.step == self.steps:
-            self.model.stop_training = True
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.intervals.append((self.step, self.seconds))
-        self.bar.set_postfix({k: f"{v:.4g}" for k, v in logs.items()})
+    interval, found, losses, seconds = max(1, stage.steps // intervals), [], [], 0.0
+    for step in tqdm(range(1, stage.steps + 1), desc=title, unit=" steps"):
+        batch, start = next(batches), time.perf_counter()
+        losses.append(model.train_on_batch(*batch, return_dict=True)["loss"])
+        seconds += time.perf_counter() - start
+        if step % interval and step < stage.steps:
+            continue
+        row = {"step": step, "train_loss": float(np.mean(losses))}
+        if validation:
+            names = ("x", "y", "sample_weight")
+            evaluated = model.evaluate(
+                **dict(zip(names, validation, strict=False)),
+                # The logits of larger batches would take more memory than training.
+                batch_size=stage.batch_size,
+                verbose=0,
+                return_dict=True,
+            )
+            row["validation_loss"] = evaluated["loss"]
+        tokens = len(losses) * stage.batch_size * stage.length
+        found.append({**row, "tokens_per_second": tokens / seconds})
+        losses, seconds = [], 0.0
+    return found
 
 
 # === Seeds ===

@@ -68,11 +68,8 @@ def make_examples(corpus, objective, seed):
 class DocumentExperiment(Experiment):
     """An experiment with causal language models on rows of documents.
 
-    Attributes:
-        training: `PretrainingSettings`.
-        vocabulary_size: int.
-        windows: int `(max_windows, length + 1)`. Held-out rows, with the length of the
-            last stage.
+    `windows` are at most `max_windows` held-out rows of the length of the last stage,
+    with a token more: int `(windows, length + 1)`.
     """
 
     max_windows: int
@@ -105,10 +102,7 @@ class DocumentExperiment(Experiment):
 class Documents:
     """Long texts as token ids, from which full rows are drawn: int32 `(rows, tokens)`.
 
-    Args:
-        records: pairs of a text and its document; consecutive texts of a document are
-            joined.
-        tokenizer: `RoFormerTokenizer`.
+    Consecutive records, pairs of a text and its document, are joined.
     """
 
     def __init__(self, records, tokenizer):

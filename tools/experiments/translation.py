@@ -61,13 +61,11 @@ class Settings(checks.Settings):
 
     Args:
         train, valid, test: each two files whose lines with equal numbers are pairs.
-        table, fields: instead of these, a table and the columns of a pair.
-        group, holdout: of the table: pairs whose column `group` falls into the share
-            `holdout` are not trained on; validation and test pairs are drawn from them.
+        table, fields, group, holdout: instead of these, as in `CorpusSource`;
+            validation and test pairs are drawn from what is held out.
         train_pairs, valid_pairs, test_pairs: ints or None. The first so many.
         folder: of the files, relative to the configuration; `--data` names another.
-        tokenize: as in sacrebleu: `"13a"` splits at spaces and punctuation, `"char"`
-            after each character.
+        tokenize: as in sacrebleu.
         num_beams, length_penalty, max_length: of the translations of the test.
     """
 

@@ -24,11 +24,7 @@ SCRIPT = ROOT / "roformer_keras" / "verification" / "reference_process.py"
 def require_bert4keras(version: str = VERSIONS[0]) -> Path:
     """The folder that a version of bert4keras is installed in.
 
-    The environment variable ROFORMER_KERAS_REFERENCE names the folder of 0.11.5; other
-    versions are next to it.
-
-    Raises:
-        ReferenceUnavailable: it is not installed there.
+    ROFORMER_KERAS_REFERENCE names that of 0.11.5; other versions are next to it.
     """
     folder = ROOT / ".reference" / f"bert4keras-{version}"
     if named := os.environ.get("ROFORMER_KERAS_REFERENCE"):

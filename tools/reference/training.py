@@ -82,8 +82,8 @@ class Classification:
     def batch_targets(self, numbers):
         return self.targets[numbers]
 
-    def answers(self, outputs, lengths):
-        return outputs.argmax(axis=1).tolist()
+    def answer(self, outputs, length):
+        return int(outputs[0].argmax())
 
 
 class Similarity:
@@ -117,9 +117,9 @@ class Similarity:
         terms = K.reshape(wrong_by - 1e12 * (1 - counts), [-1])
         return K.logsumexp(K.concatenate([[0.0], terms], axis=0))
 
-    def answers(self, outputs, lengths):
-        unit = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)
-        return (unit[::2] * unit[1::2]).sum(axis=1).tolist()
+    def answer(self, outputs, length):
+        first, second = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)
+        return float(first @ second)
 
 
 class Entities:
@@ -156,15 +156,12 @@ class Entities:
         rows = [self.targets[number] for number in numbers]
         return sequence_padding(rows, value=-1)[:, 1:-1]
 
-    def answers(self, outputs, lengths):
+    def answer(self, outputs, length):
         from bert4keras.backend import K
         from bert4keras.snippets import ViterbiDecoder
 
         decoder = ViterbiDecoder(K.eval(self.field.trans))
-        return [
-            decoder.decode(scores[: length - 2]).tolist()
-            for scores, length in zip(outputs, lengths, strict=True)
-        ]
+        return decoder.decode(outputs[0][: length - 2]).tolist()
 
 
 TASKS = {
@@ -234,7 +231,7 @@ class Trainer:
         )
         seconds = time.perf_counter() - start
         return {
-            "answers": self.answers(job["batch_size"]),
+            "answers": self.answers(),
             "loss": float(history.history["loss"][-1]),
             "seconds": seconds,
         }
@@ -244,15 +241,10 @@ class Trainer:
         numbers = self.batches[number]
         return self.rows.batch(numbers), self.task.batch_targets(numbers)
 
-    def answers(self, batch_size):
+    def answers(self):
         """Answers to the test rows, in their order."""
-        lengths = self.test.lengths
-        order = np.argsort(lengths, kind="stable")
-        found = [None] * len(order)
-        for start in range(0, len(order), batch_size):
-            numbers = order[start : start + batch_size]
-            outputs = self.task.model.predict_on_batch(self.test.batch(numbers))
-            answers = self.task.answers(outputs, lengths[numbers])
-            for number, answer in zip(numbers, answers, strict=True):
-                found[number] = answer
+        found = []
+        for number, length in enumerate(self.test.lengths):
+            outputs = self.task.model.predict_on_batch(self.test.batch([number]))
+            found.append(self.task.answer(outputs, length))
         return found
