@@ -125,7 +125,7 @@ RATIOS = (
 )
 SIZES = {
     "layers": (12, 1, "layers of the model"),
-    "hidden": (768, 64, "its width, a multiple of 64"),
+    "hidden": (768, 128, "its width, a multiple of 64"),
     "vocabulary": (12000, 200, "its tokens, at least 200"),
     "count": (320, 9, "texts of the mix"),
     "calls": (50, 2, "calls of a turn of latency"),
