@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
 
 from roformer_keras.checks import read_fields
 from roformer_keras.cli.flags import merge_flags
@@ -24,10 +23,6 @@ def run(
     *,
     output: str,
     config: str | None = None,
-    multi_label: bool = False,
-    crf: bool = False,
-    objective: Literal["cosent", "classification", "contrastive"] | None = None,
-    pooling: Literal["first", "mean"] | None = None,
     dropout: float | None = None,
     overwrite: bool = False,
     quiet: bool = False,
@@ -41,17 +36,10 @@ def run(
         output: folder of the training; a training of the same settings that was
             interrupted there is resumed.
         config: settings in TOML.
-        multi_label: text-classification: any number of classes a row.
-        crf: token-classification: predict all tags of a text together.
-        objective: sentence-embedding: what labels are (default: cosent).
-        pooling: vector of a text: at [CLS], or the mean (default: the task's).
         dropout: (default: the checkpoint's).
         overwrite: discard a training of other settings in that folder, once the new
             one is found to be possible.
     """
-    options: dict[str, Any] = {"multi_label": multi_label, "crf": crf}
-    options |= {"objective": objective, "pooling": pooling}
-    flags |= {f"options.{name}": value for name, value in options.items() if value}
     if dropout is not None:
         flags["model.dropout"] = dropout
     # Checked before the backend is imported.

@@ -146,7 +146,9 @@ def _parameters(function) -> Iterator[_Argument]:
 def _fields(settings, table: str = "") -> Iterator[_Argument]:
     helps = _read_docstring(settings)
     for field in dataclasses.fields(settings):
-        nested = [field.type, *typing.get_args(field.type)]
+        # A table of any options can name those of them that are flags.
+        known = field.metadata.get("flags")
+        nested = [known, field.type, *typing.get_args(field.type)]
         nested = list(filter(dataclasses.is_dataclass, nested))
         if nested:
             yield from _fields(nested[0], f"{field.name}.")

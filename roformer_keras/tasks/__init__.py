@@ -3,29 +3,80 @@
 Names are imported when they are first used. They are listed in `__init__.pyi`.
 """
 
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
+class TaskObjective(NamedTuple):
+    """What the labels of a task can mean.
+
+    Attributes:
+        text_counts: how many texts a row of a file may have.
+        compares_rows: bool. Whether the loss compares rows with each other.
+    """
+
+    text_counts: tuple[int, ...]
+    compares_rows: bool
+
+
 class Task(NamedTuple):
-    """A task of the command line.
+    """A task of the command line: what is known of it before a backend is imported.
 
     Attributes:
         class_name: str. Its class.
         text_counts: how many texts a row of a file may have, the default first.
+        settings: names of settings that only few tasks have.
+        objectives: by the value of the option `objective`, the default first.
     """
 
     class_name: str
     text_counts: tuple[int, ...]
+    settings: tuple[str, ...] = ()
+    objectives: Mapping[str, TaskObjective] = {}
+
+    def objective(self, options: Mapping) -> TaskObjective:
+        """The objective that options name."""
+        default = next(iter(self.objectives), None)
+        name = options.get("objective", default)
+        return self.objectives.get(name, TaskObjective(self.text_counts, False))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """Options of tasks that are flags of the command line.
+
+    Args:
+        multi_label: text-classification: any number of classes a row.
+        crf: token-classification: predict all tags of a text together.
+        objective: sentence-embedding: what labels are (default: cosent).
+        pooling: vector of a text: at [CLS], or the mean (default: the task's).
+    """
+
+    multi_label: bool = False
+    crf: bool = False
+    objective: Literal["cosent", "classification", "contrastive"] | None = None
+    pooling: Literal["first", "mean"] | None = None
 
 
 TASKS = {
-    "text-classification": Task("RoFormerTextClassifier", (1, 2)),
-    "text-regression": Task("RoFormerTextRegressor", (1, 2)),
-    "sentence-embedding": Task("RoFormerSentenceEncoder", (2,)),
+    "text-classification": Task(
+        "RoFormerTextClassifier", (1, 2), ("r_drop", "class_weights")
+    ),
+    "text-regression": Task("RoFormerTextRegressor", (1, 2), ("r_drop",)),
+    "sentence-embedding": Task(
+        "RoFormerSentenceEncoder",
+        (2,),
+        objectives={
+            "cosent": TaskObjective((2,), compares_rows=True),
+            "classification": TaskObjective((2,), compares_rows=False),
+            "contrastive": TaskObjective((1,), compares_rows=True),
+        },
+    ),
     "triplet-ranking": Task("RoFormerTripletRanker", (3,)),
     "token-classification": Task("RoFormerTokenClassifier", (1,)),
     "span-extraction": Task("RoFormerSpanExtractor", (1,)),

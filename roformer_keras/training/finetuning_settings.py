@@ -14,7 +14,7 @@ from roformer_keras.checks import (
     source_path,
 )
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.tasks import TASKS
+from roformer_keras.tasks import TASKS, TaskOptions
 from roformer_keras.training.optimizer_settings import (
     OptimizerSettings,
     dtype_policy,
@@ -80,7 +80,9 @@ class FinetuningSettings(Settings):
     holdout: float = number(0.0, minimum=0, below=1)
     fields: tuple[str, ...] = columns(())
     pairs: bool = False
-    options: Mapping = dataclasses.field(default_factory=dict)
+    options: Mapping = dataclasses.field(
+        default_factory=dict, metadata={"flags": TaskOptions}
+    )
     model: Mapping = dataclasses.field(default_factory=dict)
     max_length: int | None = None
     epochs: int = integer(3, minimum=1)
@@ -137,16 +139,18 @@ class FinetuningSettings(Settings):
             raise ConfigurationError(
                 f"layer_decay needs optimizer adamw, got {self.optimizer.name!r}"
             )
-        if self.r_drop and self.task not in ("text-classification", "text-regression"):
-            raise ConfigurationError(
-                "r_drop works only for text-classification and text-regression, got "
-                f"{self.task!r}"
-            )
-        if self.class_weights is not None and (
-            self.task != "text-classification" or self.options.get("multi_label")
+        for name, is_set in (
+            ("r_drop", self.r_drop),
+            ("class_weights", self.class_weights is not None),
         ):
+            tasks = [task for task in TASKS if name in TASKS[task].settings]
+            if is_set and self.task not in tasks:
+                raise ConfigurationError(
+                    f"{name} works only for {' and '.join(tasks)}, got {self.task!r}"
+                )
+        if self.class_weights is not None and self.options.get("multi_label"):
             raise ConfigurationError(
-                "class_weights are for text-classification with one class a row"
+                "class_weights must be of one class a row, got multi_label=True"
             )
         if isinstance(self.class_weights, str) and self.class_weights != "balanced":
             raise ConfigurationError(
@@ -162,16 +166,13 @@ class FinetuningSettings(Settings):
                 "lora_alpha and lora_targets are for LoRA, which lora_rank turns on; "
                 "got lora_rank=0"
             )
-        if self._compares() and self.batch_size // self.accumulation < 2:
+        compares_rows = TASKS[self.task].objective(self.options).compares_rows
+        if compares_rows and self.batch_size // self.accumulation < 2:
             raise ConfigurationError(
                 "sentence vectors are compared within a part of a batch, so batch_size "
                 f"must be at least 2 times accumulation, got {self.batch_size} and "
                 f"{self.accumulation}"
             )
-
-    def _compares(self):
-        objective = self.options.get("objective", "cosent")
-        return self.task == "sentence-embedding" and objective != "classification"
 
     @property
     def rows(self) -> int:
@@ -181,9 +182,7 @@ class FinetuningSettings(Settings):
     @property
     def text_count(self) -> int:
         """Texts of a row of the files."""
-        if self.options.get("objective") == "contrastive":
-            return 1
-        counts = TASKS[self.task].text_counts
+        counts = TASKS[self.task].objective(self.options).text_counts
         if self.fields and len(self.fields) - 1 in counts:
             return len(self.fields) - 1
         return counts[-1] if self.pairs else counts[0]

@@ -29,10 +29,10 @@ FLAGS = {
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
     "class-weights config crf dropout dtype epochs fields freeze-embeddings "
     "freeze-layers gradient-checkpointing holdout keep-best layer-decay learning-rate "
-    "lora-alpha lora-rank lora-targets max-length monitor multi-label "
-    "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-pairs objective "
-    "output overwrite pairs patience pooling preset quiet r-drop schedule seed test "
-    "train valid warmup",
+    "lora-alpha lora-rank lora-targets max-length monitor multi-label no-crf "
+    "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
+    "no-pairs objective output overwrite pairs patience pooling preset quiet r-drop "
+    "schedule seed test train valid warmup",
     "generate": f"{LINES} batch-size length-penalty max-length max-new-tokens method "
     "min-length min-new-tokens model num-beams num-return-sequences seed stop "
     "temperature top-k top-p unilm",

@@ -39,10 +39,13 @@ def settings_of(train, task="text-classification", **changes):
         ),
         ({"task": "triplet-ranking", "r_drop": 1.0}, "r_drop works only for"),
         ({"task": "triplet-ranking", "pairs": True}, "pairs are for tasks of one"),
-        ({"task": "text-regression", "class_weights": "balanced"}, "class_weights are"),
+        (
+            {"task": "text-regression", "class_weights": "balanced"},
+            "class_weights works",
+        ),
         (
             {"options": {"multi_label": True}, "class_weights": "balanced"},
-            "class_weights are for text-classification with one class a row",
+            "class_weights must be of one class a row",
         ),
         ({"class_weights": {"好": "x"}}, "class_weights of 好 must be a finite number"),
         ({"lora_alpha": 8.0}, "which lora_rank turns on; got lora_rank=0"),
