@@ -5,11 +5,8 @@ import functools
 import itertools
 import json
 import os
-import re
 import signal
-import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,10 +14,7 @@ import pytest
 from common import (
     CHARACTER,
     GPT,
-    ROOT,
     SIM,
-    WORD,
-    interruptible,
     write_lines,
     zipped,
 )
@@ -212,22 +206,6 @@ def test_what_is_compiled_for_a_stream_is_said_before_its_line(monkeypatch, caps
     )
 
 
-def test_a_stream_of_words_comes_word_by_word():
-    model = RoFormerCausalLM.from_preset(WORD)
-    words = 0
-    for seed in range(3):
-        options = {"max_length": 40, "seed": seed, "stop_tokens": ()}
-        pieces = list(model.stream("今天", **options))
-        assert "".join(pieces) == model.generate("今天", **options)
-        ids, _ = model.tokenizer.encode("今天")
-        written = model.generate(ids[:-1], **options)
-        tokens = [model.tokenizer.id_to_token(i) for i in written]
-        chinese = [token for token in tokens if re.fullmatch("[一-鿿]+", token)]
-        words += sum(len(token) > 1 for token in chinese)
-        assert len(chinese) <= len(pieces) <= len(chinese) + 1
-    assert words > 10
-
-
 def test_a_short_job_shows_no_bar_whatever_it_compiles(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
     monkeypatch.setattr("roformer_keras.progress._DELAY", 1000)
@@ -392,52 +370,6 @@ def test_a_resumed_job_ends_as_if_it_had_not_been_interrupted(
     assert run(*verb, "-o", whole, *flags, capsys=capsys)[0] == 0
     assert (tmp_path / out).read_bytes() == (tmp_path / whole).read_bytes()
     assert (tmp_path / out).read_bytes().startswith(kept)
-
-
-def test_a_process_that_is_interrupted_loses_little(tmp_path, capsys):
-    prompts = [f"{first}{second}" for first in PROMPTS for second in PROMPTS] * 12
-    path, out = write_lines(tmp_path / "prompts", prompts), tmp_path / "out.jsonl"
-    arguments = (*GENERATE, path, *EVEN, "-o")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "roformer_keras", *map(str, (*arguments, out))],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=interruptible,
-    )
-    state = tmp_path / "out.jsonl.job.json"
-    deadline = time.monotonic() + 100
-    while not state.exists() or json.loads(state.read_bytes())["done"] < 20:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    shown, err = process.communicate(timeout=30)
-    assert shown == b""
-    facts = json.loads(state.read_bytes())
-    assert 20 <= facts["done"] < len(prompts)
-    assert process.returncode == 130, err.decode()
-    lines = err.decode().splitlines()
-    assert lines[-1] == "roformer-keras: interrupted"
-    # Between counting on the disk and in the process it may be one batch less.
-    assert re.fullmatch(
-        rf"roformer-keras: \d+ of {len(prompts)} are kept in {out}.partial; run "
-        "the same command again to resume",
-        lines[-2],
-    )
-    assert not out.exists()
-    kept = (tmp_path / "out.jsonl.partial").read_bytes()[: facts["bytes"]]
-    assert kept.count(b"\n") == facts["done"]
-    # Taken up here, it has the seed that the process drew.
-    code, _, err = run(*arguments, out, capsys=capsys)
-    assert code == 0
-    assert f"resuming after {facts['done']} of {len(prompts)}\n" in err
-    whole = tmp_path / "whole.jsonl"
-    code, _, _ = run(*arguments, whole, "--seed", facts["seed"], capsys=capsys)
-    assert code == 0
-    assert out.read_bytes() == whole.read_bytes()
-    assert out.read_bytes().startswith(kept)
-    assert listing(tmp_path) == ["out.jsonl", "prompts", "whole.jsonl"]
 
 
 @pytest.fixture

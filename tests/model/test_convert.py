@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -434,51 +433,6 @@ def python(code, *arguments, **options):
         cwd=ROOT,
         **options,
     )
-
-
-@pytest.mark.parametrize("format", TARGETS)
-def test_killed_in_the_middle_nothing_has_the_final_name(format, tmp_path):
-    target, scratch = tmp_path / TARGETS[format], tmp_path / "scratch"
-    scratch.mkdir()
-    code = """
-        import pathlib, sys, time
-        import safetensors.numpy
-        from roformer_keras import convert
-        from roformer_keras.conversion.checkpoint import Checkpoint
-
-        def stop():
-            print("ready", flush=True)
-            time.sleep(60)
-
-        def weight(self, name):
-            seen.append(name)
-            if len(seen) == 20 and not sys.argv[2].endswith(".safetensors"):
-                stop()
-            return read(self, name)
-
-        def save_file(tensors, path, metadata):
-            pathlib.Path(path).write_bytes(b"half")
-            stop()
-
-        read, seen = Checkpoint.weight, []
-        Checkpoint.weight, safetensors.numpy.save_file = weight, save_file
-        convert(sys.argv[1], sys.argv[2], verbose=0)
-    """
-    environment = {**os.environ, "TMPDIR": str(scratch)}
-    process = python(code, SMALL, target, stdout=subprocess.PIPE, env=environment)
-    with process:
-        assert process.stdout.readline() == b"ready\n"
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    assert not target.exists()
-    # What is left says what it is, and the next conversion deletes it.
-    pattern = rf"\.partial-{process.pid}-[0-9a-f]+\.{re.escape(target.name)}"
-    left = [path.name for path in tmp_path.glob(".partial-*")]
-    assert len(left) == 1 and re.fullmatch(pattern, left[0])
-    quietly(SMALL, target)
-    assert not list(tmp_path.glob(".partial-*"))
-    given = {"config": zipped_json(SMALL)} if format == "weights.h5" else {}
-    assert_same(tensors_of(target, **given), tensors_of(SMALL))
 
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):

@@ -252,12 +252,6 @@ def test_layer_is_float32(policy):
     close(layer.loss(tags, coarse), expected, 0)
 
 
-def test_mask_marks_scores():
-    marked = np.asarray(field(FEW_TRANSITIONS)(FEW_SCORES, mask=ALL_MASKS))
-    assert (marked[~ALL_MASKS] == -np.inf).all()
-    close(marked[ALL_MASKS], FEW_SCORES[ALL_MASKS], 0)
-
-
 def test_fit_in_mixed_bfloat16():
     """Transitions that scores do not determine are learnt, with empty rows."""
     keras.utils.set_random_seed(0)
@@ -321,24 +315,6 @@ def test_keras_masks_are_taken():
     model.compile("sgd", layer.loss, run_eagerly=True)
     # It would be an error: losses of rows with a mask of tokens.
     assert np.isfinite(model.train_on_batch(IDS, np.zeros_like(IDS)))
-
-
-def test_saved_and_loaded(tmp_path):
-    layer = ConditionalRandomField(20.0, keras.initializers.RandomNormal(stddev=0.3))
-    restored = keras.layers.deserialize(keras.layers.serialize(layer))
-    assert restored.learning_rate_multiplier == 20
-    assert restored.kernel_initializer.stddev == 0.3
-
-    model = tagger(layer)
-    model.compile("adam", layer.loss, metrics=[TagAccuracy()], run_eagerly=True)
-    model.train_on_batch(IDS, np.zeros_like(IDS))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    scores = loaded.predict(IDS, verbose=0)
-    np.testing.assert_array_equal(scores, model.predict(IDS, verbose=0))
-    (again,) = (x for x in loaded.layers if isinstance(x, ConditionalRandomField))
-    close(again.transitions, ops.convert_to_numpy(layer.transitions), 0)
-    assert [weight.path.split("/")[-1] for weight in again.weights] == ["kernel"]
 
 
 @pytest.mark.parametrize("multiplier", [0, -1.0])

@@ -56,27 +56,6 @@ def prompts_of(rows, limit=99):
 # === With a cache as without ===
 
 
-def test_greedy_and_beams_equal_a_plain_loop(model):
-    max_length = len(LONG) + NEW
-    options = {"max_length": max_length, "stop_tokens": STOPS, "return_scores": True}
-    found = model.generate(PROMPTS, method="greedy", **options)
-    for prompt, output in zip(PROMPTS, found, strict=True):
-        limit = max_length - len(prompt)
-        expected = plain.greedy(model, prompt, limit, stops=STOPS, draft=output.output)
-        assert output.output == expected
-        score = plain.score(model, prompt, expected)
-        assert output.score == pytest.approx(score, abs=1e-3)
-    options.update(method="beam", num_beams=2, num_return_sequences=2)
-    found = model.generate(PROMPTS[:2], **options)
-    for prompt, texts in zip(PROMPTS, found, strict=False):
-        limit = max_length - len(prompt)
-        expected = plain.beam(model, prompt, limit, 2, stops=STOPS)
-        assert [one.output for one in texts] == [text for _, text in expected]
-        np.testing.assert_allclose(
-            [one.score for one in texts], [score for score, _ in expected], atol=1e-3
-        )
-
-
 @pytest.mark.parametrize("cuts", [{}, {"top_k": 30, "top_p": 0.9}], ids=str)
 def test_samples_equal_a_plain_loop(model, cuts):
     max_length = len(LONG) + NEW
@@ -99,20 +78,6 @@ def test_samples_equal_a_plain_loop(model, cuts):
             # Whatever was cut, the score is that of the whole distribution.
             score = plain.score(model, prompt, text.output)
             assert text.score == pytest.approx(score, abs=1e-3)
-
-
-def test_before_min_length_sep_is_not_written(ending):
-    """Four samples of one prompt share its keys."""
-    sep = ending.tokenizer.sep_id
-    options = {"num_return_sequences": 4, "max_length": 26, "seed": 2, "top_p": 1.0}
-    found = ending.generate(SHORT, min_length=3 + 12, **options)
-    for number, text in enumerate(found):
-        ends = {"stops": [sep], "suppressed": [sep], "minimum": 12}
-        assert text == plain.sample(
-            ending, SHORT, 23, 2, number, {}, draft=text, **ends
-        )
-        assert sep not in text[:11]
-    assert min(map(len, ending.generate(SHORT, **options))) < 12
 
 
 def test_any_number_of_stop_tokens(causal_lm):

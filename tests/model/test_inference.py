@@ -236,21 +236,6 @@ def logits_of(model, tokenizer, text):
     return row[positions]
 
 
-@pytest.mark.parametrize("text", ["今[MASK]天气不错", "[MASK][MASK]天气[MASK]错"])
-def test_candidates_are_the_softmax_of_the_logits(text, masked_lm, tokenizer):
-    found = fill_mask(masked_lm, tokenizer, text, top_k=4)
-    logits = logits_of(masked_lm, tokenizer, text)
-    assert len(found) == len(logits) == text.count("[MASK]")
-    for candidates, row in zip(found, logits, strict=True):
-        probabilities = np.exp(row) / np.exp(row).sum()
-        best = np.argsort(-row)[:4]
-        assert [c.token_id for c in candidates] == best.tolist()
-        assert [c.token for c in candidates] == [tokenizer.vocabulary[i] for i in best]
-        np.testing.assert_allclose(
-            [c.probability for c in candidates], probabilities[best], rtol=1e-4
-        )
-
-
 def test_all_candidates_sum_to_one(masked_lm, tokenizer):
     (candidates,) = fill_mask(
         masked_lm, tokenizer, "今[MASK]天", top_k=tokenizer.vocabulary_size
@@ -289,6 +274,8 @@ def test_texts_with_masks_are_computed_in_batches(masked_lm, tokenizer, monkeypa
         ):
             best = np.argsort(-row)[:3]
             assert [c.token_id for c in candidates] == best.tolist()
+            tokens = [tokenizer.vocabulary[i] for i in best]
+            assert [c.token for c in candidates] == tokens
             np.testing.assert_allclose(
                 [c.probability for c in candidates],
                 (np.exp(row) / np.exp(row).sum())[best],

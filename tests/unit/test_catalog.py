@@ -98,6 +98,10 @@ def test_configurations_that_were_seen_agree():
         seen = RoFormerConfig.from_bert_config(
             json.loads(path.read_text()), entry.model_type
         )
+        again = RoFormerConfig.from_bert_config(seen.to_bert_config(), entry.model_type)
+        assert again == seen
+        assert seen.activation == {"roformer": "gelu"}.get(entry.model_type, "relu")
+        assert (seen.num_segments, seen.initializer_range) == (2, 0.02)
         for field in ("vocabulary_size", "num_layers", "hidden_dim", "num_heads"):
             assert getattr(seen, field) == getattr(entry, field)
         assert seen.intermediate_dim == entry.intermediate_dim

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from common import CHARACTER, SHARED, zipped_json
+from common import CHARACTER, zipped_json
 
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, config_for_model
 from roformer_keras.errors import ConfigurationError
@@ -202,36 +202,6 @@ def test_bert_config_of_a_reference_checkpoint():
     assert {name: ours[name] for name in ours if name in theirs} == {
         name: theirs[name] for name in theirs if name in ours
     }
-
-
-# What is known of the released files: layers, hidden size, heads.
-RELEASED = {
-    "chinese_roformer-sim-char-ft_L-12_H-768_A-12": ("roformer", 12, 768, 12, "gelu"),
-    "chinese_roformer-sim-char-ft_L-6_H-384_A-6": ("roformer", 6, 384, 6, "gelu"),
-    "chinese_roformer-v2-char_L-12_H-768_A-12": ("roformer_v2", 12, 768, 12, "relu"),
-    "chinese_roformer-v2-char_L-6_H-384_A-6": ("roformer_v2", 6, 384, 6, "relu"),
-}
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real configurations are not here")
-@pytest.mark.parametrize("name", sorted(RELEASED))
-def test_released_configurations(name):
-    path = SHARED / "data" / "configs" / f"{name}.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    model_type, layers, hidden, heads, activation = RELEASED[name]
-    config = RoFormerConfig.from_bert_config(content, model_type=model_type)
-    assert (config.num_layers, config.hidden_dim, config.num_heads) == (
-        layers,
-        hidden,
-        heads,
-    )
-    assert config.activation == activation
-    assert config.intermediate_dim == 4 * hidden
-    assert config.vocabulary_size == 12000
-    assert config.num_segments == 2
-    assert config.initializer_range == 0.02
-    back = RoFormerConfig.from_bert_config(config.to_bert_config(), model_type)
-    assert back == config
 
 
 @pytest.mark.parametrize("model", sorted(MODEL_FIELDS))

@@ -143,13 +143,6 @@ def test_a_stop_token_that_is_not_suppressed_is_written_and_does_not_end():
     assert len(found) > 3
 
 
-def test_any_number_of_stop_tokens():
-    config = GenerationConfig(seed=1, stop_ids=tuple(range(30)))
-    for ((text,),) in [ids_of(decode(FakeDecoder(), prompts_of()[:1], config))]:
-        assert set(text[:-1]).isdisjoint(range(30))
-        assert text[-1] < 30 or len(text) == 20
-
-
 def test_rows_that_have_ended_leave_and_are_counted():
     config, counted = config_of(num_return_sequences=3, seed=11), []
     decoder = FakeDecoder(1, leaves=True)

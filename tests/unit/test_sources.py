@@ -4,7 +4,6 @@ No tensor is read here, so members are made-up bytes.
 """
 
 import io
-import json
 import os
 import random
 import shutil
@@ -32,7 +31,6 @@ from roformer_keras.io.sources import open_source, verify_archive
 # Nothing may be left in the temporary folder.
 pytestmark = pytest.mark.usefixtures("scratch")
 
-ROOT = Path(__file__).parents[2]
 SHARD = "data-00000-of-00001"
 HDF5 = b"\x89HDF\r\n\x1a\n" + b"h" * 100
 SAFETENSORS = struct.pack("<Q", 2) + b"{}" + b"s" * 8
@@ -219,19 +217,6 @@ def test_folders_files_and_prefixes(tmp_path, monkeypatch, members, given, found
     assert (
         contents(given[-1] or ".") == contents(os.fsencode(given[-1] or ".")) == found
     )
-
-
-def test_real_checkpoints_of_this_repository():
-    folder = ROOT / "tests" / "checkpoints"
-    archives = sorted(folder.glob("*.zip"))
-    if not archives:
-        pytest.skip("no checkpoints in tests/checkpoints")
-    for archive in archives:
-        verify_archive(archive)
-        with open_source(archive) as found:
-            assert found.format == "tensor_bundle"
-            assert set(found.parts) == set(ROLES)
-            assert json.loads(found.parts["bert_config"].read())
 
 
 def test_a_symbolic_link_of_the_users_own_is_followed(tmp_path):
