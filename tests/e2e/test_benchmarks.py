@@ -19,7 +19,6 @@ from tools.benchmarks import (
     tokenization,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 needs_bert4keras = pytest.mark.skipif(
     reference_folder() is None, reason="needs bert4keras"
 )

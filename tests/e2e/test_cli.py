@@ -29,9 +29,6 @@ from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTokenizer
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
 
-# Keras's own saving, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 
 def command(*arguments):
     return [sys.executable, "-m", "roformer_keras", *map(str, arguments)]

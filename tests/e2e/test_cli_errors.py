@@ -7,9 +7,6 @@ from common import CHARACTER
 from roformer_keras import RoFormerSentenceEncoder
 from roformer_keras.cli import generate, models, paraphrase, similarity
 
-# Keras's own saving, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 CASES = [
     ("verify SMALL --bert4keras .", 6, "there is no bert4keras package"),
     ("verify SMALL --reference no", 2, "there is no reference file no"),
@@ -28,11 +25,7 @@ CASES = [
     ("generate --source GPT good --min-length -1", 2, "error: min_length must be an"),
     ("paraphrase --source GPT good", 3, "no pooler head"),
     ("paraphrase --source SIM blank", 2, "line 2 of blank: a prompt must hold text"),
-    (
-        "paraphrase --source SIM long --max-length 64",
-        2,
-        "line 2 of long: a prompt must",
-    ),
+    ("paraphrase --source SIM long --max-length 64", 2, "line 2 of long: a prompt mus"),
     (
         *("paraphrase --source SIM good --masked-positions 2", 2),
         "line 2 of good: masked_positions must be integers from 1 to 1",

@@ -12,9 +12,6 @@ from finetuning_cases import NER, PAIRS, REVIEWS, train_eagerly, written
 
 from roformer_keras import RoFormerSim
 
-# Keras's own saving, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 # === The checkpoints of this package ===
 
 

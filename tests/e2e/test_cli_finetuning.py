@@ -20,9 +20,6 @@ from roformer_keras import RoFormerBackbone, RoFormerSentenceEncoder
 from roformer_keras.cli import evaluate, finetune
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 
 @pytest.fixture(autouse=True)
 def eagerly(monkeypatch):
@@ -85,10 +82,7 @@ def test_finetune(tmp_path, capsys, monkeypatch):
     ("line", "message"),
     [
         ("text-regression --train a.tsv", "using roformer-char, a small"),
-        (
-            "text-regression --train a.tsv --preset P",
-            "line 1 of a.tsv: a label must be a finite number, got '好'",
-        ),
+        ("text-regression --train a.tsv --preset P", "line 1 of a.tsv: a label must b"),
         (
             "text-classification --train a.tsv --preset P --lora-rank 4 "
             "--adversarial-epsilon 1",

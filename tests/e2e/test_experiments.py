@@ -17,9 +17,6 @@ from tools.experiments import evaluate_checkpoints as evaluation
 from tools.experiments import extrapolation, language_models, lengths, positions
 from tools.tables import read_rows
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
 PRETRAINING = """
 objective = "OBJECTIVE"

@@ -38,9 +38,6 @@ from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.results import FinetunedTask, load_finetuned
 from roformer_keras.training.state import load_metadata
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 # Of each: the file, settings, the figures, and the answer for a row.
 CASES = {
     "classes": (

@@ -18,9 +18,6 @@ from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.training.pretrain import PretrainingRun, pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
 MODEL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "dropout": 0.1}
 

@@ -27,9 +27,6 @@ from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from tools.benchmarks import precision
 
-# Keras's own conversion, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。"]
 # Others to calibrate with.
 CALIBRATION = [
@@ -265,10 +262,7 @@ def test_texts_are_cut_as_the_encoder_was_trained(tmp_path):
 INT8 = {"format": "openvino", "int8": True}
 REFUSED = [
     ({"format": "pb"}, "format must be one of .* 'pb'"),
-    (
-        {"int8": True},
-        "int8 is for the formats 'onnx' and 'openvino', got 'saved_model'",
-    ),
+    ({"int8": True}, "int8 is for the formats 'onnx' and 'openvino', got 'saved_model"),
     (INT8, "at least 20 different texts like those to serve, got 0: give about 100"),
     ({**INT8, "calibration_texts": ["", " ", *TEXTS * 10]}, "got 3"),
     ({**INT8, "calibration_texts": "今天"}, "must be a list of str, got '今天'"),

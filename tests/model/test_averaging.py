@@ -15,9 +15,6 @@ from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.training.averaging import AverageCheckpoints, LastCheckpoints
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 INPUTS = np.random.default_rng(0).normal(size=(6, 3))
 TARGETS = INPUTS[:, :2] * INPUTS[:, 1:]
 

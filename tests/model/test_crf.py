@@ -16,9 +16,6 @@ from keras import ops
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 
-# Keras's own variables under NumPy 2, whenever it saves them.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 GOLDEN = Path(__file__).parents[1] / "data" / "layers" / "golden.npz"
 with np.load(GOLDEN) as file:
     MULTIPLIER = json.loads(str(file["metadata"]))["multiplier"]

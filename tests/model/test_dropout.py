@@ -7,9 +7,6 @@ import tensorflow as tf
 
 from roformer_keras.layers import Dropout
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 
 def dropped(rate=0.1, shape=(400, 501), dtype="float32", seed=0):
     layer = Dropout(rate, seed=seed, dtype=dtype)

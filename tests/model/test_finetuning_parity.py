@@ -34,9 +34,6 @@ from roformer_keras.conversion.weights import weight_table
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.tasks import RoFormerTextClassifier
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 GOLDEN = ROOT / "tests" / "data" / "finetuning" / "golden.npz"
 CASES = ["constant", "warm-up", "clipped"]
 STEPS = 3

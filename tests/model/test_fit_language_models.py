@@ -7,9 +7,6 @@ from common import CHARACTER, GPT, SIM
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
 from roformer_keras.errors import ConfigurationError
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 TEXTS = ["今天天气不错。", "我们去北京。", "天气好，我们去玩。", "你好"] * 2
 PAIRS = [(text, text[::-1]) for text in TEXTS]
 CASES = {

@@ -14,9 +14,6 @@ from roformer_keras.layers.fused import fused, fused_operations
 from roformer_keras.models.forward import run_model
 from tools.benchmarks import operations
 
-# Keras's own conversion, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 LAYERS = 2
 CONFIG = {
     "vocabulary_size": 50,

@@ -286,7 +286,6 @@ def test_lora_makes_a_new_decoder():
     assert after.score != pytest.approx(before.score, rel=1e-2)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
 def test_a_model_that_has_written_is_saved_and_copied_as_ever(causal_lm, tmp_path):
     expected = causal_lm.generate("今天", **ONE)
     causal_lm.save(tmp_path / "model.keras")

@@ -46,9 +46,6 @@ from roformer_keras.layers import (
 )
 from roformer_keras.layers.masks import PaddingMask
 
-# Keras's own variables under NumPy 2, whenever it saves them.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 POLICIES = {"float32": 2e-5, "mixed_bfloat16": 6e-2, "mixed_float16": 8e-3}
 
 

@@ -25,9 +25,6 @@ from roformer_keras.layers.linear_attention import (
 )
 from roformer_keras.models.forward import run_model
 
-# Keras's own variables under NumPy 2, whenever it saves them.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 KINDS = ("linear", "cosine", "performer", "rotary_performer")
 # Longer than a chunk of the causal sums, and no multiple of one.
 LENGTH = 300

@@ -23,9 +23,6 @@ from roformer_keras.models import (
     RoFormerSim,
 )
 
-# Keras's own variables under NumPy 2, whenever it saves them.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 BASE = {
     "vocabulary_size": 30,
     "num_layers": 2,

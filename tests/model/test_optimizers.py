@@ -6,9 +6,6 @@ import pytest
 
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 
 @pytest.mark.parametrize("schedule", [[(4, 1.0), (8, 0.0)], [(0, 0.5), (8, 1.0)], []])
 @pytest.mark.parametrize("name", ["adamw", "lamb"])

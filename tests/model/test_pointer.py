@@ -23,9 +23,6 @@ from roformer_keras.layers import (
     sparse_multilabel_categorical_crossentropy,
 )
 
-# Keras's own variables under NumPy 2, whenever it saves them.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 GOLDEN = Path(__file__).parents[1] / "data" / "layers" / "golden.npz"
 with np.load(GOLDEN) as file:
     POINTERS = json.loads(str(file["metadata"]))["pointers"]

@@ -12,10 +12,6 @@ from roformer_keras.training.pretrain import PretrainingRun
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from roformer_keras.training.recorder import Recorder
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
-
 # === The log ===
 
 

@@ -141,7 +141,6 @@ FORMS = (
 )
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_gives_the_same_tensors_and_outputs(name, tmp_path, truth, sim):
     (tmp_path / "made").mkdir()
@@ -291,7 +290,6 @@ def test_optimizer_slots_and_counters_are_passed_over(tmp_path, truth):
     assert_same(tensors_of(convert(folder, tmp_path / "x.keras", verbose=0)), truth)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
 def test_a_fitted_model_of_keras_is_read_without_its_optimizer(tmp_path, truth):
     model = RoFormerMaskedLM.from_preset(SMALL, output_activation="softmax")
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
@@ -401,10 +399,7 @@ def flipped(at):
 
 for tensors, *parts in (
     ({INTERMEDIATE: None}, f"missing {INTERMEDIATE} (8, 32)"),
-    (
-        {"bert/embeddings/word_embeddings": None},
-        "missing bert/embeddings/word_embeddings (260, 8)",
-    ),
+    ({"bert/embeddings/word_embeddings": None}, "missing bert/embeddings/word_emb"),
     (
         {"bert/encoder/layer_0/extra": shaped(3)},
         "unexpected bert/encoder/layer_0/extra (3,)",
@@ -422,11 +417,13 @@ for tensors, *parts in (
     ({BIAS: np.zeros(8, "int32")}, f"{BIAS} must be a float tensor", "got int32"),
     (
         {QUERY: np.zeros((8, 8), "bool")},
-        f"{QUERY} must be a float tensor to be a weight, got bool",
+        "query/kernel must be a float tensor",
+        "got bool",
     ),
     (
         {QUERY: np.zeros((8, 8), "complex64")},
-        f"{QUERY} must be a float tensor to be a weight, got complex64",
+        "kernel must be a float tensor",
+        "got complex64",
     ),
     ({BIAS: None}, f"missing {BIAS} (8,)"),
     (
@@ -435,7 +432,7 @@ for tensors, *parts in (
     ),
     (
         {"cls/predictions/output_weights": shaped(260, 8)},
-        "unexpected cls/predictions/output_weights (260, 8)",
+        "predictions/output_weights (260, 8)",
     ),
 ):
     bad(CheckpointError, source(tensors), *parts)
@@ -490,14 +487,8 @@ for content, *parts in (
 
 WORDS = zipped(WORD, "vocab.txt").decode().split()
 for make, *parts in (
-    (
-        source(vocabulary=VOCABULARY[:-1]),
-        "the vocabulary has 259 tokens but the embedding 260 rows",
-    ),
-    (
-        source(vocabulary=WORDS),
-        "the vocabulary has 877 tokens but the embedding 260 rows",
-    ),
+    (source(vocabulary=VOCABULARY[:-1]), "has 259 tokens but the embedding 260 rows"),
+    (source(vocabulary=WORDS), "has 877 tokens but the embedding 260 rows"),
     (
         with_file("vocab.txt", "今天".encode("gb18030")),
         "must be a UTF-8 text",
@@ -548,10 +539,7 @@ for make, *parts in (
         "holds 2 checkpoints: bert_model.ckpt, lm.h5",
     ),
     (without_weights, "no checkpoint in", "it holds bert_config.json, vocab.txt"),
-    (
-        lambda folder: source()(folder) / "vocab.txt",
-        "vocab.txt holds no weights: give its folder",
-    ),
+    (lambda folder: source()(folder) / "vocab.txt", "vocab.txt holds no weights: give"),
     (
         lambda folder: source()(folder).with_name("chekpoint"),
         "does not exist; did you mean checkpoint",
@@ -658,11 +646,7 @@ for make, *parts in (
         "Pooler-Dense",
         "is damaged",
     ),
-    (
-        h5(name="encoder-dense.h5"),
-        "encoder-dense.h5",
-        "unexpected dense/dense/kernel:0 (8, 2)",
-    ),
+    (h5(name="encoder-dense.h5"), "encoder-dense.h5", "dense/dense/kernel:0 (8, 2)"),
     (h5(without_a_layer), "missing bert/encoder/layer_1/output/LayerNorm/beta (8,)"),
     (h5(external), f"{DATASET}' lies in another file"),
     (h5(linked), f"{DATASET}' lies in another file"),
@@ -719,22 +703,10 @@ for change, error, *parts in (
         CheckpointError,
         "x.safetensors is damaged",
     ),
-    (
-        rewritten(config="{"),
-        ConfigurationError,
-        "x.safetensors: config is not valid JSON",
-    ),
+    (rewritten(config="{"), ConfigurationError, "x.safetensors: config is not valid J"),
     (rewritten(config='{"colour": 1}'), ConfigurationError, "has no field colour"),
-    (
-        rewritten(model_options="[]"),
-        ConfigurationError,
-        "x.safetensors: model_options must hold one JSON object",
-    ),
-    (
-        rewritten(vocabulary="[1, 2]"),
-        VocabularyError,
-        "its vocabulary is not a list of tokens",
-    ),
+    (rewritten(model_options="[]"), ConfigurationError, "x.safetensors: model_options"),
+    (rewritten(vocabulary="[1, 2]"), VocabularyError, "its vocabulary is not a list o"),
     (
         rewritten(vocabulary='["[PAD]", "a"]'),
         VocabularyError,
@@ -746,11 +718,7 @@ for change, error, *parts in (
         f"missing {QUERY} (8, 8)",
         "unexpected query (8, 8)",
     ),
-    (
-        rewritten(integers),
-        CheckpointError,
-        f"{QUERY} must be a float tensor to be a weight, got int64",
-    ),
+    (rewritten(integers), CheckpointError, "tensor to be a weight, got int64"),
 ):
     bad(error, safetensors(change), *parts)
 
@@ -856,12 +824,7 @@ for name, change, error, *parts in (
         "no mlm head: missing",
         "cls/predictions/output_bias (260,)",
     ),
-    (
-        PRESET,
-        other_weights,
-        CheckpointError,
-        "word_embeddings has shape (669, 32), expected (260, 8)",
-    ),
+    (PRESET, other_weights, CheckpointError, "(669, 32), expected (260, 8)"),
     (
         PRESET,
         written("tokenizer.json", b'{"config": 1}'),

@@ -18,9 +18,6 @@ from producers import PRODUCERS, STEPS, LineJob, RunFolder, copied, files
 import roformer_keras
 from roformer_keras.errors import OutputError
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 PACKAGE = str(Path(roformer_keras.__file__).parent)
 WITH_RECORD = [producer for producer in PRODUCERS if producer.record]
 

@@ -14,9 +14,6 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.bleu import tokenize_of
 from roformer_keras.training.evaluate import cross_entropy, read_pairs
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 sacrebleu = pytest.importorskip("sacrebleu")
 
 SOURCES = ["天地玄", "黄宇宙洪荒", "日月", "天天天天", "玄黄", "a", "荒日月天地"]

@@ -25,9 +25,6 @@ from roformer_keras.training.averaging import LastCheckpoints
 from roformer_keras.training.pretrain import pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃"
 TOKENIZER = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CHARACTERS])
 

@@ -15,9 +15,6 @@ from roformer_keras.tasks.question_answerer import (
 )
 from roformer_keras.tasks.spans import Span
 
-# Keras's own saving, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 ROWS = [
     ("她在", "她在北京工作，我在上海"),
     ("我在", "她在北京工作，我在上海"),

@@ -18,9 +18,6 @@ from roformer_keras.tasks.spans import (
 )
 from roformer_keras.tasks.token_classifier import RoFormerTokenClassifier
 
-# Keras's own saving, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 TEXTS = ["她在北京大学", "我们不在上海，在北京", "今天天气不错", "北京人"]
 LABELS = [
     [(2, 4, "LOC"), (2, 6, "ORG")],
@@ -60,20 +57,14 @@ def test_blanks_at_its_edges_are_none_of_a_span(span):
     [
         ([(2, 4)], r"must be \(start, end, label\).* in row 7"),
         ([(2.0, 4, "LOC")], "must be"),
-        (
-            [(4, 2, "LOC")],
-            "from 0 to 6, and be at least one character long, got 4 to 2",
-        ),
+        ([(4, 2, "LOC")], "and be at least one character long, got 4 to 2"),
         ([(2, 7, "LOC")], "got 2 to 7 in row 7"),
         ([(2, 2, "LOC")], "got 2 to 2"),
         ([(-1, 2, "LOC")], "got -1 to 2"),
         ([{"start": 2, "end": 4}], "must be"),
         ([(4, 6, "LOC")], r"hold more than blanks, got 4 to 6, ' \\u3000' in row 7"),
         (["O", "O"], "got 2 tags for 6 characters in row 7"),
-        (
-            ["O", "O", "B", "O", "O", "O"],
-            "must be O, B-label or I-label, got 'B' in row 7",
-        ),
+        (["O", "O", "B", "O", "O", "O"], "O, B-label or I-label, got 'B' in row 7"),
         (["O", "O", "O-LOC", "O", "O", "O"], "got 'O-LOC'"),
     ],
 )

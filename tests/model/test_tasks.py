@@ -19,9 +19,6 @@ from roformer_keras.optimizers import AdamW, layerwise_rates, make_optimizer
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from roformer_keras.tasks.text_regressor import RoFormerTextRegressor
 
-# Keras's own saving, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 BAD = ["天气不", "在上海工作的人", "不是我们", "他们不学习"]
 TEXTS, LABELS = GOOD + BAD, ["好"] * 4 + ["坏"] * 4

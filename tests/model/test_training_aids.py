@@ -23,9 +23,6 @@ from roformer_keras.models.lora import (
 )
 from roformer_keras.optimizers import make_optimizer
 
-# Keras's own saving, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 TEXTS = ["今天天气不错", "她在北京", "天气不", "在上海工作的人"]
 LABELS = [1, 1, 0, 0]
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}

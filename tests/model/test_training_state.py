@@ -8,9 +8,6 @@ from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.training.log import LogFile, read_log
 from roformer_keras.training.state import load_metadata, load_variables, save_state
 
-# TensorFlow variables do not know NumPy 2's `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 
 @pytest.fixture
 def variables():

@@ -14,9 +14,6 @@ from roformer_keras.conversion.weights import (
     weight_table,
 )
 
-# Keras's own saving, under NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 CASES = [("RoFormerBackbone", name) for name in CONFIGS]
 # The classes differ in their heads, and in nothing else that has weights.
 CASES += [("RoFormerMaskedLM", name) for name in CONFIGS if name != "eleven-layers"]

@@ -281,16 +281,8 @@ def corrupt(data):
         (b"", {}, "was deleted: .*is empty"),
         (ZIP[:HALF], {}, "was deleted: .*damaged or truncated zip"),
         (b"PK\3\4nothing", {}, "was deleted: .*damaged or truncated zip"),
-        (
-            corrupt(make_zip(method=zipfile.ZIP_STORED)),
-            {},
-            "was deleted: .* is corrupt",
-        ),
-        (
-            make_zip(**{"../../evil": b"x"}),
-            {},
-            "was deleted: .*points outside the arch",
-        ),
+        (corrupt(make_zip(method=zipfile.ZIP_STORED)), {}, "was deleted: .* is corrup"),
+        (make_zip(**{"../../evil": b"x"}), {}, "was deleted: .*points outside the arc"),
         (make_zip(**{"x.h5": b"\x89HDF\r\n\x1a\n"}), {}, "deleted: .*holds 2 checkpoi"),
     ],
 )

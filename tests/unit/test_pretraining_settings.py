@@ -114,14 +114,8 @@ def test_settings_survive_json(toml):
             "packed",
         ),
         ('seed="x"\n' + TOML + stages((64, 8, 9)), "seed must be an integer"),
-        (
-            "seed=5000000000\n" + TOML + stages((64, 8, 9)),
-            "from 0 to 4294967295, got 5000000000",
-        ),
-        (
-            'packed="false"\n' + TOML + stages((64, 8, 9)),
-            "must be True or False",
-        ),
+        ("seed=5000000000\n" + TOML + stages((64, 8, 9)), "from 0 to 4294967295, got"),
+        ('packed="false"\n' + TOML + stages((64, 8, 9)), "must be True or False"),
         (
             'initialize_heads="no"\n' + TOML + stages((64, 8, 9)),
             "initialize_heads must be True or False, got 'no'",
@@ -131,26 +125,17 @@ def test_settings_survive_json(toml):
             'max_vocabulary="x"\n' + TOML + stages((64, 8, 9)),
             "max_vocabulary must be an integer or None, got 'x'",
         ),
-        (
-            TOML + "[[stages]]\nsteps=9\nlearning_rate=inf",
-            "a finite number",
-        ),
+        (TOML + "[[stages]]\nsteps=9\nlearning_rate=inf", "a finite number"),
         (TOML + "[[stages]]\nsteps=9\nschedule=[[5,nan]]", "schedule must be .* pairs"),
         (TOML + "[[stages]]\nsteps=9\nschedule=[[5.5,1]]", "schedule must be .* pairs"),
         (TOML.replace("ema = 0.999", "clip_norm=inf") + stages((64, 8, 9)), "finite"),
-        (
-            TOML.replace("mixed_bfloat16", "bf16") + stages((64, 8, 9)),
-            "dtype must be",
-        ),
+        (TOML.replace("mixed_bfloat16", "bf16") + stages((64, 8, 9)), "dtype must be"),
         (TOML.replace('"roformer"', '""') + stages((64, 8, 9)), "plain name, got ''"),
         (TOML.replace('"roformer"', '"."') + stages((64, 8, 9)), "plain name"),
         (TOML.replace('"roformer"', '".."') + stages((64, 8, 9)), "plain name"),
         (TOML.replace('"roformer"', "5") + stages((64, 8, 9)), "name must be a string"),
         (TOML.replace('["a.txt", "sub/*.tsv"]', "[3]") + stages((64, 8, 9)), "a list"),
-        (
-            'source="x.zip"\n' + TOML + stages((64, 8, 9)),
-            "size of its source, got num_layers, hidden_dim, num_heads",
-        ),
+        ('source="x.zip"\n' + TOML + stages((64, 8, 9)), "size of its source, got num"),
         (TOML.replace("mlm", "simbert") + stages((64, 2, 9)), "a stage has 2 rows"),
         (
             TOML.replace("mlm", "simbert") + stages((64, 8, 9)) + "accumulation=4\n",

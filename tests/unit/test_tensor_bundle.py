@@ -185,15 +185,9 @@ DIM = tensor_bundle._bytes_field(2, tensor_bundle._number_field(1, 2**62))
 @pytest.mark.parametrize(
     "entry, message",
     [
-        (
-            "0801 1204 12020806 2817",
-            "float32 of shape \\(6,\\) takes 24 bytes.*says 23",
-        ),
+        ("0801 1204 12020806 2817", "float32 of shape \\(6,\\) takes 24 bytes.*says 2"),
         ("0801 1204 12020806 2818 207f", "ends at byte 151 of .* has 93: .* truncated"),
-        (
-            "0801 1204 12020806 2818 1801",
-            "data file 1, counted from 0, but there are 1",
-        ),
+        ("0801 1204 12020806 2818 1801", "data file 1, counted from 0, but there are"),
         ("0801 1204 12020806 2818 20ffffffffffffffffff01", "truncated"),
         ("0801 1204 12020806 2818 18ffffffffffffffffff01", "in data file 18446744"),
         ("0801 1204 12020806 2818 20ffffffffffffffffff02", "longer than 64 bits"),
