@@ -131,6 +131,11 @@ def write_lines(path, lines):
     return path
 
 
+def json_lines(text):
+    """The objects of lines of JSON."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def run_main(*arguments, capsys):
     """Exit code, standard output and standard error of the command line."""
     try:

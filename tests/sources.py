@@ -90,6 +90,19 @@ def assert_same(first, second):
     assert different == []
 
 
+def weights(model):
+    """The weights of a model by path, without the states of generators."""
+    return {
+        weight.path: np.array(weight)
+        for weight in model.weights
+        if "seed_generator" not in weight.path
+    }
+
+
+def assert_same_weights(first, second):
+    assert_same(weights(first), weights(second))
+
+
 def copied(source, folder):
     """Copies a file, or a folder, into `folder`; returns the copy."""
     target = Path(folder, Path(source).name)

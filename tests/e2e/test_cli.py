@@ -19,6 +19,7 @@ from common import (
     V2,
     WORD,
     interruptible,
+    json_lines,
     write_lines,
 )
 from common import give_stdin as stdin
@@ -45,10 +46,6 @@ def process(*arguments, **options):
         timeout=120,
         **options,
     )
-
-
-def json_lines(text):
-    return [json.loads(line) for line in text.splitlines()]
 
 
 # === Help ===

@@ -11,13 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from common import (
-    CHARACTER,
-    GPT,
-    SIM,
-    write_lines,
-    zipped,
-)
+from common import CHARACTER, GPT, SIM, json_lines, write_lines, zipped
 from common import give_stdin as stdin
 from common import run_main as run
 from sources import listing, unpacked
@@ -38,10 +32,6 @@ GENERATE = ("generate", "--source", GPT)
 PARAPHRASE = ("paraphrase", "--source", SIM)
 SIMILARITY = ("similarity", "--source", SIM)
 LOAD, LOAD_SIM = generate.load_model, models.load_sim
-
-
-def json_lines(text):
-    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -462,52 +452,36 @@ def interrupted(prompts, tmp_path, monkeypatch, capsys):
     return command
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--seed", "1", "--temperature", "0.5"], "temperature was 1.0, now 0.5:"),
-        (["--seed", "2"], "seed was 1, now 2:"),
-        ([], "seed was 1, now None:"),
-        (["--seed", "1", "--stop", "。"], "stop_tokens was None, now ['。']:"),
-    ],
-)
 def test_the_partial_of_another_job_is_not_touched(
-    interrupted, flags, message, tmp_path, capsys
-):
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    code, out, err = run(*interrupted, *flags, capsys=capsys)
-    assert (code, out) == (4, "")
-    assert f"out.jsonl.partial holds another run: {message}" in err
-    assert "or pass --overwrite to discard it" in err
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    # Nor is it discarded for a job that ends before it writes.
-    bad = (*interrupted, *flags, "--overwrite", "--stop", "今天")
-    assert run(*bad, capsys=capsys)[0] == 2
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert run(*interrupted, *flags, "--overwrite", capsys=capsys)[0] == 0
-    assert listing(tmp_path) == ["out.jsonl", "prompts.txt"]
-    lines = json_lines((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
-    assert [line["text"] for line in lines] == PROMPTS
-
-
-def test_other_inputs_and_other_weights_are_another_job(
     interrupted, prompts, tmp_path, capsys
 ):
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    copy = tmp_path / GPT.name
+    copy.write_bytes(GPT.read_bytes())
     seeded = (*interrupted, "--seed", "1")
+    for command, message in (
+        ((*seeded, "--temperature", "0.5"), "temperature was 1.0, now 0.5:"),
+        ((*interrupted, "--seed", "2"), "seed was 1, now 2:"),
+        (interrupted, "seed was 1, now None:"),
+        ((*seeded, "--stop", "。"), "stop_tokens was None, now ['。']:"),
+        ([copy if part == GPT else part for part in seeded], "source was"),
+    ):
+        code, out, err = run(*command, capsys=capsys)
+        assert (code, out) == (4, "")
+        assert f"out.jsonl.partial holds another run: {message}" in err
+        assert "or pass --overwrite to discard it" in err
+        assert {path: path.read_bytes() for path in before} == before
     write_lines(prompts, [*PROMPTS[:-1], "今"])
     code, _, err = run(*seeded, capsys=capsys)
     assert (code, "another run: input 'texts' has changed:" in err) == (4, True)
     write_lines(prompts, PROMPTS)
-    copy = tmp_path / GPT.name
-    copy.write_bytes(GPT.read_bytes())
-    moved = [copy if part == GPT else part for part in seeded]
-    code, _, err = run(*moved, capsys=capsys)
-    assert code == 4
-    assert "another run: source was" in err
-    assert "input 'source' has changed" in err
+    # Nor is it discarded for a job that ends before it writes.
+    assert run(*seeded, "--overwrite", "--stop", "今天", capsys=capsys)[0] == 2
+    assert {path: path.read_bytes() for path in before} == before
     # Lines of another size of batch are of the same job.
-    smaller = [*seeded, "--batch-size", "1"]
-    assert run(*smaller, capsys=capsys)[0] == 0
+    assert run(*seeded, "--batch-size", "1", capsys=capsys)[0] == 0
+    lines = json_lines((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
+    assert [line["text"] for line in lines] == PROMPTS
 
 
 def test_an_output_may_lie_in_a_folder_of_the_model(

@@ -1,6 +1,5 @@
 """Fine-tuning from files to a model that serves, and resumed after an interruption."""
 
-import csv
 import dataclasses
 import json
 import shutil
@@ -26,6 +25,7 @@ from finetuning_cases import (
     written,
 )
 from interruptions import InterruptAfter, Interrupted
+from sources import assert_same_weights, weights
 
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier, convert
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
@@ -35,6 +35,7 @@ from roformer_keras.training import results
 from roformer_keras.training.finetune import FinetuningRun, finetune
 from roformer_keras.training.finetuning_data import read_data
 from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.training.log import read_log
 from roformer_keras.training.results import FinetunedTask, load_finetuned
 from roformer_keras.training.state import load_metadata
 
@@ -169,26 +170,8 @@ def train(settings, folder, **options):
 
 
 def rows_of(folder):
-    with open(folder / "log.csv", encoding="utf-8", newline="") as file:
-        return [
-            {name: value for name, value in row.items() if name != "seconds"}
-            for row in csv.DictReader(file)
-        ]
-
-
-def weights_of(model):
-    return {
-        variable.path: np.array(variable)
-        for variable in model.weights
-        if "seed_generator" not in variable.path
-    }
-
-
-def assert_same_weights(first, second):
-    first, second = weights_of(first), weights_of(second)
-    assert first.keys() == second.keys()
-    for path, value in first.items():
-        np.testing.assert_array_equal(value, second[path], path)
+    rows = read_log(folder / "log.csv")
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
 
 # === A whole fine-tuning ===
@@ -303,8 +286,8 @@ def test_aids_go_together(reviews, tmp_path):
         tmp_path / "run",
     )
     assert model.dtype_policy.name == "mixed_bfloat16"
-    before = weights_of(RoFormerBackbone.from_preset(V2))
-    after = weights_of(model.backbone)
+    before = weights(RoFormerBackbone.from_preset(V2))
+    after = weights(model.backbone)
     changed = {path for path in before if not np.array_equal(before[path], after[path])}
     assert any("token_embedding" in path for path in changed)
     assert any("transformer_layer_1/" in path for path in changed)
@@ -342,8 +325,8 @@ def test_additions_are_merged(reviews, tmp_path):
         reviews, valid=reviews, lora_rank=2, lora_alpha=8.0, learning_rate=0.01
     )
     model = train(settings, tmp_path / "run")
-    before = weights_of(RoFormerBackbone.from_preset(CHARACTER))
-    after = weights_of(RoFormerBackbone.from_preset(tmp_path / "run"))
+    before = weights(RoFormerBackbone.from_preset(CHARACTER))
+    after = weights(RoFormerBackbone.from_preset(tmp_path / "run"))
     changed = {path for path in before if not np.array_equal(before[path], after[path])}
     assert changed == {
         f"transformer_layer_{n}/attention/{name}/kernel"
@@ -396,11 +379,11 @@ def test_the_best_epoch_is_kept_and_ends_the_training(
     reviews, small, tmp_path, monkeypatch
 ):
     figures = iter([0.5, None, 0.7, 0.6, 0.7, 0.9])
-    evaluated, weights = [], []
+    evaluated, seen = [], []
 
     def evaluate(run):
         evaluated.append(next(figures))
-        weights.append(weights_of(run.model))
+        seen.append(weights(run.model))
         return {"loss": 1.0, "accuracy": evaluated[-1], "macro_f1": 0.0}
 
     monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
@@ -410,8 +393,8 @@ def test_the_best_epoch_is_kept_and_ends_the_training(
         train(settings, tmp_path / "run", callbacks=[InterruptAfter(2 * 4 + 1)])
     model = train(settings, tmp_path / "run")
     assert evaluated == [0.5, None, 0.7, 0.6, 0.7]
-    kept = weights_of(model)
-    assert all(np.array_equal(kept[path], weights[2][path]) for path in kept)
+    kept = weights(model)
+    assert all(np.array_equal(kept[path], seen[2][path]) for path in kept)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert (report["epochs"], report["kept epoch"]) == (5, 3)
     # A training that has ended is not resumed, but its results are written again.

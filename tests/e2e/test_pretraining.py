@@ -1,12 +1,12 @@
 """Training from settings to a preset, and resumed after an interruption."""
 
-import csv
 import json
 
 import numpy as np
 import pytest
 from common import CHARACTER, GPT, SIM, run_main
 from interruptions import InterruptAfter, Interrupted
+from sources import assert_same_weights
 
 from roformer_keras import (
     RoFormerCausalLM,
@@ -15,6 +15,7 @@ from roformer_keras import (
     RoFormerTextClassifier,
 )
 from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.training.log import read_log
 from roformer_keras.training.pretrain import PretrainingRun, pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 
@@ -71,18 +72,6 @@ def train(settings, folder, **options):
     return pretrain(settings, folder, verbose=False, **options)
 
 
-def rows_of(folder):
-    with open(folder / "log.csv", encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def assert_same_weights(first, second):
-    assert len(first.weights) == len(second.weights)
-    for one, other in zip(first.weights, second.weights, strict=True):
-        if "seed_generator" not in one.path:
-            np.testing.assert_array_equal(np.array(one), np.array(other), one.path)
-
-
 # === A whole training ===
 
 
@@ -103,7 +92,7 @@ def test_a_training_ends_in_a_preset_and_a_zip(objective, kind, corpus, tmp_path
         again = kind.from_preset(tmp_path / "run" / source)
         assert_same_weights(again, model)
         assert again.tokenizer.vocabulary == model.tokenizer.vocabulary
-    rows = rows_of(tmp_path / "run")
+    rows = read_log(tmp_path / "run" / "log.csv")
     assert [row["update"] for row in rows] == ["4", "8", "12", "12"]
     assert all(float(row["loss"]) > 0 for row in rows[:3])
     # Tokens are counted whole.
@@ -120,7 +109,7 @@ def test_it_learns(corpus, tmp_path):
         corpus, stages=[stage], evaluate_every=40, log_every=20, save_every=40
     )
     model = train(settings, tmp_path / "run")
-    rows = rows_of(tmp_path / "run")
+    rows = read_log(tmp_path / "run" / "log.csv")
     assert float(rows[-1]["val_accuracy"]) > 0.5 > float(rows[0]["accuracy"])
     assert [row["update"] for row in rows if row["val_loss"]] == ["40", "80", "120"]
     assert model.generate("天地玄", method="greedy", max_length=8)[0] == "黄"
@@ -135,7 +124,7 @@ def test_distillation_from_a_teacher(corpus, tmp_path):
         model={"dropout": 0.0},
     )
     train(settings, tmp_path / "run")
-    assert float(rows_of(tmp_path / "run")[-1]["val_loss"]) > 0
+    assert float(read_log(tmp_path / "run" / "log.csv")[-1]["val_loss"]) > 0
 
 
 def test_starting_from_a_checkpoint(corpus, tmp_path):
@@ -151,7 +140,7 @@ def test_no_more_is_padded_than_asked_for(corpus, tmp_path):
     packed = settings_of(corpus, packed=True)
     train(packed, tmp_path / "packed")
     # Every row is full.
-    first, *_ = rows_of(tmp_path / "packed")
+    first, *_ = read_log(tmp_path / "packed" / "log.csv")
     assert first["tokens"] == str(4 * 8 * 16)
 
 
@@ -190,7 +179,9 @@ def test_an_interrupted_training_ends_where_it_would_have(
     assert_same_weights(parts, whole)
     names = ("update", "tokens", "loss", "val_loss", "learning_rate")
     for one, other in zip(
-        rows_of(tmp_path / "whole"), rows_of(tmp_path / "run"), strict=True
+        read_log(tmp_path / "whole" / "log.csv"),
+        read_log(tmp_path / "run" / "log.csv"),
+        strict=True,
     ):
         assert [one[name] for name in names] == [other[name] for name in names]
 
@@ -235,7 +226,7 @@ def test_a_folder_of_another_training_is_refused(corpus, tmp_path):
     train(other, run, overwrite=True)
     settings = json.loads((run / "settings.json").read_text(encoding="utf-8"))
     assert settings["settings"]["seed"] == 3
-    assert len(rows_of(run)) == 4
+    assert len(read_log(run / "log.csv")) == 4
 
 
 def test_a_label_that_is_wrong_is_found_before_the_training(corpus, tmp_path):

@@ -166,31 +166,6 @@ def golden(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_golden_outputs_are_finite_and_padded(version):
-    metadata, arrays = golden(version)
-    assert metadata["bert4keras"] == version
-    assert metadata["layer_norm_epsilon"] == {"0.11.5": 1e-7, "0.10.6": 1e-12}[version]
-    for case, facts in metadata["cases"].items():
-        lengths = (arrays[f"{case}/main/token_ids"] != 0).sum(1)
-        assert lengths.min() < lengths.max(), case
-        for batch in ("main", "length-2", "length-1"):
-            for output in facts["outputs"]:
-                values = arrays[f"{case}/{batch}/{output}"]
-                assert values.dtype == np.float32 and np.isfinite(values).all()
-                assert values.std() > 0, (case, batch, output)
-
-
-def test_golden_files_hold_the_same_cases_and_inputs():
-    (new, new_arrays), (old, old_arrays) = map(golden, VERSIONS)
-    names = {*old["cases"], *old["unsupported"]}
-    assert {*new["cases"], *new["unsupported"]} == names
-    for case in set(new["cases"]) & set(old["cases"]):
-        for array in ("token_ids", "segment_ids"):
-            key = f"{case}/main/{array}"
-            np.testing.assert_array_equal(new_arrays[key], old_arrays[key])
-
-
-@pytest.mark.parametrize("version", VERSIONS)
 def test_bert4keras_computes_the_golden_outputs_again(version, tmp_path):
     if reference_folder(version) is None:
         pytest.skip(f"needs bert4keras {version}")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from common import CHARACTER
 from interruptions import InterruptAfter, Interrupted
+from sources import assert_same_weights
 
 from roformer_keras import RoFormerCausalLM, RoFormerTextClassifier
 from roformer_keras.errors import ConfigurationError, OutputError
@@ -63,13 +64,6 @@ def assert_mean(model, recorded):
         np.testing.assert_allclose(
             keras.ops.convert_to_numpy(variable), expected, atol=1e-7
         )
-
-
-def assert_same_weights(first, second):
-    for one, other in zip(
-        values(first.trainable_weights), values(second.trainable_weights), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import tempfile
 import textwrap
 import zipfile
 
-import h5py
 import numpy as np
 import pytest
 from common import (
@@ -27,7 +26,6 @@ from common import (
     zipped,
     zipped_json,
 )
-from safetensors.numpy import load_file
 from sources import (
     assert_same,
     listing,
@@ -42,7 +40,7 @@ from roformer_keras import RoFormerBackbone, convert
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
-from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+from roformer_keras.errors import CheckpointError, ConfigurationError
 
 # Nothing may be left in the temporary folder.
 pytestmark = pytest.mark.usefixtures("scratch")
@@ -157,39 +155,6 @@ def test_the_same_weights_give_the_same_bytes(tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_kernel_of_nsp_is_transposed_where_keras_reads_it(tmp_path):
-    name = "cls/seq_relationship/output_weights"
-    kernel = tensors_of(NSP)[name]
-    assert kernel.shape == (2, 24)
-    keras_file = quietly(NSP, tmp_path / "x.weights.h5")
-    with h5py.File(keras_file) as file:
-        stored = file["layers/ro_former_backbone/layers/dense/vars/0"][()]
-    np.testing.assert_array_equal(stored, kernel.T)
-    tensors = load_file(quietly(NSP, tmp_path / "x.safetensors"))
-    np.testing.assert_array_equal(tensors[name], kernel)
-
-
-def test_what_users_saved_becomes_a_zip_for_bert4keras(tmp_path):
-    files = unpacked(SMALL, tmp_path)
-    truth = tensorflow_tensors(files / "bert_model.ckpt")
-    given = {
-        "config": files / "bert_config.json",
-        "vocabulary": files / "vocab.txt",
-    }
-    for name in ("unilm-pool.h5", "unilm-pool-model.h5", "unilm-pool"):
-        target = quietly(SAVED / name, tmp_path / f"{name}.zip", **given)
-        assert_same(tensors_of(target), truth)
-    encoder = {n: v for n, v in truth.items() if n.startswith("bert/e")}
-    for name in ("encoder-dense.h5", "encoder-nested-model.h5", "encoder-dense"):
-        target = quietly(
-            SAVED / name,
-            tmp_path / f"{name}.zip",
-            ignore=["dense/*", "layer_with_weights-11/*"],
-            **given,
-        )
-        assert_same(tensors_of(target), encoder)
-
-
 # === Heads and classes ===
 
 
@@ -243,7 +208,7 @@ def test_a_pooler_keeps_its_activation_under_another_class(tmp_path):
         (SIM, {"dtype": "int8"}, "dtype must be 'float32' or 'float16', got 'int8'"),
         (SIM, {"format": "onnx"}, "format must be one of preset, .* got 'onnx'"),
         (SIM, {"colour": 1}, "has no field colour"),
-        (SAVED / "lm.h5", {"config": zipped_json(SMALL)}, "has no vocabulary, and a b"),
+        (SAVED / "lm.h5", {"config": zipped_json(SMALL)}, "has no vocabulary"),
         (
             SAVED / "condition.h5",
             {"config": zipped_json(SMALL)},
@@ -356,20 +321,6 @@ def test_a_name_that_promises_something_else(suffix, tmp_path):
     assert listing(tmp_path) == []
 
 
-@pytest.mark.parametrize("format", TARGETS)
-def test_a_target_is_not_replaced_unless_asked(format, tmp_path):
-    target = quietly(SIM, tmp_path / TARGETS[format])
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(OutputError, match="exists: choose another name, or pass overw"):
-        quietly(SMALL, target)
-    assert before == {
-        path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
-    }
-    quietly(SMALL, target, overwrite=True)
-    given = {"config": zipped_json(SMALL)} if format == "weights.h5" else {}
-    assert_same(tensors_of(target, **given), tensors_of(SMALL))
-
-
 def test_a_source_may_be_replaced_by_its_own_conversion(tmp_path):
     truth = tensors_of(SIM)
     for name in ("x.keras", "x.zip", "preset", "x.safetensors"):
@@ -382,21 +333,6 @@ def test_a_source_may_be_replaced_by_its_own_conversion(tmp_path):
         with pytest.raises(CheckpointError):
             quietly(target, target, overwrite=True, num_layers=1)
         assert_same(tensors_of(target), truth)
-
-
-def test_targets_that_cannot_be(tmp_path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder.keras").mkdir()
-    before = listing(tmp_path)
-    for name, message in (
-        ("nowhere/x.keras", "nowhere is not a folder: make it first"),
-        ("file/x.keras", "file is not a folder"),
-        ("folder.keras", "is a folder: give the name of a file"),
-        ("file", "file is a file: give the name of a folder"),
-    ):
-        with pytest.raises(OutputError, match=message):
-            quietly(SIM, tmp_path / name, overwrite=True)
-        assert listing(tmp_path) == before
 
 
 def test_progress_is_shown_on_request_and_only_there(tmp_path, capsys):

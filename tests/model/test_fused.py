@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
+from weight_cases import SIZES
 
 from roformer_keras import RoFormerBackbone, RoFormerConfig
 from roformer_keras.layers import LayerNorm, RoPEAttention
@@ -15,13 +16,8 @@ from roformer_keras.models.forward import run_model
 from tools.benchmarks import operations
 
 LAYERS = 2
-CONFIG = {
-    "vocabulary_size": 50,
-    "hidden_dim": 32,
-    "num_layers": LAYERS,
-    "num_heads": 2,
-    "intermediate_dim": 64,
-}
+CONFIG = {**SIZES, "vocabulary_size": 50, "num_layers": LAYERS}
+CONFIG |= {"hidden_dim": 32, "intermediate_dim": 64}
 
 with fused():
     HAS_OPERATIONS = fused_operations() is not None

@@ -117,16 +117,6 @@ def test_each_vector_is_that_of_its_text_alone(budget, pooled, tokenizer):
     assert np.abs(vectors[0] - vectors[2]).max() > 0.1
 
 
-def test_vectors_have_length_one_unless_told_otherwise(pooled, tokenizer):
-    vectors = embed(pooled, tokenizer, TEXTS)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    raw = embed(pooled, tokenizer, TEXTS, normalize=False)
-    assert np.abs(np.linalg.norm(raw, axis=1) - 1).max() > 0.1
-    np.testing.assert_allclose(
-        vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6
-    )
-
-
 def test_longer_texts_are_cut(pooled, tokenizer):
     vectors = embed(pooled, tokenizer, TEXTS, max_length=8, normalize=False)
     for text, vector in zip(TEXTS, vectors, strict=True):
@@ -150,10 +140,6 @@ def test_of_a_model_with_a_head_the_backbone_is_what_counts(tokenizer, pooled):
     np.testing.assert_allclose(embed(headed, tokenizer, TEXTS), first, atol=2e-6)
 
 
-def test_no_texts_give_no_vectors(pooled, tokenizer):
-    assert embed(pooled, tokenizer, []).shape == (0, 32)
-
-
 def test_progress_counts_texts(pooled, tokenizer, capsys):
     embed(pooled, tokenizer, TEXTS)
     assert capsys.readouterr() == ("", "")
@@ -162,13 +148,6 @@ def test_progress_counts_texts(pooled, tokenizer, capsys):
     assert shown.out == ""
     assert "texts: 100%" in shown.err
     assert "7/7" in shown.err
-
-
-def test_one_text_has_one_vector(pooled, tokenizer):
-    (expected,) = embed(pooled, tokenizer, ["今天天气不错"])
-    found = embed(pooled, tokenizer, "今天天气不错")
-    assert found.shape == (32,)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_a_stream_is_read_as_its_vectors_are_taken(pooled, tokenizer, monkeypatch):

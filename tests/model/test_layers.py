@@ -992,25 +992,6 @@ def test_context_of_fewer_rows_serves_neighbours(rows, residual):
         assert np.abs(array(other[0]) - array(found[0])).max() > 1e-2
 
 
-def test_context_with_residual_scores_equals_all_at_once():
-    x, residual = random(2, 6, 8), 2 * random(2, 2, 6, 6, seed=1)
-    layer = fixed(RoPEAttention(2, 4), x)
-    mask = causal_mask(6)
-    expected, scores = layer(
-        x, attention_mask=mask, residual_scores=residual, return_scores=True
-    )
-    found, ours = layer(
-        x[:, 4:],
-        attention_mask=causal_mask(2, 6, 4),
-        position_ids=np.arange(4, 6)[None],
-        residual_scores=residual[:, :, 4:],
-        return_scores=True,
-        context=split(layer, x, [0, 3, 4], 3)[:1] + split(layer, x, [3, 4], 1),
-    )
-    np.testing.assert_allclose(array(found), array(expected)[:, 4:], atol=1e-5)
-    np.testing.assert_allclose(array(ours), array(scores)[:, :, 4:], atol=1e-5)
-
-
 # === Masks ===
 
 

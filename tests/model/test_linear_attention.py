@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import weight_cases
 from common import CHARACTER, GPT
 from keras import ops
 
@@ -19,7 +20,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import LinearRoPEAttention, RoPEAttention
 from roformer_keras.layers.linear_attention import (
     causal_sums,
-    elu_plus_one,
     orthogonal_directions,
     positive_features,
 )
@@ -224,18 +224,6 @@ def test_wide_heads_and_strongly_negative_vectors(dim, options, bias):
         assert np.isfinite(array(gradient)).all()
 
 
-def test_elu_plus_one_stays_above_zero():
-    x = np.array([-80.0, -20.0, -8.0, -1e-3, 0.0, 3.0], "float32")
-    expected = np.where(x > 0, x.astype("float64") + 1, np.exp(x.astype("float64")))
-    variable = keras.Variable(x)
-    with tf.GradientTape() as tape:
-        found = elu_plus_one(variable.value)
-        loss = ops.sum(found)
-    np.testing.assert_allclose(array(found), expected, rtol=1e-6)
-    slopes = tape.gradient(loss, variable.value)
-    np.testing.assert_allclose(array(slopes), np.minimum(expected, 1), rtol=1e-6)
-
-
 # === The state ===
 
 
@@ -379,13 +367,8 @@ def test_performers_come_to_softmax_as_features_grow(kind, rotary):
 
 # === In models ===
 
-SIZES = {
-    "vocabulary_size": 260,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-}
+SIZES = {**weight_cases.SIZES, "vocabulary_size": 260}
+SIZES |= {"hidden_dim": 16, "intermediate_dim": 24}
 
 
 def inputs_of(model, length=9, seed=0):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from common import CHARACTER, CHECKPOINTS, SMALL
 from keras import ops
+from weight_cases import SIZES
 
 import roformer_keras
 from roformer_keras.config import RoFormerConfig
@@ -23,13 +24,7 @@ from roformer_keras.models import (
     RoFormerSim,
 )
 
-BASE = {
-    "vocabulary_size": 30,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 8,
-    "intermediate_dim": 12,
-}
+BASE = {**SIZES, "vocabulary_size": 30}
 V2_BASE = {**BASE, "model_type": "roformer_v2", "activation": "relu"}
 
 # Which configuration a class can take, in each version.

@@ -30,7 +30,6 @@ from roformer_keras.objectives import (
     OBJECTIVES,
     CausalLM,
     CoSENT,
-    Distillation,
     MaskedLM,
     PairClassification,
     SimBERT,
@@ -584,57 +583,36 @@ def golden_batch(metadata, objective, tokenizer):
     return objective.batch(items, rng())
 
 
-def test_simbert_equals_bert4keras(golden):
-    """Texts in, loss out: its rows, its model and its ops; and NumPy."""
+@pytest.mark.parametrize("name", ["simbert", "distillation", "classification"])
+def test_losses_equal_bert4keras(name, golden):
+    """Texts in, loss out: its rows, its model and its operations."""
     metadata, expected = golden
     model = from_golden(metadata, "source")
-    objective = SimBERT(model.tokenizer, metadata["length"], mask_share=0)
+    kind, options = OBJECTIVES[name], {"mask_share": 0}
+    rows = {"token_ids": "token_ids", "segment_ids": "segment_ids"}
+    losses = {"logits_loss": "seq2seq", "vectors_loss": "similarity"}
+    if name == "distillation":
+        teacher = from_golden(metadata, "teacher")
+        options.update(teacher=teacher, teacher_tokenizer=teacher.tokenizer)
+        rows = {"token_ids": "token_ids", "teacher_token_ids": "teacher_ids"}
+        losses = {"logits_loss": "seq2seq", "similarities_loss": "distillation"}
+    elif name == "classification":
+        options, rows = {}, {"token_ids": "text_ids"}
+        losses = {"loss": "classification"}
+    objective = kind(model.tokenizer, metadata["length"], **options)
     batch = golden_batch(metadata, objective, model.tokenizer)
-    for name in ("token_ids", "segment_ids"):
-        np.testing.assert_array_equal(batch[0][name], expected[name])
-    found = loss_of(make_trainer(objective, model, run_eagerly=True), batch)
-    total = expected["seq2seq"] + expected["similarity"]
-    assert found["logits_loss"] == pytest.approx(expected["seq2seq"], abs=1e-5)
-    assert found["vectors_loss"] == pytest.approx(expected["similarity"], abs=1e-5)
-    assert found["loss"] == pytest.approx(total, abs=1e-5)
-    assert sum(simbert_loss(model, batch[0])) == pytest.approx(total, abs=1e-5)
-
-
-def test_distillation_equals_bert4keras(golden):
-    metadata, expected = golden
-    model, teacher = (from_golden(metadata, name) for name in ("source", "teacher"))
-    objective = Distillation(
-        model.tokenizer,
-        metadata["length"],
-        teacher=teacher,
-        teacher_tokenizer=teacher.tokenizer,
-        mask_share=0,
-    )
-    batch = golden_batch(metadata, objective, model.tokenizer)
-    np.testing.assert_array_equal(batch[0]["token_ids"], expected["token_ids"])
-    np.testing.assert_array_equal(
-        batch[0]["teacher_token_ids"], expected["teacher_ids"]
-    )
-    found = loss_of(make_trainer(objective, model, run_eagerly=True), batch)
-    assert found["logits_loss"] == pytest.approx(expected["seq2seq"], abs=1e-5)
-    assert found["similarities_loss"] == pytest.approx(
-        expected["distillation"], abs=1e-5
-    )
-    assert found["loss"] == pytest.approx(
-        expected["seq2seq"] + expected["distillation"], abs=1e-5
-    )
-
-
-def test_classification_equals_bert4keras(golden):
-    metadata, expected = golden
-    model = from_golden(metadata, "source")
-    objective = PairClassification(model.tokenizer, metadata["length"])
-    batch = golden_batch(metadata, objective, model.tokenizer)
-    np.testing.assert_array_equal(batch[0]["token_ids"], expected["text_ids"])
+    for ours, theirs in rows.items():
+        np.testing.assert_array_equal(batch[0][ours], expected[theirs])
     trainer = make_trainer(objective, model, run_eagerly=True)
-    trainer.get_layer("labels").kernel.assign(expected["kernel"])
-    found = loss_of(trainer, batch)["loss"]
-    assert found == pytest.approx(expected["classification"], abs=1e-5)
+    if name == "classification":
+        trainer.get_layer("labels").kernel.assign(expected["kernel"])
+    found = loss_of(trainer, batch)
+    total = sum(expected[theirs] for theirs in losses.values())
+    assert found["loss"] == pytest.approx(total, abs=1e-5)
+    for ours, theirs in losses.items():
+        assert found[ours] == pytest.approx(expected[theirs], abs=1e-5)
+    if name == "simbert":
+        assert sum(simbert_loss(model, batch[0])) == pytest.approx(total, abs=1e-5)
 
 
 # === Distillation ===

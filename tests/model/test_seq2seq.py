@@ -5,6 +5,7 @@ import numpy as np
 import plain_decoding as plain
 import pytest
 from keras import ops
+from weight_cases import SIZES
 
 from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer
 from roformer_keras.errors import (
@@ -19,13 +20,8 @@ from roformer_keras.models import Seq2SeqConfig
 
 CHARACTERS = "天地玄黄宇宙洪荒日月"
 TOKENIZER = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CHARACTERS])
-SMALL = {
-    "vocabulary_size": TOKENIZER.vocabulary_size,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 16,
-    "intermediate_dim": 24,
-}
+SMALL = {**SIZES, "vocabulary_size": TOKENIZER.vocabulary_size}
+SMALL |= {"hidden_dim": 16, "intermediate_dim": 24}
 KINDS = [
     pytest.param({"position_embedding": position, "norm_first": norm_first}, id=name)
     for name, position, norm_first in (

@@ -1,6 +1,5 @@
 """What an encoder-decoder is trained with: loss, rate, means, pairs, vocabulary."""
 
-import csv
 import itertools
 import json
 import re
@@ -12,6 +11,7 @@ import pytest
 from common import run_main
 from interruptions import InterruptAfter, Interrupted
 from keras import ops
+from sources import assert_same_weights
 
 from roformer_keras import RoFormerSeq2Seq, RoFormerTokenizer
 from roformer_keras.data.corpus import read_corpus
@@ -22,6 +22,7 @@ from roformer_keras.objectives import Seq2Seq
 from roformer_keras.optimizers import InverseSquareRoot, make_optimizer
 from roformer_keras.text.train_vocabulary import build_subword_vocabulary
 from roformer_keras.training.averaging import LastCheckpoints
+from roformer_keras.training.log import read_log
 from roformer_keras.training.pretrain import pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 
@@ -242,13 +243,6 @@ def settings_of(corpus, **changes):
     return PretrainingSettings.from_dict({**content, **changes})
 
 
-def assert_same_weights(first, second):
-    for one, other in zip(
-        first.trainable_weights, second.trainable_weights, strict=True
-    ):
-        np.testing.assert_array_equal(np.array(one), np.array(other), one.path)
-
-
 @pytest.fixture(scope="module")
 def whole(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "run"
@@ -269,8 +263,7 @@ def test_a_training_ends_in_a_preset_of_means(whole):
     last = RoFormerSeq2Seq.from_preset(folder / "preset")
     checkpoints.assign_mean(last.trainable_variables)
     assert_same_weights(last, model)
-    with open(folder / "log.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_log(folder / "log.csv")
     assert float(rows[-1]["val_loss"]) > 0
     assert [float(row["learning_rate"]) for row in rows[:2]] == pytest.approx(
         # Of the update that comes next.

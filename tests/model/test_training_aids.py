@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, V2, tiny_seq2seq
-from sources import assert_same
+from sources import assert_same, weights
 
 from roformer_keras import (
     RoFormerBackbone,
@@ -49,10 +49,6 @@ def with_lora(steps=0, **options):
     return fit(model, steps) if steps else model
 
 
-def values(model):
-    return {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
-
-
 def trained(model):
     return {variable.path for variable in model.trainable_variables}
 
@@ -66,7 +62,7 @@ def logits(model):
 
 def test_lora_trains_its_factors_and_the_head():
     model = classifier()
-    before, outputs = values(model), logits(model)
+    before, outputs = weights(model), logits(model)
     count = model.enable_lora(3)
     factors = {
         f"{block}/attention/{name}/lora_kernel_{factor}"
@@ -78,7 +74,7 @@ def test_lora_trains_its_factors_and_the_head():
     assert count == trainable_count(model) == 4 * 2 * 3 * 32 + 2 * 32 + 2
     np.testing.assert_array_equal(logits(model), outputs)
     fit(model, 2)
-    after = values(model)
+    after = weights(model)
     assert {n for n in before if not np.array_equal(before[n], after[n])} == HEAD
     assert all(after[name].any() for name in factors)
     assert not np.allclose(logits(model), outputs, atol=1e-2)
@@ -87,7 +83,7 @@ def test_lora_trains_its_factors_and_the_head():
 def test_the_additions_are_what_the_paper_says():
     """With the formula by hand: W + alpha / rank * A B."""
     model = with_lora(2, targets=LORA_TARGETS)
-    found = values(model)
+    found = weights(model)
     name = "transformer_layer_1/feed_forward/output_dense"
     assert found[f"{name}/lora_kernel_a"].shape == (128, 3)
     plain = classifier()
@@ -113,11 +109,11 @@ def test_merging_leaves_plain_kernels(tmp_path):
 
     model.save_to_preset(tmp_path / "preset")
     model.save(tmp_path / "model.keras")
-    expected = values(model.backbone)
+    expected = weights(model.backbone)
     for source in ("preset", "model.keras"):
         target = tmp_path / f"{source}.zip"
         convert(tmp_path / source, target, verbose=0)
-        assert_same(values(RoFormerBackbone.from_preset(target)), expected)
+        assert_same(weights(RoFormerBackbone.from_preset(target)), expected)
     for found in (
         RoFormerTextClassifier.from_preset(tmp_path / "preset"),
         keras.models.load_model(tmp_path / "model.keras"),
@@ -145,7 +141,7 @@ def test_training_goes_on_from_a_file_with_lora(tmp_path):
     found = keras.models.load_model(tmp_path / "model.keras")
     assert trained(found) == trained(model)
     assert not any(BLOCKS[0] in path for path in trained(found))
-    mine, theirs = values(model), values(found)
+    mine, theirs = weights(model), weights(found)
     assert mine.keys() == theirs.keys()
     for path, value in mine.items():
         np.testing.assert_allclose(theirs[path], value, atol=1e-7, err_msg=path)
@@ -153,7 +149,7 @@ def test_training_goes_on_from_a_file_with_lora(tmp_path):
     # The moments of the optimizer too: the next step is the same.
     for each in (model, found):
         fit(each)
-    mine, theirs = values(model), values(found)
+    mine, theirs = weights(model), weights(found)
     for path, value in mine.items():
         np.testing.assert_allclose(theirs[path], value, atol=1e-5, err_msg=path)
 
@@ -169,9 +165,9 @@ def test_weights_with_lora_are_for_models_with_and_without(tmp_path):
     model = with_lora()
     model.load_weights(tmp_path / "without.weights.h5")
     np.testing.assert_allclose(logits(model), logits(classifier()), atol=1e-5)
-    before = values(model)
+    before = weights(model)
     fit(model, 2)
-    after = values(model)
+    after = weights(model)
     stuck = [n for n in trained(model) if np.array_equal(before[n], after[n])]
     assert stuck == []
 
@@ -183,7 +179,7 @@ def test_a_file_with_lora_reads_as_merged(tmp_path):
         tmp_path / "model.keras", ignore="*/lora_kernel_?", **NO_DROPOUT
     )
     model.merge_lora()
-    mine, theirs = values(model.backbone), values(found)
+    mine, theirs = weights(model.backbone), weights(found)
     assert mine.keys() == theirs.keys()
     for path, value in mine.items():
         np.testing.assert_allclose(theirs[path], value, atol=1e-7, err_msg=path)
@@ -240,13 +236,13 @@ def test_lora_out_of_turn():
 
 def test_freezing_is_from_below():
     model = classifier()
-    whole, before = trainable_count(model), values(model)
+    whole, before = trainable_count(model), weights(model)
     count = model.freeze(layers=1)
     kept = {path for path in before if path.startswith(BLOCKS[1])} | HEAD
     assert trained(model) == kept
     assert count == sum(before[path].size for path in kept) < whole
     fit(model)
-    after = values(model)
+    after = weights(model)
     changed = {path for path in before if not np.array_equal(before[path], after[path])}
     # A key's bias moves all scores of a query alike.
     assert kept - {f"{BLOCKS[1]}/attention/key/bias"} <= changed <= kept
@@ -273,9 +269,9 @@ def test_a_compiled_model_takes_it_up():
         # A graph is traced again after the first of them; steps are faster.
         model.run_eagerly = number > 0
         change(model)
-        before, expected = values(model), trained(model)
+        before, expected = weights(model), trained(model)
         fit(model)
-        after = values(model)
+        after = weights(model)
         changed = {n for n in before if not np.array_equal(before[n], after[n])}
         still = {f"{block}/attention/key/bias" for block in BLOCKS}
         assert expected - still <= changed <= expected
@@ -311,11 +307,11 @@ def test_a_file_knows_what_is_frozen(tmp_path):
     # The zip of bert4keras does not.
     convert(tmp_path / "model.keras", tmp_path / "model.zip", verbose=0)
     backbone = RoFormerBackbone.from_preset(tmp_path / "model.zip")
-    assert_same(values(backbone), values(model.backbone))
+    assert_same(weights(backbone), weights(model.backbone))
     assert backbone.get_config()["trainable"] is True
     for each in (model, found):
         fit(each)
-    mine, theirs = values(model), values(found)
+    mine, theirs = weights(model), weights(found)
     for path, value in mine.items():
         np.testing.assert_allclose(theirs[path], value, atol=1e-6, err_msg=path)
 
@@ -427,7 +423,7 @@ def test_checkpointing_goes_with_the_other_aids():
         model.enable_lora(2)
         model.freeze(layers=1)
         fit(model, 2, keras.optimizers.SGD(0.1))
-        results.append(values(model))
+        results.append(weights(model))
     plain, checkpointed = results
     for path, value in plain.items():
         np.testing.assert_allclose(checkpointed[path], value, atol=1e-6, err_msg=path)

@@ -4,7 +4,18 @@ import json
 import re
 
 import pytest
-from common import CHARACTER, GPT, NSP, SAVED, SIM, SMALL, V2, WORD, zipped_json
+from common import (
+    CHARACTER,
+    GPT,
+    NSP,
+    SAVED,
+    SIM,
+    SMALL,
+    V2,
+    WORD,
+    json_lines,
+    zipped_json,
+)
 from common import give_stdin as stdin
 from common import run_main as run
 from sources import assert_same, tensors_of, unpacked
@@ -12,11 +23,6 @@ from sources import assert_same, tensors_of, unpacked
 from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import SourceError
 from roformer_keras.hub.catalog import CATALOG, SHIPPED, find, resolve
-
-
-def json_lines(text):
-    return [json.loads(line) for line in text.splitlines()]
-
 
 # === list, inspect, convert ===
 

@@ -5,17 +5,12 @@ import json
 
 import pytest
 from common import CHARACTER, zipped_json
+from weight_cases import SIZES
 
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, config_for_model
 from roformer_keras.errors import ConfigurationError
 
-BASE = {
-    "vocabulary_size": 30,
-    "num_layers": 2,
-    "num_heads": 2,
-    "hidden_dim": 8,
-    "intermediate_dim": 16,
-}
+BASE = {**SIZES, "vocabulary_size": 30, "intermediate_dim": 16}
 BERT = {
     "vocab_size": 30,
     "num_hidden_layers": 2,

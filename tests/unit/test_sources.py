@@ -537,7 +537,7 @@ HOSTILE = [
         "vocab.txt is longer than the 10 bytes it declares",
     ),
     (patched("vocab.txt", size=5), "is stored, but declares two different sizes"),
-    (zipped({f"{i}": b"" for i in range(10_001)}), "has 10,001 members, more than 10,"),
+    (zipped({f"{i}": b"" for i in range(10_001)}), "10,001 members, more than 10,000"),
     # No checkpoint.
     (zipped({"a/chinese.zip": NESTED, "readme": b"hi"}), "it holds a/chinese.zip; unp"),
     (zipped({"a.txt": b"1", "b/c.txt": b"2", ".x": b""}), "no checkpoint in .*: it ho"),
@@ -615,25 +615,6 @@ def test_too_little_free_space(bundle, monkeypatch, scratch):
     )
     text = refuse(bundle, "unpacking .*x.zip takes 300,")
     assert f"{scratch} has 5 free" in text and "TMPDIR" in text
-
-
-def test_random_damage_is_an_error_of_ours_or_harmless(tmp_path):
-    generator = random.Random(3)
-    small = {**MEMBERS, f"bert_model.ckpt.{SHARD}": b"data" * 50}
-    path = tmp_path / "x.zip"
-    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        data = write_zip(path, small, method).read_bytes()
-        refused = 0
-        for _ in range(200):
-            damaged = bytearray(data)
-            for _ in range(generator.choice([1, 1, 4])):
-                damaged[generator.randrange(len(data))] = generator.randrange(256)
-            path.write_bytes(damaged)
-            try:
-                contents(path)
-            except RoFormerError:
-                refused += 1
-        assert refused > 100
 
 
 def test_no_byte_of_the_directory_hides_a_member(tmp_path):
