@@ -79,6 +79,17 @@ def check_choice(name: str, value, choices: Iterable[str]) -> None:
         )
 
 
+def check_names(owner: str, noun: str, names: Iterable[str], known) -> None:
+    """Raises ConfigurationError unless all names are known to their owner."""
+    unknown = sorted(set(map(str, names)) - set(known))
+    if unknown:
+        raise ConfigurationError(
+            f"{owner} has no {noun} {', '.join(unknown)}; it has "
+            f"{', '.join(known) or 'none'}",
+            hint=f"leave out {', '.join(f'{name}=' for name in unknown)}",
+        )
+
+
 def _is_finite(value):
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
@@ -236,12 +247,7 @@ def from_fields(cls, mapping: Mapping, name: str):
     if not isinstance(mapping, Mapping):
         raise ConfigurationError(f"{name} must be a table, got {mapping!r}")
     fields = dataclasses.fields(cls)
-    known = [field.name for field in fields]
-    unknown = sorted(set(map(str, mapping)) - set(known))
-    if unknown:
-        raise ConfigurationError(
-            f"{name} has no field {', '.join(unknown)}; it has {', '.join(known)}"
-        )
+    check_names(name, "field", mapping, [field.name for field in fields])
     missing = [
         field.name
         for field in fields

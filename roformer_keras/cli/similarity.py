@@ -9,10 +9,10 @@ from roformer_keras.cli.texts import (
     json_line,
     number_lines,
     output_style,
-    rounded,
     tsv_line,
 )
 from roformer_keras.data.files import read_table
+from roformer_keras.tasks.labels import rounded
 
 EXAMPLES = ("similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",)
 _WINDOW = 256

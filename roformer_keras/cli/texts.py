@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
+from roformer_keras.tasks.labels import rounded
 
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -113,11 +114,6 @@ def output_lines(texts: Iterable[str], outputs: Iterable, style: str) -> list[st
         else:
             lines.append(json_line({"text": text, "outputs": found}))
     return lines
-
-
-def rounded(number) -> float:
-    """As many digits as float32 has."""
-    return round(float(number), 6)
 
 
 def json_line(content) -> str:

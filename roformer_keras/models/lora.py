@@ -57,7 +57,7 @@ class PartialTraining:
         Raises:
             ConfigurationError: `layers` is out of its range.
         """
-        backbone = _backbone_of(self)
+        backbone = backbone_of(self)
         blocks = backbone.transformer_layers
         check_integer("layers", layers, minimum=0, maximum=len(blocks))
         lowest = [getattr(backbone, name) for name in _EMBEDDINGS] if embeddings else []
@@ -69,7 +69,7 @@ class PartialTraining:
 
     def unfreeze(self) -> int:
         """Trains the whole backbone again; under LoRA, its additions alone."""
-        backbone = _backbone_of(self)
+        backbone = backbone_of(self)
         with _changes(self):
             backbone.trainable = True
             for layer in backbone.layers:
@@ -103,7 +103,7 @@ class PartialTraining:
 
         Source: Hu et al. 2021, arXiv:2106.09685.
         """
-        backbone = _backbone_of(self)
+        backbone = backbone_of(self)
         targets = (targets,) if isinstance(targets, str) else tuple(targets)
         unknown = [name for name in targets if name not in LORA_TARGETS]
         if unknown or not targets:
@@ -135,7 +135,7 @@ class PartialTraining:
         Raises:
             ConfigurationError: LoRA is not enabled.
         """
-        backbone = _backbone_of(self)
+        backbone = backbone_of(self)
         layers = _lora_layers(backbone)
         if not layers:
             raise ConfigurationError(
@@ -189,7 +189,8 @@ def set_trainable_state(backbone, state: bool | dict):
         _add_factors(backbone, **state["lora"])
 
 
-def _backbone_of(model):
+def backbone_of(model):
+    """The backbone of a model, or the model if it is one."""
     backbone = getattr(model, "backbone", model)
     if not hasattr(backbone, "transformer_layers"):
         raise ConfigurationError(

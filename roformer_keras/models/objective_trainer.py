@@ -116,10 +116,7 @@ class ObjectiveTrainer(_Model):
         objective = kind(self.text_tokenizer(), max_length, **(options or {}))
         trainer = objective.training_model(self)
         if not self.compiled:
-            # XLA takes long to compile.
-            is_slow = keras.backend.backend() == "tensorflow"
-            jit = {"jit_compile": False} if is_slow else {}
-            self.compile(make_optimizer(_RATE), **jit)
+            self.compile(make_optimizer(_RATE))
         trainer.compile(
             self.optimizer,
             **objective.compile_options(),

@@ -24,7 +24,7 @@ from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models.initializers import weights_to_be_loaded
-from roformer_keras.models.lora import PartialTraining
+from roformer_keras.models.lora import PartialTraining, backbone_of
 from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -64,6 +64,21 @@ class PresetModel(PartialTraining, keras.Model):
 
         @property
         def config(self) -> RoFormerConfig | Seq2SeqConfig: ...
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if keras.backend.backend() == "tensorflow":
+            # Also for a model that predicts without being compiled; see `compile`.
+            self.jit_compile = False
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """As in Keras. On TensorFlow `jit_compile` is False if not given.
+
+        XLA takes long to compile, for each width of a batch.
+        """
+        if keras.backend.backend() == "tensorflow":
+            kwargs.setdefault("jit_compile", False)
+        super().compile(*args, **kwargs)
 
     def __setattr__(self, name, value):
         if keras.backend.backend() == "torch" and "_modules" not in vars(self):
@@ -161,13 +176,7 @@ class PresetModel(PartialTraining, keras.Model):
                 model = cls.from_roformer_config(model_config, dtype, **options)
             _assign(model, checkpoint, rows, kept)
             if gradient_checkpointing:
-                backbone = getattr(model, "backbone", model)
-                if not hasattr(backbone, "gradient_checkpointing"):
-                    raise ConfigurationError(
-                        "gradient_checkpointing is for models with a RoFormerBackbone, "
-                        f"got {cls.__name__}"
-                    )
-                backbone.gradient_checkpointing = True
+                backbone_of(model).gradient_checkpointing = True
             if checkpoint.vocabulary is not None and not kept.compounds:
                 # A vocabulary without a level is enough for users who work with ids.
                 try:

@@ -147,8 +147,6 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
 
         # === Config ===
         self.dtype_policy = dtype
-        if keras.backend.backend() == "tensorflow":
-            self.jit_compile = False
 
     def _embed_tokens(self, token_ids, dropout, position_ids=None):
         """Embeddings times the root of their width: `(batch, length, hidden_dim)`."""

@@ -105,11 +105,8 @@ class TextTrainer(_Model):
 
         Args:
             optimizer, loss, metrics: as in Keras; the model's own if not given.
-            kwargs: as in `keras.Model.compile`. On TensorFlow `jit_compile` is False
-                if not given: XLA takes long to compile, for each width of a batch.
+            kwargs: as in `PresetModel.compile`.
         """
-        if keras.backend.backend() == "tensorflow":
-            kwargs.setdefault("jit_compile", False)
         self._default_names = [
             name
             for name, value in (("loss", loss), ("metrics", metrics))

@@ -80,9 +80,6 @@ class TextTask(TextTrainer, BackboneModel):
         self.backbone = backbone
         self.tokenizer, self.max_length = tokenizer, max_length
         self.adversarial_epsilon = self.r_drop = 0.0
-        if keras.backend.backend() == "tensorflow":
-            # Also for a model that predicts without being compiled; see `compile`.
-            self.jit_compile = False
 
     # === Presets ===
 

@@ -21,6 +21,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 
+from roformer_keras.checks import check_names
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
@@ -115,12 +116,7 @@ class FinetuningRun(ResumableRun):
         settings, task_class = self.settings, self.data.task_class
         own = set(inspect.signature(task_class.__init__).parameters)
         own -= {"self", "backbone", "tokenizer", "max_length", "kwargs"}
-        unknown = sorted(set(settings.options) - own)
-        if unknown:
-            raise ConfigurationError(
-                f"{settings.task} has no {', '.join(unknown)}; its options are "
-                f"{', '.join(sorted(own))}"
-            )
+        check_names(settings.task, "option", settings.options, sorted(own))
         names = {}
         if self.data.names is not None:
             names = task_class.name_options(self.data.names, settings.options)

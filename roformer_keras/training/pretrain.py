@@ -24,6 +24,7 @@ from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from roformer_keras import models
+from roformer_keras.checks import check_names
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
 from roformer_keras.data.batches import NumberedBatches
@@ -205,13 +206,7 @@ class PretrainingRun(ResumableRun):
             options["teacher_tokenizer"] = self.teacher.text_tokenizer()
         kind = OBJECTIVES[self.settings.objective]
         _, _, *own = inspect.signature(kind).parameters
-        unknown = sorted(set(options) - set(own))
-        if unknown:
-            raise ConfigurationError(
-                f"options of {self.settings.objective} must be its own "
-                f"({', '.join(own) or 'it has none'}), got {', '.join(unknown)}",
-                hint=f"leave out {', '.join(f'{name}=' for name in unknown)}",
-            )
+        check_names(self.settings.objective, "option", options, own)
         return kind(self.tokenizer, length, **options)
 
     # === The data ===
