@@ -423,60 +423,48 @@ def test_a_lower_loss_is_better(reviews, small, tmp_path, monkeypatch):
 # === What goes wrong ===
 
 
-@pytest.mark.parametrize(
-    ("task", "valid", "changes", "message"),
-    [
-        (
-            "text-classification",
-            ("v.tsv", "你好\t好\n天气\t中\n"),
-            {},
-            r"line 2 of .*v\.tsv: a label must be .* of \['坏', '好'\], got '中'",
-        ),
-        (
-            "text-regression",
-            ("v.tsv", "你好\t1\n天气\t很多\n"),
-            {},
-            r"line 2 of .*v\.tsv: a label must be a finite number, got '很多'",
-        ),
-        (
-            "token-classification",
-            ("v.bio", "她 O\n\n去 O\n北京 B-国\n"),
-            {},
-            r"line 3 of .*v\.bio: a label must be one of \['人', '地'\], got '国'",
-        ),
-        (
-            "question-answering",
-            ("v.tsv", "谁\t今天\t我\n"),
-            {},
-            r"line 1 of .*v\.tsv: an answer must stand in its text, got '我'",
-        ),
-        (
-            "triplet-ranking",
-            ("v.tsv", "甲\t乙\t丙\tD\n"),
-            {},
-            r"line 1 of .*v\.tsv: a label must be 0 or B .* got 'D'",
-        ),
-        (
-            "sentence-embedding",
-            ("v.tsv", "甲\t乙\t同\n丙\t丁\t似\n"),
-            {"options": {"objective": "classification"}},
-            r"line 2 of .*v\.tsv: a label must be .* of \['同', '异'\], got '似'",
-        ),
-    ],
-)
-def test_what_is_wrong_with_data_is_named_with_its_line(
-    task, valid, changes, message, tmp_path
-):
-    trains = {
-        "text-classification": ("a.tsv", REVIEWS),
-        "text-regression": ("a.tsv", "你好\t1\n天气\t2\n"),
-        "token-classification": ("a.bio", NER),
-        "question-answering": ("a.tsv", "谁\t今天\t今\n"),
-        "triplet-ranking": ("a.tsv", TRIPLETS),
-        "sentence-embedding": ("a.tsv", "甲\t乙\t同\n丙\t丁\t异\n"),
-    }
-    path = written(tmp_path, *trains[task])
-    settings = settings_of(path, task, valid=written(tmp_path, *valid), **changes)
+# Of each task: a file to train on, one with a mistake, and the mistake.
+MISTAKES = {
+    "text-classification": (
+        ("a.tsv", REVIEWS),
+        ("v.tsv", "你好\t好\n天气\t中\n"),
+        r"line 2 of .*v\.tsv: a label must be .* of \['坏', '好'\], got '中'",
+    ),
+    "text-regression": (
+        ("a.tsv", "你好\t1\n天气\t2\n"),
+        ("v.tsv", "你好\t1\n天气\t很多\n"),
+        r"line 2 of .*v\.tsv: a label must be a finite number, got '很多'",
+    ),
+    "token-classification": (
+        ("a.bio", NER),
+        ("v.bio", "她 O\n\n去 O\n北京 B-国\n"),
+        r"line 3 of .*v\.bio: a label must be one of \['人', '地'\], got '国'",
+    ),
+    "question-answering": (
+        ("a.tsv", "谁\t今天\t今\n"),
+        ("v.tsv", "谁\t今天\t我\n"),
+        r"line 1 of .*v\.tsv: an answer must stand in its text, got '我'",
+    ),
+    "triplet-ranking": (
+        ("a.tsv", TRIPLETS),
+        ("v.tsv", "甲\t乙\t丙\tD\n"),
+        r"line 1 of .*v\.tsv: a label must be 0 or B .* got 'D'",
+    ),
+    "sentence-embedding": (
+        ("a.tsv", "甲\t乙\t同\n丙\t丁\t异\n"),
+        ("v.tsv", "甲\t乙\t同\n丙\t丁\t似\n"),
+        r"line 2 of .*v\.tsv: a label must be .* of \['同', '异'\], got '似'",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", MISTAKES)
+def test_what_is_wrong_with_data_is_named_with_its_line(task, tmp_path):
+    train_file, valid_file, message = MISTAKES[task]
+    is_encoder = task == "sentence-embedding"
+    options = {"objective": "classification"} if is_encoder else {}
+    path, valid = (written(tmp_path, *file) for file in (train_file, valid_file))
+    settings = settings_of(path, task, valid=valid, options=options)
     with pytest.raises(SourceError, match=message):
         train(settings, tmp_path / "run")
     assert not (tmp_path / "run" / "settings.json").exists()
@@ -550,7 +538,7 @@ def test_what_is_held_out_is_not_trained_on(reviews):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"options": {"crf": True}}, ConfigurationError, "classification has no crf"),
+        ({"options": {"crf": True}}, ConfigurationError, "has no option crf"),
         ({"monitor": "f1", "holdout": 0.5}, ConfigurationError, "one of loss, accur"),
         ({"freeze_layers": 3}, ConfigurationError, "layers must be an integer from 0"),
         ({"lora_rank": 1, "lora_targets": ["x"]}, ConfigurationError, "got 'x'"),
@@ -576,7 +564,7 @@ def test_a_folder_of_another_training_is_refused(reviews, tmp_path):
     other = settings_of(path, epochs=1, seed=3)
     with pytest.raises(OutputError, match="seed was 0, now 3"):
         train(other, run)
-    with pytest.raises(ConfigurationError, match="no crf"):
+    with pytest.raises(ConfigurationError, match="no option crf"):
         train(settings_of(path, options={"crf": True}), run, overwrite=True)
     assert {path: path.read_bytes() for path in before} == before
     train(other, run, overwrite=True)
