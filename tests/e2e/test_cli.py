@@ -260,14 +260,8 @@ def test_the_whole_way_in_a_process_of_its_own(tmp_path):
     finished = process("convert", SIM, tmp_path / "sim", "--quiet")
     assert (finished.returncode, finished.stderr) == (0, b"")
     assert finished.stdout.decode() == f"{tmp_path / 'sim'}\n"
-    finished = process(
-        "embed",
-        "--source",
-        tmp_path / "sim",
-        "-",
-        "--quiet",
-        input="今天\n北京\n".encode(),
-    )
+    words = ("embed", "--source", tmp_path / "sim", "-", "--quiet")
+    finished = process(*words, input="今天\n北京\n".encode())
     assert finished.returncode == 0
     # Standard error stays empty too, whatever the backend would like to say.
     assert finished.stderr == b""

@@ -232,13 +232,8 @@ def test_embed_gives_the_vectors_of_a_fine_tuned_encoder(tmp_path, capsys):
         (["--no-normalize"], encoder.encode(texts, normalize=False, verbose=0)),
     ):
         code, out, _ = run_main(
-            *(
-                "embed",
-                "--source",
-                tmp_path / "encoder",
-                tmp_path / "texts.txt",
-                *flags,
-            ),
+            *("embed", "--source", tmp_path / "encoder"),
+            *(tmp_path / "texts.txt", *flags),
             capsys=capsys,
         )
         assert code == 0

@@ -75,14 +75,8 @@ def exports(sim, tmp_path_factory):
         folder = root / f"{format}-{int8}"
         if format == "openvino" and int8:
             # By the command line, which prints JSON alone.
-            flags = [
-                "--format",
-                format,
-                "--int8",
-                "--calibration-texts",
-                str(lines),
-                "--json",
-            ]
+            flags = ["--format", format, "--int8", "--json"]
+            flags += ["--calibration-texts", str(lines)]
             with contextlib.redirect_stdout(io.StringIO()) as shown:
                 assert main(["export", str(SIM), str(folder), *flags]) == 0
             found = json.loads(shown.getvalue())

@@ -11,7 +11,7 @@ from common import CHARACTER
 from interruptions import InterruptAfter, Interrupted
 from sources import assert_same_weights
 
-from roformer_keras import RoFormerCausalLM, RoFormerTextClassifier
+from roformer_keras import RoFormerTextClassifier
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.training.averaging import AverageCheckpoints, LastCheckpoints
@@ -141,7 +141,7 @@ def test_a_temporary_folder_goes(tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
-def test_other_models():
+def test_a_task_with_frozen_weights():
     classifier = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
     classifier.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     classifier.freeze(embeddings=True, layers=1)
@@ -158,21 +158,6 @@ def test_other_models():
     assert frozen
     for value, after in zip(before, values(frozen), strict=True):
         np.testing.assert_array_equal(after, value)
-
-    causal = RoFormerCausalLM.from_preset(CHARACTER)
-    ids = causal.tokenizer(["今天天气不错", "她在北京"])
-    causal.compile(
-        keras.optimizers.Adam(1e-3),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        run_eagerly=True,
-    )
-    causal.fit(
-        *(ids, ids["token_ids"]),
-        epochs=3,
-        callbacks=[recorder, AverageCheckpoints(2)],
-        verbose=0,
-    )
-    assert_mean(causal, recorder.found[1:])
 
 
 def test_a_training_without_a_checkpoint_is_refused():

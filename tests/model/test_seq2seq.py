@@ -436,16 +436,3 @@ def test_another_vocabulary_begins_with_its_own_token():
     other = ["[PAD]", "[UNK]", "[SEP]", "[CLS]", *CHARACTERS]
     model.tokenizer = RoFormerTokenizer(other)
     assert model._decoder()._start_id == 3
-
-
-def test_presets_that_could_not_be_loaded_are_not_written(tmp_path):
-    model = make_model()
-    for tokens in (CHARACTERS[:1], CHARACTERS + "盈"):
-        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *tokens]
-        with pytest.raises(ConfigurationError, match="the tokenizer has"):
-            model.save_to_preset(tmp_path / "preset", RoFormerTokenizer(tokens))
-    (block, *_) = model.encoder_layers
-    block.attention.query.enable_lora(2)
-    with pytest.raises(ConfigurationError, match=r"lora_kernel.*merge"):
-        model.save_to_preset(tmp_path / "preset")
-    assert list(tmp_path.iterdir()) == []

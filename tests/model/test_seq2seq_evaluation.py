@@ -246,17 +246,6 @@ def test_the_command_says_the_same(
     assert "max_new_tokens" not in report and report["num_beams"] == 4
 
 
-@pytest.mark.e2e
-def test_a_bar_for_who_sits_before_it(preset, table, monkeypatch, capsys):
-    monkeypatch.setattr(evaluate, "shows_progress", lambda quiet: not quiet)
-    for flags in ([], ["--quiet"]):
-        code, out, err = run_main(
-            "evaluate", preset, table, *FLAGS, *flags, capsys=capsys
-        )
-        assert code == 0 and "100%" not in out
-        assert ("writing" in err) == (not flags)
-
-
 @pytest.mark.parametrize(
     ("content", "flags", "message"),
     [
@@ -287,10 +276,3 @@ def test_options_of_writing_are_for_what_writes(table, tmp_path, capsys):
         code, out, err = run_main("evaluate", source, table, *FLAGS, capsys=capsys)
         assert (code, out) == (2, "")
         assert "--num-beams, --length-penalty, --max-new-tokens must be left out" in err
-
-
-def test_the_command_names_a_missing_library(preset, table, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    code, out, err = run_main("evaluate", preset, table, capsys=capsys)
-    assert (code, out) == (2, "")
-    assert "pip install 'roformer-keras[evaluate]'" in err

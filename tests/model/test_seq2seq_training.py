@@ -411,59 +411,31 @@ def test_the_command_line_trains_and_writes(corpus, tmp_path, capsys):
     texts = tmp_path / "texts.txt"
     texts.write_text("天地玄\n日月\n", encoding="utf-8")
     code, out, err = run_main(
-        *(
-            "generate",
-            "--source",
-            preset,
-            texts,
-            "--method",
-            "beam",
-            "--length-penalty",
-            0.6,
-        ),
-        *("--max-length", 8, "--quiet"),
+        *("generate", "--source", preset, texts, "--method", "beam"),
+        *("--length-penalty", 0.6, "--max-length", 8, "--quiet"),
         capsys=capsys,
     )
     assert (code, err) == (0, "")
     model = RoFormerSeq2Seq.from_preset(preset)
-    written = model.generate(
-        ["天地玄", "日月"],
-        method="beam",
-        length_penalty=0.6,
-        max_length=8,
-    )
+    options = {"method": "beam", "length_penalty": 0.6, "max_length": 8}
+    written = model.generate(["天地玄", "日月"], **options)
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["text"] for row in rows] == ["天地玄", "日月"]
     assert [row["outputs"][0]["text"] for row in rows] == written
 
 
 @pytest.mark.e2e
-def test_what_the_command_line_refuses(corpus, whole, capsys):
+def test_what_the_command_line_refuses(corpus, whole, tmp_path, capsys):
     folder, _ = whole
-    preset = folder / "preset"
-    for arguments, message in (
-        (
-            ("generate", "--source", preset, "--text", "天", "--unilm"),
-            "leave --model and --unilm",
-        ),
-        (
-            ("generate", "--source", preset, "--text", "天", "--vocabulary", corpus),
-            "leave --config and --vocabulary out",
-        ),
-        (
-            ("pretrain", "seq2seq", corpus, "-o", folder / "new", "--whole-word"),
-            "got whole_word: leave out --whole-word",
-        ),
-        (
-            ("pretrain", "seq2seq", corpus, "-o", folder / "new", "--initialize-heads"),
-            "no heads that a source could lack",
-        ),
-        (("convert", preset, folder / "out.zip"), "only the format 'preset' can store"),
-        (
-            ("pretrain", "seq", "-o", folder / "new"),
-            "invalid choice: 'seq' (choose from",
-        ),
+    paths = {"PRESET": folder / "preset", "CORPUS": corpus, "NEW": tmp_path / "new"}
+    for line, message in (
+        ("generate --source PRESET --text 天 --unilm", "leave --model and --unilm"),
+        ("generate --source PRESET --text 天 --vocabulary CORPUS", "--vocabulary out"),
+        ("pretrain seq2seq CORPUS -o NEW --whole-word", "has no option whole_word"),
+        ("pretrain seq2seq CORPUS -o NEW --initialize-heads", "no heads that a source"),
+        ("convert PRESET NEW.zip", "only the format 'preset' can store"),
     ):
-        code, out, err = run_main(*arguments, capsys=capsys)
+        words = [paths.get(word, word) for word in line.split()]
+        code, out, err = run_main(*words, capsys=capsys)
         assert (code, out) == (2, "")
         assert message in err

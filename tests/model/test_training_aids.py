@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from common import CHARACTER, V2, tiny_seq2seq
 from sources import assert_same, weights
+from weight_cases import SIZES
 
 from roformer_keras import (
     RoFormerBackbone,
@@ -297,38 +298,11 @@ def test_thawing_under_lora_thaws_the_factors():
     assert trained(model) == paths
 
 
-def test_a_file_knows_what_is_frozen(tmp_path):
-    model = classifier()
-    model.freeze(layers=1)
-    fit(model, 2)
-    model.save(tmp_path / "model.keras")
-    found = keras.models.load_model(tmp_path / "model.keras")
-    assert trained(found) == trained(model)
-    # The zip of bert4keras does not.
-    convert(tmp_path / "model.keras", tmp_path / "model.zip", verbose=0)
-    backbone = RoFormerBackbone.from_preset(tmp_path / "model.zip")
-    assert_same(weights(backbone), weights(model.backbone))
-    assert backbone.get_config()["trainable"] is True
-    for each in (model, found):
-        fit(each)
-    mine, theirs = weights(model), weights(found)
-    for path, value in mine.items():
-        np.testing.assert_allclose(theirs[path], value, atol=1e-6, err_msg=path)
-
-
 # === Gradient checkpointing ===
 
 DROPOUT = {"dropout": 0.3, "attention_dropout": 0.3}
-CONDITIONAL = RoFormerConfig(
-    vocabulary_size=50,
-    hidden_dim=16,
-    num_layers=2,
-    num_heads=2,
-    intermediate_dim=24,
-    layer_norm_cond_size=5,
-    residual_attention_scores=True,
-    **DROPOUT,
-)
+SMALL = {**SIZES, "vocabulary_size": 50, "layer_norm_cond_size": 5}
+CONDITIONAL = RoFormerConfig(**SMALL, residual_attention_scores=True, **DROPOUT)
 MODELS = {
     "v1": lambda: RoFormerBackbone.from_preset(CHARACTER, **DROPOUT),
     "v2": lambda: RoFormerBackbone.from_preset(V2, **DROPOUT),

@@ -64,13 +64,7 @@ def test_an_error_is_one_line_with_a_code_and_leaves_nothing(
 
 
 def test_an_error_of_many_tensors_is_one_line_too(tmp_path, capsys):
-    words = (
-        "convert",
-        V2_EMBEDDING_SIZE,
-        tmp_path / "x",
-        "--model",
-        "RoFormerMaskedLM",
-    )
-    code, out, err = run_main(*words, capsys=capsys)
+    words = ("convert", V2_EMBEDDING_SIZE, tmp_path / "x")
+    code, out, err = run_main(*words, "--model", "RoFormerMaskedLM", capsys=capsys)
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert "missing cls/predictions/output_mapping/kernel (24, 16)" in err

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 
 import pytest
 from common import give_stdin
@@ -12,7 +13,10 @@ from roformer_keras.cli.texts import read_lines
 from roformer_keras.data.corpus import CorpusSource
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.training.finetuning_settings import FinetuningSettings
-from roformer_keras.training.pretraining_settings import TrainingStage
+from roformer_keras.training.pretraining_settings import (
+    PretrainingSettings,
+    TrainingStage,
+)
 
 # What scripts rely on: a name that goes or comes is a decision, made here.
 LINES = "config output overwrite quiet source text vocabulary"
@@ -181,47 +185,35 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
         "--ema 0.5 --dtype mixed_bfloat16 --seed 5 --log-every 2 --save-every 4 "
         "--evaluate-every 6 --evaluation-batches 3"
     )
-    found = settings_of(line, monkeypatch, capsys).to_dict()
     expected = {
-        "objective": "distillation",
-        "teacher": "b.zip",
-        "source": "c.zip",
-        "initialize_heads": True,
-        "vocabulary": "v.txt",
-        "lower_case": False,
-        "data": (
-            {"files": ("a.tsv",), "fields": ("1", "2"), "group": "3", "holdout": 0.1},
+        "data": [{"files": ["a.tsv"], "fields": [1, 2], "group": 3, "holdout": 0.1}],
+        "stages": [
+            {"steps": 9, "length": 16, "batch_size": 8, "accumulation": 2}
+            | {"learning_rate": 1e-3, "warmup": 4}
+        ],
+        "optimizer": {"beta_1": 0.8, "beta_2": 0.9, "epsilon": 1e-5, "name": "lamb"}
+        | {"weight_decay": 0.3, "clip_norm": 0.4, "ema": 0.5},
+        **tomllib.loads(
+            """
+            objective = "distillation"
+            teacher = "b.zip"
+            source = "c.zip"
+            initialize_heads = true
+            vocabulary = "v.txt"
+            lower_case = false
+            name = "sim"
+            min_count = 2
+            dtype = "mixed_bfloat16"
+            seed = 5
+            log_every = 2
+            save_every = 4
+            evaluate_every = 6
+            evaluation_batches = 3
+            """
         ),
-        "stages": (
-            {
-                "steps": 9,
-                "length": 16,
-                "batch_size": 8,
-                "accumulation": 2,
-                "learning_rate": 1e-3,
-                "warmup": 4,
-                "schedule": (),
-            },
-        ),
-        "optimizer": {
-            "name": "lamb",
-            "beta_1": 0.8,
-            "beta_2": 0.9,
-            "epsilon": 1e-5,
-            "weight_decay": 0.3,
-            "clip_norm": 0.4,
-            "ema": 0.5,
-        },
-        "name": "sim",
-        "min_count": 2,
-        "dtype": "mixed_bfloat16",
-        "seed": 5,
-        "log_every": 2,
-        "save_every": 4,
-        "evaluate_every": 6,
-        "evaluation_batches": 3,
     }
-    assert {name: found[name] for name in expected} == expected
+    found = settings_of(line, monkeypatch, capsys)
+    assert found == PretrainingSettings.from_dict(expected)
     line = "pretrain mlm a.txt -o run --num-layers 1 --hidden-dim 8 --num-heads 2"
     settings = settings_of(f"{line} --whole-word", monkeypatch, capsys)
     assert settings.model == {"num_layers": 1, "hidden_dim": 8, "num_heads": 2}
@@ -239,51 +231,38 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
         "--gradient-checkpointing --monitor loss --patience 3 --no-keep-best --seed 5 "
         "--schedule constant --output run"
     )
-    found = settings_of(line, monkeypatch, capsys).to_dict()
-    expected = {
-        "task": "sentence-embedding",
-        "train": "a.tsv",
-        "preset": "p.zip",
-        "valid": None,
-        "test": "t.tsv",
-        "holdout": 0.1,
-        "fields": ("a", "b", "c"),
-        "pairs": False,
-        "model": {"dropout": 0.2},
-        "max_length": 99,
-        "epochs": 7,
-        "options": {"objective": "classification", "pooling": "first"},
-        "batch_size": 8,
-        "accumulation": 4,
-        "learning_rate": 1e-3,
-        "warmup": 0.2,
-        "optimizer": {
-            "name": "adamw",
-            "beta_1": 0.9,
-            "beta_2": 0.999,
-            "epsilon": 1e-6,
-            "weight_decay": 0.3,
-            "clip_norm": 0.4,
-            "ema": 0.5,
-        },
-        "schedule": "constant",
-        "layer_decay": 0.6,
-        "lora_rank": 2,
-        "lora_alpha": 3.0,
-        "lora_targets": ("key",),
-        "freeze_embeddings": True,
-        "freeze_layers": 1,
-        "adversarial_epsilon": 0.0,
-        "r_drop": 0.0,
-        "class_weights": None,
-        "dtype": "mixed_bfloat16",
-        "seed": 5,
-        "gradient_checkpointing": True,
-        "monitor": "loss",
-        "patience": 3,
-        "keep_best": False,
-    }
-    assert found == expected
+    expected = """
+        task = "sentence-embedding"
+        train = "a.tsv"
+        preset = "p.zip"
+        test = "t.tsv"
+        holdout = 0.1
+        fields = ["a", "b", "c"]
+        model = { dropout = 0.2 }
+        max_length = 99
+        epochs = 7
+        options = { objective = "classification", pooling = "first" }
+        batch_size = 8
+        accumulation = 4
+        learning_rate = 1e-3
+        warmup = 0.2
+        optimizer = { weight_decay = 0.3, clip_norm = 0.4, ema = 0.5 }
+        schedule = "constant"
+        layer_decay = 0.6
+        lora_rank = 2
+        lora_alpha = 3.0
+        lora_targets = ["key"]
+        freeze_embeddings = true
+        freeze_layers = 1
+        dtype = "mixed_bfloat16"
+        seed = 5
+        gradient_checkpointing = true
+        monitor = "loss"
+        patience = 3
+        keep_best = false
+    """
+    found = settings_of(line, monkeypatch, capsys)
+    assert found == FinetuningSettings.from_dict(tomllib.loads(expected))
 
 
 PRETRAINING = """

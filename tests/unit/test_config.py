@@ -131,36 +131,16 @@ def test_from_bert_config_takes_bert4keras_defaults():
 
 
 def test_from_bert_config_takes_every_field():
-    config = RoFormerConfig.from_bert_config(
-        {
-            **BERT,
-            "hidden_act": "relu",
-            "embedding_size": 6,
-            "attention_key_size": 10,
-            "type_vocab_size": 3,
-            "hidden_dropout_prob": 0.1,
-            "attention_probs_dropout_prob": 0.2,
-            "initializer_range": 0.01,
-            # bert4keras passes over these.
-            "directionality": "bidi",
-            "pooler_fc_size": 768,
-            "max_position_embeddings": 512,
-        },
-        model_type="roformer_v2",
-        layer_norm_epsilon=1e-7,
-    )
-    assert config == RoFormerConfig(
-        **BASE,
-        activation="relu",
-        embedding_dim=6,
-        attention_key_size=10,
-        num_segments=3,
-        dropout=0.1,
-        attention_dropout=0.2,
-        initializer_range=0.01,
-        model_type="roformer_v2",
-        layer_norm_epsilon=1e-7,
-    )
+    own = {"activation": "relu", "embedding_dim": 6, "attention_key_size": 10}
+    own |= {"num_segments": 3, "dropout": 0.1, "attention_dropout": 0.2}
+    given = {"model_type": "roformer_v2", "layer_norm_epsilon": 1e-7}
+    content = {"hidden_act": "relu", "embedding_size": 6, "attention_key_size": 10}
+    content |= {"type_vocab_size": 3, "hidden_dropout_prob": 0.1}
+    content |= {"attention_probs_dropout_prob": 0.2, "initializer_range": 0.01}
+    # bert4keras passes over these.
+    content |= {"directionality": "bidi", "pooler_fc_size": 768}
+    config = RoFormerConfig.from_bert_config({**BERT, **content}, **given)
+    assert config == RoFormerConfig(**BASE, **own, **given, initializer_range=0.01)
 
 
 @pytest.mark.parametrize("name", sorted(BERT))
