@@ -36,7 +36,7 @@ from roformer_keras.training.finetune import FinetuningRun, finetune
 from roformer_keras.training.finetuning_data import read_data
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.log import read_log
-from roformer_keras.training.results import FinetunedTask, load_finetuned
+from roformer_keras.training.results import load_finetuned
 from roformer_keras.training.state import load_metadata
 
 # Of each: the file, settings, the figures, and the answer for a row.
@@ -504,24 +504,6 @@ def test_blanks_beside_a_class_are_none_of_its_name(tmp_path):
     path = written(tmp_path, "a.tsv", "你好\t1\n天气\t \n")
     with pytest.raises(SourceError, match=r"line 2 .* a label must be a name"):
         read_data(settings_of(path))
-
-
-def test_texts_to_answer_need_no_names_of_columns(tmp_path):
-    tuned = FinetunedTask(None, tmp_path, 1, ("review", "label"))
-    for name, content in (
-        ("a.txt", "今天\n天气\n"),
-        ("a.csv", "label,review\n好,今天\n坏,天气\n"),
-        ("b.txt", "label\treview\n好\t今天\n坏\t天气\n"),
-    ):
-        rows = tuned.read_rows(written(tmp_path, name, content))
-        assert [row for _, row in rows] == [("今天",), ("天气",)], name
-    path = written(tmp_path, "a.tsv", "今天\n天气\n")
-    with pytest.raises(SourceError, match="'review', got '今天': fields=1 takes"):
-        tuned.read_rows(path)
-    assert len(tuned.read_rows(path, ("1",))) == 2
-    # What is asked for must be there.
-    with pytest.raises(SourceError, match="must name the columns 'title'"):
-        tuned.read_rows(str(tmp_path / "a.txt"), ("title",))
 
 
 def test_what_is_held_out_is_not_trained_on(reviews):

@@ -10,7 +10,6 @@ import json
 import zipfile
 from pathlib import Path
 
-import h5py
 import ml_dtypes
 import numpy as np
 import pytest
@@ -116,43 +115,6 @@ def test_zip(name, tmp_path):
         "L": config["num_hidden_layers"],
     }
     assert found == {key: int(facts[key]) for key in found}
-
-
-def saved_weights(path):
-    """Name -> array, of HDF5 or an object checkpoint."""
-    if path.is_dir():
-        weights = tensorflow_tensors(path / "best_model.weights")
-        del weights["_CHECKPOINTABLE_OBJECT_GRAPH"]
-        return weights
-    weights = {}
-
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset):
-            weights[name] = item[()]
-
-    with h5py.File(path) as file:
-        file.visititems(visit)
-        assert ("model_config" in file.attrs) == ("-model" in path.name)
-    return weights
-
-
-@pytest.mark.parametrize("name", SAVED)
-def test_saved_weights_are_those_of_the_zip(name, tmp_path):
-    weights = saved_weights(SAVED_FOLDER / name)
-    model = "roformer-small_L-2_H-8_A-2"
-    if name.startswith("v2"):
-        model = "roformer-v2-embedding-size_L-3_H-24_A-4"
-    folder = unpacked(CHECKPOINTS / f"{model}.zip", tmp_path)
-    written = (folder / "bert_model.ckpt.data-00000-of-00001").read_bytes()
-    others = [key for key in weights if weights[key].tobytes() not in written]
-    if name.startswith("condition"):
-        assert others and all("-Norm/dense" in key for key in others)
-    elif name.startswith("v2"):
-        assert "Output-Mapping/Output-Mapping/kernel:0" in others
-    else:
-        # The kernel and the bias of a user's head.
-        assert len(others) == 2 * (SAVED[name] == "head")
-    assert len(weights) > 20
 
 
 # === Goldens ===

@@ -5,9 +5,7 @@ import pytest
 import tensorflow as tf
 from plain_decoding import kept
 
-from roformer_keras.generation.options import GenerationConfig
 from roformer_keras.generation.sampling import choose, log_probabilities
-from roformer_keras.generation.search import RandomStream
 
 _compiled = tf.function(choose, jit_compile=True, autograph=False)
 
@@ -175,31 +173,6 @@ def test_uniforms_at_the_ends():
 
 
 # === Frequencies ===
-
-
-@pytest.mark.parametrize(
-    "cuts",
-    [{}, {"top_k": 8}, {"top_p": 0.8}, {"temperature": 1.5, "top_k": 12, "top_p": 0.9}],
-    ids=str,
-)
-def test_frequencies_of_many_draws(cuts):
-    """Chi-square of 20,000 draws from the streams of as many texts."""
-    logits = random(40)
-    decoding = GenerationConfig(seed=5)
-    uniforms = [RandomStream(decoding, row).take(1)[0] for row in range(20_000)]
-    expected = kept(logits, **cuts) * len(uniforms)
-    found = np.bincount(drawn(logits, uniforms, **cuts), minlength=40)
-    assert (found[expected == 0] == 0).all()
-    # Rare tokens together, as the test demands.
-    common = expected >= 5
-    found, expected = (
-        np.append(a[common], a[~common].sum()) for a in (found, expected)
-    )
-    found, expected = found[expected > 0], expected[expected > 0]
-    statistic = ((found - expected) ** 2 / expected).sum()
-    freedom = len(found) - 1
-    # Four standard deviations above the mean.
-    assert statistic < freedom + 4 * np.sqrt(2 * freedom)
 
 
 # === Scores ===

@@ -272,15 +272,6 @@ def test_only_checkpoint_errors_behind_good_checksums():
     assert refused > 2000
 
 
-def test_only_checkpoint_errors_for_random_entries():
-    rng = random.Random(0)
-    for _ in range(2000):
-        try:
-            read_all(index_of(b"\x08\1" + rng.randbytes(rng.randint(0, 24))))
-        except CheckpointError:
-            continue
-
-
 def test_long_keys_cannot_fill_the_memory():
     """An index of 1 MB whose keys, each a byte longer, take 4 GB in all."""
     length, number = 2**20, 4000

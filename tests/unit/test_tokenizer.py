@@ -73,32 +73,6 @@ def test_answers_are_bert4keras_s(level):
     assert answer_questions(golden, functools.partial(answer, level)) == golden
 
 
-# The list of odd behaviours, one by one, so that a failure names itself.
-ODD = [
-    ("[MASK]", ["[", "mask", "]"], None),
-    ("hello123", ["hello123"], None),
-    ("a" * 201, ["a" * 201], None),
-    ("が", ["か"], None),
-    ("İ", ["i"], None),
-    ("a\x0bb", ["a", "##b"], ["a", "b"]),
-    ("a々", ["a々"], ["a", "々"]),
-    ("a￥b＋c～d｜e€f", ["a￥b＋c～d｜e€f"], list("a￥b＋c～d｜e€f")),
-    ("a$b+c~d|e", list("a$b+c~d|e"), None),
-    ("한", ["한"], ["ᄒ", "ᅡ", "ᆫ"]),
-    ("今天天气不错", list("今天天气不错"), ["今", "天", "天", "气", "不错"]),
-    ("\u200b北京", ["北", "京"], ["北京"]),
-    ("北\u200b京", ["北", "京"], None),
-]
-
-
-@pytest.mark.parametrize(("text", "characters", "words"), ODD)
-def test_odd_behaviours(text, characters, words):
-    characters = [unicodedata.normalize("NFD", token) for token in characters]
-    assert TOKENIZERS["character"].tokenize(text) == ["[CLS]", *characters, "[SEP]"]
-    words = characters if words is None else words
-    assert TOKENIZERS["word"].tokenize(text) == ["[CLS]", *words, "[SEP]"]
-
-
 def test_truncation_takes_the_longest_and_then_the_first():
     token_ids, segment_ids = TOKENIZERS["character"].encode(
         "今天天气", "我爱北京", max_length=9
