@@ -131,6 +131,14 @@ def write_lines(path, lines):
     return path
 
 
+def write_folder(path, members):
+    """Writes files of bytes, by name, into a folder; returns it."""
+    for name, data in members.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    return path
+
+
 def json_lines(text):
     """The objects of lines of JSON."""
     return [json.loads(line) for line in text.splitlines()]

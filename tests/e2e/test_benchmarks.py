@@ -162,14 +162,3 @@ def test_attention(tmp_path, monkeypatch, capsys):
     assert figures["encoders"]["linear"]["length"] == 2048
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "of memory" in capsys.readouterr().out
-
-
-def test_more_random_features_err_less():
-    found = attention.measure_convergence([32, 512], draws=5, length=32, dim=16)
-    few, many = (
-        {name: errors[at] for name, errors in found["errors"].items()} for at in (0, 1)
-    )
-    assert many["deviation 0.25"] < 0.4 * few["deviation 0.25"]
-    assert all(many[name] < few[name] for name in few)
-    # Long vectors need more of them.
-    assert many["deviation 0.25"] < many["deviation 0.5"] < many["deviation 1"]

@@ -23,6 +23,7 @@ from common import (
     V2,
     V2_EMBEDDING_SIZE,
     WORD,
+    run,
     zipped,
     zipped_json,
 )
@@ -348,14 +349,6 @@ def test_progress_is_shown_on_request_and_only_there(tmp_path, capsys):
 # === Killed, and out of space ===
 
 
-def python(code, *arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        cwd=ROOT,
-        **options,
-    )
-
-
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     # A limit on the size of a file fails a write as a full disk does.
     code = """
@@ -384,17 +377,12 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     folder, scratch = tmp_path / "folder", tmp_path / "scratch"
     folder.mkdir()
     scratch.mkdir()
-    process = python(
-        code,
-        SIM,
-        folder,
-        json.dumps(list(TARGETS.values())),
-        stdout=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(scratch)},
-    )
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    targets = json.dumps(list(TARGETS.values()))
+    process = run(code, SIM, folder, targets, env=environment)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    lines = output.decode().splitlines()
+    lines = output.splitlines()
     assert len(lines) == 3
     for line in lines:
         found, left = json.loads(line)
@@ -485,8 +473,6 @@ def test_a_model_is_not_needed_to_convert():
         print([name for name in ("keras", "tensorflow") if name in sys.modules])
     """
     with tempfile.TemporaryDirectory() as folder:
-        process = python(
-            code, SMALL, f"{folder}/preset", stdout=subprocess.PIPE, text=True
-        )
+        process = run(code, SMALL, f"{folder}/preset")
         assert process.communicate(timeout=60)[0] == "[]\n"
         RoFormerBackbone.from_preset(f"{folder}/preset")

@@ -34,18 +34,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    return RoFormerTokenizer.from_preset(SIM)
-
-
-@pytest.fixture(scope="module")
 def pooled():
     return RoFormerBackbone.from_preset(SIM, pooler_activation="linear")
-
-
-@pytest.fixture(scope="module")
-def masked_lm():
-    return RoFormerMaskedLM.from_preset(CHARACTER)
 
 
 def alone(model, tokenizer, text, max_length=512):

@@ -395,21 +395,6 @@ def test_a_backbone_takes_weights_of_softmax_attention(kind, backbone):
     close(found[1:, :4], array(model(shorter)))
 
 
-def test_fractional_positions_reach_every_kind():
-    # The rotary Performer's are those of distances in the mean alone.
-    for kind in ("softmax", "linear", "cosine", "performer"):
-        model = RoFormerBackbone(
-            RoFormerConfig(**SIZES, attention_type=kind, custom_position_ids=True)
-        )
-        randomize(model)
-        inputs = inputs_of(model)
-        found = array(model(inputs))
-        shifted = {**inputs, "position_ids": inputs["position_ids"] + 3.25}
-        close(array(model(shifted)), found, atol=1e-4)
-        wider = {**inputs, "position_ids": inputs["position_ids"] * 3}
-        assert np.abs(array(model(wider)) - found).max() > 1e-3
-
-
 def test_without_rotation_a_bag_of_tokens_is_left():
     for kind in ("softmax", *KINDS):
         for rotary in (True, False):

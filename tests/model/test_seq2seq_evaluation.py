@@ -252,20 +252,15 @@ def test_the_command_says_the_same(
         ("", [], "test.tsv has no row"),
         ("天地\n", [], "line 1 of test.tsv must have 2 columns, got 1"),
         ("天\t地\n天\t \n", [], "line 2 of test.tsv: a text must be a str that is not"),
-        ("天\t地\n", ["--tokenize", "words"], "tokenize must be one of none, "),
-        ("天\t地\n", ["--fields", "1"], "fields must name a source and a reference"),
         ("天\t地\n", ["--fields", "de,zh"], "must name the columns 'de', 'zh'"),
         ("天\t地\n", ["--length-penalty", "-1"], "length_penalty must be a number"),
-        ("a\tb\n", [], "a source must have tokens of the vocabulary"),
-        (None, [], "cannot read test.tsv"),
     ],
 )
 def test_what_the_command_refuses(
     content, flags, message, preset, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    if content is not None:
-        (tmp_path / "test.tsv").write_text(content, encoding="utf-8")
+    (tmp_path / "test.tsv").write_text(content, encoding="utf-8")
     code, out, err = run_main("evaluate", preset, "test.tsv", *flags, capsys=capsys)
     assert (code, out) == (2, "")
     assert message in err

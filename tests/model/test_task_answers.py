@@ -6,7 +6,6 @@ import pytest
 from common import CHARACTER
 from finetuning_cases import ONE_BLOCK
 
-from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.question_answerer import (
     AnswerCrossentropy,
@@ -23,11 +22,6 @@ ROWS = [
 ]
 ANSWERS = ["北京", (9, 11), None, "不错"]
 LONG = "你说的是这个人" * 6 + "她在北京" + "我们学习语言" * 5
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return RoFormerTokenizer.from_preset(CHARACTER)
 
 
 @pytest.fixture(scope="module")

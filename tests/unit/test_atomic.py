@@ -6,17 +6,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from common import limited_file_size, run
+from common import limited_file_size, run, write_folder
 
 from roformer_keras.errors import OutputError, SourceError
 from roformer_keras.io.atomic import is_space_error, replacing
-
-
-def write_folder(path, members):
-    for name, data in members.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(data)
-    return path
 
 
 @pytest.mark.parametrize("old", [None, "old"])

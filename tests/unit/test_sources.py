@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from common import limited_file_size, run
+from common import limited_file_size, run, write_folder
 
 from roformer_keras.errors import (
     CheckpointError,
@@ -66,13 +66,6 @@ def write_zip(path, members, compression=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
-    return path
-
-
-def write_folder(path, members):
-    for name, data in members.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(data)
     return path
 
 
