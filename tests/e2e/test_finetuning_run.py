@@ -25,6 +25,7 @@ from finetuning_cases import (
     written,
 )
 from interruptions import InterruptAfter, Interrupted
+from matplotlib import font_manager
 from sources import assert_same_weights, weights
 
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier, convert
@@ -597,8 +598,6 @@ def test_folders_that_answer_nothing(prepare, error, message, tmp_path):
 
 
 def test_classes_without_a_font_are_numbered(tmp_path, monkeypatch):
-    from matplotlib import font_manager
-
     assert pictures.draw_confusion(
         [[3, 1], [0, 2]], ["bad", "good"], tmp_path / "a.png"
     )

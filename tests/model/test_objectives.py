@@ -35,6 +35,7 @@ from roformer_keras.objectives import (
     SimBERT,
 )
 from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.training.pretraining_settings import OBJECTIVES as names
 
 FIRST_PLAIN = len(cases.SPECIALS)
 SIZE = TOKENIZER.vocabulary_size
@@ -93,8 +94,6 @@ FIXED = [name for name, kind in OBJECTIVES.items() if not kind.by_length]
 
 
 def test_objectives_have_the_names_of_the_settings():
-    from roformer_keras.training.pretraining_settings import OBJECTIVES as names
-
     assert tuple(OBJECTIVES) == names
 
 

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 
@@ -48,8 +49,6 @@ def test_weights_need_not_decay(name):
 @pytest.mark.parametrize(("beta_2", "epsilon"), [(0.999, 1e-6), (0.98, 1e-9)])
 def test_updates_are_those_of_the_formula(beta_2, epsilon, jit_compile):
     """Also where TensorFlow compiles them by XLA, as it does on a GPU."""
-    import tensorflow as tf
-
     start = np.array([1.0, -2.0, 0.5])
     gradients = np.array([[1.0, -0.5, 2.0], [0.25, 1.0, 0.0], [-1.0, 0.5, 1.0]])
     options = {"beta_2": beta_2, "epsilon": epsilon}

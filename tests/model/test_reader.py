@@ -11,6 +11,7 @@ import shutil
 import zipfile
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 from common import (
@@ -225,8 +226,6 @@ def test_float16_is_read_as_the_float32_of_its_values(name, tmp_path, truth):
 
 
 def test_bfloat16_safetensors_of_elsewhere(tmp_path, truth):
-    import ml_dtypes
-
     path = tmp_path / "x.safetensors"
     values = {n: value.astype(ml_dtypes.bfloat16) for n, value in truth.items()}
     save_file(values, path)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import plain_decoding as plain
 import pytest
+import tensorflow as tf
 from keras import ops
 from weight_cases import SIZES
 
@@ -283,7 +284,7 @@ def test_it_learns_to_reverse(position, epochs):
 
 def test_fit_takes_pairs_of_texts():
     model = make_model(dropout=0.0)
-    model.compile()
+    model.compile(run_eagerly=True)
     pairs = (["天地", "玄黄宇", "日" * 30], ["地天", "宇黄玄", "月"])
     # The third pair is too long, and left out.
     left_out = "1 of 3 pairs are left out: a text has more than max_length=8 tokens"
@@ -302,8 +303,6 @@ def test_fit_takes_pairs_of_texts():
 
 
 def test_pairs_are_held_out_or_come_from_a_dataset():
-    import tensorflow as tf
-
     model = make_model(dropout=0.0)
     model.compile(run_eagerly=True)
     pairs = (["天地", "玄黄宇", "日"], ["地天", "宇黄玄", "月"])
@@ -349,6 +348,7 @@ def test_a_cased_tokenizer_comes_back_cased(tmp_path):
 def test_a_keras_file_resumes_its_training(tmp_path):
     model = make_model(dropout=0.0)
     pairs = (["天地", "玄黄宇"], ["地天", "宇黄玄"])
+    model.compile(run_eagerly=True)
     model.fit(*pairs, epochs=2, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from common import CHARACTER, SIM, V2, WORD
 from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 from sources import assert_same
@@ -79,8 +80,6 @@ def test_any_checkpoint_will_do(source):
 
 
 def test_the_ways_to_give_data_are_one(fitted):
-    import tensorflow as tf
-
     numbers = [["坏", "好"].index(label) for label in LABELS]
     unbatched = tf.data.Dataset.from_tensor_slices((TEXTS, numbers))
     tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
@@ -348,8 +347,6 @@ def test_options_that_break_a_rule(options, message):
 
 
 def test_other_errors_say_what_to_do(fitted):
-    import tensorflow as tf
-
     model, _ = fitted
     endless = tf.data.Dataset.from_tensor_slices((TEXTS, [0] * 8)).repeat()
     with pytest.raises(ConfigurationError, match="leave repeat"):
@@ -378,8 +375,6 @@ def test_other_errors_say_what_to_do(fitted):
 
 def test_datasets_of_texts(fitted):
     """Wherever Keras takes one: to validate on, and to answer."""
-    import tensorflow as tf
-
     model, _ = fitted
     expected = probabilities(model)
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)
@@ -469,8 +464,6 @@ def trained(epochs=1, optimizer=None, **aids):
 
 def test_adversarial_steps_are_made_at_moved_embeddings():
     """One step, by hand: gradient, move, step, move back."""
-    import tensorflow as tf
-
     epsilon = 0.7
     found = trained(adversarial_epsilon=epsilon)
     model = classifier()

@@ -6,6 +6,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
 from bundles import described, open_bundle
 
 from roformer_keras.errors import CheckpointError
@@ -42,8 +43,6 @@ def many_tensors() -> list[tuple[str, np.ndarray]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A folder with checkpoints that both sides wrote."""
-    import tensorflow as tf
-
     folder = tmp_path_factory.mktemp("bundles")
     write_tensor_bundle(folder / "ours", sample_tensors())
     write_tensor_bundle(folder / "ours_many", many_tensors())
@@ -75,8 +74,6 @@ def folder(tmp_path_factory) -> Path:
 
 
 def read_by_tensorflow(prefix):
-    import tensorflow as tf
-
     reader = tf.train.load_checkpoint(str(prefix))
     return {
         name: described(np.asarray(reader.get_tensor(name)))

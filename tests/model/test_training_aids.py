@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from common import CHARACTER, V2, tiny_seq2seq
 from sources import assert_same, weights
 from weight_cases import SIZES
@@ -325,8 +326,6 @@ def inputs_of(model):
 
 def gradients(model, graph=False):
     """Loss, gradients and the seeds that are left, all from the same seeds."""
-    import tensorflow as tf
-
     seeds = [v for v in model.variables if "seed_generator" in v.path]
     for number, seed in enumerate(seeds):
         seed.assign([number + 1, 0])
