@@ -159,14 +159,6 @@ def test_best_of_all_paths(convert):
         assert (row[~mask] == -1).all()
 
 
-def test_transitions_are_from_row_to_column():
-    transitions = np.full((3, 3), -10, "float32")
-    transitions[0, 1] = transitions[1, 2] = transitions[2, 0] = 10
-    scores = np.zeros((1, 5, 3), "float32")
-    scores[0, 1, 2] = 1
-    assert field(transitions).decode(scores).tolist() == [[1, 2, 0, 1, 2]]
-
-
 def test_the_three_ways_to_leave_out_are_one():
     layer, tags = field(FEW_TRANSITIONS), RNG.integers(3, size=(16, 4))
     expected = layer.loss(tags, FEW_SCORES, ALL_MASKS)

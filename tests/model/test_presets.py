@@ -17,10 +17,8 @@ from common import (
     V2_EMBEDDING_SIZE,
     WORD,
     zipped,
-    zipped_json,
 )
 from sources import (
-    INPUTS,
     assert_same,
     listing,
     outputs,
@@ -486,9 +484,3 @@ def test_the_vocabularies_of_words_and_characters_are_told_apart(tmp_path):
     for archive, level in ((words, "character"), (SIM, "word")):
         with pytest.raises(VocabularyError, match=level):
             RoFormerTokenizer.from_preset(archive, level=level)
-
-
-def test_inputs_of_the_tests_hold_padding_and_a_second_segment():
-    assert (INPUTS["token_ids"] == 0).any()
-    assert INPUTS["segment_ids"].any()
-    assert zipped_json(SMALL)["vocab_size"] > INPUTS["token_ids"].max()

@@ -73,15 +73,6 @@ def test_answers_are_bert4keras_s(level):
     assert answer_questions(golden, functools.partial(answer, level)) == golden
 
 
-def test_truncation_takes_the_longest_and_then_the_first():
-    token_ids, segment_ids = TOKENIZERS["character"].encode(
-        "今天天气", "我爱北京", max_length=9
-    )
-    tokens = [TOKENIZERS["character"].id_to_token(i) for i in token_ids]
-    assert "".join(tokens) == "[CLS]今天天[SEP]我爱北[SEP]"
-    assert segment_ids == [0] * 5 + [1] * 4
-
-
 def test_a_list_of_tokens_is_left_as_it_was():
     tokens = ["[CLS]", "今", "天", "[SEP]"]
     TOKENIZERS["character"].encode(tokens, tokens, max_length=3)
