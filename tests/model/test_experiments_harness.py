@@ -126,25 +126,21 @@ def test_rows_and_windows_lie_in_one_document():
         documents.rows(np.random.default_rng(0), 1, 90)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "evaluate_checkpoints",
-        "extrapolation",
-        "finetuning",
-        "lengths",
-        "performers",
-        "positions",
-        "translation",
-    ],
-)
-def test_help(name, capsys):
-    module = importlib.import_module(f"tools.experiments.{name}")
+NAMES = "extrapolation finetuning lengths performers positions translation"
+TOOLS = [f"experiments.{name}" for name in ("evaluate_checkpoints", *NAMES.split())]
+NAMES = ("__main__", "full_size_checkpoint", "round_checkpoint")
+TOOLS += [f"reference.{name}" for name in NAMES]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_help(tool, capsys):
+    module, name = importlib.import_module(f"tools.{tool}"), tool.split(".")[1]
     main = getattr(module, "main", None) or getattr(module, name.title()).main
     with pytest.raises(SystemExit) as exit:
         main(["--help"])
     assert exit.value.code == 0
-    assert f"python -m tools.experiments.{name}" in capsys.readouterr().out
+    command = f"python -m tools.{tool}".removesuffix(".__main__")
+    assert command in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
