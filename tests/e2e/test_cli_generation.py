@@ -109,22 +109,16 @@ def test_generate_has_the_options_of_the_method(tmp_path, capsys):
     path = write_lines(tmp_path / "x", PROMPTS[:4])
     model = generate.load_model(str(GPT), None, False, None, None, True)
     arguments = (*GENERATE, path, *SHORT, "--quiet")
-    for flags, options in (
-        (["--method", "greedy"], {"method": "greedy"}),
-        (
-            ["--temperature", "0.5", "--top-k", "7", "--top-p", "0.8", "--seed", "1"],
-            {"temperature": 0.5, "top_k": 7, "top_p": 0.8, "seed": 1},
-        ),
-        (
-            ["--stop", "天", "--stop", "日", "--min-length", "12", "--seed", "2"],
-            {"stop_tokens": ["天", "日"], "min_length": 12, "seed": 2},
-        ),
-        (
-            ["--method", "beam", "--num-beams", "2", "--length-penalty", "1.5"],
-            {"method": "beam", "num_beams": 2, "length_penalty": 1.5},
-        ),
+    cuts = {"temperature": 0.5, "top_k": 7, "top_p": 0.8, "seed": 1}
+    ends = {"stop_tokens": ["天", "日"], "min_length": 12, "seed": 2}
+    beams = {"method": "beam", "num_beams": 2, "length_penalty": 1.5}
+    for line, options in (
+        ("--method greedy", {"method": "greedy"}),
+        ("--temperature 0.5 --top-k 7 --top-p 0.8 --seed 1", cuts),
+        ("--stop 天 --stop 日 --min-length 12 --seed 2", ends),
+        ("--method beam --num-beams 2 --length-penalty 1.5", beams),
     ):
-        code, out, err = run(*arguments, *flags, capsys=capsys)
+        code, out, err = run(*arguments, *line.split(), capsys=capsys)
         assert (code, err) == (0, "")
         expected = model.generate(PROMPTS[:4], max_length=16, batch_size=4, **options)
         found = [one["text"] for line in json_lines(out) for one in line["outputs"]]
