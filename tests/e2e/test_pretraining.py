@@ -200,7 +200,7 @@ def test_a_finished_training_is_not_repeated(corpus, tmp_path):
 # Too many rows to be held out, an option of another objective, heads that do not fit.
 MISTAKES = [
     ({"stages": [{"steps": 2, "length": 16, "batch_size": 250}]}, "held-out examples"),
-    ({"options": {"rate": 0.2}}, "options of lm"),
+    ({"options": {"rate": 0.2}}, "lm has no option rate"),
     ({"model": {**MODEL, "hidden_dim": 15}}, "multiple of num_heads"),
 ]
 
