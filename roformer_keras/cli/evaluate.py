@@ -32,7 +32,7 @@ def run(
 ) -> None:
     """Measure a fine-tuned model on labelled texts, or an encoder-decoder on pairs.
 
-    Of an encoder-decoder the figures are BLEU by sacrebleu (pip install
+    The metrics of an encoder-decoder are BLEU by sacrebleu (pip install
     'roformer-keras[evaluate]') and the cross-entropy in nats a token, without label
     smoothing. Pairs whose source has no token of the vocabulary are left out.
 
@@ -117,8 +117,8 @@ def _evaluate_pairs(source, file, fields, options, progress):
         model, sources, references, **options, verbose=int(progress)
     )
     by = "--tokenize" if "tokenize" in options else "the letters of the references"
-    report = {"file": file, **found.figures(), "tokenize_by": by}
-    # No figure depends on how many are computed together.
+    report = {"file": file, **found.metrics(), "tokenize_by": by}
+    # No metric depends on how many are computed together.
     del options["batch_size"]
     lines = [
         {"source": source, "reference": reference, "hypothesis": hypothesis}

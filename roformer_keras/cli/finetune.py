@@ -44,9 +44,9 @@ def run(
         flags["model.dropout"] = dropout
     # Checked before the backend is imported.
     settings = read_settings(task, config, flags)
-    is_default = settings.preset == type(settings).preset
-    if is_default and "preset" not in flags and not quiet:
-        remark_source(settings.preset)
+    is_default = settings.source == type(settings).source
+    if is_default and "source" not in flags and not quiet:
+        remark_source(settings.source)
     with training(output) as callbacks:
         from roformer_keras.training.finetune import finetune
 

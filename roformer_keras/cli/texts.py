@@ -5,8 +5,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
+from roformer_keras.data import files
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.tasks.labels import rounded
 
@@ -19,20 +19,12 @@ def read_lines(path: str) -> list[str]:
     Raises:
         SourceError: it cannot be read, is not UTF-8, or has no line.
     """
-    name = _name_of(path)
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{name} must be UTF-8 text: {error}") from error
-    except OSError as error:
-        raise SourceError(f"cannot read {name}: {error.strerror}") from error
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
+    lines = [
+        line.removesuffix("\n").removesuffix("\r") for _, line in files.read_lines(path)
+    ]
     if not lines:
-        raise SourceError(f"{name} holds no text")
-    return [line.removesuffix("\r") for line in lines]
+        raise SourceError(f"{files.place(1, path)} must be a text, got no line")
+    return lines
 
 
 def read_texts(texts: Iterable[str]) -> list[str]:
@@ -45,10 +37,9 @@ def read_texts(texts: Iterable[str]) -> list[str]:
 
 def number_lines(path: str, contents: Iterable, lines: Iterable[int]) -> list[tuple]:
     """Pairs of where something stands in a file, and the thing."""
-    name = _name_of(path)
     return [
-        (f"line {at} of {name}", content)
-        for at, content in zip(lines, contents, strict=False)
+        (files.place(line, path), content)
+        for line, content in zip(lines, contents, strict=False)
     ]
 
 
@@ -126,7 +117,3 @@ def print_json(content) -> None:
 
 def tsv_line(*values) -> str:
     return "\t".join(str(value).translate(_TSV_ESCAPES) for value in values)
-
-
-def _name_of(path):
-    return "standard input" if path == "-" else path

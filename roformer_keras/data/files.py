@@ -126,7 +126,7 @@ def read_table(
         for text in texts:
             if not isinstance(text, str) or not text.strip():
                 raise SourceError(
-                    f"line {line} of {path}: a text must be a str that is not empty, "
+                    f"{place(line, path)}: a text must be a str that is not empty, "
                     f"got {text!r:.60}"
                 )
         table.texts.append(texts)
@@ -134,7 +134,7 @@ def read_table(
         if table.labels is not None:
             table.labels.append(values[count])
     if not table.texts:
-        raise SourceError(f"{path} has no row")
+        raise SourceError(f"{_name(path)} has no row")
     if labelled and kind not in (".jsonl", *_TAGGED):
         _check_first_label(path, table)
     return table
@@ -144,7 +144,7 @@ def _check_first_label(path, table):
     first = table.labels[0].strip()
     if _LABEL_NAME.fullmatch(first) and table.labels.count(table.labels[0]) == 1:
         raise SourceError(
-            f"line {table.lines[0]} of {path} seems to be a header: its label {first!r}"
+            f"{place(table.lines[0], path)} seems to be a header: its label {first!r}"
             " is on no other line",
             hint="name the columns of the header with fields=; if it is a row, move it "
             "to another line",
@@ -215,12 +215,21 @@ def _as_text(value, line, path):
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     raise SourceError(
-        f"line {line} of {path}: a field must be a string, a list of strings or a "
+        f"{place(line, path)}: a field must be a string, a list of strings or a "
         f"number, got {value!r:.60}"
     )
 
 
 # === Lines, rows, objects ===
+
+
+def place(line: int, path: str) -> str:
+    """Where something stands, as errors say it."""
+    return f"line {line} of {_name(path)}"
+
+
+def _name(path):
+    return "standard input" if path == "-" else path
 
 
 def _kind(path):
@@ -229,7 +238,7 @@ def _kind(path):
 
 
 def read_lines(path) -> Iterator[tuple[int, str]]:
-    """Numbers and texts of the lines, with their ends."""
+    """Numbers and texts of the lines, with their ends; "-" is standard input."""
     number = 0
     try:
         with _open(path) as file:
@@ -238,13 +247,13 @@ def read_lines(path) -> Iterator[tuple[int, str]]:
                 yield number, text
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"line {number} of {path} must be UTF-8: {error}",
+            f"{place(number, path)} must be UTF-8: {error}",
             hint="convert it, for instance with iconv",
         ) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         where = f" after line {number}" if number else ""
-        raise SourceError(f"cannot read {path}{where}: {reason}") from error
+        raise SourceError(f"cannot read {_name(path)}{where}: {reason}") from error
 
 
 def _open(path):
@@ -271,7 +280,7 @@ def _read_cells(path, kind):
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise SourceError(f"line {line} of {path} is no CSV: {error}") from error
+            raise SourceError(f"{place(line, path)} is no CSV: {error}") from error
         if cells is None:
             return
         if any(cells):
@@ -295,7 +304,7 @@ def _take_columns(path, rows, fields):
         if not _has_columns(names, fields):
             numbers = ",".join(str(number + 1) for number in range(len(fields)))
             raise SourceError(
-                f"line {line} of {path} must name the columns "
+                f"{place(line, path)} must name the columns "
                 f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}",
                 hint=f"fields={numbers} takes columns by number",
             )
@@ -303,7 +312,7 @@ def _take_columns(path, rows, fields):
     for line, cells in rows:
         if max(places) >= len(cells):
             raise SourceError(
-                f"line {line} of {path} must have {max(places) + 1} columns, got "
+                f"{place(line, path)} must have {max(places) + 1} columns, got "
                 f"{len(cells)}"
             )
         yield line, [cells[place] for place in places]
@@ -327,15 +336,15 @@ def _read_objects(path, keys):
             found = json.loads(text)
         except ValueError as error:
             raise SourceError(
-                f"line {line} of {path} must be a JSON object: {error}"
+                f"{place(line, path)} must be a JSON object: {error}"
             ) from error
         if not isinstance(found, dict):
             raise SourceError(
-                f"line {line} of {path} must be a JSON object, got {found!r:.60}"
+                f"{place(line, path)} must be a JSON object, got {found!r:.60}"
             )
         if not found.keys() >= set(keys):
             raise SourceError(
-                f"line {line} of {path} must have {', '.join(map(repr, keys))}, got "
+                f"{place(line, path)} must have {', '.join(map(repr, keys))}, got "
                 f"{', '.join(map(repr, found)) or 'none'}",
                 hint="name others with fields=",
             )
@@ -344,7 +353,9 @@ def _read_objects(path, keys):
 
 def _read_tagged(path, count):
     if count != 1:
-        raise SourceError(f"{path} has tags, which are for tasks of one text a row")
+        raise SourceError(
+            f"{_name(path)} has tags, which are for tasks of one text a row"
+        )
     characters, tags, begins = [], [], None
     # The end of the file ends the last text.
     for line, text in itertools.chain(read_lines(path), [(0, "")]):
@@ -356,7 +367,7 @@ def _read_tagged(path, count):
             continue
         if len(words) < 2:
             raise SourceError(
-                f"line {line} of {path} must be a token and its tag, got {text!r:.60}"
+                f"{place(line, path)} must be a token and its tag, got {text!r:.60}"
             )
         token, tag = words[0], words[-1]
         begins = begins or line

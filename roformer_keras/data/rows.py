@@ -2,14 +2,17 @@
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.progress import progress_bar
+from roformer_keras.types import Verbose
 
 # Rows times width of a batch. Larger batches were not faster on the measured CPUs and
 # need more padding.
@@ -100,6 +103,58 @@ def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
             waiting = prepared
         if waiting is not None:
             yield waiting.result()
+
+
+def map_rows(
+    texts: Iterable,
+    make_rows: Callable,
+    compute: Callable,
+    collect: Callable,
+    *,
+    batch_tokens: int = TOKENS_PER_BATCH,
+    batch_size: int | None = None,
+    verbose: Verbose = "auto",
+) -> Any:
+    """What functions make of texts, in batches of rows of similar length.
+
+    While the rows of some texts are computed, the next texts are tokenized.
+
+    Args:
+        texts: a collection, or an iterator, which need not fit into memory: `WINDOW`
+            texts are read from it at a time.
+        make_rows: function from a list of texts to `Rows`, or the like.
+        compute: called with the rows, and which of them are in a batch; returns a
+            result for each of them.
+        collect: called with the results of all rows, and the rows; returns the results
+            of the texts.
+        batch_tokens, batch_size: as in `by_length`.
+        verbose: as in `progress_bar`.
+
+    Returns:
+        The results of the texts: one array if `collect` returns arrays, else a list;
+        for an iterator an iterator of them.
+    """
+
+    def each_window():
+        total = len(texts) if isinstance(texts, Sized) else None
+        with progress_bar(verbose, total=total, unit="text") as bar:
+            for rows in windows(texts, make_rows):
+                # A text of several rows counts once.
+                is_first = np.diff(rows.owners, prepend=-1) > 0
+                found = [None] * len(rows)
+                for numbers in by_length(rows.lengths, batch_tokens, batch_size):
+                    results = compute(rows, numbers)
+                    for number, result in zip(numbers, results, strict=True):
+                        found[number] = result
+                    bar.update(int(is_first[numbers].sum()))
+                yield collect(found, rows)
+
+    if isinstance(texts, Iterator):
+        return (one for results in each_window() for one in results)
+    found = list(each_window())
+    if found and isinstance(found[0], np.ndarray):
+        return np.concatenate(found)
+    return [one for results in found for one in results]
 
 
 # === Tokenized texts ===

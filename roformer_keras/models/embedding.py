@@ -1,18 +1,16 @@
 """Vectors of texts, of any number of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import overload
 
 import numpy as np
 
-from roformer_keras.data.rows import (
-    TOKENS_PER_BATCH,
-    by_length,
-    padded,
-    windows,
-)
+from roformer_keras.data.rows import TOKENS_PER_BATCH, Rows, map_rows
+from roformer_keras.data.texts import as_texts
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
-from roformer_keras.progress import progress_bar
 from roformer_keras.text.matching import check_match
+from roformer_keras.types import Verbose
 
 
 def embed(
@@ -21,7 +19,7 @@ def embed(
     texts: str | Sequence[str] | Iterable[str],
     max_length: int = 512,
     normalize: bool = True,
-    verbose: int | str = "auto",
+    verbose: Verbose = "auto",
     batch_tokens: int = TOKENS_PER_BATCH,
 ) -> np.ndarray | Iterator[np.ndarray]:
     """One vector a text: the pooled output, or else the first position's.
@@ -49,8 +47,8 @@ def embed(
     check_match(model, tokenizer)
     backbone = getattr(model, "backbone", model)
 
-    def vectors_of(rows):
-        outputs = run_model(backbone, padded(rows))
+    def vectors_of(inputs):
+        outputs = run_model(backbone, inputs)
         pooled = outputs["pooled_output"] if isinstance(outputs, dict) else None
         vectors = outputs[:, 0] if pooled is None else pooled
         vectors = vectors.astype("float32")
@@ -68,41 +66,77 @@ def embed(
 
 
 def embed_rows(
-    vectors_of: Callable[[Sequence[Sequence[int]]], np.ndarray],
+    vectors_of: Callable[[dict[str, np.ndarray]], np.ndarray],
     tokenizer,
     texts: str | Sequence[str] | Iterable[str],
     *,
     dim: int,
     max_length: int,
-    verbose: int | str,
+    verbose: Verbose,
     batch_tokens: int,
 ) -> np.ndarray | Iterator[np.ndarray]:
-    """`embed` for any function that maps rows of ids to vectors.
+    """`embed` for any function that maps ids to vectors.
 
     Args:
-        vectors_of: function from a list of rows to float32 `(rows, dim)`.
+        vectors_of: function from the inputs of a backbone to float32 `(rows, dim)`.
         dim: int. Width of a vector.
     """
-
-    def tokenized(texts):
-        return [tokenizer.encode(text, max_length=max_length)[0] for text in texts]
-
+    found = map_rows(
+        [texts] if isinstance(texts, str) else texts,
+        lambda texts: Rows(tokenizer, [(text,) for text in texts], max_length),
+        lambda rows, numbers: vectors_of(rows.batch(numbers)),
+        lambda vectors, _: np.stack(vectors),
+        batch_tokens=batch_tokens,
+        verbose=verbose,
+    )
     if isinstance(texts, str):
-        return vectors_of(tokenized([texts]))[0]
+        return found[0]
+    return np.zeros((0, dim), "float32") if isinstance(found, list) else found
 
-    def each_window():
-        total = len(texts) if isinstance(texts, Sized) else None
-        with progress_bar(verbose, total=total, desc="texts") as bar:
-            for rows in windows(texts, tokenized):
-                vectors = np.zeros((len(rows), dim), "float32")
-                for batch in by_length([len(row) for row in rows], batch_tokens):
-                    vectors[batch] = vectors_of([rows[number] for number in batch])
-                    bar.update(len(batch))
-                yield vectors
 
-    if isinstance(texts, Iterator):
-        return (vector for vectors in each_window() for vector in vectors)
-    return np.concatenate([np.zeros((0, dim), "float32"), *each_window()])
+@overload
+def pair_cosines(  # type: ignore[overload-overlap]  # A str is an iterable of str.
+    encode: Callable, first: str, second: str
+) -> float: ...
+
+
+@overload
+def pair_cosines(
+    encode: Callable, first: Iterable[str], second: Iterable[str]
+) -> np.ndarray: ...
+
+
+def pair_cosines(
+    encode: Callable, first: str | Iterable[str], second: str | Iterable[str]
+) -> float | np.ndarray:
+    """The cosine of two texts, or of each pair of two lists.
+
+    Args:
+        encode: function from a list of texts to vectors of length 1. Texts that come
+            again are encoded once.
+        first, second: a str each, or lists of as many texts.
+
+    Returns:
+        float from -1 to 1 for two str, else float32 `(pairs,)`.
+
+    Raises:
+        ConfigurationError: a text is empty, or it is not clear which to compare.
+    """
+    if isinstance(first, str) and isinstance(second, str):
+        return float(pair_cosines(encode, [first], [second])[0])
+    if isinstance(first, str) or isinstance(second, str):
+        raise ConfigurationError(
+            "similarity takes two texts or two lists of texts, got one of each"
+        )
+    first, second = list(first), list(second)
+    if not first and not second:
+        return np.zeros(0, "float32")
+    sides = list(zip(*as_texts((first, second), (2,)), strict=True))
+    texts = list(dict.fromkeys(text for side in sides for text in side))
+    rows = {text: row for row, text in enumerate(texts)}
+    vectors = encode(texts)
+    one, other = (vectors[[rows[text] for text in side]] for side in sides)
+    return np.sum(one * other, axis=1)
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

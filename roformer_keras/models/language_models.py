@@ -17,7 +17,7 @@ from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.layers import MaskedLMHead
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.models.backbone import RoFormerBackbone
-from roformer_keras.models.embedding import embed
+from roformer_keras.models.embedding import embed, pair_cosines
 from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
 from roformer_keras.models.objective_trainer import ObjectiveTrainer
@@ -343,31 +343,13 @@ class RoFormerSim(RoFormerCausalLM):
             ConfigurationError: a text has no token, or none of the vocabulary; or it is
                 not clear which texts to compare.
         """
-        if isinstance(first, str) and isinstance(second, str):
-            (cosine,) = self.similarity(
-                [first], [second], max_length=max_length, verbose=0
-            )
-            return float(cosine)
-        if isinstance(first, str) or isinstance(second, str):
-            raise ConfigurationError(
-                "similarity takes two texts or two lists of texts, got one of each"
-            )
-        if len(first) != len(second):
-            raise ConfigurationError(
-                "two lists to compare must be of one length, got "
-                f"{len(first)} and {len(second)}"
-            )
-        # Repeated texts are computed once.
-        texts = list(dict.fromkeys([*first, *second]))
-        for text in texts:
-            self.check_text(text)
-        numbers = {text: number for number, text in enumerate(texts)}
-        vectors = self.encode(texts, max_length=max_length, verbose=verbose)
-        return np.sum(
-            vectors[[numbers[text] for text in first]]
-            * vectors[[numbers[text] for text in second]],
-            axis=1,
-        )
+
+        def encode(texts):
+            for text in texts:
+                self.check_text(text)
+            return self.encode(texts, max_length=max_length, verbose=verbose)
+
+        return pair_cosines(encode, first, second)
 
     @overload
     def paraphrase(

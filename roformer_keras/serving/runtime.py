@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.data.rows import TOKENS_PER_BATCH, padded
+from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.models.embedding import embed_rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -119,7 +119,7 @@ class ServedEncoder:
         if max_length is None:
             max_length = self.metadata["options"].get("max_length", MAX_LENGTH)
         return embed_rows(
-            lambda rows: self._run(padded(rows))["vectors"],
+            lambda inputs: self._run(inputs)["vectors"],
             self.tokenizer,
             texts,
             dim=self.metadata["dim"],

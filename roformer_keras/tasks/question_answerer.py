@@ -112,7 +112,7 @@ class RoFormerQuestionAnswerer(TextTask):
         return _place(value, texts[1])
 
     @classmethod
-    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("f1", "exact_match")
 
     def report(

@@ -8,12 +8,12 @@ import numpy as np
 
 from roformer_keras.checks import check_choice, check_number
 from roformer_keras.data.rows import GroupRows, Rows
-from roformer_keras.data.texts import as_numbers, as_texts
+from roformer_keras.data.texts import as_numbers
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.models.embedding import unit_rows
+from roformer_keras.models.embedding import pair_cosines, unit_rows
 from roformer_keras.models.text_trainer import TextData
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.labels import (
@@ -182,7 +182,7 @@ class RoFormerSentenceEncoder(TextTask):
         return {"classes": names} if is_classified else {}
 
     @classmethod
-    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return {
             "cosent": ("spearman", "pearson"),
             "contrastive": ("accuracy",),
@@ -281,18 +281,4 @@ class RoFormerSentenceEncoder(TextTask):
         Returns:
             float from -1 to 1 for two str, else float32 `(pairs,)`.
         """
-        if isinstance(first, str) and isinstance(second, str):
-            return float(self.similarity([first], [second], **kwargs)[0])
-        if isinstance(first, str) or isinstance(second, str):
-            raise ConfigurationError(
-                "similarity takes two texts or two lists of texts, got one of each"
-            )
-        pairs = as_texts((list(first), list(second)), (2,))
-        # Texts that come again are computed once.
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        places = {text: place for place, text in enumerate(texts)}
-        vectors = self.encode(texts, **kwargs)
-        one, other = (
-            vectors[[places[pair[side]] for pair in pairs]] for side in (0, 1)
-        )
-        return np.sum(one * other, axis=1)
+        return pair_cosines(lambda texts: self.encode(texts, **kwargs), first, second)

@@ -70,7 +70,7 @@ class SpanTask(TextTask):
         return {"labels": names}
 
     @classmethod
-    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "macro_f1")
 
     def report(

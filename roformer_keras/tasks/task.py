@@ -9,18 +9,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras import tasks
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
-from roformer_keras.data.rows import (
-    TOKENS_PER_BATCH,
-    GroupRows,
-    Rows,
-    by_length,
-    windows,
-)
+from roformer_keras.data.rows import TOKENS_PER_BATCH, GroupRows, Rows, map_rows
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
@@ -33,7 +26,6 @@ from roformer_keras.models.text_trainer import (
     texts_of,
 )
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
-from roformer_keras.progress import progress_bar
 from roformer_keras.tasks import adversarial
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
@@ -52,7 +44,7 @@ class TextTask(TextTrainer, BackboneModel):
     - one verb for answers: `classify`, `regress`, `rank`, `encode`, `extract` or
       `answer`.
     - for `finetune`, `evaluate` and `predict` of the command line: `parse_label`,
-      `find_names`, `name_options`, `figures`, `report` and `to_json`.
+      `find_names`, `name_options`, `metric_names`, `report` and `to_json`.
 
     Args:
         backbone: `RoFormerBackbone` with bidirectional attention.
@@ -96,8 +88,7 @@ class TextTask(TextTrainer, BackboneModel):
 
         Args:
             source: as in `RoFormerBackbone.from_preset`; the head has new weights then.
-                Or a folder that `save_to_preset` of this class wrote; for `TextTask`
-                itself, of any class, which is returned.
+                Or a folder that `save_to_preset` of this class wrote.
             config: as in `RoFormerBackbone.from_preset`.
             max_length: int. Tokens to which longer rows are cut; as saved, or the
                 default of the class, if not given.
@@ -110,8 +101,6 @@ class TextTask(TextTrainer, BackboneModel):
             RoFormerError: as in `RoFormerBackbone.from_preset`.
         """
         with opened_checkpoint(source, config) as checkpoint:
-            if cls is TextTask:
-                cls = _class_of(checkpoint)
             if max_length is not None:
                 options["max_length"] = max_length
             names = inspect.signature(cls.__init__).parameters
@@ -281,8 +270,8 @@ class TextTask(TextTrainer, BackboneModel):
         return {}
 
     @classmethod
-    def figures(cls, options: Mapping) -> tuple[str, ...]:
-        """Names of the figures of `report`, the one to monitor first."""
+    def metric_names(cls, options: Mapping) -> tuple[str, ...]:
+        """Names of the metrics of `report`, the one to monitor first."""
         raise NotImplementedError
 
     @property
@@ -387,32 +376,18 @@ class TextTask(TextTrainer, BackboneModel):
         model, make_rows = model or self, make_rows or self.make_rows
         if hasattr(x, "as_numpy_iterator"):
             x = texts_of(x)
-        is_stream = isinstance(x, Iterator)
-        texts = (_checked if is_stream else as_texts)(
-            x, text_counts or self.text_counts
+        check = _checked if isinstance(x, Iterator) else as_texts
+        return map_rows(
+            check(x, text_counts or self.text_counts),
+            make_rows,
+            lambda rows, numbers: decode(
+                run_model(model, rows.batch(numbers)), rows, numbers
+            ),
+            collect,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            verbose=verbose,
         )
-
-        def each_window():
-            total = None if is_stream else len(texts)
-            with progress_bar(verbose, total=total, unit="row") as bar:
-                for rows in windows(texts, make_rows):
-                    # A text of several rows counts once.
-                    is_first = np.diff(rows.owners, prepend=-1) > 0
-                    found = [None] * len(rows)
-                    for numbers in by_length(rows.lengths, batch_tokens, batch_size):
-                        outputs = run_model(model, rows.batch(numbers))
-                        decoded = decode(outputs, rows, numbers)
-                        for number, one in zip(numbers, decoded, strict=True):
-                            found[number] = one
-                        bar.update(int(is_first[numbers].sum()))
-                    yield collect(found, rows)
-
-        if is_stream:
-            return (one for found in each_window() for one in found)
-        found = list(each_window())
-        if isinstance(found[0], np.ndarray):
-            return np.concatenate(found)
-        return [one for results in found for one in results]
 
     def _split_outputs(self, outputs, rows, numbers):
         """An output for each row, without padding."""
@@ -489,14 +464,3 @@ def _checked(stream, counts):
             raise ConfigurationError(
                 error.message, row=number, hint=error.hint
             ) from error
-
-
-def _class_of(checkpoint):
-    """The class of a saved task."""
-    if not checkpoint.is_task or checkpoint.model not in tasks.__all__:
-        raise ConfigurationError(
-            f"{checkpoint.label} must be a preset folder that a task was saved to, got "
-            f"{checkpoint.model or 'no saved model'}: name the class, as in "
-            "RoFormerTextClassifier.from_preset(...)"
-        )
-    return getattr(tasks, checkpoint.model)

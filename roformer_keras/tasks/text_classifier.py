@@ -174,9 +174,9 @@ class RoFormerTextClassifier(VectorTask):
         return {"classes": names}
 
     @classmethod
-    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
-        figures = ("accuracy", "macro_f1")
-        return figures[::-1] if options.get("multi_label") else figures
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        names = ("accuracy", "macro_f1")
+        return names[::-1] if options.get("multi_label") else names
 
     def report(
         self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0

@@ -77,7 +77,7 @@ class RoFormerTextRegressor(VectorTask):
         return parse_number(value)
 
     @classmethod
-    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("spearman", "pearson", "mean_absolute_error")
 
     def report(

@@ -86,7 +86,7 @@ class RoFormerTripletRanker(VectorTask):
         return "BC"[_number(value)]
 
     @classmethod
-    def figures(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("accuracy", "macro_f1")
 
     def report(

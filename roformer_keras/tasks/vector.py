@@ -8,6 +8,7 @@ from keras import ops
 
 from roformer_keras.checks import check_choice
 from roformer_keras.layers import Dropout
+from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.task import TextTask
@@ -76,7 +77,8 @@ class TextVector(keras.layers.Layer):
 
     Call arguments:
         hidden: float `(batch, length, hidden_dim)`.
-        token_ids: int `(batch, length)`. The mean leaves out ids of 0, the padding.
+        token_ids: int `(batch, length)`. The mean leaves out the padding, see
+            `is_token`.
 
     Returns:
         float `(batch, hidden_dim)`.
@@ -93,9 +95,9 @@ class TextVector(keras.layers.Layer):
     def call(self, hidden, token_ids):
         if self.pooling == "first":
             return hidden[:, 0]
-        weights = ops.cast(ops.not_equal(token_ids, 0), "float32")[..., None]
+        weights = ops.cast(is_token(token_ids), "float32")[..., None]
         total = ops.sum(ops.cast(hidden, "float32") * weights, axis=1)
-        mean = total / ops.maximum(ops.sum(weights, axis=1), 1.0)
+        mean = total / ops.sum(weights, axis=1)
         return ops.cast(mean, hidden.dtype)
 
     def compute_mask(self, inputs, previous_mask=None):

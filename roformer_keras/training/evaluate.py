@@ -38,7 +38,7 @@ class Seq2SeqEvaluation:
     hypotheses: list[str]
     left_out: int
 
-    def figures(self) -> dict:
+    def metrics(self) -> dict:
         """All but the texts, as plain JSON types."""
         return {
             "pairs": len(self.pairs),

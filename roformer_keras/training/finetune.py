@@ -76,8 +76,8 @@ class FinetuningRun(ResumableRun):
     def __init__(self, settings, folder, callbacks=(), verbose=True):
         super().__init__(settings, folder, callbacks, verbose)
         self.data = read_data(settings)
-        self.figures = self.data.task_class.figures(settings.options)
-        self.monitor = settings.monitor or self.figures[0]
+        self.metrics = self.data.task_class.metric_names(settings.options)
+        self.monitor = settings.monitor or self.metrics[0]
 
     def describe(self):
         settings = self.settings
@@ -86,16 +86,16 @@ class FinetuningRun(ResumableRun):
             for name in ("train", "valid", "test")
             if (path := getattr(settings, name)) is not None
         }
-        files["preset"] = checkpoint_files(settings.preset)
+        files["source"] = checkpoint_files(settings.source)
         inputs = {name: fingerprints(paths) for name, paths in files.items()}
         return run_metadata(settings.to_dict(), inputs)
 
     # === What is trained ===
 
     def build(self, is_new):
-        if self.monitor not in ("loss", *self.figures):
+        if self.monitor not in ("loss", *self.metrics):
             raise ConfigurationError(
-                f"monitor must be one of loss, {', '.join(self.figures)}, got "
+                f"monitor must be one of loss, {', '.join(self.metrics)}, got "
                 f"{self.monitor!r}"
             )
         data, self.model = self.data, self._make_task()
@@ -122,7 +122,7 @@ class FinetuningRun(ResumableRun):
             names = task_class.name_options(self.data.names, settings.options)
         try:
             task = task_class.from_preset(
-                settings.preset,
+                settings.source,
                 max_length=settings.max_length,
                 dtype=settings.dtype,
                 gradient_checkpointing=settings.gradient_checkpointing,
@@ -130,7 +130,7 @@ class FinetuningRun(ResumableRun):
                 **{**names, **settings.options},
             )
         except SourceError as error:
-            raise SourceError(f"preset: {error}") from error
+            raise SourceError(f"source: {error}") from error
         if settings.freeze_embeddings or settings.freeze_layers:
             task.freeze(settings.freeze_embeddings, settings.freeze_layers)
         if settings.lora_rank:
@@ -172,7 +172,7 @@ class FinetuningRun(ResumableRun):
                 f"an update takes {settings.accumulation} parts of {settings.rows} "
                 f"rows, and all epochs have {batches}: lower batch_size or accumulation"
             )
-        warmup = round(settings.warmup * updates)
+        warmup = round(settings.warmup_ratio * updates)
         schedule = [(warmup, 1.0)]
         if settings.schedule == "linear" and updates > warmup:
             schedule.append((updates, 0.0))
@@ -259,7 +259,7 @@ class FinetuningRun(ResumableRun):
         batches = self.valid_rows.batches(self.settings.rows)
         found = self.model.evaluate(batches, verbose=0, return_dict=True)
         report = self.model.report(valid.texts, valid.labels)
-        return {"loss": found["loss"], **{name: report[name] for name in self.figures}}
+        return {"loss": found["loss"], **{name: report[name] for name in self.metrics}}
 
     def compare(self, value, epoch) -> dict | None:
         """The best epoch so far; its weights are kept."""

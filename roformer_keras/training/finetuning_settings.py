@@ -31,7 +31,7 @@ class FinetuningSettings(Settings):
     Args:
         task: str of `TASKS`.
         train: str. File of labelled texts, as `read_table` takes it.
-        preset: str. The checkpoint to start from, as in `from_preset`; a small one
+        source: str. The checkpoint to start from, as in `from_preset`; a small one
             that this package ships if not given.
         valid: str or None. File to evaluate the model on after each epoch.
         test: str or None. File to report on at the end.
@@ -46,7 +46,8 @@ class FinetuningSettings(Settings):
         accumulation: int. Parts of a batch that are computed one after the other, to
             save memory.
         learning_rate: float or None. See `finetuning_rate` for the default.
-        warmup: float in [0, 1). Share of all updates over which the rate rises from 0.
+        warmup_ratio: float in [0, 1). Share of all updates in which the rate rises
+            from 0.
         schedule: `"linear"`: the rate then falls to 0; `"constant"`: it stays.
         optimizer: weight decay, clipping and a running mean of the weights.
         layer_decay: float in (0, 1]. Factor of the rate from each block to the one
@@ -64,9 +65,9 @@ class FinetuningSettings(Settings):
         dtype: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or
             `"mixed_float16"`.
         gradient_checkpointing: bool. Less memory, more time.
-        monitor: str or None. The figure of `valid` that determines the best epoch: one
+        monitor: str or None. The metric of `valid` that determines the best epoch: one
             of its report, or `"loss"`; the task's own if None.
-        patience: int or None. Epochs without a better figure after which to stop.
+        patience: int or None. Epochs without a better metric after which to stop.
         keep_best: bool. Whether to keep the weights of the best epoch, not the last.
         seed: int from 0 to 2**32 - 1. Of new weights, the order of the data, what is
             held out, and dropout.
@@ -74,7 +75,7 @@ class FinetuningSettings(Settings):
 
     task: str = choice(choices=TASKS)
     train: str = file_paths()
-    preset: str = source_path("roformer-char")
+    source: str = source_path("roformer-char")
     valid: str | None = file_paths(None)
     test: str | None = file_paths(None)
     holdout: float = number(0.0, minimum=0, below=1)
@@ -89,7 +90,7 @@ class FinetuningSettings(Settings):
     batch_size: int = integer(32, minimum=1)
     accumulation: int = integer(1, minimum=1)
     learning_rate: float | None = number(None, minimum=0)
-    warmup: float = number(0.1, minimum=0, below=1)
+    warmup_ratio: float = number(0.1, minimum=0, below=1)
     schedule: str = choice("linear", choices=("linear", "constant"))
     optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
     layer_decay: float = number(1.0, above=0, maximum=1)

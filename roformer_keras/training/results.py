@@ -11,6 +11,8 @@ from roformer_keras.data.files import read_table, text_names
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.atomic import replacing
+from roformer_keras.models.preset import opened_checkpoint
+from roformer_keras.tasks.load import load_model
 from roformer_keras.tasks.reports import format_report
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import Examples, read_examples
@@ -98,7 +100,7 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
 
     Args:
         folder: of the fine-tuning, or a preset folder of a task.
-        options: as in `TextTask.from_preset`.
+        options: as in `from_preset` of the task.
 
     Raises:
         SourceError: it is no folder, or the fine-tuning is not finished.
@@ -109,7 +111,7 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
         raise SourceError(f"{folder} must be a folder of a fine-tuning, or a preset")
     path = folder / SETTINGS
     if not path.is_file():
-        task = TextTask.from_preset(folder, **options)
+        task = _load_task(folder, **options)
         return FinetunedTask(task, folder, min(task.text_counts))
     if not (folder / PRESET).is_dir():
         raise SourceError(
@@ -123,12 +125,22 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
         raise ConfigurationError(
             f"{path} must be of a fine-tuning, and is not: {error}"
         ) from error
-    task = TextTask.from_preset(folder / PRESET, **options)
+    task = _load_task(folder / PRESET, **options)
     return FinetunedTask(task, folder / PRESET, settings.text_count, settings.fields)
 
 
+def _load_task(folder, **options):
+    with opened_checkpoint(folder) as checkpoint:
+        if not checkpoint.is_task:
+            raise ConfigurationError(
+                f"{folder} must be a preset folder that a task was saved to, got "
+                f"{checkpoint.model or 'no saved model'}"
+            )
+        return load_model(checkpoint, **options)
+
+
 def report_on(task: TextTask, examples: Examples, *, verbose: bool = False) -> dict:
-    """How good a task is on a file: its name, and the figures of `TextTask.report`."""
+    """How good a task is on a file: its name, and what `TextTask.report` returns."""
     with examples.named():
         # Labels that the task does not know are found before it works.
         task.labelled(examples.texts, examples.labels)

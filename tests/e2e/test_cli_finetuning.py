@@ -29,7 +29,7 @@ def reviews(tmp_path_factory):
         task="text-classification",
         train=path,
         valid=path,
-        preset=str(CHARACTER),
+        source=str(CHARACTER),
         epochs=1,
     )
     from roformer_keras.training.finetune import finetune as train
@@ -47,7 +47,7 @@ def test_finetune(tmp_path, capsys, monkeypatch):
     path = written(tmp_path, "a.tsv", REVIEWS)
     arguments = [
         *("finetune", "text-classification", "--train", path, "--holdout", "0.25"),
-        *("--preset", CHARACTER, "--output", tmp_path / "run", "--epochs", "1"),
+        *("--source", CHARACTER, "--output", tmp_path / "run", "--epochs", "1"),
     ]
     monkeypatch.setattr(finetune, "shows_progress", lambda quiet: not quiet)
     code, out, err = run_main(*arguments, capsys=capsys)
@@ -72,9 +72,9 @@ def test_finetune(tmp_path, capsys, monkeypatch):
     ("line", "message"),
     [
         ("text-regression --train a.tsv", "using roformer-char, a small"),
-        ("text-regression --train a.tsv --preset P", "line 1 of a.tsv: a label"),
+        ("text-regression --train a.tsv --source P", "line 1 of a.tsv: a label"),
         (
-            "text-classification --train a.tsv --preset P --lora-rank 4 "
+            "text-classification --train a.tsv --source P --lora-rank 4 "
             "--adversarial-epsilon 1",
             "adversarial_epsilon moves embeddings, which lora_rank freezes",
         ),
@@ -95,7 +95,7 @@ def test_an_interruption_says_what_is_kept(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("roformer_keras.training.finetune.finetune", interrupt)
     code, out, err = run_main(
-        *("finetune", "text-classification", "--train", "a.tsv", "--preset", "p"),
+        *("finetune", "text-classification", "--train", "a.tsv", "--source", "p"),
         *("--output", "run"),
         capsys=capsys,
     )
@@ -200,7 +200,7 @@ def test_ctrl_c_ends_a_training_that_can_be_resumed(reviews, tmp_path):
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "roformer_keras", "finetune"),
-            *("text-classification", "--train", path, "--preset", CHARACTER),
+            *("text-classification", "--train", path, "--source", CHARACTER),
             *("--output", run, "--epochs", "100000", "--batch-size", "2"),
         ],
         cwd=ROOT,

@@ -30,7 +30,7 @@ from sources import assert_same_weights, weights
 
 from roformer_keras import RoFormerBackbone, RoFormerTextClassifier, convert
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
-from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.load import load_model
 from roformer_keras.training import finetuning_plots as pictures
 from roformer_keras.training import results
 from roformer_keras.training.finetune import FinetuningRun, finetune
@@ -184,7 +184,7 @@ def test_a_file_becomes_a_model_that_serves(case, small, tmp_path, capsys):
     task, file, changes, figures, answer = CASES[case]
     path, run = written(tmp_path, *file), tmp_path / "run"
     changes = {"valid": path, "epochs": 1, "batch_size": 8, **changes}
-    model = train(settings_of(path, task, preset=small, **changes), run)
+    model = train(settings_of(path, task, source=small, **changes), run)
     (row,) = rows_of(run)
     assert float(row["loss"]) >= 0 <= float(row["val_loss"])
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
@@ -228,8 +228,8 @@ def test_presets_and_zips_serve_without_the_folder(reviews, tmp_path):
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     assert "valid" not in report and report["test"]["rows"] == 8
     for source in (run, run / "preset"):
-        for kind in (TextTask, RoFormerTextClassifier):
-            again = kind.from_preset(source)
+        for load in (load_model, RoFormerTextClassifier.from_preset):
+            again = load(source)
             assert type(again) is RoFormerTextClassifier
             assert again.classes == ["坏", "好"]
             assert_same_weights(again, model)
@@ -240,7 +240,7 @@ def test_presets_and_zips_serve_without_the_folder(reviews, tmp_path):
         RoFormerBackbone.from_preset(tmp_path / "back.zip"), model.backbone
     )
     with pytest.raises(ConfigurationError, match="must be a preset folder that a task"):
-        TextTask.from_preset(CHARACTER)
+        load_finetuned(CHARACTER)
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -269,7 +269,7 @@ def test_aids_go_together(reviews, tmp_path):
     model = train(
         settings_of(
             reviews,
-            preset=str(V2),
+            source=str(V2),
             holdout=0.25,
             batch_size=4,
             accumulation=2,
@@ -299,8 +299,8 @@ def test_aids_go_together(reviews, tmp_path):
 
 @pytest.mark.usefixtures("eagerly")
 def test_the_rate_rises_and_falls_over_all_epochs(reviews, small, tmp_path):
-    changes = {"epochs": 4, "warmup": 0.5, "learning_rate": 0.01}
-    train(settings_of(reviews, preset=small, **changes), tmp_path / "run")
+    changes = {"epochs": 4, "warmup_ratio": 0.5, "learning_rate": 0.01}
+    train(settings_of(reviews, source=small, **changes), tmp_path / "run")
     # Two updates an epoch.
     rates = [float(row["learning_rate"]) for row in rows_of(tmp_path / "run")]
     assert rates == pytest.approx([0.005, 0.01, 0.005, 0])
@@ -360,7 +360,7 @@ def test_additions_are_merged(reviews, tmp_path):
 def test_an_interrupted_training_ends_where_it_would_have(
     changes, reviews, small, tmp_path
 ):
-    settings = settings_of(reviews, valid=reviews, preset=small, epochs=3, **changes)
+    settings = settings_of(reviews, valid=reviews, source=small, epochs=3, **changes)
     after = CopyAfter(tmp_path / "whole", tmp_path / "run")
     whole = train(settings, tmp_path / "whole", callbacks=[after])
     assert load_metadata(tmp_path / "run" / "state.safetensors")["done"] == 1
@@ -388,7 +388,7 @@ def test_the_best_epoch_is_kept_and_ends_the_training(
         return {"loss": 1.0, "accuracy": evaluated[-1], "macro_f1": 0.0}
 
     monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
-    settings = settings_of(reviews, valid=reviews, preset=small, epochs=9, patience=2)
+    settings = settings_of(reviews, valid=reviews, source=small, epochs=9, patience=2)
     # After the best epoch, which the state has then.
     with pytest.raises(Interrupted):
         train(settings, tmp_path / "run", callbacks=[InterruptAfter(2 * 4 + 1)])
@@ -414,7 +414,7 @@ def test_a_lower_loss_is_better(reviews, small, tmp_path, monkeypatch):
 
     monkeypatch.setattr(FinetuningRun, "evaluate", evaluate)
     train(
-        settings_of(reviews, valid=reviews, preset=small, epochs=3, monitor="loss"),
+        settings_of(reviews, valid=reviews, source=small, epochs=3, monitor="loss"),
         tmp_path / "run",
     )
     report = json.loads((tmp_path / "run" / "report.json").read_text())

@@ -111,12 +111,12 @@ def test_how_texts_are_cut_goes_by_their_letters(references, tokenize):
 # === From Python ===
 
 
-def test_figures_are_of_what_the_model_writes(model, expected):
+def test_metrics_are_of_what_the_model_writes(model, expected):
     hypotheses, score, signature = expected
     found = evaluate_seq2seq(model, SOURCES, TARGETS, **BEAMS, verbose=False)
     assert found.hypotheses == hypotheses
     assert found.pairs == PAIRS
-    assert found.figures() == {
+    assert found.metrics() == {
         "pairs": 6,
         "left_out": 1,
         "bleu": score,

@@ -1,5 +1,7 @@
 """Tasks on texts: fitting, answering, saving, and what may be wrong with labels."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from roformer_keras.models.forward import run_model
 from roformer_keras.optimizers import AdamW, layerwise_rates, make_optimizer
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from roformer_keras.tasks.text_regressor import RoFormerTextRegressor
+from roformer_keras.tasks.vector import TextVector
 
 GOOD = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 BAD = ["天气不", "在上海工作的人", "不是我们", "他们不学习"]
@@ -409,7 +412,7 @@ def test_batch_size_of_answers(fitted, monkeypatch):
 def test_answers_to_a_stream_come_one_by_one(fitted, monkeypatch):
     model, _ = fitted
     monkeypatch.setattr(
-        "roformer_keras.tasks.task.windows", lambda *a: batches.windows(*a, size=3)
+        "roformer_keras.data.rows.windows", functools.partial(batches.windows, size=3)
     )
     expected, read = probabilities(model), []
 
@@ -569,3 +572,9 @@ def test_rates_fall_from_the_head_to_the_embeddings():
 
 
 # === Files of heads that lie ===
+
+
+def test_a_mean_leaves_out_padding_but_not_the_first_position():
+    hidden = np.arange(6, dtype="float32").reshape(1, 3, 2)
+    found = TextVector("mean")(hidden, np.array([[0, 7, 0]]))
+    np.testing.assert_allclose(found, [[1.0, 2.0]])

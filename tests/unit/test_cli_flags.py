@@ -35,8 +35,8 @@ FLAGS = {
     "freeze-layers gradient-checkpointing holdout keep-best layer-decay learning-rate "
     "lora-alpha lora-rank lora-targets max-length monitor multi-label no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
-    "no-pairs objective output overwrite pairs patience pooling preset quiet r-drop "
-    "schedule seed test train valid warmup",
+    "no-pairs objective output overwrite pairs patience pooling quiet r-drop "
+    "schedule seed source test train valid warmup-ratio",
     "generate": f"{LINES} batch-size length-penalty max-length max-new-tokens method "
     "min-length min-new-tokens model num-beams num-return-sequences seed stop "
     "temperature top-k top-p unilm",
@@ -128,7 +128,10 @@ def test_the_help_names_every_command(capsys):
         ("pretrain mlm a -o run --steps 0", "--steps: the value must be an integer"),
         ("pretrain mlm a -o run --fields a,,b", "must be a list with commas between"),
         ("finetune translation -o run", "TASK: invalid choice: 'translation'"),
-        ("finetune text-regression -o run --warmup 1", "must be a number in [0, 1), g"),
+        (
+            "finetune text-regression -o run --warmup-ratio 1",
+            "must be a number in [0, 1), g",
+        ),
         ("finetune text-regression -o run --seed -1", "from 0 to 4294967295, got -1"),
         ("predict", "the following arguments are required: SOURCE"),
         ("evaluate x", "the following arguments are required: FILE"),
@@ -223,9 +226,9 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
 def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     line = (
         "finetune sentence-embedding --train a.tsv --test t.tsv --holdout 0.1 "
-        "--fields a,b,c --preset p.zip --objective classification --pooling first "
+        "--fields a,b,c --source p.zip --objective classification --pooling first "
         "--max-length 99 --dropout 0.2 --epochs 7 --batch-size 8 --accumulation 4 "
-        "--learning-rate 1e-3 --warmup 0.2 --weight-decay 0.3 --clip-norm 0.4 "
+        "--learning-rate 1e-3 --warmup-ratio 0.2 --weight-decay 0.3 --clip-norm 0.4 "
         "--ema 0.5 --layer-decay 0.6 --lora-rank 2 --lora-alpha 3 --lora-targets key "
         "--freeze-embeddings --freeze-layers 1 --dtype mixed_bfloat16 "
         "--gradient-checkpointing --monitor loss --patience 3 --no-keep-best --seed 5 "
@@ -234,7 +237,7 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     expected = """
         task = "sentence-embedding"
         train = "a.tsv"
-        preset = "p.zip"
+        source = "p.zip"
         test = "t.tsv"
         holdout = 0.1
         fields = ["a", "b", "c"]
@@ -245,7 +248,7 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
         batch_size = 8
         accumulation = 4
         learning_rate = 1e-3
-        warmup = 0.2
+        warmup_ratio = 0.2
         optimizer = { weight_decay = 0.3, clip_norm = 0.4, ema = 0.5 }
         schedule = "constant"
         layer_decay = 0.6
@@ -361,7 +364,7 @@ def test_flags_replace_what_a_file_of_finetuning_settings_says(tmp_path, toml):
         task = "token-classification"
         train = "train.bio"
         holdout = 0.1
-        preset = "c.zip"
+        source = "c.zip"
         epochs = 9
         options = { crf = true, crf_rate = 10.0 }
         [optimizer]
@@ -371,7 +374,7 @@ def test_flags_replace_what_a_file_of_finetuning_settings_says(tmp_path, toml):
     settings = FinetuningSettings.from_toml(config)
     # Relative paths start at the folder of the file.
     assert settings.train == str(tmp_path / "train.bio")
-    assert settings.preset == str(tmp_path / "c.zip")
+    assert settings.source == str(tmp_path / "c.zip")
     assert settings.optimizer.ema == 0.9
     assert finetune.read_settings("token-classification", config) == settings
     changed = finetune.read_settings(

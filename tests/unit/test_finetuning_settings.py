@@ -19,7 +19,7 @@ def settings_of(train, task="text-classification", **changes):
         ({"epochs": 0}, "epochs must be an integer of at least 1"),
         ({"epochs": "3"}, "epochs must be an integer of at least 1, got '3'"),
         ({"holdout": 1.0}, r"holdout must be a number in \[0, 1\)"),
-        ({"warmup": -0.1}, "warmup must be a number"),
+        ({"warmup_ratio": -0.1}, "warmup_ratio must be a number"),
         ({"layer_decay": 0.0}, r"layer_decay must be a number in \(0, 1\]"),
         ({"schedule": "cosine"}, "schedule must be one of 'linear', 'constant'"),
         ({"dtype": "float8"}, "dtype must be one of"),
