@@ -139,7 +139,7 @@ def settings_of(train, task="text-classification", **changes):
     content = {
         "task": task,
         "train": str(train),
-        "preset": str(CHARACTER),
+        "source": str(CHARACTER),
         "epochs": 2,
         "batch_size": 4,
         "learning_rate": 1e-3,
@@ -239,8 +239,9 @@ def test_presets_and_zips_serve_without_the_folder(reviews, tmp_path):
     assert_same_weights(
         RoFormerBackbone.from_preset(tmp_path / "back.zip"), model.backbone
     )
+    model.backbone.save_to_preset(tmp_path / "bare")
     with pytest.raises(ConfigurationError, match="must be a preset folder that a task"):
-        load_finetuned(CHARACTER)
+        load_finetuned(tmp_path / "bare")
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
@@ -526,7 +527,7 @@ def test_what_is_held_out_is_not_trained_on(reviews):
         ({"freeze_layers": 3}, ConfigurationError, "layers must be an integer from 0"),
         ({"lora_rank": 1, "lora_targets": ["x"]}, ConfigurationError, "got 'x'"),
         ({"batch_size": 64, "accumulation": 8}, ConfigurationError, "8 parts of 8 row"),
-        ({"preset": "nothing"}, SourceError, "no file or folder nothing"),
+        ({"source": "nothing"}, SourceError, "no file or folder nothing"),
         ({"train": "nothing.tsv"}, SourceError, "cannot read nothing.tsv"),
         ({"class_weights": {"中": 2.0}}, ConfigurationError, "of class_weight"),
         ({"model": {"hidden_dim": 15}}, ConfigurationError, "multiple of num_heads"),
