@@ -1,6 +1,6 @@
 """Runs the real bert4keras: a script for a separate process, never imported.
 
-    PYTHONPATH=<folder of bert4keras> python reference_process.py [--graph]
+    PYTHONPATH=<folder of bert4keras> python reference_process.py
 
 bert4keras needs Keras 2 and replaces `sys.modules["keras"]`, so nothing of this
 package can live in its process. Each line of standard input is a job in JSON, which
@@ -8,7 +8,7 @@ gets a new model. Each job is answered with one line of JSON on standard output,
 nothing else is printed:
 
     {"op": "predict", "ok": true, "seconds": 1.5, ...what the op reports}
-    {"op": "write", "ok": false, "seconds": 0.1, "error": "KeyError: 'roformer_v2'",
+    {"op": "predict", "ok": false, "seconds": 0.1, "error": "KeyError: 'roformer_v2'",
      "traceback": "..."}
 
 A failed job does not stop the next. The process ends with its input. If bert4keras
@@ -38,16 +38,6 @@ The ops:
                    where the model takes them. Outputs hold, in float32, what the model
                    returns: sequence, pooled, nsp, mlm, or head for a wrapped model.
                    Reports outputs, their names in the model's order.
-    write          output: prefix of a TF1 checkpoint, by save_weights_as_checkpoint
-    save_h5        output: path; `model.save_weights` as HDF5. A name that ends in
-                   .weights.h5 gets the newer layout that tf-keras writes under it.
-    save_model_h5  output: path; `model.save` as HDF5
-    save_object    output: prefix of a TF object checkpoint, by `model.save_weights`
-
-The last three report layers: the names of the layers that hold weights, in order.
-
-"write" needs graph mode (`--graph`); users run bert4keras eagerly today. The two modes
-differ by rounding, up to 2e-6; `.weights.h5` can only be written eagerly.
 """
 
 import gc
@@ -64,7 +54,6 @@ os.environ.setdefault("TF_KERAS", "1")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-OPS = ("info", "predict", "write", "save_h5", "save_model_h5", "save_object")
 ROLES = {
     "Pooler-Dense": "pooled",
     "NSP-Proba": "nsp",
@@ -80,26 +69,23 @@ INPUTS = {
 
 
 class Reference:
-    """The imported bert4keras."""
+    """The imported bert4keras; its `ops` are names of methods, but for "info"."""
 
-    def __init__(self, graph_mode):
+    ops = ("info", "predict")
+
+    def __init__(self):
         import bert4keras
         import numpy
-        import tensorflow as tf
-
-        if graph_mode:
-            tf.compat.v1.disable_eager_execution()
-            tf.Session = tf.compat.v1.Session
-            tf.train.Saver = tf.compat.v1.train.Saver
+        import tensorflow
         import tf_keras
         from bert4keras import layers, models
         from bert4keras.backend import K, keras
 
-        self.np, self.tf, self.K, self.keras = numpy, tf, K, keras
+        self.np, self.K, self.keras = numpy, K, keras
         self.layers, self.models = layers, models
         self.versions = {
             "bert4keras": bert4keras.__version__,
-            "tensorflow": tf.__version__,
+            "tensorflow": tensorflow.__version__,
             "tf_keras": tf_keras.__version__,
             "layer_norm_epsilon": layers.LayerNormalization().epsilon,
         }
@@ -107,8 +93,8 @@ class Reference:
     def run(self, job):
         """Does one job; returns what its op reports."""
         op = job.get("op")
-        if op not in OPS:
-            raise ValueError(f"op must be one of {', '.join(OPS)}, got {op!r}")
+        if op not in self.ops:
+            raise ValueError(f"op must be one of {', '.join(self.ops)}, got {op!r}")
         if op == "info":
             return self.versions
         self.K.clear_session()
@@ -230,29 +216,9 @@ class Reference:
             return list(INPUTS)[: len(model.inputs)]
         return model.input_names
 
-    def write(self, job, transformer, _):
-        session = self.tf.compat.v1.keras.backend.get_session()
-        with session.as_default():
-            transformer.save_weights_as_checkpoint(job["output"])
-        return {}
 
-    def save_h5(self, job, _, model):
-        model.save_weights(job["output"], save_format="h5")
-        return self.layer_names(model)
-
-    def save_model_h5(self, job, _, model):
-        model.save(job["output"], save_format="h5")
-        return self.layer_names(model)
-
-    def save_object(self, job, _, model):
-        model.save_weights(job["output"], save_format="tf")
-        return self.layer_names(model)
-
-    def layer_names(self, model):
-        return {"layers": [layer.name for layer in model.layers if layer.weights]}
-
-
-def main():
+def main(make_reference=Reference):
+    """Answers the jobs of standard input."""
     # TensorFlow and bert4keras print; only answers may reach standard output.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -268,8 +234,7 @@ def main():
         }
 
     try:
-        # bert4keras writes checkpoints by TF1 calls under their TF1 names.
-        reference = Reference(graph_mode="--graph" in sys.argv)
+        reference = make_reference()
     except Exception as error:
         answer(op=None, **failure(error))
         return 3

@@ -17,8 +17,6 @@ from tools.workers import Worker
 
 VERSIONS = ("0.11.5", "0.10.6")
 CHECKPOINTS = ROOT / "tests" / "checkpoints"
-# Serves jobs in JSON; its docstring lists them.
-SCRIPT = ROOT / "roformer_keras" / "verification" / "reference_process.py"
 
 
 def require_bert4keras(version: str = VERSIONS[0]) -> Path:
@@ -58,13 +56,13 @@ def reference_worker(target: str, options: Mapping = {}) -> Worker:
 
 
 def run_jobs(jobs: Sequence[Mapping], version: str = VERSIONS[0]) -> list[dict]:
-    """Answers of `reference_process.py` to jobs, also of those that fail.
+    """Answers of `tools.reference.process` to jobs, also of those that fail.
 
     One "write" makes all run in graph mode.
     """
     graph = any(job["op"] == "write" for job in jobs)
     done = subprocess.run(
-        [sys.executable, SCRIPT, *(["--graph"] if graph else [])],
+        [sys.executable, "-m", "tools.reference.process", *["--graph"] * graph],
         env=environment(version),
         input="".join(f"{json.dumps(job)}\n" for job in jobs),
         stdout=subprocess.PIPE,
