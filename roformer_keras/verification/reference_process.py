@@ -1,4 +1,4 @@
-"""Runs the real bert4keras: a script for a separate process, never imported.
+"""Runs the real bert4keras: a script for a process of its own.
 
     PYTHONPATH=<folder of bert4keras> python reference_process.py
 
