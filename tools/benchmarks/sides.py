@@ -88,6 +88,9 @@ class RoFormer(EncodeSide):
 
         return RoFormerBackbone.from_preset(self.folder / source, dtype=self.name)
 
+    def import_all(self):
+        from roformer_keras import RoFormerBackbone  # noqa: F401
+
     def load(self, source):
         return {"weights_mb": 4 * self.model(source).count_params() / 2**20}
 
@@ -161,6 +164,9 @@ class Bert4keras(EncodeSide):
         model = self.keep(build_model, self.folder)
         first = keras.layers.Lambda(lambda x: x[:, 0])(model.output)
         return keras.models.Model(model.inputs, first)
+
+    def import_all(self):
+        from bert4keras.models import build_transformer_model  # noqa: F401
 
     def load(self, source):
         if source == ".":
