@@ -153,7 +153,7 @@ def test_attention(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         attention,
         "in_process",
-        lambda job, *arguments: getattr(attention.Jobs, job)(*arguments),
+        lambda job, *arguments: attention.Job(job).run(*arguments),
     )
     arguments = ("--lengths", 512, 2048, "--picture", picture)
     figures = measure(attention, tmp_path, *arguments)

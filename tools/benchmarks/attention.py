@@ -2,14 +2,12 @@
 
     python -m tools.benchmarks.attention [--json figures.json] [--picture attention.png]
 
-One layer of base width (768, 12 heads), one text, TensorFlow on a CPU. Each length of
-each kind has its own process; its peak of memory is above that with the layer built.
-Softmax attention leaves out lengths for which it would take more than 12 GB. Then
-an encoder of two layers reads a text of the largest length, and random features are
-compared with softmax attention.
+One layer (768, 12 heads), one text, TensorFlow on a CPU. Each length of each kind has
+its own process; its peak of memory is above that with the layer built. Softmax leaves
+out lengths that would take more than 12 GB. Then an encoder of two layers reads a text
+of the largest length, and random features are compared with softmax attention.
 """
 
-import math
 import statistics
 import sys
 import time
@@ -17,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.benchmarks.harness import make_batch, make_config, make_parser, show
+from tools.benchmarks.harness import make_config, make_inputs, make_parser, show
 from tools.commands import command
 from tools.tables import print_table, write_json
 from tools.workers import Worker, peak_bytes
@@ -93,8 +91,13 @@ def measure_layers(lengths, repeats):
 
 
 def in_process(job, *arguments):
-    with Worker(f"{__spec__.name}:Jobs", {}) as worker:
-        return worker.call(job, *arguments)
+    with Worker(f"{__spec__.name}:Job", {"name": job}) as worker:
+        return worker.call("run", *arguments)
+
+
+class Job:
+    def __init__(self, name):
+        self.run = globals()[f"measure_{name}"]
 
 
 def measure_layer(kind, length, repeats):
@@ -133,9 +136,8 @@ def measure_encoder(kind, length):
     from roformer_keras.models.forward import run_model
 
     model = RoFormerBackbone(make_config(2, HIDDEN, attention_type=kind))
-    token_ids, segment_ids = make_batch(1, length, 12_000)
-    began = time.perf_counter()
-    outputs = run_model(model, {"token_ids": token_ids, "segment_ids": segment_ids})
+    inputs, began = make_inputs(1, length, 12_000), time.perf_counter()
+    outputs = run_model(model, inputs)
     seconds = time.perf_counter() - began
     assert outputs.shape == (1, length, HIDDEN) and np.isfinite(outputs).all()
     return {"length": length, "seconds": seconds, "mb": peak_bytes() / 1e6}
@@ -190,42 +192,25 @@ def measure_convergence(counts, draws=9, length=256, dim=64):
     return {"features": counts, "errors": found}
 
 
-class Jobs:
-    """What the processes do."""
-
-    layer = staticmethod(measure_layer)
-    encoder = staticmethod(measure_encoder)
-    convergence = staticmethod(measure_convergence)
-
-
 # === Conclusions ===
 
 
 def slope(values, lengths):
     """The slope of the line through logarithms: 1 if cost is proportional to length."""
-    xs, ys = [math.log(x) for x in lengths], [math.log(max(y, 1e-9)) for y in values]
-    if len(xs) < 2:
+    if len(lengths) < 2:
         return None
-    return statistics.linear_regression(xs, ys).slope
+    return np.polyfit(np.log(lengths), np.log(np.maximum(values, 1e-9)), 1)[0]
 
 
 def crossing(softmax, others, lengths):
-    """The length from which it is faster than softmax attention, or None.
-
-    Logarithms are interpolated between the lengths that were measured.
-    """
-    gains = [
-        math.log(theirs["seconds"] / ours["seconds"])
-        for theirs, ours in zip(softmax, others, strict=True)
-        if theirs is not None
-    ]
+    """The length from which it is faster than softmax attention, or None."""
+    pairs = zip(softmax, others, strict=True)
+    gains = [np.log(a["seconds"] / b["seconds"]) for a, b in pairs if a is not None]
     if not gains or gains[-1] <= 0:
         return None
-    at = max((i for i, gain in enumerate(gains) if gain <= 0), default=None)
-    if at is None:
-        return lengths[0]
-    share = -gains[at] / (gains[at + 1] - gains[at])
-    return round(lengths[at] * (lengths[at + 1] / lengths[at]) ** share)
+    # It stays faster. Logarithms are interpolated between the lengths.
+    lasting = np.minimum.accumulate(gains[::-1])[::-1]
+    return round(np.exp(np.interp(0, lasting, np.log(lengths[: len(gains)]))))
 
 
 def report(figures):

@@ -2,24 +2,19 @@
 
     python -m tools.benchmarks.checkpointing [--layers 12] [--length 2048]
 
-Each case has its own process, which takes one optimizer step to compile and a second
-one that is timed. The peak of memory is above that of the process with everything
-imported; it includes the weights and the two moments of AdamW.
+Each case has its own process, which takes one step of AdamW to compile and times a
+second one. The peak of memory is above that with everything imported.
 """
 
 import sys
 import time
 
-from tools.benchmarks.harness import make_batch, make_config, make_parser
+from tools.benchmarks.harness import MODEL_SIZES, make_config, make_inputs, make_parser
 from tools.commands import command
 from tools.tables import print_table, write_json
 from tools.workers import Worker, peak_bytes
 
-SIZES = {
-    "layers": (12, 1, "layers of the model"),
-    "hidden": (768, 64, "its width, 64 for each head"),
-    "length": (2048, 16, "tokens of a text"),
-}
+SIZES = {**MODEL_SIZES, "length": (2048, 16, "tokens of a text")}
 
 
 @command
@@ -63,8 +58,7 @@ class Training:
             # XLA on the CPU is slower, and needs other memory.
             jit_compile=False,
         )
-        inputs = make_batch(1, length, 12_000)
-        inputs = dict(zip(("token_ids", "segment_ids"), inputs, strict=True))
+        inputs = make_inputs(1, length, 12_000)
         for _ in range(2):
             began = time.perf_counter()
             model.train_on_batch(inputs, np.zeros(1, "int32"))

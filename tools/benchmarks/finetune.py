@@ -2,8 +2,7 @@
 
     python -m tools.benchmarks.finetune
 
-All sides read a checkpoint of random weights. That they have the same number of weights
-and the same ids is checked. Dropout of 0.1, AdamW, gradients clipped. Two parts:
+All sides read a checkpoint of random weights. Dropout of 0.1, AdamW, gradients clipped.
 
 step        Updates on one batch in memory by `train_on_batch`: tokens a second.
 reviews     One epoch on labelled texts, from strings to updates: examples a second.
@@ -24,11 +23,13 @@ import numpy as np
 from tools.benchmarks import texts
 from tools.benchmarks.harness import (
     LIMIT,
+    MODEL_SIZES,
     THEIRS,
     Benchmark,
     Run,
     Side,
     make_batch,
+    make_inputs,
     make_parser,
     matrix_products,
     medians,
@@ -67,8 +68,7 @@ RUNS = {
     },
 }
 SIZES = {
-    "layers": (12, 1, "layers of the model"),
-    "hidden": (768, 64, "its width, a multiple of 64"),
+    **MODEL_SIZES,
     "vocabulary": (12000, 200, "its tokens"),
     "batch": (16, 4, "rows of a batch"),
     "length": (128, 12, "tokens of a row of the step"),
@@ -121,8 +121,7 @@ def draw_reviews(options, folder):
 
 def check_sides(benchmark):
     """Checks that all sides have equal models and ids; returns their mean tokens."""
-    sides = [side for side in SIDES if side != "limit"]
-    found = {side: benchmark[side].call("describe") for side in sides}
+    found = {s: benchmark[s].call("describe") for s in SIDES if s != "limit"}
     for what in ("weights", "ids"):
         values = {side: description[what] for side, description in found.items()}
         if len(set(values.values())) > 1:
@@ -153,14 +152,16 @@ class Classifier(Side):
         }
 
     def step(self):
-        inputs = make_batch(self.batch, self.length, self.vocabulary)
+        inputs = self.make_inputs(self.batch, self.length, self.vocabulary)
         labels, model = np.arange(self.batch) % 2, self.keep(self.model)
         for _ in range(self.steps):
-            model.train_on_batch(self.as_inputs(*inputs), labels)
+            model.train_on_batch(inputs, labels)
 
 
 class RoFormer(Classifier):
     """roformer_keras, in the type that is the side's name."""
+
+    make_inputs = staticmethod(make_inputs)
 
     def model(self):
         import keras
@@ -196,9 +197,6 @@ class RoFormer(Classifier):
         padded = sum(batches[number] for number in range(len(batches)))
         return self.description([rows.ids(n) for n in range(len(rows))], padded)
 
-    def as_inputs(self, token_ids, segment_ids):
-        return {"token_ids": token_ids, "segment_ids": segment_ids}
-
     def train(self, batches=None):
         count = batches * self.batch if batches else len(self.texts)
         texts, labels = self.texts[:count], self.labels[:count]
@@ -207,6 +205,8 @@ class RoFormer(Classifier):
 
 class Bert4keras(Classifier):
     """The real bert4keras, as its examples train."""
+
+    make_inputs = staticmethod(lambda *sizes: list(make_batch(*sizes)))
 
     def model(self):
         from bert4keras.backend import keras
@@ -248,16 +248,11 @@ class Bert4keras(Classifier):
         return Reviews(records[:count], self.batch)
 
     def describe(self):
-        if not self.texts:
-            return self.description([], 0)
         rows = encode_texts(
             self.keep(make_tokenizer, self.folder), self.texts, self.max_length
         )
         batches = self.batches(len(rows)).__iter__(random=True)
         return self.description(rows, sum(inputs[0].size for inputs, _ in batches))
-
-    def as_inputs(self, *inputs):
-        return list(inputs)
 
     def train(self, batches=None, all_padded=False):
         count = batches * self.batch if batches else len(self.texts)

@@ -1,25 +1,21 @@
 """Generation, compared with the real bert4keras.
 
-    python -m tools.benchmarks.generate                   # the base model, 12x768
     python -m tools.benchmarks.generate --parts first memory
 
 The real bert4keras writes a checkpoint of random weights, which both sides read. Parts:
 
 generate    RoFormer-GPT, prompt of 16 ids, no early end: one sample; sixteen of one
-            prompt; one of each of sixteen prompts, which bert4keras can only write one
-            after the other.
+            prompt; one of each of sixteen prompts.
 paraphrase  RoFormer-Sim as in roformer-sim's generate.py, n=100, k=20. Random weights
-            hardly ever end a text: once as they are, to 64 tokens a text, and once with
-            an output bias of [SEP] that ends texts after about 20 tokens.
+            hardly ever end a text: once as they are, and once with an output bias of
+            [SEP] that ends texts after about 20 tokens.
 first       In fresh processes, compilation included: seconds to the first and second
             piece of a stream, and of a whole first `generate`.
-memory      In fresh processes, above one with a tiny model of as many layers, so that
-            libraries and compiled programs do not count: peaks of a generation that
-            needs no compiling, and of loading with the first generation; compared with
-            the weights and the keys and values of all tokens. Linux only.
+memory      In fresh processes, above one with a tiny model of as many layers: peaks of
+            a generation that needs no compiling, and of loading with the first one;
+            compared with the weights, keys and values. Linux only.
 
-The limit is the time of the matrix products of a step, of as many rows. It has no part
-for the prompt or the vectors of paraphrases.
+The limit is the time of the matrix products of a step, of as many rows.
 """
 
 import ctypes
@@ -33,6 +29,7 @@ import numpy as np
 
 from tools.benchmarks.harness import (
     LIMIT,
+    MODEL_SIZES,
     THEIRS,
     Benchmark,
     Run,
@@ -59,8 +56,7 @@ DRAWING = {"top_p": 0.95, "seed": 0}
 LIMIT_STEPS = 32
 CLS, SEP = 101, 102
 SIZES = {
-    "layers": (12, 1, "layers of the model"),
-    "hidden": (768, 64, "its width"),
+    **MODEL_SIZES,
     "vocabulary": (12000, 500, "its tokens"),
     "new": (112, 8, "tokens to write with RoFormer-GPT"),
     "samples": (16, 2, "samples at a time with RoFormer-GPT"),
@@ -144,11 +140,7 @@ def measure_paraphrases(benchmark):
 
 
 def runs_of(their_rounds, steps, *job):
-    """The runs of a job of both sides, and of the limit of so many steps.
-
-    Args:
-        job: method, rows and other arguments.
-    """
+    """The runs of a job (method, rows, ...) of both sides, and of so many steps."""
     method, *arguments = job
     limits = {
         f"{LIMIT} float32, {form}": Run("limit", "take_steps", (form, job[1], steps))

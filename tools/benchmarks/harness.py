@@ -24,6 +24,11 @@ from tools.tables import print_table, write_json
 from tools.workers import Worker
 
 LIMIT, THEIRS = "matrix products", "bert4keras float32"
+# Flags of most benchmarks: default, with --quick, help.
+MODEL_SIZES = {
+    "layers": (12, 1, "layers of the model"),
+    "hidden": (768, 64, "its width, 64 for each head"),
+}
 
 
 def make_parser(description: str, sizes: Mapping, parts=()) -> Parser:
@@ -35,8 +40,7 @@ def make_parser(description: str, sizes: Mapping, parts=()) -> Parser:
 class Side(types.SimpleNamespace):
     """One side of a comparison, in its own process; its attributes are the options.
 
-    Its methods are jobs. What they return is added to `seconds` and `peak_mb`. An
-    option hides a method with its name.
+    Its methods are jobs. What they return is added to `seconds` and `peak_mb`.
     """
 
     def __init__(self, **options):
@@ -45,18 +49,13 @@ class Side(types.SimpleNamespace):
 
     def keep(self, make, *key):
         """What `make(*key)` returned at the first call with this key."""
-        key_of_make = (make.__name__, *key)
-        if key_of_make not in self._kept:
-            self._kept[key_of_make] = make(*key)
-        return self._kept[key_of_make]
+        if (made := (make.__name__, *key)) not in self._kept:
+            self._kept[made] = make(*key)
+        return self._kept[made]
 
 
 class Run(NamedTuple):
-    """A job of a side.
-
-    `warm_up`, method and arguments, is called first; by default the job itself. Without
-    `rounds` it has as many turns as others.
-    """
+    """A job of a side, its warm-up (by default the job itself), and its turns."""
 
     side: str
     method: str
@@ -66,12 +65,9 @@ class Run(NamedTuple):
 
 
 class Benchmark(contextlib.ExitStack):
-    """Sides, a scratch folder and the figures found so far, by part.
+    """Sides, name -> class of a module; a scratch folder; the figures so far, by part.
 
-    Args:
-        options: of the command line.
-        module: `__spec__.name` of the benchmark.
-        sides: name -> class. Only `bert4keras` can import bert4keras.
+    Only the side `bert4keras` can import bert4keras.
     """
 
     def __init__(self, options, module: str, sides: Mapping[str, type]):
@@ -115,35 +111,28 @@ def take_turns(
     If `fresh`, every turn has a new process, and warms up only where the run says how.
     """
     common = benchmark.options.rounds
-    rounds = {
-        name: common if run.rounds is None else run.rounds for name, run in runs.items()
-    }
-    turns = {name: [] for name, count in rounds.items() if count}
-    with tqdm(total=sum(rounds.values()), desc=title, unit="turn") as bar:
-        for number in range(max(rounds.values())):
-            for name in (name for name in turns if number < rounds[name]):
-                bar.set_postfix_str(name)
-                run = runs[name]
-                job = (run.method, *run.arguments)
-                with contextlib.ExitStack() as stack:
-                    if fresh:
-                        worker = stack.enter_context(benchmark.start(run.side))
-                        warm_up = run.warm_up
-                    else:
-                        worker = benchmark[run.side]
-                        warm_up = None if number else run.warm_up or job
-                    if warm_up:
-                        worker.measure(*warm_up)
-                    turns[name].append(worker.measure(*job))
-                bar.update()
+    turns, order = {}, []
+    for name, run in runs.items():
+        count = common if run.rounds is None else run.rounds
+        order += [(number, name) for number in range(count)]
+    # Sorting is stable: runs keep their order.
+    for number, name in tqdm(sorted(order, key=lambda x: x[0]), title, unit="turn"):
+        run = runs[name]
+        job, warm_up = (run.method, *run.arguments), run.warm_up
+        with contextlib.ExitStack() as stack:
+            if fresh:
+                worker = stack.enter_context(benchmark.start(run.side))
+            else:
+                worker = benchmark[run.side]
+                warm_up = None if number else warm_up or job
+            if warm_up:
+                worker.measure(*warm_up)
+            turns.setdefault(name, []).append(worker.measure(*job))
     return turns
 
 
 def medians(turns: Mapping[str, Sequence[Mapping]], amount: float = 1) -> dict:
-    """Name of a run -> `seconds` of its turns, `rate`, and medians of other numbers.
-
-    The rate is of the `amount` that a turn does, a second.
-    """
+    """Name of a run -> `seconds` of its turns, other medians, `rate` of an amount."""
     found = {}
     for name, own in turns.items():
         numbers = [key for key, x in own[0].items() if isinstance(x, int | float)]
@@ -187,14 +176,11 @@ def print_runs(title: str, unit: str, figures: Mapping, theirs: str | None = THE
     rows = []
     for name, run in figures.items():
         shares = shares_of_limit(figures, name)
+        share = f"{statistics.median(shares):.0%}" if shares else ""
+        rate = show(scale / run["rate"] if scale else run["rate"])
+        more = [show(run[key]) if key in run else "" for key in others]
         rows.append(
-            [
-                name,
-                show(scale / run["rate"] if scale else run["rate"]),
-                f"{statistics.median(shares):.0%}" if shares else "",
-                show_ratios(ratios(figures, name, theirs)),
-                *(show(run[key]) if key in run else "" for key in others),
-            ]
+            [name, rate, share, show_ratios(ratios(figures, name, theirs)), *more]
         )
     times = f"times {theirs}" if theirs else ""
     print_table(title, (unit, "of its products", times, *others), rows)
@@ -205,10 +191,7 @@ def show(number: float) -> str:
 
 
 def matrix_products(layers: int, hidden: int, tokens: int, dtype: str = "float32"):
-    """A function that multiplies vectors by the matrices of all layers, and no more.
-
-    Attention is left out: its products grow with the length.
-    """
+    """A function that multiplies vectors by all matrices; attention is left out."""
     import tensorflow as tf
 
     def random(rows, columns):
@@ -237,6 +220,12 @@ def make_batch(rows: int, length: int, vocabulary: int):
     token_ids = random.integers(1, vocabulary, (rows, length), dtype="int32")
     token_ids[::2, length * 3 // 4 :] = 0
     return token_ids, np.zeros_like(token_ids)
+
+
+def make_inputs(*arguments):
+    """`make_batch` as the inputs of a model of this package."""
+    batch = make_batch(*arguments)
+    return dict(zip(("token_ids", "segment_ids"), batch, strict=True))
 
 
 def make_config(layers: int, hidden: int, vocabulary: int = 12_000, **fields):

@@ -2,9 +2,8 @@
 
     python -m tools.benchmarks.operations
 
-Encoding on TensorFlow and a CPU, in float32 and bfloat16: with everything, and without
-one thing, in turn. Prints milliseconds a layer, as medians, and how much more they are
-than with everything, as the median of the ratios of neighbouring turns.
+Encodes on TensorFlow and a CPU with everything, and without one thing, in turn. Prints
+medians of milliseconds a layer, and of how much more than with everything they are.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ import sys
 import time
 from unittest import mock
 
-from tools.benchmarks.harness import make_batch, make_config, make_parser, ratios
+from tools.benchmarks.harness import make_config, make_inputs, make_parser, ratios
 from tools.commands import command
 from tools.tables import print_table, write_json
 
@@ -47,8 +46,7 @@ def measure(options, dtype):
     from roformer_keras.models.forward import run_model
 
     config = make_config(options.layers, options.hidden, 1000)
-    token_ids, segment_ids = make_batch(options.rows, options.length, 1000)
-    inputs = {"token_ids": token_ids, "segment_ids": segment_ids}
+    inputs = make_inputs(options.rows, options.length, 1000)
     models, figures = {}, {}
     for name, without in VARIANTS.items():
         models[name] = RoFormerBackbone(config, dtype=dtype)

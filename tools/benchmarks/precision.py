@@ -1,7 +1,6 @@
 """Errors of vectors in bfloat16 and in 8-bit integers, on real texts.
 
     python -m tools.benchmarks.precision
-    python -m tools.benchmarks.precision sim.zip --texts lines.txt --count 1000
 
 Prints differences of unit vectors, and their cosines, to the vectors in float32.
 bfloat16 is `from_preset(..., dtype="bfloat16")`. Integers are
@@ -28,24 +27,21 @@ SIZES = {
 @command
 def main(arguments=None):
     parser = Parser(__doc__, SIZES)
-    parser.add_argument("source", nargs="?", default="roformer-sim-char")
     parser.add_argument("--texts", nargs="+", type=Path, default=FILES)
-    options = parser.parse_args(arguments)
+    options, source = parser.parse_args(arguments), "roformer-sim-char"
     from roformer_keras import RoFormerSim
 
     texts = draw_texts(options.texts, options.count + options.calibration)
     texts, others = texts[: options.count], texts[options.count :]
-    sim = RoFormerSim.from_preset(options.source)
-    rounded = RoFormerSim.from_preset(options.source, dtype="bfloat16")
+    sim = RoFormerSim.from_preset(source)
+    rounded = RoFormerSim.from_preset(source, dtype="bfloat16")
     expected = sim.encode(texts)
-    figures = {
-        name: differences(found, expected)
-        for name, found in (
-            ("bfloat16", rounded.encode(texts)),
-            ("int8, ONNX Runtime", encode_int8(sim, texts, "onnx", ())),
-            ("int8, OpenVINO", encode_int8(sim, texts, "openvino", others)),
-        )
+    found = {
+        "bfloat16": rounded.encode(texts),
+        "int8, ONNX Runtime": encode_int8(sim, texts, "onnx", ()),
+        "int8, OpenVINO": encode_int8(sim, texts, "openvino", others),
     }
+    figures = {name: differences(own, expected) for name, own in found.items()}
     cosines = expected @ expected.T
     different = cosines[~np.eye(len(texts), dtype=bool)]
     figures["median cosine of different texts"] = float(np.median(different))

@@ -2,12 +2,10 @@
 
     python -m tools.benchmarks.pretrain
 
-The same compiled training model updates in turn on one batch in memory, by `fit` alone,
-and as `roformer-keras pretrain mlm` does: from files, with shuffling, masking, the
-loader and the log. Prints updates a second, their ratio, the share of the time in which
-no batch was ready, and the seconds that saving a state takes. Before each turn come as
-many untimed updates as batches can wait, so that none of them was made during the
-other's turn.
+The same compiled model updates in turn on one batch in memory, by `fit` alone, and as
+`roformer-keras pretrain mlm` does: from files, with shuffling, masking, loader and log.
+Prints updates a second, the share of the time in which no batch was ready, and the
+seconds of saving a state. Before each turn, untimed updates use up waiting batches.
 """
 
 import itertools
@@ -19,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from tools.benchmarks.harness import make_parser, medians, print_runs
+from tools.benchmarks.harness import MODEL_SIZES, make_parser, medians, print_runs
 from tools.commands import command
 from tools.tables import write_json
 
@@ -31,8 +29,7 @@ SIZES = {
     "updates": (12, 2, "updates of a turn"),
     "batch-size": (8, 8, "rows of a batch"),
     "length": (128, 16, "tokens of a row"),
-    "layers": (12, 1, "layers of the model"),
-    "hidden": (768, 64, "its width, 64 for each head"),
+    **MODEL_SIZES,
 }
 
 

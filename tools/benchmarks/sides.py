@@ -1,8 +1,4 @@
-"""The sides of `encode.py`: this package, bert4keras and others, and their limit.
-
-Most jobs return `sample`, some numbers of what was computed, so that sides with the
-same weights can be compared.
-"""
+"""The sides of `encode.py`; most jobs return a `sample` of what was computed."""
 
 import functools
 import importlib.util
@@ -20,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.benchmarks.harness import Side, make_batch, matrix_products
+from tools.benchmarks.harness import Side, make_batch, make_inputs, matrix_products
 from tools.reference.bert4keras import build_model, make_tokenizer
 from tools.reference.training import hash_ids
 
@@ -56,7 +52,7 @@ class EncodeSide(Side):
         return make_batch(*map(int, shape.split("x")), self.vocabulary)
 
     def inputs(self, shape):
-        return dict(zip(("token_ids", "segment_ids"), self.batch(shape), strict=True))
+        return make_inputs(*map(int, shape.split("x")), self.vocabulary)
 
     def time_calls(self, call):
         """A sample of what a call returned; the median and a percentile of seconds."""

@@ -1,11 +1,11 @@
 """Texts that the benchmarks read: files, their lines, and a draw of whole texts."""
 
-import gzip
 import json
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from roformer_keras.data import files
 from tools import DATA
 
 FILES = [
@@ -18,13 +18,11 @@ MIN_CHARACTERS, MAX_CHARACTERS = 5, 500
 
 def _read_rows(path):
     """Of `.jsonl` the values of each object, of `.tsv` the first field, or the line."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as rows:
-        for row in rows:
-            if ".jsonl" in path.suffixes:
-                yield json.loads(row).values()
-            else:
-                yield [row.split("\t")[0] if ".tsv" in path.suffixes else row]
+    for _, row in files.read_lines(str(path)):
+        if ".jsonl" in path.suffixes:
+            yield json.loads(row).values()
+        else:
+            yield [row.split("\t")[0] if ".tsv" in path.suffixes else row]
 
 
 def _strings(value):

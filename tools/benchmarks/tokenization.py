@@ -3,9 +3,8 @@
     python -m tools.benchmarks.tokenization [--lines 10000] [--rounds 5] [FILE ...]
 
 The two take turns, each in its own process on one thread. Every turn has a fresh
-tokenizer of ours, and no line occurs twice; both have loaded their dictionary of words
-before. Ours makes padded int32 batches of 64, bert4keras's makes lists of ids, which is
-less. Times are CPU times.
+tokenizer of ours, and no line occurs twice. Ours makes padded batches of 64,
+bert4keras's makes lists of ids, which is less. Times are CPU times.
 """
 
 import json

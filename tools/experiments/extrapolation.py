@@ -32,13 +32,7 @@ from keras import ops
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.models import RoFormerCausalLM
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from tools.experiments.harness import (
-    count_seeds,
-    curves,
-    describe_model,
-    fit,
-    spread,
-)
+from tools.experiments.harness import count_seeds, curves, describe_model, fit, spread
 from tools.experiments.language_models import (
     DocumentExperiment,
     make_models,

@@ -242,10 +242,7 @@ class Similarity(Classification):
 
     def make(self, preset, labels, options):
         return RoFormerSentenceEncoder.from_preset(
-            preset,
-            objective="cosent",
-            pooling="first",
-            max_length=options.max_length,
+            preset, objective="cosent", pooling="first", max_length=options.max_length
         )
 
     def answer(self, model, texts):

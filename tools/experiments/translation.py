@@ -40,10 +40,7 @@ from roformer_keras.training.folder import LOG
 from roformer_keras.training.log import read_log
 from roformer_keras.training.pretrain import fields_of_fresh_model, pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings
-from tools.experiments.harness import (
-    Experiment,
-    spread,
-)
+from tools.experiments.harness import Experiment, spread
 from tools.tables import markdown, read_rows, write_json, write_rows, write_text
 
 # name -> label, color, line
@@ -280,10 +277,7 @@ class Validation(keras.callbacks.Callback):
         copy_weights(self.model, self.writer)
         sources, targets = zip(*self.pairs, strict=True)
         written = self.writer.generate(
-            list(sources),
-            method="greedy",
-            max_length=self.texts.max_length,
-            verbose=0,
+            list(sources), method="greedy", max_length=self.texts.max_length, verbose=0
         )
         row = {
             "update": update,
