@@ -73,10 +73,8 @@ class Texts:
 class KneserNey:
     """An n-gram model with interpolated modified Kneser-Ney smoothing.
 
-    The count of a gram of the highest order is how often it occurs; that of a lower one
-    is the number of different tokens before it, or at the start of a text how often it
-    occurs. Discounts go to the next lower order, those of unigrams to all tokens
-    equally.
+    A gram of a lower order counts how many different tokens are before it, or at the
+    start of a text how often it occurs.
 
     Source: Chen and Goodman 1999, section 3; starts of texts, and the discounts of a
     corpus too small to estimate them, as in KenLM (Heafield et al. 2013).

@@ -1,29 +1,22 @@
 """What a trained checkpoint reaches on held-out texts, compared with baselines.
 
-    python -m tools.experiments.evaluate_checkpoints mlm roformer-char.zip \\
-        --config mlm.toml
-    python -m tools.experiments.evaluate_checkpoints lm roformer-gpt-char.zip \\
-        --config lm.toml
     python -m tools.experiments.evaluate_checkpoints sim roformer-sim-char.zip \\
         --config sim.toml --names classical modern
 
 The configuration is that of the training: its `data` say which records are held out,
-its last stage how long a text is. All rows of a table are computed here on the same
-texts; baselines learn from the training part. Books quote each other, so held-out texts
-that are in the training part, as a whole or with half of their runs of six characters,
-are left out. The tables are printed in Markdown, for a model card.
+its last stage how long a text is. Baselines learn from the training part. Books quote
+each other, so held-out texts that are in the training part, as a whole or with half of
+their runs of six characters, are left out.
 
-mlm  Accuracy at masked positions: 15 % of the tokens of each text, all replaced by
-     [MASK] (training leaves some unchanged). Baselines: the most frequent token, and
-     the most frequent that is no punctuation; bigrams with the left neighbour; trigrams
-     with both neighbours. A hidden neighbour is hidden from them too.
+mlm  Accuracy at masked positions: 15 % of the tokens of each text. Baselines: the most
+     frequent token, with and without punctuation; bigrams with the left neighbour;
+     trigrams with both. A hidden neighbour is hidden from them too.
 lm   Perplexity of a token, including the final [SEP]; longer texts than in training are
      cut. Baselines: n-grams over the same vocabulary.
 sim  Recall@1 and @10 of the other text of a pair among 1,000 texts, by cosine, in both
      directions. Baselines: chance, shared characters (Jaccard), TF-IDF of characters,
-     and of characters and their pairs; equal scores share a place. And BLEU by
-     characters of the texts that the model generates for 500 of them, compared with
-     copying. Needs scikit-learn and sacrebleu.
+     and of characters and their pairs. And BLEU by characters of the texts that the
+     model generates for 500 of them, compared with copying.
 """
 
 import math

@@ -3,8 +3,8 @@
     python -m tools.experiments.extrapolation --output FOLDER --seeds 3 \\
         --config checkpoints/training/extrapolation.toml
 
-Two causal language models that differ only in positions, as in `positions`, read longer
-held-out texts than they were trained on:
+Two causal language models that differ only in positions read longer held-out texts than
+they were trained on:
 
 rotary        as trained
 cut           the same model; the text is cut into rows of the length of training
@@ -15,11 +15,9 @@ absolute      the learned table; positions beyond training take its last row
 rotary+, interpolated+
               trained further on long rows, without and with divided positions
 
-The configuration is one of `pretrain lm` without a source, with two stages: the
-training, and the further training on long rows. Its data have two fields, a text and
-its document; consecutive texts of a document are joined.
-
-losses.csv has mean losses of each 32 positions in nats per token.
+The configuration is one of `pretrain lm` with two stages: the training, and the further
+training on long rows. Its data have two fields, a text and its document. losses.csv has
+mean losses of each 32 positions in nats per token.
 """
 
 import itertools

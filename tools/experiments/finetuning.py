@@ -4,20 +4,17 @@
         --train sentiment.train.tsv.gz --test sentiment.test.tsv.gz \\
         --source chinese_roformer-char_L-4_H-192_A-6.zip
 
-Both learn from a file of labelled texts, as `read_table` reads it, and are scored on
-another; without `--test` on the last fifth of `--train`, which is then left out of
-training. The tasks:
+Both learn from a file of labelled texts and are scored on another, without `--test` on
+the last fifth of `--train`. The tasks:
 
 classification  a text and its class: a dense layer with softmax on the vector of [CLS]
 similarity      two texts and a number: CoSENT on the cosine of their vectors of [CLS]
 entities        a text and its BIO tags: a dense layer and a conditional random field
 
-A seed decides the weights of the head (without `--source` also of the encoder), the
-order of the data and the dropout. Both models start with equal weights and therefore
-the same loss, and get equal batches; both is checked. Only dropout differs. Both use
-AdamW and gradients clipped to a norm of 1. (Those of `entities` are not clipped: the
-transitions, whose gradients are `--crf-rate` times larger, would dominate the norm.)
-All is float32.
+Both models of a seed start with equal weights and get equal batches; that they have the
+same loss is checked. Only dropout differs. Both use AdamW and gradients clipped to a
+norm of 1, except `entities`, where transitions, whose gradients are `--crf-rate` times
+larger, would dominate the norm.
 """
 
 import json

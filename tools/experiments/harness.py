@@ -33,24 +33,17 @@ class Experiment:
 
     A subclass has `train(name, seed)`, which returns a training's rows of each table;
     `summarize(*tables)`, what `results.json` holds; and `report(results)`, Markdown.
-
-    Args:
-        options: of the command line.
-
-    Attributes:
-        tables: names of the CSV files. A training is done if the last one has its rows.
-        key: column with the name of a training.
-        names: of the trainings with each seed.
-        settings: plain types, equal for all trainings of a folder.
-        plots: table, column of the names in `styles`, x, y and what y is.
-        styles: name -> label, color, line.
+    `settings` are plain types, equal for all trainings of a folder.
     """
 
+    # A training is done if the last one has its rows; `key` is the column of its name.
     tables: Sequence[str] = ("curves.csv",)
     key = "model"
     names: Sequence
     settings: Mapping
+    # Table, column of the names in `styles`, x, y and what y is.
     plots: Sequence[tuple] = ()
+    # Name -> label, color, line.
     styles: Mapping
 
     def __init__(self, options):
@@ -136,16 +129,11 @@ class Experiment:
 
 
 class LossCurves(Experiment):
-    """An experiment that shows losses by training steps.
+    """An experiment that shows losses by training steps; see `fit`.
 
-    curves.csv has `train_loss`, the mean since the row before, `validation_loss`, and
-    `tokens_per_second` of training without validation. A subclass has
-    `make_trainer(name, seed)`, a compiled `keras.Model`; `batches(seed)`, a generator;
-    and what `prepare` makes: `validation`, inputs and targets.
-
-    Attributes:
-        training: `PretrainingSettings` of one stage.
-        baselines: name of a model -> that of the one it is compared with.
+    A subclass has `training`, settings of one stage; `make_trainer(name, seed)`, a
+    compiled `keras.Model`; `batches(seed)`, a generator; `validation`, inputs and
+    targets; `baselines`, name of a model -> that of the one it is compared with.
     """
 
     plots = (("curves.csv", "model", "step", "validation_loss", "loss (nats a token)"),)
@@ -238,8 +226,8 @@ def describe_model(training, stage) -> str:
 def fit(model, stage, title, batches, validation=None, intervals=20) -> list[dict]:
     """Trains a compiled model for the steps of a stage with full rows.
 
-    Returns `step`, `train_loss`, the mean since the step before, `validation_loss`
-    where there are inputs and targets of it, and `tokens_per_second` of training.
+    Returns rows of `step`, `train_loss`, the mean since the row before,
+    `validation_loss` and `tokens_per_second` of training alone.
     """
     interval, found, losses, seconds = max(1, stage.steps // intervals), [], [], 0.0
     for step in tqdm(range(1, stage.steps + 1), desc=title, unit=" steps"):
@@ -269,10 +257,7 @@ def fit(model, stage, title, batches, validation=None, intervals=20) -> list[dic
 
 
 def curves(rows, x: str, y: str, **where):
-    """Values of column `x`, and of `y` at each of them: float `(seeds, values)`.
-
-    Rows have these columns, `seed`, and those of `where` with the values there.
-    """
+    """Values of column `x` where columns match, and of `y`: float `(seeds, values)`."""
     by_seed = {}
     for row in rows:
         if all(row[name] == value for name, value in where.items()):

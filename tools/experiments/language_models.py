@@ -68,8 +68,7 @@ def make_examples(corpus, objective, seed):
 class DocumentExperiment(Experiment):
     """An experiment with causal language models on rows of documents.
 
-    `windows` are at most `max_windows` held-out rows of the length of the last stage,
-    with a token more: int `(windows, length + 1)`.
+    `windows` are held-out rows of the last stage: int `(windows, length + 1)`.
     """
 
     max_windows: int
@@ -147,11 +146,10 @@ class Documents:
 def make_models(model_class, config, length, seed):
     """`"roformer"` with rotary and `"absolute"` with learned positions.
 
-    Their initial weights are equal, and their dropout is too. The second gets positions
-    that are all 0, which rotate nothing, and the numbers 0, 1, 2, ... of its tokens as
-    segments: a segment table with a row for each of `length` positions is a learned
-    table of absolute positions. The first has segment 0 everywhere, which adds one
-    vector to every token; `config` is its configuration.
+    Their initial weights and dropout are equal. The second gets positions that are all
+    0, which rotate nothing, and the numbers of its tokens as segments: a segment table
+    with `length` rows is a learned table of absolute positions. The first, with this
+    configuration, has segment 0 everywhere.
     """
     configs = {
         "roformer": config,

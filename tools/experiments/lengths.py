@@ -4,20 +4,17 @@
         --config checkpoints/training/lengths.toml [--triplets cail2019-scm.jsonl.gz]
 
 Table 5 in arXiv:2104.09864, on another task. A `RoFormerTripletRanker` learns which of
-two texts is more similar to a third, once for each length, everything else equal. Two
-texts share a row, so each is cut to about half of it. By default A and B are passages
-of one document, C of another; the last fifth of each document is for the test.
+two texts is more similar to a third, once for each length. By default A and B are
+passages of one document, C of another; the last fifth of each document is for the test.
 
 `--triplets` names a file of JSON lines with A, B and C, in which A is always more
-similar to B, as in CAIL2019-SCM. A fifth of the texts A is for the test. In both cases
-B and C change places at random.
+similar to B, as in CAIL2019-SCM. A fifth of the texts A is for the test.
 
 The baseline needs no training: the cosine of the characters that two texts of that
-length share, weighted by rarity (TF-IDF). With `--triplets` it is measured on all.
+length share (TF-IDF). With `--triplets` it is measured on all.
 """
 
 import dataclasses
-import gzip
 import itertools
 import json
 import statistics
@@ -32,6 +29,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from roformer_keras import checks
 from roformer_keras.checks import columns, file_paths, integer, number, source_path
 from roformer_keras.data.corpus import CorpusSource, read_corpus
+from roformer_keras.data.files import read_lines
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.tasks import RoFormerTripletRanker
 from roformer_keras.training.optimizer_settings import dtype_policy
@@ -208,9 +206,7 @@ class ReadTriplets:
     """Triplets of a file of JSON lines, in which A is always more similar to B."""
 
     def __init__(self, path):
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8") as file:
-            rows = [json.loads(line) for line in file]
+        rows = [json.loads(line) for _, line in read_lines(str(path))]
         triplets = [tuple(row[name] for name in "ABC") for row in rows]
         firsts = sorted({a for a, _, _ in triplets})
         count = max(1, round(TEST_SHARE * len(firsts)))

@@ -3,14 +3,13 @@
     python -m tools.experiments.performers --output FOLDER --seeds 3 \\
         --config checkpoints/training/performers.toml
 
-The right of figure 3 in arXiv:2104.09864, at another size. The models are causal
-language models of characters that differ only in their attention: "-rope" rotates
-random features, "-of-rope" queries and keys before their features; the others have no
-positions, and know the order only because attention is causal.
+The right of figure 3 in arXiv:2104.09864, at another size. The models differ only in
+their attention: "-rope" rotates random features, "-of-rope" queries and keys before
+their features; the others have no positions. The models of a seed start with equal
+weights and random features, and get equal rows.
 
-The configuration is one of `pretrain lm` without a source, with one stage and a list
-`models`. Its data have two fields, a text and its document. The models of a seed start
-with equal weights and random features, and get equal rows. All is float32.
+The configuration is one of `pretrain lm` with one stage and a list `models`. Its data
+have two fields, a text and its document.
 """
 
 import itertools

@@ -5,11 +5,8 @@
 
 The left of figure 3 in arXiv:2104.09864, at another size. For each seed two models that
 differ only in positions start with equal weights and get equal batches, masks and
-dropout. Held-out texts and their masks are equal for all.
-
-The configuration is one of `pretrain mlm`. It gives the corpus and its vocabulary,
-dropout, learning rate and optimizer. Documents are joined until a row is full: short
-texts would hardly train the last positions of a table. All is float32.
+dropout. The configuration is one of `pretrain mlm`. Documents are joined until a row is
+full: short texts would hardly train the last positions of a table.
 """
 
 import sys
@@ -37,8 +34,6 @@ from tools.experiments.language_models import (
 HELD_OUT_ROWS = 1024
 MODEL = {"num_layers": 3, "num_heads": 4, "hidden_dim": 128, "intermediate_dim": 512}
 STAGE = {"length": 64, "batch_size": 32}
-
-
 STYLES = {
     "roformer": ("RoFormer", "C0", "-"),
     "absolute": ("absolute positions", "C1", "-"),

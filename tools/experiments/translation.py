@@ -4,19 +4,16 @@
         --config checkpoints/training/translation-multi30k.toml [--data FOLDER]
 
 Table 1 in arXiv:2104.09864, at another size. Two encoder-decoders differ only in
-positions. A seed decides the initial weights, the order of the data and the dropout:
-both models start with equal weights and get equal batches. The configuration is one of
-`pretrain seq2seq` without data and seed, with one stage and a table `comparison` (see
-`Settings`).
+positions; those of a seed start with equal weights and get equal batches. The
+configuration is one of `pretrain seq2seq` without data and seed, with one stage and a
+table `comparison` (see `Settings`).
 
-Each training is a run of `roformer_keras.pretrain` in KIND-SEED/. Interrupted, it
-resumes from its last saved state. Its model is the mean of its last checkpoints, and
-written.json has translations by it. curves.csv has losses, and BLEU of validation texts
-by greedy search; runs.csv the figures at the end. Neither has any text.
+Each training is a run of `roformer_keras.pretrain` in KIND-SEED/, which resumes. Its
+written.json has the translations. curves.csv has losses, and BLEU of validation texts
+by greedy search; runs.csv the figures at the end.
 """
 
 import dataclasses
-import gzip
 import random
 import statistics
 import sys
@@ -28,6 +25,7 @@ import keras
 from roformer_keras import checks
 from roformer_keras.checks import read_toml
 from roformer_keras.data.corpus import CorpusSource, read_corpus
+from roformer_keras.data.files import read_lines
 from roformer_keras.errors import SourceError, errors_at
 from roformer_keras.models import RoFormerSeq2Seq, Seq2SeqConfig
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -299,24 +297,15 @@ def read_files(texts, folder):
     """Part -> pairs of lines of two files."""
     found = {}
     for part in PARTS:
-        sides = [read_lines(folder / name) for name in getattr(texts, part)]
+        sides = [list(read_lines(str(folder / x))) for x in getattr(texts, part)]
         if len({len(side) for side in sides}) != 1:
             raise SourceError(
                 f"the files of {part} must have as many lines each, got "
                 f"{', '.join(str(len(side)) for side in sides)}"
             )
-        pairs = [pair for pair in zip(*sides, strict=True) if all(map(str.strip, pair))]
-        found[part] = pairs[: getattr(texts, f"{part}_pairs")]
+        pairs = [(a.strip(), b.strip()) for (_, a), (_, b) in zip(*sides, strict=True)]
+        found[part] = list(filter(all, pairs))[: getattr(texts, f"{part}_pairs")]
     return found
-
-
-def read_lines(path):
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as file:
-            return file.read().splitlines()
-    except OSError as error:
-        raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def read_table_parts(texts, folder):

@@ -1,7 +1,6 @@
 """tests/data/finetuning/golden.npz: steps of training by bert4keras.
 
-A classifier on a small RoFormer, without dropout, is trained on the same batch at every
-step, by bert4keras's Adam with decoupled weight decay.
+A small classifier, without dropout, is trained on the same batch at every step.
 
     token_ids                       int32 `(rows, length)`: the padded batch
     head/kernel, head/bias          float32: initial weights of the head

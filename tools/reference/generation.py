@@ -1,8 +1,7 @@
 """tests/data/generation: texts that follow from the logits of the real bert4keras.
 
 No cache: every step is a forward pass of bert4keras's model over a whole prompt and its
-continuation, without padding. Greedy and beam search are written here, plainly;
-`beam_search` and `random_sample` are bert4keras's.
+continuation. Greedy and beam search are written here, plainly.
 
 golden.json holds `models`, by name: `source`, stem in tests/checkpoints; `kwargs` of
 build_transformer_model; `sharpened`, how the weights were changed; `greedy` and `beam`,
@@ -15,15 +14,15 @@ Prompts are left out if a choice of greedy or beam search is closer than `MARGIN
 that rounding does not change a token.
 """
 
-import importlib.metadata
 import json
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from scipy.special import log_softmax
 
-from tools.reference.bert4keras import build_model, unzip
+from tools.reference.bert4keras import build_model, unzip, versions
 
 CLS, SEP = 101, 102
 FIRST_TEXT_ID = 104
@@ -81,9 +80,8 @@ def write(output):
         for index in STORED_STEPS:
             stored = logits[index][:, ::COLUMN_STEP].astype("float32")
             arrays[f"{name}/{index}"] = stored
-    names = ("bert4keras", "tensorflow", "tf_keras", "numpy")
     golden = {
-        "versions": {name: importlib.metadata.version(name) for name in names},
+        "versions": {name.replace("-", "_"): x for name, x in versions().items()},
         "layer_norm_epsilon": 1e-7,
         "margin": MARGIN,
         "column_step": COLUMN_STEP,
@@ -135,10 +133,7 @@ def write_model(name, seed):
 
 
 def sharpen(model, factors):
-    """Makes a model with random weights depend on its input, and certain of its output.
-
-    Multiplies kernels and the norm of the MLM head; adds to the bias of some tokens.
-    """
+    """Makes a random model depend on its input, and certain of its output."""
     for weight in model.weights:
         name, value = weight.name.split(":")[0], weight.numpy()
         if name.endswith("/kernel"):
@@ -149,11 +144,6 @@ def sharpen(model, factors):
             for token, bias in factors["bias"].items():
                 value[int(token)] += bias
         weight.assign(value)
-
-
-def log_softmax(logits):
-    shifted = logits - logits.max(-1, keepdims=True).astype("float64")
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 class Reference:
@@ -177,10 +167,7 @@ class Reference:
         return (outputs[-1] if isinstance(outputs, list) else outputs)[:, -1]
 
     def logits(self, prompts, written):
-        """Logits of the token after each row, of its prompt and what is written.
-
-        What is written has segment 1 under UniLM.
-        """
+        """Logits after prompts and what is written, which has segment 1 under UniLM."""
         token_ids = np.concatenate([prompts, written], axis=1).astype("int32")
         segment_ids = np.zeros_like(token_ids)
         if self.unilm:
@@ -193,7 +180,8 @@ class Reference:
         new = [i for i, key in enumerate(keys) if key not in self.known]
         if new:
             logits = self.logits(np.repeat([prompt], len(new), axis=0), written[new])
-            found = zip(new, log_softmax(logits), strict=True)
+            logits = log_softmax(logits.astype("float64"), axis=-1)
+            found = zip(new, logits, strict=True)
             self.known.update((keys[i], values) for i, values in found)
         return np.array([self.known[key] for key in keys])
 
@@ -222,7 +210,7 @@ def greedy(reference, prompt, stop_ids, min_length, max_length):
     for length in range(reference.counted(prompt) + 1, max_length + 1):
         logits = reference.logits(np.int32([prompt]), np.int32([written]))
         steps.append(logits[0])
-        (scores,) = log_softmax(logits)
+        (scores,) = log_softmax(logits.astype("float64"), axis=-1)
         choice = scores.copy()
         if length < min_length:
             choice[SEP] = -np.inf
@@ -241,8 +229,7 @@ def beam(
 ):
     """The best `num_beams` texts, their scores, the closest choice, and no logits.
 
-    Gives up at a choice closer than `MARGIN`. Runs to max_length, where no argument is
-    needed that the remaining beams cannot win.
+    Gives up at a choice closer than `MARGIN`. Runs to max_length.
     """
     live, finished, margin = [([], 0.0)], [], np.inf
     counted = reference.counted(prompt)

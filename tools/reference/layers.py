@@ -1,8 +1,6 @@
 """tests/data/layers/golden.npz: layers and losses of fine-tuning by bert4keras.
 
-Holds what ConditionalRandomField, ViterbiDecoder, GlobalPointer, EfficientGlobalPointer
-and the two cross-entropies over many labels compute from random numbers. All numbers
-are float32, except bool masks and int32 tags. Arrays are named `part/name`:
+Arrays, computed from random numbers, are named `part/name`:
 
     crf/        `scores` `(batch, length, tags)`, `tags`, `transitions`; for each of
                 MASKS `NAME/mask`, `NAME/loss` by row and `NAME/accuracy`; for "none"
@@ -17,8 +15,7 @@ are float32, except bool masks and int32 tags. Arrays are named `part/name`:
                 losses `dense`, `soft_loss`, `sparse`, `sparse_exact`, and
                 `sparse_confident` of scores 20 and -20
 
-metadata: `multiplier`, of the learning rate of transitions; `pointers`, case ->
-arguments.
+metadata: `multiplier`, of the learning rate of transitions; `pointers`, arguments.
 """
 
 import numpy as np

@@ -1,8 +1,7 @@
 """tests/data/pretraining/losses.npz: the losses of RoFormer-Sim by bert4keras.
 
-bert4keras's tokenizer lays out a few pairs of texts as RoFormer-Sim was trained on
-them, its model computes vectors and logits, and its backend the losses of `stage1.py`,
-`stage2.py` and `supervised.py` in `train/` of ZhuiyiTechnology/roformer-sim.
+The losses of `stage1.py`, `stage2.py` and `supervised.py` in `train/` of
+ZhuiyiTechnology/roformer-sim, on a few pairs of texts.
 
     token_ids, segment_ids   int32 `(rows, 2 * length)`: rows `a b` and `b a` in turn
     text_ids                 int32 `(rows, length)`: rows `a` and `b` in turn
