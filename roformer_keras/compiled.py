@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 import keras
 
+from roformer_keras.errors import ConfigurationError
+
 
 class Compiled:
     """A function of tensors that reads a model's weights, compiled.
@@ -16,6 +18,9 @@ class Compiled:
         weights: the variables that it reads and does not assign.
         any_shape: bool. Whether TensorFlow makes one graph for all shapes, without
             XLA; otherwise XLA makes one program for each. JAX always does the latter.
+
+    Raises:
+        ConfigurationError: Keras runs on another backend.
     """
 
     def __init__(
@@ -24,7 +29,13 @@ class Compiled:
         self._weights = list(weights)
         self._any_shape = any_shape
         make = {"tensorflow": _in_tensorflow, "jax": _in_jax, "torch": _in_torch}
-        self._call = make[keras.backend.backend()](self, function)
+        backend = keras.backend.backend()
+        if backend not in make:
+            raise ConfigurationError(
+                "this works on the backends tensorflow, jax and torch, and Keras runs "
+                f"on {backend}: set KERAS_BACKEND to one of them"
+            )
+        self._call = make[backend](self, function)
 
     def __call__(self, *arguments):
         return self._call(*arguments)
@@ -75,6 +86,8 @@ def _in_torch(compiled, function):
     import torch
 
     def call(*arguments):
+        # PyTorch computes nothing from a NumPy array and a tensor.
+        arguments = keras.tree.map_structure(keras.ops.convert_to_tensor, arguments)
         with torch.no_grad():
             return function(*arguments)
 

@@ -145,7 +145,7 @@ def causal_sums(query, key, value, state=None):
         for part in (query, key, value)
     )
     weights = ops.einsum("bcmhf,bcnhf->bchmn", query, key)
-    weights = weights * np.tril(np.ones((size, size), "float32"))
+    weights = weights * ops.convert_to_tensor(np.tril(np.ones((size, size), "float32")))
     within = ops.einsum("bchmn,bcnhd->bcmhd", weights, value)
     totals = ops.einsum("bcnhf,bcnhd->bchfd", key, value)
     if state is None:

@@ -29,21 +29,15 @@ def train_step(model, update, embeddings, epsilon, *arguments):
         What `update` returns.
 
     Raises:
-        ConfigurationError: the backend is neither TensorFlow nor JAX, or the embeddings
-            are frozen.
+        ConfigurationError: the embeddings are frozen.
     """
-    backend = keras.backend.backend()
-    if backend not in _STEPS:
-        raise ConfigurationError(
-            "adversarial training is there for the backends tensorflow and jax, got "
-            f"{backend}: set adversarial_epsilon=0"
-        )
     if not any(embeddings is variable for variable in model.trainable_variables):
         raise ConfigurationError(
             "adversarial training moves the token embeddings, which are frozen: "
             "unfreeze them, or set adversarial_epsilon=0"
         )
-    return _STEPS[backend](model, update, embeddings, epsilon, *arguments)
+    step = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+    return step[keras.backend.backend()](model, update, embeddings, epsilon, *arguments)
 
 
 def _step(gradient, epsilon):
@@ -54,11 +48,27 @@ def _step(gradient, epsilon):
 def _tensorflow(model, update, embeddings, epsilon, data):
     import tensorflow as tf
 
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     with tf.GradientTape() as tape:
-        y_pred = model(x, training=True)
-        loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
+        loss = _loss(model, data)
     gradient = tf.convert_to_tensor(tape.gradient(loss, embeddings.value))
+    return _update_at(gradient, model, update, embeddings, epsilon, data)
+
+
+def _torch(model, update, embeddings, epsilon, data):
+    import torch
+
+    (gradient,) = torch.autograd.grad(_loss(model, data), [embeddings.value])
+    return _update_at(gradient, model, update, embeddings, epsilon, data)
+
+
+def _loss(model, data):
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    y_pred = model(x, training=True)
+    return model.compute_loss(x, y, y_pred, sample_weight, training=True)
+
+
+def _update_at(gradient, model, update, embeddings, epsilon, data):
+    """An update where the embeddings are moved, for backends that assign variables."""
     step = ops.cast(_step(gradient, epsilon), embeddings.dtype)
     optimizer = _updating(model.optimizer)
     before = ops.copy(optimizer.iterations)
@@ -143,6 +153,3 @@ def _share(optimizer, before, after):
     """
     share = ops.where(ops.equal(before, 0), 1.0, 1.0 - optimizer.ema_momentum)
     return ops.where(ops.equal(before, after), 0.0, share)
-
-
-_STEPS = {"tensorflow": _tensorflow, "jax": _jax}

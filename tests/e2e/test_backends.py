@@ -1,21 +1,16 @@
-"""The package on Keras's other backends, each in a process without TensorFlow."""
+"""The package on each of Keras's backends, in a process of its own."""
 
-import importlib.util
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from backend_features import COLUMNS, FEATURES
 
 TESTS = Path(__file__).parents[1]
-SCRIPT = TESTS / "backend_checks.py"
-NEEDS_TORCH = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
-)
-
-
-BACKENDS = ["jax", pytest.param("torch", marks=NEEDS_TORCH)]
+README = TESTS.parent / "README.md"
 # Modules whose tests compute with nothing of one backend.
 NEUTRAL = ["model/test_crf.py", "model/test_pointer.py"]
 
@@ -42,12 +37,27 @@ def run(backend, *arguments):
     return result.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_package_works_on(backend):
-    assert run(backend, SCRIPT) == f"passed 14 on {backend}"
+def column_of_readme(name):
+    """What the README's table of backends says of one of them, by feature."""
+    _, _, table = README.read_text(encoding="utf-8").partition("\n| | TensorFlow | ")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in f"| | TensorFlow | {table}".split("\n\n")[0].splitlines()
+    ]
+    at = rows[0].index(name)
+    return {row[0]: row[at] for row in rows[2:]}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", COLUMNS)
+def test_package_does_what_the_readme_says_on(backend):
+    found = json.loads(run(backend, TESTS / "backend_checks.py"))
+    assert len(found) == 16
+    assert column_of_readme(COLUMNS[backend]) == {
+        feature: "yes" if found[check] else "no" for check, feature in FEATURES.items()
+    }
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_structured_layers_work_on(backend):
     modules = [str(TESTS / name) for name in NEUTRAL]
     options = ["-v", "-p", "no:cacheprovider", "-p", "no:xdist"]

@@ -32,11 +32,15 @@ FEW_TRANSITIONS = RNG.normal(size=(3, 3)).astype("float32")
 
 
 def close(ours, expected, tolerance=1e-5):
-    np.testing.assert_allclose(np.asarray(ours), expected, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(ours), expected, rtol=0, atol=tolerance
+    )
 
 
 def relatively_close(ours, expected, tolerance=1e-6):
-    np.testing.assert_allclose(np.asarray(ours), expected, rtol=tolerance)
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(ours), expected, rtol=tolerance
+    )
 
 
 def field(transitions=TRANSITIONS, **options):
