@@ -111,10 +111,10 @@ def test_sides_that_differ_are_not_compared():
         samples = {encode.FLOAT32: 0.5, encode.BFLOAT16: 0.7, harness.THEIRS: theirs}
         return {name: [{"sample": [2.0, value]}] for name, value in samples.items()}
 
-    encode.check_samples(turns(0.519))
+    harness.check_samples(turns(0.519))
     for wrong in (0.521, float("nan")):
         with pytest.raises(SystemExit, match=f"{harness.THEIRS} must compute the same"):
-            encode.check_samples(turns(wrong))
+            harness.check_samples(turns(wrong))
 
 
 @pytest.mark.parametrize(

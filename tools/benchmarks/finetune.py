@@ -28,24 +28,16 @@ from tools.benchmarks.harness import (
     Benchmark,
     Run,
     Side,
+    compare,
     make_batch,
     make_inputs,
     make_parser,
     matrix_products,
-    medians,
-    print_runs,
-    take_turns,
 )
 from tools.commands import command
+from tools.reference import training
 from tools.reference.bert4keras import make_tokenizer
 from tools.reference.full_size_checkpoint import write_checkpoint
-from tools.reference.training import (
-    encode_texts,
-    hash_ids,
-    make_classifier,
-    make_optimizer,
-    pad_rows,
-)
 
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, DROPOUT = 2e-5, 0.01, 1.0, 0.1
 # Of bert4keras 0.11.5.
@@ -91,13 +83,15 @@ def main(arguments=None):
         write_checkpoint(benchmark.folder, "roformer", *sizes)
         benchmark.save("texts", check_sides(benchmark))
         tokens = options.steps * options.batch * options.length
-        turns = take_turns(benchmark, RUNS["step"], "step")
-        benchmark.save("step", medians(turns, tokens))
-        benchmark.stop()
-        turns = take_turns(benchmark, RUNS["reviews"], "reviews", fresh=True)
-        benchmark.save("reviews", medians(turns, options.rows))
-        print_runs("step", "tokens/s", benchmark.figures["step"])
-        print_runs("reviews", "examples/s", benchmark.figures["reviews"])
+        for part, unit, amount in (
+            ("step", "tokens/s", tokens),
+            ("reviews", "examples/s", options.rows),
+        ):
+            is_fresh = part == "reviews"
+            runs = RUNS[part]
+            found = compare(benchmark, runs, part, unit, amount, fresh=is_fresh)
+            benchmark.save(part, found)
+            benchmark.stop()
         for side, found in benchmark.figures["texts"].items():
             print(
                 f"{side}: a review has {found['tokens']:.0f} tokens, with padding "
@@ -146,7 +140,7 @@ class Classifier(Side):
         trainable = self.keep(self.model).trainable_weights
         return {
             "weights": sum(int(np.prod(weight.shape)) for weight in trainable),
-            "ids": hash_ids(rows),
+            "ids": training.hash_ids(rows),
             "tokens": float(np.mean(list(map(len, rows)))),
             "padded": padded / len(rows),
         }
@@ -215,11 +209,11 @@ class Bert4keras(Classifier):
         kernel = np.random.default_rng(0).normal(0, 0.02, (self.hidden, self.classes))
         head = kernel, np.zeros(self.classes)
         rates = {"dropout_rate": DROPOUT, "attention_dropout_rate": DROPOUT}
-        model = make_classifier(self.folder, "roformer", *head, **rates)
+        model = training.make_classifier(self.folder, "roformer", *head, **rates)
         options = {"global_clipnorm": CLIP_NORM}
         model.compile(
             loss="sparse_categorical_crossentropy",
-            optimizer=make_optimizer(LEARNING_RATE, WEIGHT_DECAY, **options),
+            optimizer=training.make_optimizer(LEARNING_RATE, WEIGHT_DECAY, **options),
             metrics=["accuracy"],
         )
         return model
@@ -235,10 +229,10 @@ class Bert4keras(Classifier):
                 rows, labels = [], []
                 for is_end, (text, label) in self.sample(random):
                     tokenizer = side.keep(make_tokenizer, side.folder)
-                    rows += encode_texts(tokenizer, [text], side.max_length)
+                    rows += training.encode_texts(tokenizer, [text], side.max_length)
                     labels.append(label)
                     if len(rows) == self.batch_size or is_end:
-                        inputs = pad_rows(rows)
+                        inputs = training.pad_rows(rows)
                         length = side.max_length if all_padded else None
                         inputs = [sequence_padding(ids, length) for ids in inputs]
                         yield inputs, np.array(labels)
@@ -248,7 +242,7 @@ class Bert4keras(Classifier):
         return Reviews(records[:count], self.batch)
 
     def describe(self):
-        rows = encode_texts(
+        rows = training.encode_texts(
             self.keep(make_tokenizer, self.folder), self.texts, self.max_length
         )
         batches = self.batches(len(rows)).__iter__(random=True)

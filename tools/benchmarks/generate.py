@@ -34,11 +34,9 @@ from tools.benchmarks.harness import (
     Benchmark,
     Run,
     Side,
+    compare,
     make_parser,
-    medians,
-    print_runs,
     show,
-    take_turns,
 )
 from tools.commands import command
 from tools.reference.bert4keras import build_model, make_tokenizer
@@ -118,9 +116,7 @@ def measure_generation(benchmark):
         (f"GPT, {many} prompts", "continue_prompts", many, 0),
     ):
         runs = runs_of(rounds, new, method, count)
-        turns = take_turns(benchmark, runs, title)
-        found[title] = medians(turns, new * count)
-        print_runs(title, "tokens/s", found[title])
+        found[title] = compare(benchmark, runs, title, "tokens/s", new * count)
     return found
 
 
@@ -134,8 +130,7 @@ def measure_paraphrases(benchmark):
     ):
         title = f"Sim, paraphrase n={n}, {what}"
         runs = runs_of(theirs, steps, "paraphrase", n, source)
-        found[title] = medians(take_turns(benchmark, runs, title))
-        print_runs(title, "s", found[title])
+        found[title] = compare(benchmark, runs, title, "s")
     return found
 
 
@@ -159,9 +154,8 @@ def measure_first_tokens(benchmark):
     stream = Run("roformer_keras", "stream", (), ("load", GPT))
     whole = Run("roformer_keras", "generate", (1,), ("load", GPT))
     runs = {"second piece of a stream": stream, "first generate": whole}
-    found = medians(take_turns(benchmark, runs, "first", fresh=True))
-    print_runs("fresh process, model loaded", "s", found, theirs=None)
-    return found
+    title = "fresh process, model loaded"
+    return compare(benchmark, runs, title, "s", theirs=None, fresh=True)
 
 
 def measure_memory(benchmark):

@@ -24,6 +24,9 @@ from tools.tables import print_table, write_json
 from tools.workers import Worker
 
 LIMIT, THEIRS = "matrix products", "bert4keras float32"
+# Largest difference of sides with the same weights, relative to the largest number:
+# bert4keras adds another epsilon in its norms.
+TOLERANCE = 0.01
 # Flags of most benchmarks: default, with --quick, help.
 MODEL_SIZES = {
     "layers": (12, 1, "layers of the model"),
@@ -140,6 +143,33 @@ def medians(turns: Mapping[str, Sequence[Mapping]], amount: float = 1) -> dict:
         figures["rate"] = amount / figures["seconds"]
         found[name] = figures | {"seconds": [turn["seconds"] for turn in own]}
     return found
+
+
+def compare(
+    benchmark, runs, title: str, unit: str, amount=1, theirs=THEIRS, fresh=False
+) -> dict:
+    """Takes turns, checks and prints what they gave, and returns `medians`."""
+    turns = take_turns(benchmark, runs, title, fresh)
+    check_samples(turns)
+    figures = medians(turns, amount)
+    print_runs(title, unit, figures, theirs)
+    return figures
+
+
+def check_samples(turns: Mapping):
+    """Ends the benchmark if sides with the same weights in float32 differ."""
+    samples = {
+        name: own[0]["sample"]
+        for name, own in turns.items()
+        if "float32" in name and "sample" in own[0]
+    }
+    for (first, found), (other, others) in itertools.pairwise(samples.items()):
+        difference = np.abs(np.subtract(found, others)).max()
+        if not difference <= TOLERANCE * np.abs(found).max():
+            raise SystemExit(
+                f"{first} and {other} must compute the same, and differ by "
+                f"{difference:.2g} in numbers of up to {np.abs(found).max():.2g}"
+            )
 
 
 def ratios(figures: Mapping, run: str, other: str | None) -> list[float]:

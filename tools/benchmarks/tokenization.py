@@ -14,15 +14,7 @@ import time
 from pathlib import Path
 
 from tools import DATA
-from tools.benchmarks.harness import (
-    Benchmark,
-    Run,
-    Side,
-    make_parser,
-    medians,
-    print_runs,
-    take_turns,
-)
+from tools.benchmarks.harness import Benchmark, Run, Side, compare, make_parser
 from tools.benchmarks.texts import FILES, read_lines
 from tools.commands import command
 from tools.reference import tokenizer
@@ -51,8 +43,7 @@ def main(arguments=None):
         for level in VOCABULARIES:
             vocabulary = str(getattr(options, level))
             runs = {name: Run(name, "encode", (vocabulary, level)) for name in SIDES}
-            found = medians(take_turns(benchmark, runs, level), len(lines))
-            print_runs(level, "lines/s", found, theirs="bert4keras")
+            found = compare(benchmark, runs, level, "lines/s", len(lines), "bert4keras")
             benchmark.save(level, found)
 
 

@@ -160,7 +160,8 @@ class Lengths(Experiment):
             f"{settings['epochs']} epochs of {counts['train']:,} from "
             f"{settings['source']}: mean and range of {count_seeds(len(seeds))}. The "
             f"standard error of an accuracy is "
-            f"{standard_error(mean, counts['test']):.1%}. Baseline: shared characters."
+            f"{(mean * (1 - mean) / counts['test']) ** 0.5:.1%}. Baseline: shared "
+            "characters."
         )
 
 
@@ -252,11 +253,6 @@ def baseline(length, triplets):
     a, b, c = (vectors[place::3] for place in range(3))
     to_b, to_c = (np.asarray(a.multiply(other).sum(axis=1)).ravel() for other in (b, c))
     return accuracy(["BC"[is_c] for is_c in (to_c > to_b).astype(int)], labels)
-
-
-def standard_error(share, count):
-    """The standard error of a share of `count` cases."""
-    return (share * (1 - share) / count) ** 0.5
 
 
 if __name__ == "__main__":

@@ -83,18 +83,12 @@ class Positions(LossCurves):
         items, size = examples.batch(0, len(examples)), STAGE["batch_size"]
         generator = np.random.default_rng(self.training.seed)
         order = generator.permutation(len(items))[:HELD_OUT_ROWS]
+        rows = [items[i] for i in order[: len(order) - len(order) % size]]
         batches = [
-            self.objective.batch(
-                [items[i] for i in order[start : start + size]], generator
-            )
-            for start in range(0, len(order) - size + 1, size)
+            self.objective.batch(rows[start : start + size], generator)
+            for start in range(0, len(rows), size)
         ]
-        inputs, targets, weights = zip(*batches, strict=True)
-        return (
-            {name: np.concatenate([x[name] for x in inputs]) for name in inputs[0]},
-            np.concatenate(targets),
-            np.concatenate(weights),
-        )
+        return keras.tree.map_structure(lambda *x: np.concatenate(x), *batches)
 
     def make_trainer(self, name, seed):
         (stage,) = self.training.stages

@@ -75,6 +75,22 @@ def run_jobs(jobs: Sequence[Mapping], version: str = VERSIONS[0]) -> list[dict]:
     return answers
 
 
+def make_config(vocabulary, layers, hidden, heads, **fields) -> dict:
+    """The content of a bert_config.json."""
+    config = {
+        "attention_probs_dropout_prob": 0.1,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "hidden_size": hidden,
+        "intermediate_size": 4 * hidden,
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "type_vocab_size": 2,
+        "vocab_size": vocabulary,
+    }
+    return config | fields
+
+
 def versions() -> dict[str, str]:
     """Versions of the packages that golden numbers depend on."""
     names = ("bert4keras", "tensorflow", "tf-keras", "numpy")

@@ -17,7 +17,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from tools.reference.bert4keras import VERSIONS, run_jobs
+from tools.reference.bert4keras import VERSIONS, make_config, run_jobs
 
 ZIP_TIME = (2021, 5, 1, 0, 0, 0)
 
@@ -52,21 +52,9 @@ _STEMS = {row["name"]: stem for stem, row in _TABLE["zips"].items()}
 
 
 def _checkpoint(row):
-    layers, hidden, heads = row["sizes"]
     vocabulary = VOCABULARIES[row["vocabulary"]]
-    config = {
-        "attention_probs_dropout_prob": 0.1,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "hidden_size": hidden,
-        "intermediate_size": 4 * hidden,
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "type_vocab_size": 2,
-        "vocab_size": len(vocabulary),
-        **(_TABLE["unread"] if row.get("unread") else {}),
-        **row.get("config", {}),
-    }
+    fields = (_TABLE["unread"] if row.get("unread") else {}) | row.get("config", {})
+    config = make_config(len(vocabulary), *row["sizes"], **fields)
     return {**row, "vocabulary": vocabulary, "config": config}
 
 

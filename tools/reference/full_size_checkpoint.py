@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 from tools.commands import Parser, command
-from tools.reference.bert4keras import run_jobs
+from tools.reference.bert4keras import make_config, run_jobs
 
 MEMBERS = (
     "bert_config.json",
@@ -51,17 +51,10 @@ def write_checkpoint(
     heads: int | None = None,
 ):
     """Writes `MEMBERS` into a folder; heads have 64 features by default."""
-    config = {
-        "vocab_size": vocabulary,
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads or hidden // 64,
-        "intermediate_size": 4 * hidden,
-        "hidden_act": "gelu" if model == "roformer" else "relu",
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "type_vocab_size": 2,
-    }
+    activation = {"hidden_act": "gelu" if model == "roformer" else "relu"}
+    config = make_config(
+        vocabulary, layers, hidden, heads or hidden // 64, **activation
+    )
     (folder / "bert_config.json").write_text(json.dumps(config))
     tokens = make_vocabulary(vocabulary)
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))

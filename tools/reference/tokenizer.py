@@ -70,25 +70,12 @@ class Tokenizer:
         tokenize = self._tokenizer(vocabulary, level).tokenize
         return [tokenize(text) for text in texts]
 
-    def encode(
-        self,
-        vocabulary,
-        level,
-        texts,
-        pairs=None,
-        max_length=None,
-        truncate_from="right",
-    ):
+    def encode(self, vocabulary, level, texts, pairs=None, max_length=None, **options):
         """Ids and segments of each text, or the name of the exception raised."""
-        encode = functools.partial(
-            self._tokenizer(vocabulary, level).encode,
-            maxlen=max_length,
-            truncate_from=truncate_from,
-        )
-        answers = []
+        encode, answers = self._tokenizer(vocabulary, level).encode, []
         for first, second in zip(texts, pairs or [None] * len(texts), strict=True):
             try:
-                answers.append(encode(first, second))
+                answers.append(encode(first, second, maxlen=max_length, **options))
             except IndexError as error:
                 answers.append(type(error).__name__)
         return answers
