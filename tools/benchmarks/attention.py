@@ -73,9 +73,6 @@ def main(arguments=None):
         draw(figures, options.picture)
 
 
-# === Jobs of processes ===
-
-
 def measure_layers(lengths, repeats):
     """Kind -> seconds and MB of each length, or None where it is left out."""
     found = {kind: [] for kind in KINDS}
@@ -146,9 +143,7 @@ def measure_encoder(kind, length):
 def measure_convergence(counts, draws=9, length=256, dim=64):
     """Relative error of the attended values, by the number of random features.
 
-    Queries and keys are normal vectors of several deviations: longer ones need more
-    features. Directions are orthogonal or independent. It is the median of the draws,
-    because now and then a feature outweighs all others.
+    The median of the draws, because now and then a feature outweighs all others.
     """
     from roformer_keras.layers.linear_attention import (
         bidirectional_sums,
@@ -190,9 +185,6 @@ def measure_convergence(counts, draws=9, length=256, dim=64):
             errors = [error(deviation, directions) for directions in drawn]
             found[name].append(float(np.median(errors)))
     return {"features": counts, "errors": found}
-
-
-# === Conclusions ===
 
 
 def slope(values, lengths):

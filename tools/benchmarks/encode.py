@@ -224,9 +224,6 @@ def measure(benchmark, part):
     return figures
 
 
-# === Picture ===
-
-
 def draw(figures, options):
     """Draws the shares of the products of each run, and how the cost grows."""
     from roformer_keras.training.plots import new_figure, save_figure

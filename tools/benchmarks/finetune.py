@@ -123,9 +123,6 @@ def check_sides(benchmark):
     return found
 
 
-# === The sides ===
-
-
 class Classifier(Side):
     """A side that trains."""
 

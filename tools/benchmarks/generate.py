@@ -103,9 +103,6 @@ def write_ending_checkpoint(benchmark):
     write_tensor_bundle(folder / "bert_model.ckpt", bundle)
 
 
-# === What is measured ===
-
-
 def measure_generation(benchmark):
     options = benchmark.options
     new, many, theirs = options.new, options.samples, options.their_rounds
@@ -190,9 +187,6 @@ MEASURES = {
     "first": measure_first_tokens,
     "memory": measure_memory,
 }
-
-
-# === The sides ===
 
 
 class Writer(Side):

@@ -41,10 +41,7 @@ def make_parser(description: str, sizes: Mapping, parts=()) -> Parser:
 
 
 class Side(types.SimpleNamespace):
-    """One side of a comparison, in its own process; its attributes are the options.
-
-    Its methods are jobs. What they return is added to `seconds` and `peak_mb`.
-    """
+    """One side, in its own process; attributes are options, methods are jobs."""
 
     def __init__(self, **options):
         super().__init__(**options, _kept={})
@@ -109,10 +106,7 @@ class Benchmark(contextlib.ExitStack):
 def take_turns(
     benchmark: Benchmark, runs: Mapping[str, Run], title: str, fresh: bool = False
 ) -> dict[str, list[dict]]:
-    """Figures of the turns of each run, which take turns in this order.
-
-    If `fresh`, every turn has a new process, and warms up only where the run says how.
-    """
+    """Figures of each run's turns; `fresh` ones warm up only where the run says how."""
     common = benchmark.options.rounds
     turns, order = {}, []
     for name, run in runs.items():

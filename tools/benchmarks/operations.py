@@ -65,9 +65,6 @@ def measure(options, dtype):
     return figures
 
 
-# === What is left out ===
-
-
 @contextlib.contextmanager
 def with_plain_products():
     """Products of three axes, whose bias and activation TensorFlow computes apart."""

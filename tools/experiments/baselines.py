@@ -7,8 +7,6 @@ from tqdm import tqdm
 # A text is known if this share of its runs of this many tokens is known.
 RUN, KNOWN_SHARE = 6, 0.5
 
-# === Known texts ===
-
 
 class Seen:
     """Finds texts that repeat the texts of `rows`, as a whole or in large parts."""
@@ -40,9 +38,6 @@ def _hash_runs(row):
 
 def char_codes(text):
     return np.frombuffer(text.encode("utf-32-le"), "uint32")
-
-
-# === N-grams ===
 
 
 class Texts:
@@ -139,9 +134,6 @@ def _discounts(counts):
     return np.array([0, 0.5, 1, 1.5])
 
 
-# === Neighbours ===
-
-
 class Neighbours:
     """How probable a token is between two neighbours, with Witten-Bell smoothing.
 
@@ -233,9 +225,6 @@ def guess(neighbours, masked, hidden, mask_id):
         np.array([left[first] for first, _ in pairs]),
         np.array([both[pair] for pair in pairs]),
     )
-
-
-# === Similarity of texts ===
 
 
 def jaccard(first, second):

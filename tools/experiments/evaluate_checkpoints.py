@@ -34,18 +34,7 @@ from roformer_keras.data.corpus import read_corpus
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.pretraining_settings import load_settings
 from tools.commands import Parser, command
-from tools.experiments.baselines import (
-    KNOWN_SHARE,
-    RUN,
-    KneserNey,
-    Neighbours,
-    Seen,
-    Texts,
-    char_codes,
-    guess,
-    jaccard,
-    tf_idf,
-)
+from tools.experiments import baselines
 from tools.tables import markdown, write_json
 
 MASKED_SHARE = 0.15
@@ -82,9 +71,6 @@ def main(arguments=None):
         write_json(options.json, {"task": options.task, "tables": tables})
 
 
-# === The three tasks: each yields columns with formats, rows and a note ===
-
-
 def evaluate_mlm(options):
     from roformer_keras.data.encoders import DocumentEncoder
 
@@ -101,11 +87,11 @@ def evaluate_mlm(options):
     train, texts, dropped = token_rows(settings, rows_of, options)
     hidden, masked = mask(texts, tokenizer.mask_id)
     targets = np.concatenate([text[at] for text, at in zip(texts, hidden, strict=True)])
-    neighbours = Neighbours(Texts(train), tokenizer.vocabulary_size)
+    neighbours = baselines.Neighbours(baselines.Texts(train), tokenizer.vocabulary_size)
     marks = np.array([is_punctuation(token) for token in tokenizer.vocabulary])
     most_frequent = int(neighbours.frequency.argmax())
     no_mark = int(np.where(marks, -1, neighbours.frequency).argmax())
-    left, both = guess(neighbours, masked, hidden, tokenizer.mask_id)
+    left, both = baselines.guess(neighbours, masked, hidden, tokenizer.mask_id)
     predictions = {
         Path(options.checkpoint).stem: model_guesses(model, masked, hidden),
         f"most frequent token ({tokenizer.id_to_token(most_frequent)})": most_frequent,
@@ -144,9 +130,9 @@ def evaluate_lm(options):
     texts = [text[:length] for text in whole]
     targets = np.concatenate([text[1:] for text in texts])
     found = {Path(options.checkpoint).stem: model_log_probabilities(model, texts)}
-    corpus, held_out = Texts(train), Texts(texts)
+    corpus, held_out = baselines.Texts(train), baselines.Texts(texts)
     for order, name in enumerate(("unigrams", "bigrams", "trigrams"), start=1):
-        ngrams = KneserNey(corpus, order, tokenizer.vocabulary_size)
+        ngrams = baselines.KneserNey(corpus, order, tokenizer.vocabulary_size)
         found[name] = ngrams.log_probabilities(held_out)
     cut = np.mean([len(text) > length for text in whole])
     rows = {}
@@ -176,9 +162,11 @@ def evaluate_sim(options):
         Path(options.checkpoint).stem: model.encode(first, max_length=length)
         @ model.encode(second, max_length=length).T,
         "chance": np.zeros((len(pairs), len(pairs))),
-        "common characters (Jaccard)": jaccard(first, second),
-        "TF-IDF of characters": tf_idf(train, first, second, max_run=1),
-        "TF-IDF of characters and their pairs": tf_idf(train, first, second, max_run=2),
+        "common characters (Jaccard)": baselines.jaccard(first, second),
+        "TF-IDF of characters": baselines.tf_idf(train, first, second, max_run=1),
+        "TF-IDF of characters and their pairs": baselines.tf_idf(
+            train, first, second, max_run=2
+        ),
     }
     recalls = {
         name: [recall(m, k) for m in (matrix, matrix.T) for k in (1, 10)]
@@ -210,9 +198,6 @@ def evaluate_sim(options):
 TASKS = {"mlm": evaluate_mlm, "lm": evaluate_lm, "sim": evaluate_sim}
 
 
-# === Data ===
-
-
 def records(settings, part):
     return tqdm(read_corpus(settings.data, part), desc=part, unit=" records")
 
@@ -225,7 +210,7 @@ def token_rows(settings, rows_of, options):
     )
     # [CLS] and [SEP] alone are not a text.
     found = [row for row in found if len(row) > 2]
-    seen = Seen(row[1:-1] for row in train)
+    seen = baselines.Seen(row[1:-1] for row in train)
     fresh = [row for row in found if not seen.knows(row[1:-1])]
     return train, draw(fresh, options), len(found) - len(fresh)
 
@@ -234,10 +219,10 @@ def held_out_pairs(settings, options):
     """Pairs without repeated texts, the texts of the training part, dropped pairs."""
     found = [pair for pair in records(settings, "held_out") if all(pair)]
     train = [text for record in records(settings, "train") for text in record]
-    seen, once = Seen(map(char_codes, train)), set()
+    seen, once = baselines.Seen(map(baselines.char_codes, train)), set()
     pairs = []
     for pair in found:
-        known = any(seen.knows(char_codes(text)) for text in pair)
+        known = any(seen.knows(baselines.char_codes(text)) for text in pair)
         if once.isdisjoint(pair) and not known:
             pairs.append(pair)
         once.update(pair)
@@ -247,7 +232,7 @@ def held_out_pairs(settings, options):
 def left_out(dropped):
     return (
         f"{dropped:,} more are left out because the training part has them, or "
-        f"{KNOWN_SHARE:.0%} of their runs of {RUN} characters"
+        f"{baselines.KNOWN_SHARE:.0%} of their runs of {baselines.RUN} characters"
     )
 
 
@@ -276,14 +261,8 @@ def share_of(targets, token_id):
     return f"{np.mean(targets == token_id):.2%}"
 
 
-# === The model ===
-
-
 def mask(texts, mask_id):
-    """Masks `MASKED_SHARE` of each text except the first and last token.
-
-    Returns the ascending positions of each text, at least one, and the masked texts.
-    """
+    """Positions in each text, not the first or last, and the texts with masks there."""
     hidden, masked = [], []
     for number, text in enumerate(texts):
         random = np.random.default_rng([SEED, number])

@@ -30,12 +30,8 @@ from keras import ops
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.models import RoFormerCausalLM
 from roformer_keras.training.pretraining_settings import PretrainingSettings
+from tools.experiments import language_models
 from tools.experiments.harness import count_seeds, curves, describe_model, fit, spread
-from tools.experiments.language_models import (
-    DocumentExperiment,
-    make_models,
-    next_token_trainer,
-)
 from tools.tables import markdown
 
 # model -> its methods -> label, color, line
@@ -56,7 +52,7 @@ BIN = 32
 TOKENS_PER_BATCH = 4096
 
 
-class Extrapolation(DocumentExperiment):
+class Extrapolation(language_models.DocumentExperiment):
     max_windows = 128
     names, styles = tuple(METHODS), LABELS
     tables = ("losses.csv",)
@@ -85,9 +81,10 @@ class Extrapolation(DocumentExperiment):
 
     def train(self, name, seed):
         short, long = self.lengths
-        scale = long / short
-        model = make_models(RoFormerCausalLM, self.config, short, seed)[name]
-        losses = []
+        scale, losses = long / short, []
+        model = language_models.make_models(RoFormerCausalLM, self.config, short, seed)[
+            name
+        ]
 
         def measure(method, model, divisor=1):
             found = self.measure(model, name, method == "cut", divisor)
@@ -123,7 +120,12 @@ class Extrapolation(DocumentExperiment):
                 yield inputs, rows[:, 1:]
 
         title = f"{name}, seed {seed}, {stage.length} tokens"
-        fit(next_token_trainer(model, self.training, stage), stage, title, batches())
+        fit(
+            language_models.next_token_trainer(model, self.training, stage),
+            stage,
+            title,
+            batches(),
+        )
 
     def measure(self, model, name, is_cut, divisor):
         """Mean losses by position: float `(positions / BIN,)`."""

@@ -29,6 +29,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras import tasks
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.convert import convert
 from roformer_keras.data.batches import TextBatches
@@ -38,11 +39,6 @@ from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.io.journal import digest
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.optimizers import make_optimizer
-from roformer_keras.tasks import (
-    RoFormerSentenceEncoder,
-    RoFormerTextClassifier,
-    RoFormerTokenClassifier,
-)
 from roformer_keras.tasks.reports import correlation_report, span_report
 from roformer_keras.tasks.spans import spans_of_tags
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -208,9 +204,6 @@ def read_parts(options, count):
     return found
 
 
-# === Tasks ===
-
-
 class Classification:
     """A model with a head; `texts` per row, and the name of its score."""
 
@@ -218,7 +211,7 @@ class Classification:
 
     def make(self, preset, labels, options):
         """This package's model with a new head."""
-        return RoFormerTextClassifier.from_preset(
+        return tasks.RoFormerTextClassifier.from_preset(
             preset, classes=sorted(set(labels)), max_length=options.max_length
         )
 
@@ -238,7 +231,7 @@ class Similarity(Classification):
     texts, measure = 2, "Spearman's correlation"
 
     def make(self, preset, labels, options):
-        return RoFormerSentenceEncoder.from_preset(
+        return tasks.RoFormerSentenceEncoder.from_preset(
             preset, objective="cosent", pooling="first", max_length=options.max_length
         )
 
@@ -255,7 +248,7 @@ class Entities(Classification):
 
     def make(self, preset, labels, options):
         names = {name for tags in labels for _, _, name in spans_of_tags(tags)}
-        return RoFormerTokenClassifier.from_preset(
+        return tasks.RoFormerTokenClassifier.from_preset(
             preset,
             labels=sorted(names),
             crf=True,
@@ -287,9 +280,6 @@ TASKS = {
     "similarity": Similarity(),
     "entities": Entities(),
 }
-
-
-# === Training ===
 
 
 def make_preset(options, texts, seed, folder):

@@ -16,13 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from roformer_keras.checks import check_integer
-from roformer_keras.io.journal import (
-    is_new_run,
-    locked,
-    read_record,
-    run_metadata,
-    write_record,
-)
+from roformer_keras.io import journal
 from roformer_keras.training.plots import new_figure, save_figure
 from tools.commands import Parser, command
 from tools.tables import markdown, read_rows, write_json, write_rows, write_text
@@ -74,7 +68,7 @@ class Experiment:
     def run(self) -> str:
         """Trains what is missing, and writes the results of all; returns the report."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder):
+        with journal.locked(self.folder):
             self._open_folder()
             tables = self._train_missing()
             results = {"settings": self.settings, **self.summarize(*tables)}
@@ -100,10 +94,15 @@ class Experiment:
 
     def _open_folder(self):
         """Starts in a new folder, or checks that it has equal settings."""
-        record, run = self.folder / "settings.json", run_metadata(self.settings, {})
+        record, run = (
+            self.folder / "settings.json",
+            journal.run_metadata(self.settings, {}),
+        )
         has_data = any(path.name != ".lock" for path in self.folder.iterdir())
-        if is_new_run(read_record(record), run, self.folder, has_data=has_data):
-            write_record(record, run)
+        if journal.is_new_run(
+            journal.read_record(record), run, self.folder, has_data=has_data
+        ):
+            journal.write_record(record, run)
 
     def _train_missing(self):
         """The rows of the trainings asked for, table by table."""
@@ -224,11 +223,7 @@ def describe_model(training, stage) -> str:
 
 
 def fit(model, stage, title, batches, validation=None, intervals=20) -> list[dict]:
-    """Trains a compiled model for the steps of a stage with full rows.
-
-    Returns rows of `step`, `train_loss`, the mean since the row before,
-    `validation_loss` and `tokens_per_second` of training alone.
-    """
+    """Trains for the steps of a stage; rows of losses and speed of training alone."""
     interval, found, losses, seconds = max(1, stage.steps // intervals), [], [], 0.0
     for step in tqdm(range(1, stage.steps + 1), desc=title, unit=" steps"):
         batch, start = next(batches), time.perf_counter()
@@ -251,9 +246,6 @@ def fit(model, stage, title, batches, validation=None, intervals=20) -> list[dic
         found.append({**row, "tokens_per_second": tokens / seconds})
         losses, seconds = [], 0.0
     return found
-
-
-# === Seeds ===
 
 
 def curves(rows, x: str, y: str, **where):

@@ -66,10 +66,7 @@ def make_examples(corpus, objective, seed):
 
 
 class DocumentExperiment(Experiment):
-    """An experiment with causal language models on rows of documents.
-
-    `windows` are held-out rows of the last stage: int `(windows, length + 1)`.
-    """
+    """An experiment with causal language models; `windows` are held-out rows."""
 
     max_windows: int
 
@@ -140,16 +137,12 @@ class Documents:
         return self._ids[starts[:, None] + np.arange(tokens)]
 
 
-# === Models that differ only in positions ===
-
-
 def make_models(model_class, config, length, seed):
     """`"roformer"` with rotary and `"absolute"` with learned positions.
 
-    Their initial weights and dropout are equal. The second gets positions that are all
-    0, which rotate nothing, and the numbers of its tokens as segments: a segment table
-    with `length` rows is a learned table of absolute positions. The first, with this
-    configuration, has segment 0 everywhere.
+    Their initial weights and dropout are equal. The second gets positions of 0, which
+    rotate nothing, and the numbers of its tokens as segments: its segment table with
+    `length` rows is a learned table of positions. The first has segment 0 everywhere.
     """
     configs = {
         "roformer": config,

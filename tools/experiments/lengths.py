@@ -165,9 +165,6 @@ class Lengths(Experiment):
         )
 
 
-# === Triplets ===
-
-
 class Passages:
     """Triplets of passages: two of one document, and one of another."""
 
@@ -234,9 +231,6 @@ def add_labels(triplets, generator):
     pairs = list(zip(triplets, swapped, strict=True))
     texts = [(a, c, b) if is_swapped else (a, b, c) for (a, b, c), is_swapped in pairs]
     return texts, ["C" if is_swapped else "B" for _, is_swapped in pairs]
-
-
-# === Figures ===
 
 
 def accuracy(found, labels):

@@ -21,10 +21,7 @@ import numpy as np
 from roformer_keras.config import PERFORMERS, RoFormerConfig
 from roformer_keras.errors import errors_at
 from roformer_keras.models import RoFormerCausalLM
-from roformer_keras.training.pretraining_settings import (
-    PretrainingSettings,
-    read_settings,
-)
+from roformer_keras.training import pretraining_settings
 from tools.experiments.harness import LossCurves
 from tools.experiments.language_models import DocumentExperiment, next_token_trainer
 
@@ -47,10 +44,12 @@ class Performers(DocumentExperiment, LossCurves):
 
     def __init__(self, options):
         super().__init__(options)
-        content = read_settings(options.config)
+        content = pretraining_settings.read_settings(options.config)
         with errors_at(options.config):
             self.names = content.pop("models")
-            self.check_training(PretrainingSettings.from_dict(content))
+            self.check_training(
+                pretraining_settings.PretrainingSettings.from_dict(content)
+            )
 
     def prepare(self):
         super().prepare()

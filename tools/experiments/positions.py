@@ -22,14 +22,8 @@ from roformer_keras.models import RoFormerMaskedLM
 from roformer_keras.objectives import MaskedLM, TakePositions
 from roformer_keras.training.pretrain import optimizer_of
 from roformer_keras.training.pretraining_settings import PretrainingSettings
+from tools.experiments import language_models
 from tools.experiments.harness import LossCurves, linear_schedule
-from tools.experiments.language_models import (
-    check_fresh,
-    make_examples,
-    make_models,
-    make_tokenizer,
-    tokenize,
-)
 
 HELD_OUT_ROWS = 1024
 MODEL = {"num_layers": 3, "num_heads": 4, "hidden_dim": 128, "intermediate_dim": 512}
@@ -53,7 +47,7 @@ class Positions(LossCurves):
         super().__init__(options)
         check_integer("steps", options.steps, 2)
         settings = PretrainingSettings.from_toml(options.config)
-        check_fresh(settings, "mlm")
+        language_models.check_fresh(settings, "mlm")
         stage = {
             **STAGE,
             "steps": options.steps,
@@ -67,19 +61,19 @@ class Positions(LossCurves):
         self.settings = self.training.to_dict()
 
     def prepare(self):
-        tokenizer = make_tokenizer(self.folder, self.training)
+        tokenizer = language_models.make_tokenizer(self.folder, self.training)
         self.config = RoFormerConfig.from_dict(
             {**self.training.model, "vocabulary_size": tokenizer.vocabulary_size}
         )
         length = STAGE["length"]
         self.objective = MaskedLM(tokenizer, length, **self.training.options)
-        self.corpus = tokenize(self.training, self.objective, "train")
+        self.corpus = language_models.tokenize(self.training, self.objective, "train")
         self.validation = self.draw_held_out()
 
     def draw_held_out(self):
         """Whole batches of drawn held-out rows: inputs, targets and weights."""
-        corpus = tokenize(self.training, self.objective, "held_out")
-        examples = make_examples(corpus, self.objective, None)
+        corpus = language_models.tokenize(self.training, self.objective, "held_out")
+        examples = language_models.make_examples(corpus, self.objective, None)
         items, size = examples.batch(0, len(examples)), STAGE["batch_size"]
         generator = np.random.default_rng(self.training.seed)
         order = generator.permutation(len(items))[:HELD_OUT_ROWS]
@@ -92,7 +86,9 @@ class Positions(LossCurves):
 
     def make_trainer(self, name, seed):
         (stage,) = self.training.stages
-        model = make_models(RoFormerMaskedLM, self.config, stage.length, seed)[name]
+        model = language_models.make_models(
+            RoFormerMaskedLM, self.config, stage.length, seed
+        )[name]
         if name == "roformer":
             trainer = self.objective.training_model(model)
         else:
@@ -102,7 +98,7 @@ class Positions(LossCurves):
         return trainer
 
     def batches(self, seed):
-        examples = make_examples(self.corpus, self.objective, seed)
+        examples = language_models.make_examples(self.corpus, self.objective, seed)
         size = STAGE["batch_size"]
         loader = Loader(batch_maker(examples, self.objective, size, [seed]))
         try:

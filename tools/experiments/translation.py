@@ -249,10 +249,7 @@ def copy_weights(model, writer):
 
 
 class Validation(keras.callbacks.Callback):
-    """Writes loss and BLEU of validation texts to a table, at each evaluation.
-
-    The loss is of those short enough for training.
-    """
+    """Writes loss, of texts short enough for training, and BLEU to a table."""
 
     def __init__(self, writer, pairs, texts, settings, path):
         super().__init__()
@@ -288,9 +285,6 @@ class Validation(keras.callbacks.Callback):
         # A resumed training repeats the updates after its saved state.
         rows = [other for other in read_rows(self.path) if other["update"] < update]
         write_rows(self.path, [*rows, row])
-
-
-# === Texts ===
 
 
 def read_files(texts, folder):

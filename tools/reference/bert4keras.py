@@ -56,10 +56,7 @@ def reference_worker(target: str, options: Mapping = {}) -> Worker:
 
 
 def run_jobs(jobs: Sequence[Mapping], version: str = VERSIONS[0]) -> list[dict]:
-    """Answers of `tools.reference.process` to jobs, also of those that fail.
-
-    One "write" makes all run in graph mode.
-    """
+    """Answers of `tools.reference.process`; one "write" makes all run in graph mode."""
     graph = any(job["op"] == "write" for job in jobs)
     done = subprocess.run(
         [sys.executable, "-m", "tools.reference.process", *["--graph"] * graph],

@@ -21,8 +21,6 @@ from tools.reference.bert4keras import VERSIONS, make_config, run_jobs
 
 ZIP_TIME = (2021, 5, 1, 0, 0, 0)
 
-# === Vocabularies ===
-
 ALPHANUMERIC = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TEXT = Path(__file__).with_name("vocabulary.txt").read_text(encoding="utf-8")
 ENGLISH, CHINESE_PUNCTUATION, CHARACTERS, WORDS = _TEXT.splitlines()
@@ -42,8 +40,6 @@ VOCABULARIES = {
     "word": [*CHARACTER_VOCABULARY, *WORDS.split()],
     "small": CHARACTER_VOCABULARY[:240] + list(dict.fromkeys(CHARACTERS))[:20],
 }
-
-# === What is written: checkpoints.toml with names resolved ===
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 # What `keep_tokens = "kept"` means.
@@ -101,9 +97,6 @@ def batches(vocabulary_size, rng):
         "length-2": {"token_ids": short, "segment_ids": np.int32([[0, 1], [0, 0]])},
         "length-1": {"token_ids": short[:, :1], "segment_ids": np.int32([[0], [1]])},
     }
-
-
-# === Writing ===
 
 
 def write(output):

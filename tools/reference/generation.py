@@ -129,9 +129,6 @@ def write_model(name, seed):
     return stored, logits
 
 
-# === The model ===
-
-
 def sharpen(model, factors):
     """Makes a random model depend on its input, and certain of its output."""
     for weight in model.weights:
@@ -199,9 +196,6 @@ class Reference:
                 return self.logits(inputs[0], output_ids)
 
         return Decoder(start_id=None, **options)
-
-
-# === Greedy and beam search, without a cache ===
 
 
 def greedy(reference, prompt, stop_ids, min_length, max_length):
@@ -344,9 +338,6 @@ def search_prompts(reference, search, lengths, cases, rng):
         for case, column in zip(cases, zip(*outputs, strict=True), strict=True)
     ]
     return {"prompts": prompts, "cases": cases}, logits
-
-
-# === Search and samples of bert4keras ===
 
 
 def search_with_bert4keras(reference, stop, rng, count=200, num_beams=4):

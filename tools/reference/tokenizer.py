@@ -37,12 +37,7 @@ def ask(tokenizer, level, method, **arguments):
 
 
 def answer_questions(golden, ask):
-    """The content of golden.json for one level, with new answers.
-
-    Args:
-        golden: the old content.
-        ask: function of a method of `Tokenizer` and its arguments after the level.
-    """
+    """The content of golden.json for one level; `ask` takes a method and arguments."""
     texts, _ = golden["tokenize"]
     first, second = golden["pairs"]
     rows, _ = golden["decode"]

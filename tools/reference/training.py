@@ -63,9 +63,6 @@ def pad_rows(rows):
     return [token_ids, np.zeros_like(token_ids)]
 
 
-# === Tasks: a model, its loss, targets of a batch, and answers ===
-
-
 class Classification:
     """Cross-entropy of a dense layer on [CLS]; answers are classes.
 
@@ -169,9 +166,6 @@ TASKS = {
     "similarity": Similarity,
     "entities": Entities,
 }
-
-
-# === One training ===
 
 
 class Rows:
