@@ -19,13 +19,14 @@ import tempfile
 import time
 from collections.abc import Mapping
 
+from roformer_keras.errors import RoFormerError
 from tools import ROOT
 
 # Lines of its standard error that are shown when a worker fails.
 SHOWN_LINES = 15
 
 
-class WorkerFailed(RuntimeError):
+class WorkerFailed(RoFormerError):
     """A worker process ended before it answered."""
 
 

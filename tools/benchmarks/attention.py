@@ -50,22 +50,17 @@ def main(arguments=None):
     figures = {
         "lengths": lengths,
         "layers": layers,
-        "encoders": {
-            kind: in_process("encoder", kind, lengths[-1]) for kind in ENCODERS
-        },
+        "encoders": {x: in_process("encoder", x, lengths[-1]) for x in ENCODERS},
         "convergence": in_process("convergence", FEATURES),
-        "slopes": {
-            kind: {
-                what: slope([row[what] for row in rows], lengths)
-                for what in ("seconds", "mb")
-            }
-            for kind, rows in linear.items()
-        },
-        "crossings": {
-            kind: crossing(layers["softmax"], rows, lengths)
-            for kind, rows in linear.items()
-        },
+        "slopes": {},
+        "crossings": {},
     }
+    for kind, rows in linear.items():
+        figures["slopes"][kind] = {
+            what: slope([row[what] for row in rows], lengths)
+            for what in ("seconds", "mb")
+        }
+        figures["crossings"][kind] = crossing(layers["softmax"], rows, lengths)
     if options.json:
         write_json(options.json, figures)
     report(figures)

@@ -148,11 +148,12 @@ def runs_of(their_rounds, steps, *job):
 
 def measure_first_tokens(benchmark):
     """Seconds of fresh processes; those of pieces count from the start of a stream."""
-    stream = Run("roformer_keras", "stream", (), ("load", GPT))
-    whole = Run("roformer_keras", "generate", (1,), ("load", GPT))
-    runs = {"second piece of a stream": stream, "first generate": whole}
-    title = "fresh process, model loaded"
-    return compare(benchmark, runs, title, "s", theirs=None, fresh=True)
+    side, load = "roformer_keras", ("load", GPT)
+    runs = {
+        "second piece of a stream": Run(side, "stream", (), load),
+        "first generate": Run(side, "generate", (1,), load),
+    }
+    return compare(benchmark, runs, "model loaded", "s", theirs=None, fresh=True)
 
 
 def measure_memory(benchmark):

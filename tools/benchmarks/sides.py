@@ -20,11 +20,8 @@ from tools.benchmarks.harness import Side, make_batch, make_inputs, matrix_produ
 from tools.reference.bert4keras import build_model, make_tokenizer
 from tools.reference.training import hash_ids
 
-# Rows of a batch of bert4keras, on texts in the order in which they came.
-THEIR_ROWS = 32
-MAX_LENGTH = 512
-# Tokens of the single sentence, with [CLS] and [SEP].
-SENTENCE = 16
+# Rows of a batch of bert4keras; tokens of the longest text, and of the single sentence.
+THEIR_ROWS, MAX_LENGTH, SENTENCE = 32, 512, 16
 # Of the position tables of BERT; the longest row.
 POSITIONS = 4096
 

@@ -1,4 +1,4 @@
-"""Texts that the benchmarks read: files, their lines, and a draw of whole texts."""
+"""Texts that the benchmarks read."""
 
 import json
 import random

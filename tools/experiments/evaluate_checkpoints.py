@@ -163,9 +163,9 @@ def evaluate_sim(options):
         @ model.encode(second, max_length=length).T,
         "chance": np.zeros((len(pairs), len(pairs))),
         "common characters (Jaccard)": baselines.jaccard(first, second),
-        "TF-IDF of characters": baselines.tf_idf(train, first, second, max_run=1),
+        "TF-IDF of characters": baselines.tf_idf(train, first, second, 1),
         "TF-IDF of characters and their pairs": baselines.tf_idf(
-            train, first, second, max_run=2
+            train, first, second, 2
         ),
     }
     recalls = {

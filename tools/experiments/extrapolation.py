@@ -82,9 +82,8 @@ class Extrapolation(language_models.DocumentExperiment):
     def train(self, name, seed):
         short, long = self.lengths
         scale, losses = long / short, []
-        model = language_models.make_models(RoFormerCausalLM, self.config, short, seed)[
-            name
-        ]
+        sizes = self.config, short, seed
+        model = language_models.make_models(RoFormerCausalLM, *sizes)[name]
 
         def measure(method, model, divisor=1):
             found = self.measure(model, name, method == "cut", divisor)
@@ -120,12 +119,8 @@ class Extrapolation(language_models.DocumentExperiment):
                 yield inputs, rows[:, 1:]
 
         title = f"{name}, seed {seed}, {stage.length} tokens"
-        fit(
-            language_models.next_token_trainer(model, self.training, stage),
-            stage,
-            title,
-            batches(),
-        )
+        trainer = language_models.next_token_trainer(model, self.training, stage)
+        fit(trainer, stage, title, batches())
 
     def measure(self, model, name, is_cut, divisor):
         """Mean losses by position: float `(positions / BIN,)`."""

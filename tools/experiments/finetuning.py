@@ -35,7 +35,7 @@ from roformer_keras.conversion.convert import convert
 from roformer_keras.data.batches import TextBatches
 from roformer_keras.data.files import read_table
 from roformer_keras.data.texts import as_numbers
-from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.journal import digest
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.optimizers import make_optimizer
@@ -47,7 +47,6 @@ from tools.experiments.harness import Experiment, linear_schedule, spread
 from tools.reference.bert4keras import reference_worker, require_bert4keras
 from tools.reference.training import hash_ids
 from tools.tables import markdown
-from tools.workers import WorkerFailed
 
 MODELS = ("roformer_keras", "bert4keras")
 WEIGHT_DECAY = 0.01
@@ -121,7 +120,9 @@ class Finetuning(Experiment):
             else:
                 job = self.make_job(model, rows, targets, batches, folder)
                 job |= {"first_loss": run["first_loss"], "seed": seed}
-                found = train_there(job)
+                trainer = "tools.reference.training:Trainer"
+                with reference_worker(trainer, {"job": job}) as worker:
+                    found = worker.call("train")
                 answers = task.decode(model, rows["test"], found.pop("answers"))
         run["score"] = task.score(model, self.labels["test"], answers)
         return [[run | found]]
@@ -329,15 +330,6 @@ def train_here(model, make_batch, batches, epochs):
     seconds, last = time.perf_counter() - start, -(len(batches) // epochs)
     loss = np.average(losses[last:], weights=[len(rows) for rows in batches[last:]])
     return {"loss": float(loss), "seconds": seconds}
-
-
-def train_there(job):
-    try:
-        worker = reference_worker("tools.reference.training:Trainer", {"job": job})
-        with worker:
-            return worker.call("train")
-    except WorkerFailed as error:
-        raise ReferenceUnavailable(str(error)) from error
 
 
 if __name__ == "__main__":

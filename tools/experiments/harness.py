@@ -94,14 +94,13 @@ class Experiment:
 
     def _open_folder(self):
         """Starts in a new folder, or checks that it has equal settings."""
-        record, run = (
-            self.folder / "settings.json",
+        record = self.folder / "settings.json"
+        before, run = (
+            journal.read_record(record),
             journal.run_metadata(self.settings, {}),
         )
         has_data = any(path.name != ".lock" for path in self.folder.iterdir())
-        if journal.is_new_run(
-            journal.read_record(record), run, self.folder, has_data=has_data
-        ):
+        if journal.is_new_run(before, run, self.folder, has_data=has_data):
             journal.write_record(record, run)
 
     def _train_missing(self):

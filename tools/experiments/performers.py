@@ -47,9 +47,8 @@ class Performers(DocumentExperiment, LossCurves):
         content = pretraining_settings.read_settings(options.config)
         with errors_at(options.config):
             self.names = content.pop("models")
-            self.check_training(
-                pretraining_settings.PretrainingSettings.from_dict(content)
-            )
+            settings = pretraining_settings.PretrainingSettings.from_dict(content)
+            self.check_training(settings)
 
     def prepare(self):
         super().prepare()

@@ -86,9 +86,8 @@ class Positions(LossCurves):
 
     def make_trainer(self, name, seed):
         (stage,) = self.training.stages
-        model = language_models.make_models(
-            RoFormerMaskedLM, self.config, stage.length, seed
-        )[name]
+        sizes = self.config, stage.length, seed
+        model = language_models.make_models(RoFormerMaskedLM, *sizes)[name]
         if name == "roformer":
             trainer = self.objective.training_model(model)
         else:

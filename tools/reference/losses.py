@@ -62,14 +62,8 @@ def write(output):
         "distillation": distillation_loss(K, vectors, teacher_vectors),
         "classification": classification_loss(K, text_vectors, kernel),
     }
-    metadata = {
-        "layer_norm_epsilon": 1e-7,
-        "source": SOURCE,
-        "teacher": TEACHER,
-        "length": LENGTH,
-        "pairs": PAIRS,
-        "labels": LABELS,
-    }
+    metadata = {"layer_norm_epsilon": 1e-7, "source": SOURCE, "teacher": TEACHER}
+    metadata |= {"length": LENGTH, "pairs": PAIRS, "labels": LABELS}
     arrays = {
         "token_ids": token_ids,
         "segment_ids": segment_ids,
