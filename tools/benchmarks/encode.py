@@ -2,8 +2,8 @@
 
     python -m tools.benchmarks.encode --json figures.json --picture speed.png
 
-The real bert4keras 0.11.5 writes a checkpoint of random weights. Sides that are not
-installed are left out. The parts:
+bert4keras writes a checkpoint of random weights. Sides that are not installed are left
+out. The parts:
 
 load        A model from the checkpoint, in fresh processes that have imported what
             it needs: seconds, and the peak of memory. bert4keras reads the folder,

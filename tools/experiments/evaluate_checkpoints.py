@@ -38,9 +38,7 @@ from tools.experiments import baselines
 from tools.tables import markdown, write_json
 
 MASKED_SHARE = 0.15
-CANDIDATES = 1000
-GENERATED = 500
-GENERATED_TOGETHER = 256
+CANDIDATES, GENERATED, GENERATED_TOGETHER = 1000, 500, 256
 SEED = 0
 
 

@@ -49,8 +49,7 @@ from tools.reference.training import hash_ids
 from tools.tables import markdown
 
 MODELS = ("roformer_keras", "bert4keras")
-WEIGHT_DECAY = 0.01
-BATCH_SIZE = 32
+WEIGHT_DECAY, BATCH_SIZE = 0.01, 32
 # That of bert4keras 0.11.5.
 LAYER_NORM_EPSILON = 1e-7
 

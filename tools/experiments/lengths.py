@@ -45,14 +45,10 @@ class Settings(checks.Settings):
     """The model, its training and its texts.
 
     Args:
-        source: str. The checkpoint to start from.
-        files, fields: as in `CorpusSource`, of the text and its document. Consecutive
-            texts of a document are joined.
+        files, fields: as in `CorpusSource`, of the text and its document.
         lengths: ints, ascending. Tokens to which rows are cut; each has a training.
         passage: int. Characters of a passage.
         train, test: ints. Triplets.
-        learning_rate: float. It rises over the first tenth of the updates and then
-            falls to 0.
     """
 
     source: str = source_path()

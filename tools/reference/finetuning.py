@@ -32,8 +32,7 @@ TEXTS = (
 LABELS = (1, 2, 0, 1, 2)
 STEPS = 3
 # At this rate a step moves a weight by a hundred times the tolerance of the test.
-LEARNING_RATE = 1e-3
-WEIGHT_DECAY = 0.01
+LEARNING_RATE, WEIGHT_DECAY = 1e-3, 0.01
 # The default of bert4keras.
 EPSILON = 1e-6
 CASES = {
