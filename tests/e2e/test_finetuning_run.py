@@ -3,6 +3,10 @@
 import dataclasses
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from contextlib import suppress
 
 import keras
@@ -348,13 +352,9 @@ def test_additions_are_merged(reviews, tmp_path):
     "changes",
     [
         {"optimizer": {"ema": 0.9}},
-        pytest.param({"accumulation": 2, "batch_size": 6}, marks=pytest.mark.e2e),
-        pytest.param(
-            {"lora_rank": 2, "r_drop": 1.0, "patience": 2}, marks=pytest.mark.e2e
-        ),
-        pytest.param(
-            {"adversarial_epsilon": 1.0, "keep_best": False}, marks=pytest.mark.e2e
-        ),
+        {"accumulation": 2, "batch_size": 6},
+        {"lora_rank": 2, "r_drop": 1.0, "patience": 2},
+        {"adversarial_epsilon": 1.0, "keep_best": False},
     ],
     ids=["ema", "accumulation", "lora-r-drop", "fgm"],
 )
@@ -420,6 +420,28 @@ def test_a_lower_loss_is_better(reviews, small, tmp_path, monkeypatch):
     )
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["kept epoch"] == 2
+
+
+def test_a_killed_process_is_gone_on_with_to_the_same_bits(reviews, small, tmp_path):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    command = [
+        *(sys.executable, "-m", "roformer_keras", "finetune", "text-classification"),
+        *("--train", reviews, "--valid", reviews, "--preset", small, "--epochs", "20"),
+        *("--batch-size", "2", "--dropout", "0.1", "--quiet", "--output"),
+    ]
+    with subprocess.Popen([*command, run], stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not (run / "state.safetensors").exists():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not (run / "preset").exists()
+    for folder in (run, whole):
+        subprocess.run([*command, folder], check=True, capture_output=True)
+    models = (load_finetuned(folder).task for folder in (run, whole))
+    assert_same_weights(*models)
+    assert rows_of(run) == rows_of(whole)
 
 
 # === What goes wrong ===
