@@ -225,11 +225,7 @@ def check_encoder_decoder():
     greedy = model.generate(prompts, method="greedy", max_length=12)
     samples = model.generate(prompts, max_length=12, top_p=1.0, seed=3)
     beams = model.generate(
-        prompts,
-        method="beam",
-        num_beams=4,
-        length_penalty=0.6,
-        max_length=12,
+        prompts, method="beam", num_beams=4, length_penalty=0.6, max_length=12
     )
     for row, ids in enumerate(prompts):
         slow = plain.EncoderDecoder(model, ids)

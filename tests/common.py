@@ -92,10 +92,7 @@ def tiny_seq2seq(characters, **sizes):
     tokenizer = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *characters])
     model = RoFormerSeq2Seq(
         Seq2SeqConfig(
-            vocabulary_size=tokenizer.vocabulary_size,
-            num_heads=2,
-            dropout=0.0,
-            **sizes,
+            vocabulary_size=tokenizer.vocabulary_size, num_heads=2, dropout=0.0, **sizes
         )
     )
     model.tokenizer = tokenizer

@@ -86,11 +86,7 @@ def make_trainer(objective, model, optimizer="sgd", **options):
     if "labels" in {layer.name for layer in trainer.layers}:
         kernel = trainer.get_layer("labels").kernel
         kernel.assign(np.random.default_rng(2).normal(size=kernel.shape, scale=0.2))
-    trainer.compile(
-        optimizer,
-        **objective.compile_options(),
-        **options,
-    )
+    trainer.compile(optimizer, **objective.compile_options(), **options)
     return trainer
 
 

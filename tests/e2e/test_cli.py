@@ -89,7 +89,7 @@ print("HEAVY", *[name for name in heavy if name in sys.modules])
     assert heavy("convert", "--help") == []
     assert heavy("list") == []
     assert heavy("inspect", SMALL) == []
-    assert heavy("tokenize", "--source", SMALL, "今天") == []
+    assert heavy("tokenize", "--source", WORD, "今天天气不错") == []
 
 
 # === Errors ===

@@ -256,10 +256,7 @@ def test_similarity_takes_pairs_from_anywhere(pairs, tmp_path, monkeypatch, caps
     typed = [part for pair in PAIRS for part in ("--pair", *pair)]
     stdin(monkeypatch, pairs.read_text(encoding="utf-8"))
     outputs = []
-    for way in (
-        *([pairs], [objects], [renamed, "--fields", "a,b"]),
-        *(typed, ["-"]),
-    ):
+    for way in (*([pairs], [objects], [renamed, "--fields", "a,b"]), *(typed, ["-"])):
         code, out, err = run(*SIMILARITY, *way, "--quiet", capsys=capsys)
         assert (code, err) == (0, "")
         outputs.append(out)

@@ -329,11 +329,7 @@ def test_without_dropout_bert4keras_learns_the_same(
 
 @pytest.mark.parametrize(
     ("task", "source", "objective", "models"),
-    [
-        ("mlm", CHARACTER, "mlm", 5),
-        ("lm", GPT, "lm", 4),
-        ("sim", SIM, "simbert", 5),
-    ],
+    [("mlm", CHARACTER, "mlm", 5), ("lm", GPT, "lm", 4), ("sim", SIM, "simbert", 5)],
 )
 def test_checkpoints(task, source, objective, models, tmp_path, capsys):
     generator = np.random.default_rng(0)

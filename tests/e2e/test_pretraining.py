@@ -78,11 +78,11 @@ def train(settings, folder, **options):
 @pytest.mark.parametrize(
     ("objective", "kind"),
     [
-        pytest.param("mlm", RoFormerMaskedLM, marks=pytest.mark.e2e),
+        ("mlm", RoFormerMaskedLM),
         ("lm", RoFormerCausalLM),
         ("simbert", RoFormerSim),
-        pytest.param("classification", RoFormerSim, marks=pytest.mark.e2e),
-        pytest.param("cosent", RoFormerSim, marks=pytest.mark.e2e),
+        ("classification", RoFormerSim),
+        ("cosent", RoFormerSim),
     ],
 )
 def test_a_training_ends_in_a_preset_and_a_zip(objective, kind, corpus, tmp_path):
@@ -115,7 +115,6 @@ def test_it_learns(corpus, tmp_path):
     assert model.generate("天地玄", method="greedy", max_length=8)[0] == "黄"
 
 
-@pytest.mark.e2e
 def test_distillation_from_a_teacher(corpus, tmp_path):
     settings = settings_of(
         *(corpus, "distillation"),
@@ -156,13 +155,9 @@ STAGES = [
     ("objective", "changes"),
     [
         ("lm", {"optimizer": {"ema": 0.9}}),
-        pytest.param(
-            "mlm",
-            {"packed": True, "optimizer": {"name": "lamb"}},
-            marks=pytest.mark.e2e,
-        ),
-        pytest.param("simbert", {"dtype": "mixed_bfloat16"}, marks=pytest.mark.e2e),
-        pytest.param("classification", {}, marks=pytest.mark.e2e),
+        ("mlm", {"packed": True, "optimizer": {"name": "lamb"}}),
+        ("simbert", {"dtype": "mixed_bfloat16"}),
+        ("classification", {}),
     ],
     ids=["lm-ema", "mlm-packed-lamb", "simbert-bfloat16", "classification"],
 )

@@ -315,9 +315,6 @@ def test_the_command_line_speaks_by_exit_code_and_json(
         assert text in capsys.readouterr().out
         assert main([*arguments, "--json"]) == code
         assert json.loads(capsys.readouterr().out)["passed"] is (code == 0)
-    with pytest.raises(SystemExit, match="2"):
-        main(["verify", str(CHARACTER), "--lengths", "1,x"])
-    assert "the value must be an integer, got 'x'" in capsys.readouterr().err
 
 
 # === A saved reference ===
@@ -427,15 +424,11 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_reference_file_says_so(damage, saved, capsys):
+def test_a_damaged_reference_file_says_so(damage, saved):
     path, _ = saved
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     with pytest.raises(SourceError, match="is not a whole reference file"):
         check(SMALL, reference=path)
-    assert main(["verify", str(SMALL), "--reference", str(path), "--quiet"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("roformer-keras: error: ")
-    assert error.count("\n") == 1
 
 
 def test_what_is_no_reference_file(tmp_path):

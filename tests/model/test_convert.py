@@ -102,9 +102,7 @@ def test_every_format_to_every_other_bit_for_bit(name, tmp_path):
                     tokens = "".join(f"{token}\n" for token in checkpoint.vocabulary)
                     assert tokens.encode() == zipped(source, "vocab.txt")
                 assert checkpoint.config.replace(
-                    attention=found.attention,
-                    pooler_activation=None,
-                    with_nsp=False,
+                    attention=found.attention, pooler_activation=None, with_nsp=False
                 ) == found.replace(
                     initializer_range=checkpoint.config.initializer_range
                 )

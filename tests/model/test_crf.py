@@ -272,20 +272,6 @@ def test_fit_in_mixed_bfloat16():
     assert found[0, 4:].tolist() == [-1, -1] and (found[2] == -1).all()
 
 
-def test_multiplier_is_of_the_rate():
-    """Adam's first step is its rate, for each weight whose gradient is not zero."""
-    steps = []
-    for multiplier in (1.0, 50.0):
-        layer = ConditionalRandomField(multiplier)
-        model = keras.Sequential([keras.Input((None, 3)), layer])
-        layer.set_weights([FEW_TRANSITIONS / multiplier])
-        model.compile(keras.optimizers.Adam(1e-3), layer.loss, run_eagerly=True)
-        model.train_on_batch(FEW_SCORES, RNG.integers(3, size=(16, 4)))
-        steps.append(np.abs(ops.convert_to_numpy(layer.transitions) - FEW_TRANSITIONS))
-    close(steps[0], np.full((3, 3), 1e-3), 1e-5)
-    close(steps[1], np.full((3, 3), 5e-2), 1e-4)
-
-
 def test_multiplier_does_not_change_what_is_at_first():
     first = []
     for multiplier in (1.0, 50.0):

@@ -93,12 +93,7 @@ def train(golden, case, run_eagerly=True):
     )
     texts, labels = metadata["texts"], metadata["labels"]
     history = model.fit(
-        texts,
-        labels,
-        batch_size=len(texts),
-        epochs=STEPS,
-        callbacks=[keep],
-        verbose=0,
+        texts, labels, batch_size=len(texts), epochs=STEPS, callbacks=[keep], verbose=0
     )
     return history.history["loss"], weights
 

@@ -127,10 +127,7 @@ def test_logits_of_every_architecture(name):
 
 @pytest.mark.parametrize(
     ("attention", "length", "room"),
-    [
-        ("causal", 70, 1),
-        pytest.param("unilm", 150, 200, marks=pytest.mark.e2e),
-    ],
+    [("causal", 70, 1), pytest.param("unilm", 150, 200, marks=pytest.mark.e2e)],
 )
 def test_logits_of_a_long_text(attention, length, room):
     """In a cache that grows from nothing, and in one with room."""

@@ -83,20 +83,13 @@ def array(tensor):
 
 def randomize(layer, scale=0.3):
     """Values that show every term: no zeros in biases, no ones in gammas."""
-    layer.set_weights(
-        [
-            scale * random(*weight.shape, seed=i)
-            for i, weight in enumerate(layer.weights)
-        ]
-    )
+    for i, weight in enumerate(layer.weights):
+        weight.assign(scale * random(*weight.shape, seed=i))
 
 
 def weights_of(layer):
     """Float64, by the last two parts of the path: `query/kernel`."""
-    return {
-        "/".join(w.path.split("/")[1:]): array(w).astype("float64")
-        for w in layer.weights
-    }
+    return {"/".join(w.path.split("/")[1:]): array(w) for w in layer.weights}
 
 
 # === One check for every layer ===
@@ -185,8 +178,7 @@ CASES = {
         for causal in (False, True)
     },
     "linear-attention-everything": Case(
-        partial(LinearRoPEAttention, 2, 3, **EVERYTHING),
-        weights=4,
+        partial(LinearRoPEAttention, 2, 3, **EVERYTHING), weights=4
     ),
     "performer-attention-without-positions": Case(
         partial(

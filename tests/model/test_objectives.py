@@ -141,11 +141,7 @@ def test_encoder_can_be_pickled(name):
 def test_text_that_is_too_long(name):
     objective = make_objective(name)
     long = np.full(LENGTH - 1, FIRST_PLAIN)
-    item = {
-        0: Item((long,)),
-        2: Item((long,) * 4),
-        3: Item((long, long), None, 0.0),
-    }
+    item = {0: Item((long,)), 2: Item((long,) * 4), 3: Item((long, long), None, 0.0)}
     with pytest.raises(ConfigurationError, match="at most 8 tokens"):
         objective.batch([item[objective.fields]], rng())
 

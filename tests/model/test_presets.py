@@ -40,11 +40,7 @@ from roformer_keras import (
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
-from roformer_keras.errors import (
-    ConfigurationError,
-    OutputError,
-    VocabularyError,
-)
+from roformer_keras.errors import ConfigurationError, OutputError, VocabularyError
 
 MODELS = [
     pytest.param(RoFormerMaskedLM, CHARACTER, {}, id="char"),
@@ -54,10 +50,7 @@ MODELS = [
     pytest.param(RoFormerMaskedLM, V2, {}, id="v2"),
     pytest.param(RoFormerBackbone, V2_EMBEDDING_SIZE, {}, id="v2-embedding-size"),
     pytest.param(
-        RoFormerMaskedLM,
-        NSP,
-        {"pooler_activation": "tanh", "with_nsp": True},
-        id="nsp",
+        RoFormerMaskedLM, NSP, {"pooler_activation": "tanh", "with_nsp": True}, id="nsp"
     ),
 ]
 

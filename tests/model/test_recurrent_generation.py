@@ -33,11 +33,7 @@ def model():
             "performer_features": 12,
             "custom_position_ids": True,
         },
-        {
-            "attention_type": "performer",
-            "rotary": False,
-            "model_type": "roformer_v2",
-        },
+        {"attention_type": "performer", "rotary": False, "model_type": "roformer_v2"},
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )

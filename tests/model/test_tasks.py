@@ -10,11 +10,7 @@ from common import CHARACTER, SIM, V2, WORD
 from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 from sources import assert_same
 
-from roformer_keras import (
-    RoFormerTokenizer,
-    load_model,
-    tasks,
-)
+from roformer_keras import RoFormerTokenizer, load_model, tasks
 from roformer_keras.data import rows as batches
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model

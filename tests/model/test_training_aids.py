@@ -18,11 +18,7 @@ from roformer_keras import (
     convert,
 )
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.lora import (
-    LORA_TARGETS,
-    PartialTraining,
-    trainable_count,
-)
+from roformer_keras.models.lora import LORA_TARGETS, PartialTraining, trainable_count
 from roformer_keras.optimizers import make_optimizer
 
 TEXTS = ["今天天气不错", "她在北京", "天气不", "在上海工作的人"]

@@ -8,11 +8,7 @@ from weight_cases import CONFIGS, OPTIONS, SEQ2SEQ_CONFIGS
 
 import roformer_keras
 from roformer_keras.config import config_for_model
-from roformer_keras.conversion.weights import (
-    KERAS_BACKBONE,
-    model_heads,
-    weight_table,
-)
+from roformer_keras.conversion.weights import KERAS_BACKBONE, model_heads, weight_table
 
 CASES = [("RoFormerBackbone", name) for name in CONFIGS]
 # The classes differ in their heads, and in nothing else that has weights.

@@ -12,10 +12,7 @@ from bundles import described, open_bundle
 
 from roformer_keras.errors import CheckpointError
 from roformer_keras.io import tensor_bundle
-from roformer_keras.io.tensor_bundle import (
-    TensorBundleReader,
-    write_tensor_bundle,
-)
+from roformer_keras.io.tensor_bundle import TensorBundleReader, write_tensor_bundle
 
 # Written by TensorFlow 2.21: SaveV2 of `bert/x` (range(6.) as 2x3), `bert/y` (float16,
 # 0x4), `global_step` (int64 7), `graph` (two strings) and `v`, whose first two rows of
