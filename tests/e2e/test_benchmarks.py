@@ -139,9 +139,6 @@ def test_checkpointing(tmp_path, capsys):
     assert "of the peak" in capsys.readouterr().out
 
 
-# === Attention ===
-
-
 def test_attention(tmp_path, monkeypatch, capsys):
     picture = tmp_path / "picture.png"
     kinds = ("softmax", "linear")

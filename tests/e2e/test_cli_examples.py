@@ -12,8 +12,6 @@ from finetuning_cases import NER, PAIRS, REVIEWS, train_eagerly, written
 
 from roformer_keras import RoFormerSim
 
-# === The checkpoints of this package ===
-
 
 def test_they_know_what_they_were_trained_for(capsys):
     code, out, _ = run("fill-mask", "太祖[MASK]位，大赦天下。", "--json", capsys=capsys)
@@ -36,8 +34,6 @@ def test_they_know_what_they_were_trained_for(capsys):
     cosines = sim.encode(classical) @ sim.encode(modern).T
     assert list(cosines.argmax(axis=1)) == list(cosines.argmax(axis=0)) == [0, 1, 2]
 
-
-# === The examples of the help ===
 
 # What is added to an example so that it is short.
 SHORT = {

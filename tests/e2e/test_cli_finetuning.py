@@ -179,7 +179,6 @@ def test_predict_refuses(arguments, message, reviews, tmp_path, monkeypatch, cap
     assert message in err
 
 
-@pytest.mark.e2e
 def test_a_reader_that_has_enough_ends_it_quietly(reviews, tmp_path):
     path = written(tmp_path, "a.txt", "今天天气不错\n" * 3000)
     with subprocess.Popen(
@@ -194,7 +193,6 @@ def test_a_reader_that_has_enough_ends_it_quietly(reviews, tmp_path):
     assert process.returncode == 141
 
 
-@pytest.mark.e2e
 def test_ctrl_c_ends_a_training_that_can_be_resumed(reviews, tmp_path):
     path, run = reviews / "reviews.tsv", tmp_path / "run"
     process = subprocess.Popen(

@@ -35,8 +35,6 @@ def table(*header):
 HEADER = ("zip", "model", *"VEHKIL", "stored as", "tensors")
 ZIPS = {row[0]: dict(zip(HEADER, row, strict=True)) for row in table(*HEADER)}
 
-# === The committed checkpoints ===
-
 
 def test_the_readme_lists_every_file():
     assert set(ZIPS) == {path.stem for path in CHECKPOINTS.glob("*.zip")}
@@ -101,9 +99,6 @@ def test_zip(name, tmp_path):
     assert found == {key: int(facts[key]) for key in found}
 
 
-# === Goldens ===
-
-
 @functools.cache
 def golden(version):
     with np.load(CHECKPOINTS / f"golden-{version}.npz") as file:
@@ -165,9 +160,6 @@ def test_the_writers_give_the_committed_files(tmp_path, capfd):
             assert set(new) == set(old)
             for name in set(new) - {"metadata"}:
                 close(new[name], old[name])
-
-
-# === Rounding ===
 
 
 def test_shipped_weights_are_rounded_and_deflated(tmp_path, capsys):

@@ -22,9 +22,6 @@ def close(ours, expected, tolerance=1e-5):
     np.testing.assert_allclose(np.asarray(ours), expected, rtol=0, atol=tolerance)
 
 
-# === SimBERT ===
-
-
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 @pytest.mark.parametrize("neighbours", [NEIGHBOURS, NEIGHBOURS[::-1]])
 def test_contrastive(scale, neighbours):
@@ -60,9 +57,6 @@ def test_cosines():
     close(losses.pair_cosines(VECTORS, VECTORS[::-1]), expected, 1e-6)
 
 
-# === Labelled pairs ===
-
-
 def test_masked_label_crossentropy():
     found = losses.masked_label_crossentropy(LABELS, LOGITS, SETS)
     close(found, plain.masked_label_crossentropy(LABELS, LOGITS, SETS))
@@ -79,8 +73,6 @@ def test_cosent(scale):
     found = losses.cosent(DEGREES, SIMILARITIES, scale)
     close(found, plain.cosent(DEGREES, SIMILARITIES, scale))
 
-
-# === For compile ===
 
 CASES = {
     "contrastive": (

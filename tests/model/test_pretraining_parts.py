@@ -12,8 +12,6 @@ from roformer_keras.training.pretrain import PretrainingRun
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from roformer_keras.training.recorder import Recorder
 
-# === The log ===
-
 
 @pytest.fixture
 def clock(monkeypatch):
@@ -75,9 +73,6 @@ def test_a_loss_that_is_no_number_ends_a_training_unsaved(loss, tmp_path):
     with pytest.raises(ConfigurationError, match="before update 2 it became"):
         recorder.on_epoch_end(0, {"loss": loss})
     assert not saved
-
-
-# === What it reads ===
 
 
 def make_settings(folder, **changes):

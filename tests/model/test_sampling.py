@@ -84,9 +84,6 @@ def test_rows_are_chosen_each_from_its_own_logits():
         assert token == np.searchsorted(bounds, uniform, side="right")
 
 
-# === Edges ===
-
-
 def support(logits, count=2000, by=choose, **cuts):
     return set(drawn(logits, grid(count), by=by, **cuts).tolist())
 
@@ -170,12 +167,6 @@ def test_only_differences_of_logits_matter(offset):
 def test_uniforms_at_the_ends():
     logits = np.array([-1e30, 0, -1e30, 1, -1e30], "float32")
     assert drawn(logits, [0.0, np.nextafter(np.float32(1), 0)]).tolist() == [1, 3]
-
-
-# === Frequencies ===
-
-
-# === Scores ===
 
 
 @pytest.mark.parametrize("size", [1, 5, 12_000])

@@ -21,9 +21,6 @@ def vector(model, text):
     return pooled / np.linalg.norm(pooled)
 
 
-# === Vectors and cosines ===
-
-
 def test_encode_gives_the_unit_vector_of_each_text(sim):
     vectors = sim.encode(TEXTS)
     assert vectors.dtype == "float32"
@@ -88,8 +85,6 @@ def test_texts_that_cannot_be_compared(sim):
     with pytest.raises(ConfigurationError, match="one length, got 1, 2"):
         sim.similarity(["今"], ["今", "天"])
 
-
-# === Paraphrases ===
 
 # The same shapes in every test: 8 rows, up to 24 new tokens.
 OPTIONS = {"max_new_tokens": 24, "seed": 1}
@@ -210,9 +205,6 @@ def test_a_sim_without_a_tokenizer_says_so(sim, monkeypatch):
     sim.tokenizer = RoFormerTokenizer.from_preset(SMALL)
     with pytest.raises(ConfigurationError, match="669 tokens, the tokenizer 260"):
         sim.encode(["今"])
-
-
-# === Filled masks ===
 
 
 @pytest.mark.parametrize("source", [CHARACTER, WORD])

@@ -28,9 +28,6 @@ LABELS = [
 FLAT = [[(2, 6, "ORG")], *LABELS[1:]]
 
 
-# === Without a model ===
-
-
 def test_labels_in_any_form():
     text = "她在北京"
     expected = [(2, 4, "LOC")]
@@ -153,9 +150,6 @@ def test_tags_of_tokens():
     short = SpanRows(tokenizer, [("她在北京大学",)], 6)
     found = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], short, 0, tags)
     assert list(found) == [-1, 0, 0, 1, 2, -1]
-
-
-# === The tasks ===
 
 
 def found_by(model, texts=TEXTS):

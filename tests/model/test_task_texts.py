@@ -98,8 +98,6 @@ def test_rows_are_what_the_tokenizer_gives(pairs):
     np.testing.assert_array_equal(rows.ids(1), tokenizer.encode(*texts[1])[0])
 
 
-# === Batches ===
-
 LENGTHS = np.random.default_rng(0).integers(3, 200, 1000)
 
 

@@ -567,9 +567,6 @@ def test_rates_fall_from_the_head_to_the_embeddings():
     assert again.rates == rates
 
 
-# === Files of heads that lie ===
-
-
 def test_a_mean_leaves_out_padding_but_not_the_first_position():
     hidden = np.arange(6, dtype="float32").reshape(1, 3, 2)
     found = TextVector("mean")(hidden, np.array([[0, 7, 0]]))

@@ -65,9 +65,6 @@ def test_golden_answers_are_those_of_the_reference(reference, level):
     assert answer_questions(GOLDEN[level], ask) == GOLDEN[level]
 
 
-# === Real lines ===
-
-
 def real_lines():
     """Distinct lines of the first poems, of all reviews and of the court texts."""
     poems = read_lines(REAL / "poetry" / "tang_poems.jsonl.gz")
@@ -139,8 +136,6 @@ def test_simplified_real_vocabularies(reference, level, startswith):
     assert simplified.vocabulary == list(tokens)
     assert kept == keep_tokens
 
-
-# === Any text ===
 
 # Whole Unicode, and more often what a rule is about or a word is made of.
 PIECES = st.one_of(

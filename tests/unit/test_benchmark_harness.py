@@ -27,9 +27,6 @@ def test_help(name, capsys):
     assert f"python -m {name}" in capsys.readouterr().out
 
 
-# === The harness ===
-
-
 class Slower(harness.Side):
     """A side whose turns take 1, 2, 3, ... seconds, times a factor."""
 

@@ -24,8 +24,6 @@ from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import SourceError
 from roformer_keras.hub.catalog import CATALOG, SHIPPED, find, resolve
 
-# === list, inspect, convert ===
-
 
 def test_list_names_the_twelve_and_which_are_here(tmp_path, monkeypatch, cli):
     monkeypatch.setenv("ROFORMER_KERAS_CHECKPOINTS", str(tmp_path))
@@ -112,9 +110,6 @@ def test_convert_takes_what_a_source_lacks(tmp_path, cli):
     assert_same(tensors_of(half), {n: v.astype("float16") for n, v in expected.items()})
 
 
-# === tokenize ===
-
-
 @pytest.mark.parametrize("source", [CHARACTER, WORD], ids=lambda p: p.stem)
 def test_tokenize_there_and_back(source, cli):
     texts = ["今天天气不错", "北京"]
@@ -140,9 +135,6 @@ def test_tokenize_reads_lines_and_another_vocabulary(tmp_path, monkeypatch, cli)
     assert [list(map(int, line.split())) for line in out.splitlines()] == [
         tokenizer.encode(text)[0] for text in ("今天", "天气")
     ]
-
-
-# === The checkpoints of this package ===
 
 
 @pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.alias)

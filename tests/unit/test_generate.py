@@ -79,9 +79,6 @@ def test_seeds():
     assert rest == more[1:]
 
 
-# === Lengths and ends ===
-
-
 def test_lengths():
     """`max_length` counts the prompt, `max_new_tokens` does not."""
     options = {"stop_tokens": (), "seed": 0}
@@ -137,9 +134,6 @@ def test_stop_tokens_by_name_and_by_id():
     assert all(text[-1] < 300 for text in many)
 
 
-# === Streams ===
-
-
 @pytest.mark.parametrize("method", ["sample", "greedy"])
 @pytest.mark.parametrize("model", [GPT_LIKE, SIM_LIKE])
 def test_a_stream_is_what_generate_returns(model, method):
@@ -158,9 +152,6 @@ def test_a_stream_says_at_once_what_is_wrong():
         GPT_LIKE.stream([2, 3])
 
 
-# === Progress ===
-
-
 def test_progress_counts_texts(capsys):
     options = {"num_return_sequences": 2, "max_length": 26}
     for verbose in (0, "auto"):
@@ -172,9 +163,6 @@ def test_progress_counts_texts(capsys):
     assert "4/4" in shown.err
     GPT_LIKE.generate([SHORT, LONG], method="beam", verbose=1, **options)
     assert "8/8" in capsys.readouterr().err
-
-
-# === What is refused ===
 
 
 def test_ids_need_no_tokenizer_and_texts_say_so():
