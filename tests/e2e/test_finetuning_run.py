@@ -44,84 +44,63 @@ from roformer_keras.training.log import read_log
 from roformer_keras.training.results import load_finetuned
 from roformer_keras.training.state import load_metadata
 
+CLASSES = "accuracy macro_f1 classes confusion"
+SPANS = "precision recall f1 macro_f1 classes"
+NUMBERED = lines(*((a, b, n % 2) for n, (a, b) in enumerate(COUPLES)))
+SEVERAL = lines(*((t, ",".join("天学" if "天" in t else "")) for t in GOOD))
+SAME = lines(*((a, b, "同异"[len(a) % 2]) for a, b in COUPLES))
 # Of each: the file, settings, the figures, and the answer for a row.
 CASES = {
     "classes": (
-        "text-classification",
-        ("a.tsv", REVIEWS),
-        {},
-        {"accuracy", "macro_f1", "classes", "confusion"},
-        {"text", "label", "probabilities"},
+        *("text-classification", ("a.tsv", REVIEWS), {}),
+        *(CLASSES, "text label probabilities"),
     ),
     "classes-of-pairs": (
-        "text-classification",
-        ("a.tsv", lines(*((a, b, n % 2) for n, (a, b) in enumerate(COUPLES)))),
+        *("text-classification", ("a.tsv", NUMBERED)),
         {"pairs": True, "options": {"pooling": "mean"}},
-        {"accuracy", "macro_f1", "classes", "confusion"},
-        {"first", "second", "label", "probabilities"},
+        *(CLASSES, "first second label probabilities"),
     ),
     "several-classes": (
-        "text-classification",
-        ("a.tsv", lines(*((t, ",".join("天学" if "天" in t else "")) for t in GOOD))),
-        {"options": {"multi_label": True}},
-        {"accuracy", "macro_f1", "classes"},
-        {"text", "labels", "probabilities"},
+        *(
+            "text-classification",
+            ("a.tsv", SEVERAL),
+            {"options": {"multi_label": True}},
+        ),
+        *("accuracy macro_f1 classes", "text labels probabilities"),
     ),
     "numbers": (
-        "text-regression",
-        ("a.tsv", PAIRS),
-        {"pairs": True},
-        {"spearman", "pearson", "mean_absolute_error"},
-        {"first", "second", "score"},
+        *("text-regression", ("a.tsv", PAIRS), {"pairs": True}),
+        *("spearman pearson mean_absolute_error", "first second score"),
     ),
     "cosines": (
-        "sentence-embedding",
-        ("a.tsv", PAIRS),
-        {},
-        {"spearman", "pearson"},
-        {"first", "second", "similarity"},
+        *("sentence-embedding", ("a.tsv", PAIRS), {}),
+        *("spearman pearson", "first second similarity"),
     ),
     "sameness": (
-        "sentence-embedding",
-        ("a.tsv", lines(*((a, b, "同异"[len(a) % 2]) for a, b in COUPLES))),
+        *("sentence-embedding", ("a.tsv", SAME)),
         {"options": {"objective": "classification"}},
-        {"accuracy", "macro_f1", "classes", "confusion"},
-        {"first", "second", "similarity"},
+        *(CLASSES, "first second similarity"),
     ),
     "contrast": (
-        "sentence-embedding",
-        ("a.tsv", REVIEWS),
-        {"options": {"objective": "contrastive"}},
-        {"accuracy"},
-        {"text", "vector"},
+        *("sentence-embedding", ("a.tsv", REVIEWS)),
+        *({"options": {"objective": "contrastive"}}, "accuracy", "text vector"),
     ),
     "triplets": (
-        "triplet-ranking",
-        ("a.tsv", TRIPLETS),
-        {"max_length": 16},
-        {"accuracy", "macro_f1", "classes", "confusion"},
-        {"first", "second", "third", "label", "probabilities"},
+        *("triplet-ranking", ("a.tsv", TRIPLETS), {"max_length": 16}),
+        *(CLASSES, "first second third label probabilities"),
     ),
     "tags": (
-        "token-classification",
-        ("a.bio", NER),
-        {"options": {"crf": True}},
-        {"precision", "recall", "f1", "macro_f1", "classes"},
-        {"text", "spans"},
+        *("token-classification", ("a.bio", NER), {"options": {"crf": True}}),
+        *(SPANS, "text spans"),
     ),
     "spans": (
-        "span-extraction",
-        ("a.jsonl", NESTED),
-        {"options": {"head_dim": 8}},
-        {"precision", "recall", "f1", "macro_f1", "classes"},
-        {"text", "spans"},
+        *("span-extraction", ("a.jsonl", NESTED), {"options": {"head_dim": 8}}),
+        *(SPANS, "text spans"),
     ),
     "answers": (
-        "question-answering",
-        ("a.jsonl", QUESTIONS),
+        *("question-answering", ("a.jsonl", QUESTIONS)),
         {"fields": ["question", "context", "answer"]},
-        {"exact_match", "f1"},
-        {"first", "second", "answer"},
+        *("exact_match f1", "first second answer"),
     ),
 }
 
@@ -185,7 +164,8 @@ def rows_of(folder):
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("case", CASES)
 def test_a_file_becomes_a_model_that_serves(case, small, tmp_path, capsys):
-    task, file, changes, figures, answer = CASES[case]
+    task, file, changes, *words = CASES[case]
+    figures, answer = (set(own.split()) for own in words)
     path, run = written(tmp_path, *file), tmp_path / "run"
     changes = {"valid": path, "epochs": 1, "batch_size": 8, **changes}
     model = train(settings_of(path, task, source=small, **changes), run)

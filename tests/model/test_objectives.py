@@ -39,12 +39,7 @@ from roformer_keras.training.pretraining_settings import OBJECTIVES as names
 
 FIRST_PLAIN = len(cases.SPECIALS)
 SIZE = TOKENIZER.vocabulary_size
-UNK, CLS, SEP, MASK = (
-    TOKENIZER.unk_id,
-    TOKENIZER.cls_id,
-    TOKENIZER.sep_id,
-    TOKENIZER.mask_id,
-)
+UNK, CLS, SEP, MASK = map(TOKENIZER.token_to_id, ("[UNK]", "[CLS]", "[SEP]", "[MASK]"))
 
 
 def rng(seed=0):
