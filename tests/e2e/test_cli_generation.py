@@ -216,7 +216,7 @@ def test_a_bar_that_was_shown_is_ended(monkeypatch, capsys):
     assert shown.endswith("\n")
 
 
-def test_paraphrase_writes_what_the_method_returns(texts, tmp_path, capsys):
+def test_paraphrase_writes_what_the_method_returns(texts, capsys):
     model = similarity.load_sim(str(SIM), None, None)
     for flags, options in (
         ((), {}),

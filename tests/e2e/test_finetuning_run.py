@@ -526,8 +526,6 @@ def test_what_is_held_out_is_not_trained_on(reviews):
     [
         ({"options": {"crf": True}}, ConfigurationError, "has no option crf"),
         ({"monitor": "f1", "holdout": 0.5}, ConfigurationError, "one of loss, accur"),
-        ({"freeze_layers": 3}, ConfigurationError, "layers must be an integer from 0"),
-        ({"lora_rank": 1, "lora_targets": ["x"]}, ConfigurationError, "got 'x'"),
         ({"batch_size": 64, "accumulation": 8}, ConfigurationError, "8 parts of 8 row"),
         ({"source": "nothing"}, SourceError, "no file or folder nothing"),
         ({"train": "nothing.tsv"}, SourceError, "cannot read nothing.tsv"),

@@ -7,7 +7,7 @@ their weights must be what they were.
 import zlib
 
 import pytest
-from common import CHARACTER, GPT, SIM, V2, written_tiny_seq2seq
+from common import CHARACTER, GPT, SIM, written_tiny_seq2seq
 
 
 def _checksum(model):
@@ -38,7 +38,6 @@ backbone = _shared("RoFormerBackbone", CHARACTER)
 masked_lm = _shared("RoFormerMaskedLM", CHARACTER)
 causal_lm = _shared("RoFormerCausalLM", GPT)
 sim = _shared("RoFormerSim", SIM)
-v2_backbone = _shared("RoFormerBackbone", V2)
 
 
 @pytest.fixture(scope="session")

@@ -289,7 +289,7 @@ def test_optimizer_slots_and_counters_are_passed_over(tmp_path, truth):
     assert_same(tensors_of(convert(folder, tmp_path / "x.keras", verbose=0)), truth)
 
 
-def test_a_fitted_model_of_keras_is_read_without_its_optimizer(tmp_path, truth):
+def test_a_fitted_model_of_keras_is_read_without_its_optimizer(tmp_path):
     model = RoFormerMaskedLM.from_preset(SMALL, output_activation="softmax")
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     inputs = {
@@ -769,7 +769,7 @@ def test_a_model_that_does_not_fit_the_weights(source, model, options, message):
         ("encoder-nested-model.h5", iter(["dense/*"])),
     ],
 )
-def test_layers_of_the_users_own_are_passed_over_by_name(source, ignore, truth):
+def test_layers_of_the_users_own_are_passed_over_by_name(source, ignore):
     model = RoFormerBackbone.from_preset(SAVED / source, config=CONFIG, ignore=ignore)
     assert_same(outputs(model), outputs(RoFormerBackbone.from_preset(SMALL)))
 

@@ -78,7 +78,7 @@ def test_any_checkpoint_will_do(source):
     assert probabilities(model).shape == (8, 2)
 
 
-def test_the_ways_to_give_data_are_one(fitted):
+def test_the_ways_to_give_data_are_one():
     numbers = [["坏", "好"].index(label) for label in LABELS]
     unbatched = tf.data.Dataset.from_tensor_slices((TEXTS, numbers))
     tokenizer = RoFormerTokenizer.from_preset(CHARACTER)
