@@ -19,8 +19,10 @@ from typing import Any
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.errors import ConfigurationError
 
-# An integer of at least 1.
-Count = typing.Annotated[int, functools.partial(check_integer, minimum=1)]
+# An integer of at least 1, with which arrays can be made.
+Count = typing.Annotated[
+    int, functools.partial(check_integer, minimum=1, maximum=2**31 - 1)
+]
 
 # What several commands mean by a name that their docstrings do not explain.
 _HELP = {

@@ -27,6 +27,10 @@ from roformer_keras.errors import OutputError, RoFormerError
 
 def main(arguments=None) -> int:
     """Runs one command; returns its exit code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The next file that is opened would take the place of a closed stream.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # Texts are Chinese in every locale, and may hold what is no character.
         if isinstance(stream, io.TextIOWrapper):

@@ -14,8 +14,9 @@ from roformer_keras.conversion.weights import head_of, model_heads, weight_table
 from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.hub.catalog import CATALOG, resolve
-from roformer_keras.io.atomic import replacing
+from roformer_keras.io.atomic import check_name, replacing
 from roformer_keras.io.sources import PRESET_NAMES
+from roformer_keras.io.vocabulary import check_tokens
 from roformer_keras.progress import progress_bar
 
 # First match wins: "x.weights.h5" is not "x.h5".
@@ -67,6 +68,7 @@ def convert(
         RoFormerError: what each step raises; see `roformer_keras.errors`.
     """
     target = Path(target)
+    check_name(target)
     format = format or _format_of(target)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         if model is None and checkpoint.is_task and format != "preset":
@@ -117,6 +119,9 @@ def prepare(
             f"configuration has no place, {min(left)} among them"
         )
     kept += task if base != model else []
+    if checkpoint.vocabulary is not None:
+        label = f"the vocabulary of {checkpoint.label}"
+        check_tokens(checkpoint.vocabulary, label)
     return dataclasses.replace(
         checkpoint,
         config=config,

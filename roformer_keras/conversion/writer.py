@@ -48,12 +48,10 @@ def _values(
         value = checkpoint.weight(name)
         with np.errstate(over="ignore"):
             converted = value.astype(dtype, copy=False)
-        if converted.dtype != value.dtype and not np.array_equal(
-            np.isfinite(converted), np.isfinite(value)
-        ):
+        if converted.dtype != value.dtype and not np.isfinite(converted).all():
             raise CheckpointError(
                 f"{checkpoint.label}: {name} has values up to "
-                f"{np.nanmax(np.abs(value)):.3g}, beyond {dtype}'s "
+                f"{np.abs(value).max():.3g}, beyond {dtype}'s "
                 f"{np.finfo(dtype).max:.6g}"
                 + (": keep float32" if dtype == "float16" else "")
             )

@@ -31,6 +31,7 @@ from roformer_keras.errors import ConfigurationError, SourceError
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _TABLES = (".csv", ".tsv")
+_LONGEST_CELL = 2**31 - 1
 _TAGGED = (".bio", ".conll")
 # Files that have lines, but no texts in them.
 _NO_CORPUS = (".json", ".zip", ".tar", ".bz2", ".zst", ".parquet", ".gz", ".xz")
@@ -278,7 +279,8 @@ def _read_cells(path, kind):
     line = 1
     while True:
         try:
-            cells = next(reader, None)
+            with _long_cells():
+                cells = next(reader, None)
         except csv.Error as error:
             raise SourceError(f"{place(line, path)} is no CSV: {error}") from error
         if cells is None:
@@ -286,6 +288,16 @@ def _read_cells(path, kind):
         if any(cells):
             yield line, cells
         line = reader.line_num + 1
+
+
+@contextlib.contextmanager
+def _long_cells():
+    """Lets cells be longer than the 131,072 characters that `csv` allows at first."""
+    before = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _peek(rows):
@@ -334,7 +346,7 @@ def _read_objects(path, keys):
             continue
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SourceError(
                 f"{place(line, path)} must be a JSON object: {error}"
             ) from error

@@ -10,7 +10,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.generation.options import GenerationConfig, Prompt
+from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.progress import progress_bar
 
@@ -275,15 +275,16 @@ class TextGeneration(_Model):
     ) -> None:
         """Raises ConfigurationError if a length breaks its rule with any prompt."""
         if max_length is not None:
-            check_integer("max_length", max_length, minimum=1)
+            check_integer("max_length", max_length, 1, MAX_TOKENS)
         if max_new_tokens is not None:
-            check_integer("max_new_tokens", max_new_tokens, minimum=1)
+            check_integer("max_new_tokens", max_new_tokens, 1, MAX_TOKENS)
             if max_length is not None:
                 raise ConfigurationError(
                     "a text is limited by max_length or by max_new_tokens, got both"
                 )
-        check_integer("min_length", min_length, 0, max_length)
-        check_integer("min_new_tokens", min_new_tokens, 0, max_new_tokens)
+        check_integer("min_length", min_length, 0, max_length or MAX_TOKENS)
+        maximum = max_new_tokens or MAX_TOKENS
+        check_integer("min_new_tokens", min_new_tokens, 0, maximum)
 
     def as_ids(self, text: str, name: str = "a prompt") -> list[int]:
         """The ids of a text as a prompt.

@@ -8,6 +8,8 @@ from roformer_keras.checks import Settings, choice, integer, number
 from roformer_keras.errors import ConfigurationError
 
 METHODS = ("sample", "greedy", "beam")
+# Beyond it a text would take days, or more memory than any machine has.
+MAX_TOKENS, MAX_TEXTS, MAX_BEAMS = 2**20, 2**20, 2**10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,11 +37,11 @@ class GenerationConfig(Settings):
     """
 
     method: str = choice("sample", choices=METHODS)
-    num_return_sequences: int = integer(1, minimum=1)
+    num_return_sequences: int = integer(1, minimum=1, maximum=MAX_TEXTS)
     temperature: float = number(1.0, above=0)
     top_k: int | None = integer(None, minimum=1)
     top_p: float = number(0.95, above=0, maximum=1)
-    num_beams: int = integer(4, minimum=1)
+    num_beams: int = integer(4, minimum=1, maximum=MAX_BEAMS)
     # Lengths to a power beyond 50 overflow.
     length_penalty: float = number(0.0, minimum=0, maximum=50)
     stop_ids: tuple[int, ...] = ()

@@ -205,6 +205,8 @@ SHIPPED: tuple[ShippedCheckpoint, ...] = (
         "and the reverse",
     ),
 )
+# Of file systems in use.
+_MAX_NAME, _MAX_PATH = 255, 4095
 _SHIPPED_BY_NAME = {
     name: entry for entry in SHIPPED for name in (entry.alias, entry.name)
 }
@@ -266,6 +268,11 @@ def resolve(
             a bare name that is neither a file nor in the catalogue.
     """
     path = Path(os.fsdecode(source))
+    if len(path.name) > _MAX_NAME or len(str(path)) > _MAX_PATH:
+        raise SourceError(
+            f"a source must be a path or a name, got {len(str(path)):,} characters: "
+            f"{str(path)[:40]!r} and so on"
+        )
     trained = path / "preset"
     if (trained / "config.json").is_file() and not (path / "config.json").exists():
         return trained

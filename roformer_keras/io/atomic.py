@@ -101,8 +101,21 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+def check_name(target: Path) -> None:
+    """Raises OutputError if no file can have this name, which may be too long."""
+    try:
+        target.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"cannot write to {str(target)[:60]!r}: {one_line(error)}"
+        ) from error
+
+
 def check_target(target: Path, overwrite: bool, folder: bool) -> None:
     """Raises OutputError if a result cannot be written to `target`."""
+    check_name(target)
     if not target.parent.is_dir():
         raise OutputError(f"{target.parent} is not a folder: make it first")
     if target.is_dir() and not folder:

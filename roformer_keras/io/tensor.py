@@ -23,11 +23,16 @@ class Tensor:
     read: Callable[[], np.ndarray]
 
     def read_weight(self, what: str) -> np.ndarray:
-        """The value, which must be of a float type; errors call it `what`."""
+        """The value, which must be finite floats; errors call it `what`."""
         value = self.read()
         if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
             raise CheckpointError(
                 f"{what} must be a float tensor to be a weight, got {value.dtype.name}"
+            )
+        if not np.isfinite(value).all():
+            raise CheckpointError(
+                f"{what} must hold finite numbers, got NaN or infinity: the file is "
+                "damaged, or a training that diverged was saved"
             )
         return value
 

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from roformer_keras.compiled import Compiled
+from roformer_keras.errors import CheckpointError
 from roformer_keras.layers.fused import fused, runs_on_cpu
 from roformer_keras.layers.projection import Structure
 
@@ -44,6 +45,11 @@ def run_model(model, inputs: dict[str, np.ndarray]):
             {k: keras.ops.convert_to_tensor(v) for k, v in inputs.items()}
         ),
     )
+    if any(np.isnan(output).any() for output in keras.tree.flatten(outputs)):
+        raise CheckpointError(
+            "the model's outputs must be numbers, got NaN: check the file that its "
+            "weights come from, or load it with dtype='float32'"
+        )
     if short:
         outputs = kept.shortened(outputs, length)
     if rows > count:

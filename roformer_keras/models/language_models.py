@@ -13,6 +13,7 @@ from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.cached import CachedDecoder
 from roformer_keras.generation.generate import Scored, TextGeneration, as_rows
+from roformer_keras.generation.options import MAX_TEXTS
 from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.layers import MaskedLMHead
 from roformer_keras.layers.norms import activation_from_name
@@ -397,7 +398,7 @@ class RoFormerSim(RoFormerCausalLM):
         Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
         """
         for name, value in (("n", n), ("k", k)):
-            check_integer(name, value, minimum=1)
+            check_integer(name, value, 1, MAX_TEXTS)
         rows, is_text, is_one = as_rows(texts)
         if not is_text:
             raise ConfigurationError("texts to paraphrase must be str, got ids")

@@ -93,7 +93,7 @@ class PartialTraining:
         `merge_lora` before `save_to_preset` and `convert`.
 
         Args:
-            rank: int, at least 1. Columns of A and rows of B.
+            rank: int from 1 to `hidden_dim`. Columns of A and rows of B.
             alpha: float above 0. `rank` if not given.
             targets: names of `LORA_TARGETS`: the dense layers with an addition.
 
@@ -111,7 +111,7 @@ class PartialTraining:
                 f"targets must be of {', '.join(map(repr, LORA_TARGETS))}, got "
                 f"{unknown[0] if unknown else targets!r}"
             )
-        check_integer("rank", rank, minimum=1)
+        check_integer("rank", rank, 1, backbone.config.hidden_dim)
         if alpha is not None:
             check_number("alpha", alpha, above=0)
         if _lora_layers(backbone):

@@ -80,6 +80,16 @@ class PresetModel(PartialTraining, keras.Model):
             kwargs.setdefault("jit_compile", False)
         super().compile(*args, **kwargs)
 
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras; arrays of ids are checked first.
+
+        Raises:
+            ConfigurationError: there is no row, or an id is not in the vocabulary.
+        """
+        if isinstance(x, dict):
+            check_ids(x, self.config)
+        return super().predict(x, *args, **kwargs)
+
     def __setattr__(self, name, value):
         if keras.backend.backend() == "torch" and "_modules" not in vars(self):
             # Layers are set before `super().__init__`, which PyTorch refuses.
@@ -285,6 +295,26 @@ class BackboneModel(PresetModel):
             # Setting True would unfreeze a backbone that was frozen by itself.
             model.trainable = False
         return model
+
+
+def check_ids(inputs: dict, config: RoFormerConfig | Seq2SeqConfig) -> None:
+    """Raises ConfigurationError unless NumPy arrays hold ids that a model has."""
+    segments = getattr(config, "num_segments", 0)
+    if getattr(config, "shared_segment_embeddings", False):
+        segments = config.vocabulary_size
+    for name, array in inputs.items():
+        is_ids = name.endswith(("token_ids", "segment_ids"))
+        if not is_ids or not isinstance(array, np.ndarray):
+            continue
+        if not len(array):
+            raise ConfigurationError(f"{name} must have at least one row, got none")
+        is_segment = name.endswith("segment_ids")
+        highest = (segments if is_segment else config.vocabulary_size) - 1
+        is_wrong = (array < 0) | (array > highest) | (array != np.floor(array))
+        if is_wrong.any():
+            raise ConfigurationError(
+                f"{name} must be integers from 0 to {highest}, got {array[is_wrong][0]}"
+            )
 
 
 def _tokenizer(checkpoint, keep_tokens):

@@ -27,7 +27,16 @@ from roformer_keras.conversion.writer import save_tokenizer
 from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
-from roformer_keras.io.vocabulary import read_vocabulary, write_vocabulary
+from roformer_keras.io.vocabulary import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    UNK,
+    check_tokens,
+    read_vocabulary,
+    write_vocabulary,
+)
 from roformer_keras.text.characters import (
     ALONE,
     CJK_CHARACTER,
@@ -41,8 +50,6 @@ from roformer_keras.text.characters import (
 from roformer_keras.text.level import count_words, resolve_level
 from roformer_keras.text.truncation import join, join_rows
 from roformer_keras.text.words import default_segmenter
-
-_PAD, _UNK, _CLS, _SEP, _MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
 _SPECIAL = re.compile(r"\[.*\]")
 _MASK_TOKEN = re.compile(r"(\[MASK\])")
@@ -97,32 +104,12 @@ class RoFormerTokenizer:
         lower_case: bool = True,
     ):
         self._tokens = _read_vocabulary(vocabulary)
+        check_tokens(self._tokens)
         self._ids = {token: index for index, token in enumerate(self._tokens)}
-        self._check_tokens()
         self.level = resolve_level(self._tokens, level)
         self.lower_case = lower_case
         self._longest_token = max(map(len, self._tokens))
         self._cached_split = functools.lru_cache(_CACHED_RUNS)(self._split_run)
-
-    def _check_tokens(self):
-        if len(self._ids) < len(self._tokens):
-            index = next(i for i, t in enumerate(self._tokens) if self._ids[t] != i)
-            token = self._tokens[index]
-            raise VocabularyError(
-                "a vocabulary must hold a token once, got "
-                f"{token!r} with the ids {index} and {self._ids[token]}"
-            )
-        if self._ids.get(_PAD) != 0:
-            raise VocabularyError(
-                f"{_PAD} must be the first token of a vocabulary, whose id is 0; got "
-                f"{self._tokens[0]!r} there"
-            )
-        missing = [token for token in (_UNK, _CLS, _SEP) if token not in self._ids]
-        if missing:
-            raise VocabularyError(
-                f"a vocabulary must hold {_PAD}, {_UNK}, {_CLS} and {_SEP}; this one "
-                f"lacks {', '.join(missing)}"
-            )
 
     # === Vocabulary ===
 
@@ -137,29 +124,29 @@ class RoFormerTokenizer:
 
     @property
     def pad_id(self) -> int:
-        return self._ids[_PAD]
+        return self._ids[PAD]
 
     @property
     def unk_id(self) -> int:
-        return self._ids[_UNK]
+        return self._ids[UNK]
 
     @property
     def cls_id(self) -> int:
-        return self._ids[_CLS]
+        return self._ids[CLS]
 
     @property
     def sep_id(self) -> int:
-        return self._ids[_SEP]
+        return self._ids[SEP]
 
     @property
     def mask_id(self) -> int:
         """The id of `[MASK]`; VocabularyError if the vocabulary lacks it."""
-        if _MASK not in self._ids:
+        if MASK not in self._ids:
             raise VocabularyError(
-                f"this vocabulary has no {_MASK}; if it was simplified, name it in "
+                f"this vocabulary has no {MASK}; if it was simplified, name it in "
                 "startswith to keep it"
             )
-        return self._ids[_MASK]
+        return self._ids[MASK]
 
     def token_to_id(self, token: str) -> int:
         """The id of `token`; `unk_id` if the vocabulary lacks it."""
@@ -186,7 +173,7 @@ class RoFormerTokenizer:
         return RoFormerTokenizer(tokens, level, self.lower_case)
 
     def simplified(
-        self, startswith: Sequence[str] = (_PAD, _UNK, _CLS, _SEP, _MASK)
+        self, startswith: Sequence[str] = (PAD, UNK, CLS, SEP, MASK)
     ) -> tuple["RoFormerTokenizer", list[int]]:
         """Drops the tokens of several characters that hold CJK or punctuation.
 
@@ -269,10 +256,10 @@ class RoFormerTokenizer:
             keep_mask: bool. Whether each literal `[MASK]` in the text is the mask
                 token, for filling masks; the parts in between are tokenized apart.
         """
-        tokens = [_CLS]
+        tokens = [CLS]
         for position, section in enumerate(self._sections(text, keep_mask)):
             tokens += [section] if position % 2 else self._section_tokens(section)
-        return [*tokens, _SEP]
+        return [*tokens, SEP]
 
     def offsets(self, text: str, *, keep_mask: bool = False) -> list[tuple[int, int]]:
         """For each token of `tokenize`, its span `[start, end)` in the given text.

@@ -41,7 +41,11 @@ from roformer_keras import RoFormerBackbone, convert
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
-from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    VocabularyError,
+)
 
 # Nothing may be left in the temporary folder.
 pytestmark = pytest.mark.usefixtures("scratch")
@@ -267,10 +271,36 @@ def test_float16_that_would_overflow_names_the_tensor(format, value, tmp_path):
     ):
         quietly(source, tmp_path / TARGETS[format], dtype="float16")
     assert listing(tmp_path) == before
-    # What is not finite to begin with is no overflow.
-    tensors[name][3] = np.inf
-    write_checkpoint(tmp_path / "source", tensors, zipped_json(SMALL))
-    quietly(source, tmp_path / TARGETS[format], dtype="float16")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_refused(value, tmp_path):
+    tensors = tensors_of(SMALL)
+    tensors["bert/pooler/dense/bias"][0] = value
+    source = write_checkpoint(tmp_path / "source", tensors, zipped_json(SMALL))
+    for use in (
+        lambda: quietly(source, tmp_path / "x.keras"),
+        lambda: RoFormerBackbone.from_preset(source, pooler_activation="tanh"),
+    ):
+        with pytest.raises(CheckpointError, match=r"pooler/dense/bias must hold finit"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("[unused5]", "[unused6]", "must hold a token once, got '\\[unused6\\]'"),
+        ("[PAD]", "\ufeff[PAD]", "must be the first token of the vocabulary of"),
+        ("[CLS]", "[BOS]", "this one lacks \\[CLS\\]"),
+    ],
+)
+def test_a_vocabulary_that_no_tokenizer_takes(before, after, message, tmp_path):
+    words = zipped(SMALL, "vocab.txt").decode().replace(before, after).split("\n")[:-1]
+    source = write_checkpoint(
+        tmp_path / "source", tensors_of(SMALL), zipped_json(SMALL), words
+    )
+    with pytest.raises(VocabularyError, match=message):
+        quietly(source, tmp_path / "x.keras")
 
 
 def test_float64_becomes_float32_unless_it_would_overflow(tmp_path):

@@ -23,6 +23,7 @@ from roformer_keras.models import (
     RoFormerMaskedLM,
     RoFormerSim,
 )
+from roformer_keras.models.embedding import embed
 
 BASE = {**SIZES, "vocabulary_size": 30}
 V2_BASE = {**BASE, "model_type": "roformer_v2", "activation": "relu"}
@@ -574,3 +575,28 @@ def test_wrong_backbone(cls, changes, parts):
         cls(backbone)
     for part in (cls.__name__, *parts):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("token_ids", [[-1, 3]], "token_ids must be integers from 0 to .*, got -1"),
+        ("token_ids", [[2**40, 3]], "got 1099511627776"),
+        ("token_ids", [[5.7, 3]], "got 5.7"),
+        ("segment_ids", [[0, 2]], "segment_ids must be integers from 0 to 1, got 2"),
+        ("token_ids", np.zeros((0, 2), int), "must have at least one row"),
+    ],
+)
+def test_ids_that_a_model_does_not_have(name, value, message):
+    ids = {"token_ids": np.array([[5, 3]]), "segment_ids": np.zeros((1, 2), int)}
+    model = RoFormerBackbone.from_preset(CHARACTER)
+    with pytest.raises(ConfigurationError, match=message):
+        model.predict({**ids, name: np.array(value)}, verbose=0)
+
+
+def test_outputs_that_are_no_numbers_are_refused():
+    model = RoFormerBackbone.from_preset(CHARACTER)
+    kernel = model.transformer_layers[0].attention.query.kernel
+    kernel.assign(kernel.numpy() * np.nan)
+    with pytest.raises(CheckpointError, match="outputs must be numbers, got NaN"):
+        embed(model, model.tokenizer, ["今天"])

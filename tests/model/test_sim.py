@@ -183,9 +183,9 @@ def test_positions_are_those_of_tokens(sim, position):
         ("今", {"masked_positions": 1}, "must be a list of integers, got 1"),
         ("今", {"masked_positions": [True]}, "must be integers from 1 .* got True"),
         ("今", {"masked_positions": ["a"]}, "must be integers from 1 to 1, .* got 'a'"),
-        ("今", {"n": 0}, "n must be an integer of at least 1, got 0"),
-        ("今", {"k": 0}, "k must be an integer of at least 1, got 0"),
-        ("今", {"n": 1.5}, "n must be an integer of at least 1, got 1.5"),
+        ("今", {"n": 0}, "n must be an integer from 1 to 1048576, got 0"),
+        ("今", {"k": 0}, "k must be an integer from 1 to 1048576, got 0"),
+        ("今", {"n": 1.5}, "n must be an integer from 1 to 1048576, got 1.5"),
     ],
 )
 def test_what_paraphrase_refuses(sim, texts, options, message):

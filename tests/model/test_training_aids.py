@@ -197,8 +197,8 @@ def test_a_preset_has_no_place_for_lora(make, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 0}, "rank must be an integer of at least 1, got 0"),
-        ({"rank": 2.0}, "rank must be an integer of at least 1, got 2.0"),
+        ({"rank": 0}, "rank must be an integer from 1 to 32, got 0"),
+        ({"rank": 2.0}, "rank must be an integer from 1 to 32, got 2.0"),
         ({"rank": 2, "alpha": 0}, "alpha must be a finite number above 0, got 0"),
         ({"rank": 2, "targets": ["query", "qkv"]}, "must be of 'query', .*, got 'qkv'"),
         ({"rank": 2, "targets": []}, r"must be of 'query', .*, got \(\)"),

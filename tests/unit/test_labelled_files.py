@@ -1,5 +1,6 @@
 """Labelled texts of files, and what may be wrong with them."""
 
+import csv
 import gzip
 import json
 import lzma
@@ -164,6 +165,7 @@ def test_plain_text_may_lack_the_fields_of_a_training(tmp_path):
         ("a.tsv", "", (), "a.tsv has no row"),
         ("a.tsv", "text\tlabel\n", ("text", "label"), "has no row"),
         ("a.csv", '"甲,好\n', (), "line 1 of .* is no CSV"),
+        ("a.jsonl", "[" * 10**5, (), "line 1 of .* must be a JSON object"),
         ("a.jsonl", "{", (), "line 1 of .* must be a JSON object"),
         ("a.jsonl", "[1]", (), r"got \[1\]"),
         (
@@ -188,3 +190,11 @@ def test_files_and_fields_that_are_not_there(tmp_path):
         read_table(tmp_path / "none.tsv", 1)
     with pytest.raises(ConfigurationError, match="name 2 texts and a label, got a, b"):
         read_table(tmp_path / "none.tsv", 2, ("a", "b"))
+
+
+def test_a_cell_of_csv_may_be_long(tmp_path):
+    text = "好" * 140_000
+    (tmp_path / "a.csv").write_text(f'"{text}",1\n', encoding="utf-8")
+    limit = csv.field_size_limit()
+    assert read_table(tmp_path / "a.csv", 1).texts == [(text,)]
+    assert csv.field_size_limit() == limit
