@@ -16,7 +16,7 @@ from weight_cases import SIZES
 
 import roformer_keras
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models import (
     RoFormerBackbone,
     RoFormerCausalLM,
