@@ -1,7 +1,7 @@
 """`compile`, `fit` and `evaluate` of Keras models, on texts."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -147,8 +147,9 @@ class TextTrainer(_Model):
         """As in Keras, on texts; a model that is not compiled is compiled by default.
 
         Args:
-            x: texts in any container that `labelled` takes, a finite `tf.data.Dataset`
-                of texts and labels, or what Keras's own `fit` takes, with dicts of ids.
+            x: texts in any container that `labelled` takes; a finite `tf.data.Dataset`
+                of texts and labels; a generator or a `PyDataset` of batches of texts
+                and labels; or what Keras's own `fit` takes, with dicts of ids.
             y: labels of the rows of `x`, or the texts to write.
             batch_size: int. Rows of a batch; the class's own number if not given.
             validation_data: pair of texts and labels, or triple with weights; or a
@@ -169,13 +170,14 @@ class TextTrainer(_Model):
         if not self.compiled:
             self.compile()
         options = self._pop_row_options(kwargs)
-        if is_ready(x):
+        batch_size = self.default_batch_size if batch_size is None else batch_size
+        if validation_data is not None:
+            validation_data = self._held_out(validation_data, batch_size, options)
+        x = self._tokenized_batches(x, options, self.row_copies)
+        if isinstance(x, Iterator) or is_ready(x):
             # In batches of this package each row is next to its copy.
-            if self.row_copies > 1 and not isinstance(x, TextBatches):
-                raise ConfigurationError(
-                    "r_drop computes each row twice, which needs texts: give texts "
-                    "instead of ids, or set r_drop to 0"
-                )
+            if not isinstance(x, TextBatches | MappedDataset | Iterator):
+                self._check_copies(self.row_copies)
             return super().fit(
                 x,
                 y,
@@ -189,20 +191,10 @@ class TextTrainer(_Model):
                 initial_epoch=initial_epoch,
                 **kwargs,
             )
-        batch_size = self.default_batch_size if batch_size is None else batch_size
         data = self._read(x, y, sample_weight, class_weight, **options)
-        held_out = None
-        if validation_data is not None:
-            is_dataset = hasattr(validation_data, "as_numpy_iterator")
-            parts = (validation_data,) if is_dataset else tuple(validation_data)
-            if not is_dataset and len(parts) not in (2, 3):
-                raise ConfigurationError(
-                    "validation_data must be a pair of texts and labels, or a triple "
-                    f"with weights, got {len(parts)} of them"
-                )
-            held_out = self._read(*parts, **options)
-        elif validation_split:
+        if validation_data is None and validation_split:
             data, held_out = data.split(validation_split, seed)
+            validation_data = held_out.batches(batch_size)
         batches = data.batches(
             batch_size,
             copies=self.row_copies,
@@ -214,7 +206,7 @@ class TextTrainer(_Model):
             batches,
             # TextBatches shuffle by themselves, by a seed.
             shuffle=False,
-            validation_data=held_out and held_out.batches(batch_size),
+            validation_data=validation_data,
             initial_epoch=initial_epoch,
             **kwargs,
         )
@@ -229,12 +221,80 @@ class TextTrainer(_Model):
     ) -> float | list[float] | dict[str, float]:
         """As in Keras, on texts; see `fit`."""
         options = self._pop_row_options(kwargs)
-        if is_ready(x):
+        x = self._tokenized_batches(x, options)
+        if isinstance(x, Iterator) or is_ready(x):
             size = self._size_of_ready(y, batch_size)
             return super().evaluate(x, y, **size, sample_weight=sample_weight, **kwargs)
         batch_size = self.default_batch_size if batch_size is None else batch_size
         data = self._read(x, y, sample_weight, **options)
         return super().evaluate(data.batches(batch_size), **kwargs)
+
+    def train_on_batch(
+        self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        """As in Keras, on texts or on a dict of ids."""
+        if not isinstance(x, dict):
+            x, y, *rest = self._tokenize(x, y, sample_weight, copies=self.row_copies)
+            sample_weight = rest[0] if rest else None
+        return super().train_on_batch(x, y, sample_weight, **kwargs)
+
+    def test_on_batch(
+        self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
+    ) -> Any:
+        """As in Keras, on texts or on a dict of ids."""
+        if not isinstance(x, dict):
+            x, y, *rest = self._tokenize(x, y, sample_weight)
+            sample_weight = rest[0] if rest else None
+        return super().test_on_batch(x, y, sample_weight, **kwargs)
+
+    def _tokenize(self, x, y=None, *weights, copies=1, **options):
+        """One batch of texts and labels as Keras takes it."""
+        data = self.labelled(x, y, *weights, **options)
+        return data.make_batch(np.repeat(np.arange(len(data.lengths)), copies), 0)
+
+    def _tokenized_batches(self, data, options, copies=1):
+        """A generator or `PyDataset` with texts as ids; other data unchanged."""
+
+        def tokenized(batch):
+            if not isinstance(batch, tuple) or len(batch) not in (2, 3):
+                raise ConfigurationError(
+                    "a generator must give pairs of texts and labels, or triples with "
+                    f"weights, got {type(batch).__name__}"
+                )
+            if not isinstance(batch[0], dict):
+                return self._tokenize(*batch, copies=copies, **options)
+            self._check_copies(copies)
+            return batch
+
+        if isinstance(data, Iterator):
+            return (tokenized(batch) for batch in data)
+        if isinstance(data, keras.utils.PyDataset) and not isinstance(
+            data, TextBatches
+        ):
+            return MappedDataset(data, tokenized)
+        return data
+
+    def _check_copies(self, copies):
+        if copies > 1:
+            raise ConfigurationError(
+                "r_drop computes each row twice, which needs texts: give texts instead "
+                "of ids, or set r_drop to 0"
+            )
+
+    def _held_out(self, data, batch_size, options):
+        """What Keras evaluates on: batches of `validation_data`."""
+        data = self._tokenized_batches(data, options)
+        is_pair = isinstance(data, tuple) and isinstance(data[0], dict)
+        if isinstance(data, Iterator) or is_pair or is_ready(data):
+            return data
+        is_dataset = hasattr(data, "as_numpy_iterator")
+        parts = (data,) if is_dataset else tuple(data)
+        if not is_dataset and len(parts) not in (2, 3):
+            raise ConfigurationError(
+                "validation_data must be a pair of texts and labels, or a triple with "
+                f"weights, got {len(parts)} of them"
+            )
+        return self._read(*parts, **options).batches(batch_size)
 
     def _read(self, x, y=None, *weights, **options):
         if hasattr(x, "as_numpy_iterator"):
@@ -248,6 +308,23 @@ class TextTrainer(_Model):
         if y is None:
             return {}
         return {"batch_size": batch_size or self.default_batch_size}
+
+
+class MappedDataset(keras.utils.PyDataset):
+    """A dataset with a function of each batch."""
+
+    def __init__(self, dataset, function):
+        super().__init__()
+        self._dataset, self._function = dataset, function
+
+    def __len__(self):
+        return len(self._dataset)
+
+    def __getitem__(self, number):
+        return self._function(self._dataset[number])
+
+    def on_epoch_end(self):
+        self._dataset.on_epoch_end()
 
 
 def is_ready(x) -> bool:

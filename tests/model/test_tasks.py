@@ -571,3 +571,48 @@ def test_a_mean_leaves_out_padding_but_not_the_first_position():
     hidden = np.arange(6, dtype="float32").reshape(1, 3, 2)
     found = TextVector("mean")(hidden, np.array([[0, 7, 0]]))
     np.testing.assert_allclose(found, [[1.0, 2.0]])
+
+
+class Batches(keras.utils.PyDataset):
+    """Two batches of texts and labels."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, number):
+        part = slice(4 * number, 4 * number + 4)
+        return np.array(TEXTS[part]), np.array(LABELS[part])
+
+
+@pytest.mark.parametrize("kind", ["generator", "dataset", "by batch"])
+def test_batches_of_texts_train_as_lists_do(kind):
+    """The same updates, from what Keras users make batches with."""
+    expected, model = classifier(), classifier()
+    model.set_weights(expected.get_weights())
+    for one in (expected, model):
+        one.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    rows = expected.make_rows([(text,) for text in TEXTS])
+    for number in range(2):
+        part = np.arange(4 * number, 4 * number + 4)
+        # The numbers of the labels.
+        expected.train_on_batch(rows.batch(part), np.array([1.0 - number] * 4))
+    batches = Batches()
+    if kind == "generator":
+        each = (batches[number] for number in range(2))
+        held_out = (batches[number] for number in range(1))
+        steps = {"steps_per_epoch": 2, "validation_steps": 1}
+        found = model.fit(each, validation_data=held_out, verbose=0, **steps).history
+        assert found["val_loss"][0] > 0
+    elif kind == "dataset":
+        model.fit(batches, shuffle=False, verbose=0)
+    else:
+        for number in range(2):
+            model.train_on_batch(*batches[number])
+        assert model.test_on_batch(*batches[0]) is not None
+    for ours, other in zip(model.weights, expected.weights, strict=True):
+        np.testing.assert_allclose(ours, other, atol=1e-6)
+
+
+def test_a_generator_without_labels_is_refused():
+    with pytest.raises(ConfigurationError, match="must give pairs of texts and labels"):
+        classifier().fit(iter([TEXTS]))
