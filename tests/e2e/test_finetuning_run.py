@@ -402,11 +402,11 @@ def test_a_lower_loss_is_better(reviews, small, tmp_path, monkeypatch):
     assert report["kept epoch"] == 2
 
 
-def test_a_killed_process_is_gone_on_with_to_the_same_bits(reviews, small, tmp_path):
+def test_a_killed_process_resumes_to_the_same_bits(reviews, small, tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     command = [
         *(sys.executable, "-m", "roformer_keras", "finetune", "text-classification"),
-        *("--train", reviews, "--valid", reviews, "--preset", small, "--epochs", "20"),
+        *("--train", reviews, "--valid", reviews, "--source", small, "--epochs", "20"),
         *("--batch-size", "2", "--dropout", "0.1", "--quiet", "--output"),
     ]
     with subprocess.Popen([*command, run], stdout=subprocess.DEVNULL) as process:
