@@ -305,7 +305,8 @@ def test_what_fewer_bits_cost(exports, tmp_path, monkeypatch, capsys):
         "roformer_keras.serving.export_model",
         lambda sim, folder, format, **options: shutil.copytree(made[format], folder),
     )
-    arguments = [str(SIM), "--texts", str(lines), "--count", "3", "--calibration", "10"]
+    monkeypatch.setattr(precision, "SOURCE", SIM)
+    arguments = ["--texts", str(lines), "--count", "3", "--calibration", "10"]
     assert not precision.main(arguments)
     figures = json.loads(capsys.readouterr().out)
     for name in ("bfloat16", "int8, ONNX Runtime", "int8, OpenVINO"):

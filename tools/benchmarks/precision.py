@@ -18,6 +18,7 @@ import numpy as np
 from tools.benchmarks.texts import FILES, draw_texts
 from tools.commands import Parser, command
 
+SOURCE = "roformer-sim-char"
 SIZES = {
     "count": (1000, 3, "texts to compare"),
     "calibration": (100, 10, "texts that calibrate OpenVINO"),
@@ -28,13 +29,13 @@ SIZES = {
 def main(arguments=None):
     parser = Parser(__doc__, SIZES)
     parser.add_argument("--texts", nargs="+", type=Path, default=FILES)
-    options, source = parser.parse_args(arguments), "roformer-sim-char"
+    options = parser.parse_args(arguments)
     from roformer_keras import RoFormerSim
 
     texts = draw_texts(options.texts, options.count + options.calibration)
     texts, others = texts[: options.count], texts[options.count :]
-    sim = RoFormerSim.from_preset(source)
-    rounded = RoFormerSim.from_preset(source, dtype="bfloat16")
+    sim = RoFormerSim.from_preset(SOURCE)
+    rounded = RoFormerSim.from_preset(SOURCE, dtype="bfloat16")
     expected = sim.encode(texts)
     found = {
         "bfloat16": rounded.encode(texts),
