@@ -420,6 +420,31 @@ def check_export():
     return True
 
 
+def check_quantization():
+    """Keras's int8 and int4: close to float32, and the same after saving."""
+    tokenizer = RoFormerTokenizer.from_preset(SIM)
+    texts = ["春天来了", "黄河入海流，白日依山尽"]
+    expected = RoFormerSim.from_preset(SIM).encode(texts)
+    for mode in ("int8", "int4"):
+        model = RoFormerSim.from_preset(SIM)
+        model.encode(texts)
+        model.quantize(mode)
+        vectors = model.encode(texts)
+        assert not np.array_equal(vectors, expected), mode
+        # Random weights lose more than trained ones.
+        cosines = (vectors * expected).sum(-1)
+        cosines /= np.linalg.norm(vectors, axis=-1) * np.linalg.norm(expected, axis=-1)
+        assert cosines.min() > (0.95 if mode == "int8" else 0.5), (mode, cosines)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_to_preset(f"{folder}/preset")
+            again = RoFormerSim.from_preset(f"{folder}/preset")
+            close(again.encode(texts), vectors)
+            model.save(f"{folder}/model.keras")
+            again = keras.models.load_model(f"{folder}/model.keras")
+            again.tokenizer = tokenizer
+            close(again.encode(texts), vectors)
+
+
 def check_partial_training():
     """LoRA, freezing and gradient checkpointing."""
     fitted = []

@@ -21,6 +21,7 @@ FEATURES = {
     "finetuning": "tasks on texts: `fit`, `predict`, `extract`",
     "adversarial_steps": "adversarial steps (FGM)",
     "partial_training": "LoRA, freezing, gradient checkpointing",
+    "quantization": "Keras's `quantize`: int8 and int4",
     "export": "`export_model`",
 }
 

@@ -28,6 +28,7 @@ from roformer_keras.config import (
     Seq2SeqConfig,
     config_for_model,
 )
+from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.weights import (
     HEADS,
     SEGMENT_EMBEDDINGS,
@@ -59,6 +60,8 @@ class Checkpoint:
         bert_config: dict or None. Content of `bert_config.json`.
         unexpected: names that belong to no model with this configuration.
         training_state: names that belong to an optimizer or a counter.
+        quantized: dict of layer path to `QuantizedLayer`; `tensors` has their weights
+            as floats.
     """
 
     label: str
@@ -72,6 +75,7 @@ class Checkpoint:
     bert_config: Mapping | None = None
     unexpected: tuple[str, ...] = ()
     training_state: tuple[str, ...] = ()
+    quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict)
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ time, on request. The opener of a format finds the tensors under the source's na
 rest is the same for every format.
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -25,6 +26,7 @@ from roformer_keras.config import (
     config_for_model,
 )
 from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.weights import (
     KERAS_BACKBONE,
     TASK_PREFIX,
@@ -78,6 +80,7 @@ def open_checkpoint(
         files = stack.enter_context(open_source(source))
         found = _OPENERS[files.format](files, stack)
         config, bert_config = _find_config(files, found, config)
+        found, quantized = _dequantize(files.label, found, config)
         fields = {**found.saved, **_saved_tokenizer(files.parts), "config": config}
         if vocabulary is not None:
             fields["vocabulary"] = _read_tokens(_given_file("vocabulary", vocabulary))
@@ -85,6 +88,7 @@ def open_checkpoint(
             label=files.label,
             format=found.format,
             bert_config=bert_config,
+            quantized=quantized,
             **_place_tensors(files.label, found, config),
             **fields,
         )
@@ -139,6 +143,7 @@ class _Found:
         key_of: function of a `Weight` that returns its key in this format.
         task: dict of variable path to `Tensor`: the head of a task.
         saved: fields of `Checkpoint` that the source gives.
+        quantized: dict of layer path to `QuantizedLayer`, without tensors yet.
     """
 
     format: str
@@ -146,6 +151,7 @@ class _Found:
     key_of: Callable[[Weight], Hashable]
     task: Mapping[str, Tensor] = field(default_factory=dict)
     saved: Mapping = field(default_factory=dict)
+    quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict)
 
 
 def _find_config(files, found, given):
@@ -227,6 +233,42 @@ def _place_tensors(label, found, config):
         "unexpected": tuple(unexpected),
         "training_state": tuple(state),
     }
+
+
+def _dequantize(label, found, config):
+    """The tensors with float weights in place of integers, and the quantized layers."""
+    if not found.quantized:
+        return found, {}
+    rows = {row.path: row for row in _table(label, found, config)}
+    name_of = {key: name for name, (key, _) in found.tensors.items()}
+    tensors, task, layers = dict(found.tensors), dict(found.task), {}
+    for path, layer in found.quantized.items():
+        row = rows.get(f"{path}/{layer.weight_name}")
+        keys = layer.datasets(path, row.dataset if row else "")
+        if row is None:
+            stored = {name: task.get(key) for name, key in keys.items()}
+        else:
+            stored = {
+                name: tensors[name_of[key]][1] if key in name_of else None
+                for name, key in keys.items()
+            }
+        stored = {name: tensor for name, tensor in stored.items() if tensor}
+        if row is None and not stored:
+            # In the head of a task, which a `.keras` file does not show.
+            continue
+        layers[path] = layer = dataclasses.replace(layer, tensors=stored)
+        weight = layer.weight(f"{label}: {path}", row.shape if row else None)
+        key = keys[layer.weight_name]
+        if row is None:
+            task[key] = weight
+        else:
+            tensors[name_of[key]] = key, weight
+        for name in layer.added:
+            if row is None:
+                task.pop(keys[name], None)
+            else:
+                tensors.pop(name_of.get(keys[name]), None)
+    return dataclasses.replace(found, tensors=tensors, task=task), layers
 
 
 def _table(label, found, config):
@@ -376,13 +418,14 @@ _KERAS_EMBEDDING = "layers/reversible_embedding/vars/0"
 
 def _open_keras(files, stack):
     saved = _saved_model(_read_json(files.parts["config"]), files.label)
+    quantized = saved.pop("quantized")
     tensors = _datasets(files.parts["weights"], stack)
     if saved["model"] not in MODEL_FIELDS:
         # Keras names the head of a task by the classes of its layers, which only the
         # task knows: what can be read is the backbone.
         tensors = {n: t for n, t in tensors.items() if n.startswith(KERAS_BACKBONE)}
         saved |= {"model": "RoFormerBackbone", "model_options": {}}
-    return _by_dataset("keras", tensors, saved=saved)
+    return _by_dataset("keras", tensors, saved=saved, quantized=quantized)
 
 
 def _open_preset(files, stack):
@@ -390,6 +433,7 @@ def _open_preset(files, stack):
     saved = _saved_model(
         _read_json(parts["task" if "task" in parts else "config"]), files.label
     )
+    quantized = saved.pop("quantized")
     tensors = _datasets(parts["weights"], stack)
     head = _datasets(parts["task_weights"], stack) if "task_weights" in parts else {}
     if saved["model"] in MODEL_FIELDS:
@@ -403,7 +447,7 @@ def _open_preset(files, stack):
                 f"{files.label}: {name}={value:,} in task.json does not fit a head of "
                 f"{stored:,} numbers"
             )
-    return _by_dataset("preset", tensors, task=head, saved=saved)
+    return _by_dataset("preset", tensors, task=head, saved=saved, quantized=quantized)
 
 
 def _datasets(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
@@ -432,6 +476,17 @@ def _saved_model(serialized: dict, label: str) -> dict:
     )
     options.pop("backbone", None)
     saved = {"model": name, "model_options": options}
+    quantized = {}
+    for part in (fields, options):
+        layers = part.pop("quantization", {})
+        if not isinstance(layers, dict):
+            raise ConfigurationError(
+                f"{label}: quantization must be an object, got {layers!r:.80}"
+            )
+        for path, layer in layers.items():
+            what = f"{label}: quantization of {path}"
+            quantized[path] = QuantizedLayer.from_dict(layer, what)
+    saved["quantized"] = quantized
     if name not in MODEL_FIELDS and "vocabulary" in options:
         # The `.keras` file of a task has no other place for it.
         saved["vocabulary"] = _check_tokens(options.pop("vocabulary"), label)

@@ -67,20 +67,44 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     import h5py
 
     base = "RoFormerSeq2Seq" if checkpoint.is_seq2seq else "RoFormerBackbone"
-    _write_json(folder / "config.json", _serialized(checkpoint, base))
+    _write_json(folder / "config.json", _serialized(checkpoint, base, True))
     rows, count = checkpoint.rows, 0
     with ExitStack() as stack:
         backbone = stack.enter_context(h5py.File(folder / "model.weights.h5", "w"))
         if checkpoint.model != base:
-            _write_json(folder / "task.json", _serialized(checkpoint, checkpoint.model))
+            task = _serialized(checkpoint, checkpoint.model, True)
+            _write_json(folder / "task.json", task)
             head = stack.enter_context(h5py.File(folder / "task.weights.h5", "w"))
+        quantized = _quantized_by_row(checkpoint)
         for name, value in _values(checkpoint, dtype, on_tensor):
-            file = head if rows[name].head in ("mlm", "task") else backbone
-            _write_dataset(file, rows[name].dataset, rows[name], value)
+            row = rows[name]
+            file = head if row.head in ("mlm", "task") else backbone
             count += value.size
+            if name not in quantized:
+                _write_dataset(file, row.dataset, row, value)
+                continue
+            path, layer = quantized[name]
+            keys = layer.datasets(path, row.dataset)
+            for variable in (layer.weight_name, *layer.added):
+                value = layer.tensors[variable].read()
+                file.create_dataset(keys[variable], data=value)
     if checkpoint.vocabulary is not None:
         save_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
     write_metadata(folder, count)
+
+
+def _quantized_by_row(checkpoint):
+    """Path and `QuantizedLayer` by the name of the weight that is quantized."""
+    if not checkpoint.quantized:
+        return {}
+    names = {row.path: row.name for row in checkpoint.rows.values()}
+    found = {
+        names.get(f"{path}/{layer.weight_name}"): (path, layer)
+        for path, layer in checkpoint.quantized.items()
+    }
+    # A layer of a head that is left out has no row.
+    found.pop(None, None)
+    return found
 
 
 def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
@@ -119,14 +143,28 @@ def write_metadata(folder: Path, parameter_count: int):
     )
 
 
-def _serialized(checkpoint: Checkpoint, model: str | None) -> dict:
-    """What Keras serializes for a model, without building it."""
+def _serialized(
+    checkpoint: Checkpoint, model: str | None, is_quantized: bool = False
+) -> dict:
+    """What Keras serializes for a model, without building it.
+
+    Args:
+        is_quantized: bool. Whether its weights are written as they were quantized.
+    """
     fields = {"name": "backbone", **checkpoint.config.to_dict()}
+    is_whole = model in ("RoFormerSeq2Seq", "RoFormerBackbone")
     if model == "RoFormerSeq2Seq":
         del fields["name"]
-    elif model != "RoFormerBackbone":
-        backbone = _serialized(checkpoint, "RoFormerBackbone")
+    elif not is_whole:
+        backbone = _serialized(checkpoint, "RoFormerBackbone", is_quantized)
         fields = {"backbone": backbone, **checkpoint.model_options}
+    quantized = {
+        path: layer.to_dict()
+        for name, (path, layer) in _quantized_by_row(checkpoint).items()
+        if (checkpoint.rows[name].head not in ("mlm", "task")) == is_whole
+    }
+    if is_quantized and quantized:
+        fields["quantization"] = quantized
     return {
         # Keras finds the class by its registered name.
         "module": "roformer_keras",

@@ -10,19 +10,21 @@ class Structure:
     """Detects that weights of a model were added or replaced since this was made.
 
     LoRA, quantization and new random features do so, and a compiled function does not
-    notice. Layers that can change count their changes in `structure_changes`.
+    notice. Layers of this package count their changes in `structure_changes`; Keras
+    quantizes a layer at most once.
     """
 
     def __init__(self, model):
-        self._layers = [
-            layer
-            for layer in model._flatten_layers()
-            if hasattr(layer, "structure_changes")
-        ]
+        layers = list(model._flatten_layers())
+        self._layers = [x for x in layers if hasattr(x, "structure_changes")]
+        kinds = keras.layers.Dense, keras.layers.Embedding
+        self._quantizable = [x for x in layers if isinstance(x, kinds)]
         self._changes = self._count()
 
     def _count(self):
-        return sum(layer.structure_changes for layer in self._layers)
+        changes = sum(layer.structure_changes for layer in self._layers)
+        modes = (layer.quantization_mode for layer in self._quantizable)
+        return changes + sum(mode is not None for mode in modes)
 
     def has_changed(self) -> bool:
         return self._count() != self._changes
@@ -57,14 +59,22 @@ class Projection(keras.layers.Dense):
         super().enable_lora(*arguments, **options)
         self.structure_changes += 1
 
-    def quantize(self, *arguments, **options):
-        super().quantize(*arguments, **options)
-        self.structure_changes += 1
+    def quantize(self, mode=None, type_check=True, config=None):
+        # Keras refuses subclasses, which may compute something else. This one does not.
+        super().quantize(mode, type_check=False, config=config)
 
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
         self.structure_changes += 1
-        self._kernel.assign(self._merged(1.0))
+        if self.quantization_mode is None:
+            self._kernel.assign(self._merged(1.0))
+        else:
+            # Keras quantizes the sum again.
+            kernel, scale, zero = self._get_kernel_with_merged_lora()
+            self._kernel.assign(kernel)
+            self.kernel_scale.assign(scale)
+            if zero is not None:
+                self.kernel_zero.assign(zero)
         for name in _FACTORS:
             self._untrack_variable(getattr(self, name))
             # Keras's own deletion collects garbage: 0.6 s for each factor.
@@ -83,8 +93,14 @@ class Projection(keras.layers.Dense):
 
     def save_own_variables(self, store):
         own = {}
-        super().save_own_variables(own)
-        if self.lora_enabled:
+        is_lora, self.lora_enabled = self.lora_enabled, False
+        try:
+            # Keras would merge the factors in lower precision than `_merged`, and
+            # quantize the sum again.
+            super().save_own_variables(own)
+        finally:
+            self.lora_enabled = is_lora
+        if is_lora:
             if self.quantization_mode is None:
                 own["0"] = self._merged(1.0)
             own.update({name: getattr(self, name) for name in _FACTORS})

@@ -23,6 +23,10 @@ from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
 from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.quantization import (
+    quantization_state,
+    set_quantization_state,
+)
 from roformer_keras.types import TensorLike
 
 
@@ -287,6 +291,7 @@ class RoFormerBackbone(PresetModel):
             "name": self.name,
             "trainable": trainable_state(self),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            **quantization_state(self),
             **self.config.to_dict(),
         }
 
@@ -294,7 +299,9 @@ class RoFormerBackbone(PresetModel):
     def from_config(cls, config: dict[str, Any]) -> Self:
         fields = dict(config)
         trainable = fields.pop("trainable", True)
+        quantization = fields.pop("quantization", {})
         model = cls(**fields)
+        set_quantization_state(model, quantization)
         # Not an argument: the layers must exist first.
         set_trainable_state(model, trainable)
         return model

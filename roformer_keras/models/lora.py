@@ -12,6 +12,7 @@ from typing import Any
 
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.quantization import quantized_variables
 
 # Dense layers of a block, by their names in `enable_lora`.
 LORA_TARGETS = {
@@ -203,8 +204,9 @@ def backbone_of(model):
 def _set_trainable(layer, value):
     layer.trainable = value
     # TensorFlow ignores an assignment that changes nothing, and all below it.
+    fixed = quantized_variables(layer)
     for variable in layer.weights:
-        variable.trainable = value
+        variable.trainable = value and variable.path not in fixed
 
 
 def _target(block, name):

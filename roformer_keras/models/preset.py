@@ -23,8 +23,16 @@ from roformer_keras.conversion.weights import (
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
+from roformer_keras.layers.projection import Structure
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.lora import PartialTraining, backbone_of
+from roformer_keras.models.quantization import (
+    Quantizable,
+    quantization_state,
+    quantized_layers,
+    restore_quantized,
+    set_quantization_state,
+)
 from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -48,7 +56,7 @@ def opened_checkpoint(
     return open_checkpoint(resolve(source), config)
 
 
-class PresetModel(PartialTraining, keras.Model):
+class PresetModel(PartialTraining, Quantizable, keras.Model):
     """A model that is loaded from a checkpoint and saved as a preset folder.
 
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
@@ -59,6 +67,8 @@ class PresetModel(PartialTraining, keras.Model):
     tokenizer: RoFormerTokenizer | None = None
     # Why that vocabulary gave no tokenizer.
     _tokenizer_error: VocabularyError | None = None
+    # The layers when Keras made functions of them.
+    _structure: Structure | None = None
 
     if TYPE_CHECKING:
 
@@ -89,6 +99,38 @@ class PresetModel(PartialTraining, keras.Model):
         if isinstance(x, dict):
             check_ids(x, self.config)
         return super().predict(x, *args, **kwargs)
+
+    def export(self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any):
+        """As in Keras, also of a model that was not called yet."""
+        self(
+            {
+                name: keras.ops.zeros([size or 1 for size in x.shape], x.dtype)
+                for name, x in self.input.items()
+            }
+        )
+        return super().export(filepath, format=format, **kwargs)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """As in Keras; made again after LoRA or quantization has changed a layer."""
+        self._drop_old_functions()
+        return super().make_predict_function(force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """As `make_predict_function`."""
+        self._drop_old_functions()
+        return super().make_test_function(force)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """As `make_predict_function`."""
+        self._drop_old_functions()
+        return super().make_train_function(force)
+
+    def _drop_old_functions(self):
+        if self._structure is None:
+            self._structure = Structure(self)
+        elif self._structure.has_changed():
+            self.train_function = self.test_function = self.predict_function = None
+            self._structure = Structure(self)
 
     def __setattr__(self, name, value):
         if keras.backend.backend() == "torch" and "_modules" not in vars(self):
@@ -185,6 +227,8 @@ class PresetModel(PartialTraining, keras.Model):
             with weights_to_be_loaded() if complete else contextlib.nullcontext():
                 model = cls.from_roformer_config(model_config, dtype, **options)
             _assign(model, checkpoint, rows, kept)
+            is_whole = keep_tokens is None and not kept.compounds
+            restore_quantized(model, checkpoint.quantized, by_row=is_whole)
             if gradient_checkpointing:
                 backbone_of(model).gradient_checkpointing = True
             if checkpoint.vocabulary is not None and not kept.compounds:
@@ -230,10 +274,14 @@ class PresetModel(PartialTraining, keras.Model):
             )
         overwrite = overwrite or waits
         variables = {variable.path: variable for variable in self.weights}
+        quantized = quantized_layers(self)
         rows = self._weight_rows()
+        added = {
+            f"{p}/{name}" for p, layer in quantized.items() for name in layer.added
+        }
         unmapped = sorted(
             path
-            for path in variables.keys() - {row.path for row in rows}
+            for path in variables.keys() - {row.path for row in rows} - added
             if "seed_generator" not in path
         )
         if unmapped:
@@ -246,7 +294,10 @@ class PresetModel(PartialTraining, keras.Model):
             label=self.name,
             format="model",
             config=self.config,
-            tensors={row.name: _tensor(row, variables[row.path]) for row in rows},
+            tensors={
+                row.name: _tensor(row, variables[row.path], quantized) for row in rows
+            },
+            quantized=quantized,
             vocabulary=vocabulary,
             model=type(self).__name__,
             model_options=self.preset_options(),
@@ -277,6 +328,7 @@ class BackboneModel(PresetModel):
             "name": self.name,
             "trainable": self.trainable,
             "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **quantization_state(self, without=self.backbone),
             **self.preset_options(),
         }
 
@@ -290,7 +342,9 @@ class BackboneModel(PresetModel):
     def _restore(cls, options, *arguments):
         """The model of a configuration, frozen if it was."""
         trainable = options.pop("trainable", True)
+        quantization = options.pop("quantization", {})
         model = cls(*arguments, **options)
+        set_quantization_state(model, quantization)
         if not trainable:
             # Setting True would unfreeze a backbone that was frozen by itself.
             model.trainable = False
@@ -325,7 +379,11 @@ def _tokenizer(checkpoint, keep_tokens):
     return tokenizer if keep_tokens is None else tokenizer.subset(keep_tokens)
 
 
-def _tensor(row, variable) -> Tensor:
+def _tensor(row, variable, quantized) -> Tensor:
+    path, _, name = row.path.rpartition("/")
+    if path in quantized and name == quantized[path].weight_name:
+        return quantized[path].weight(row.path, row.shape)
+
     def read():
         value = keras.ops.convert_to_numpy(variable)
         return value.T if row.transposed else value

@@ -26,6 +26,10 @@ from roformer_keras.layers import (
 )
 from roformer_keras.losses import LabelSmoothing
 from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.quantization import (
+    quantization_state,
+    set_quantization_state,
+)
 from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.types import Texts
@@ -210,6 +214,7 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
             "name": self.name,
             "trainable": self.trainable,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            **quantization_state(self),
             **self.config.to_dict(),
         }
 
@@ -217,7 +222,9 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
     def from_config(cls, config: dict[str, Any]) -> Self:
         fields = dict(config)
         trainable = fields.pop("trainable", True)
+        quantization = fields.pop("quantization", {})
         model = cls(**fields)
+        set_quantization_state(model, quantization)
         model.trainable = trainable
         return model
 

@@ -19,6 +19,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.forward import run_model
 from roformer_keras.models.preset import BackboneModel, opened_checkpoint
+from roformer_keras.models.quantization import quantized_layers, restore_quantized
 from roformer_keras.models.text_trainer import (
     TextData,
     TextTrainer,
@@ -125,10 +126,18 @@ class TextTask(TextTrainer, BackboneModel):
         for row in weights_to_read(checkpoint, config, heads, task_shapes=shapes):
             if row.head == "task":
                 head[row.path].assign(checkpoint.weight(row.name))
+        restore_quantized(self, checkpoint.quantized)
 
     def _weight_rows(self):
         heads = model_heads("RoFormerBackbone", self.config)
+        quantized = quantized_layers(self)
         shapes = {v.path: tuple(v.shape) for v in self.head_variables()}
+        for path, layer in quantized.items():
+            weight = layer.weight(path)
+            for name in layer.added:
+                shapes.pop(f"{path}/{name}", None)
+            if f"{path}/{layer.weight_name}" in shapes:
+                shapes[f"{path}/{layer.weight_name}"] = weight.shape
         return weight_table(self.config, heads) + task_rows(shapes)
 
     def preset_options(self) -> dict[str, Any]:

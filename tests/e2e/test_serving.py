@@ -14,6 +14,7 @@ from collections import Counter
 import keras
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from common import CHARACTER, SIM, V2
 from common import run_main as run
@@ -314,3 +315,17 @@ def test_what_fewer_bits_cost(exports, tmp_path, monkeypatch, capsys):
         assert 0 < found["mean difference"] < found["largest difference"]
         assert 0.99 < found["smallest cosine"] < 1
     assert figures["median cosine of different texts"] < 0.99
+
+
+@pytest.mark.filterwarnings("ignore:In the future:FutureWarning")
+def test_keras_exports_a_model_that_was_not_called(tmp_path):
+    model = RoFormerSim.from_preset(SIM)
+    model.export(tmp_path / "sim.onnx", format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / "sim.onnx")
+    inputs = model.tokenizer(["你好", "白日依山尽"])
+    names = [x.name for x in session.get_inputs()]
+    assert sorted(names) == ["segment_ids", "token_ids"]
+    outputs = session.run(None, {n: inputs[n].astype("int32") for n in names})
+    expected = model.predict(inputs, verbose=0)["pooled_output"]
+    found = next(x for x in outputs if x.shape == expected.shape)
+    np.testing.assert_allclose(found, expected, atol=1e-5)

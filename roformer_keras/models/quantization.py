@@ -1,0 +1,152 @@
+"""Saving and restoring of models that Keras quantized by `model.quantize(mode)`."""
+
+import contextlib
+import gc
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from roformer_keras.conversion.quantized import MODES, QuantizedLayer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.io.tensor import Tensor
+
+
+class Quantizable:
+    """A base of models whose dense layers and embeddings Keras can quantize."""
+
+    def quantize(
+        self, mode: str | None = None, config: Any = None, **options: Any
+    ) -> None:
+        """As in Keras, without a warning for each layer that stays float.
+
+        Args:
+            mode: `"int8"` or `"int4"`.
+            config: `keras.quantizers.QuantizationConfig`, instead of a mode.
+            options: `filters`, as in Keras: which layers are quantized.
+        """
+        with warnings.catch_warnings(), _quick_deletion():
+            # Norms have nothing to quantize.
+            warnings.filterwarnings("ignore", "Layer .* `quantize` .* implemented")
+            super().quantize(mode, config=config, **options)  # type: ignore[misc]
+
+
+def quantized_layers(model: keras.Layer) -> dict[str, QuantizedLayer]:
+    """The quantized layers of a model by path, with their variables.
+
+    Raises:
+        ConfigurationError: a layer has another mode than int8 and int4.
+    """
+    found = {}
+    for path, layer in _layers(model).items():
+        mode = layer.quantization_mode
+        if mode is None:
+            continue
+        if mode not in MODES:
+            raise ConfigurationError(
+                f"a model can be saved if its layers are quantized to "
+                f"{' or '.join(MODES)}, got {mode!r} in {path}"
+            )
+        variables = {variable.name: variable for variable in layer.variables}
+        names = layer.variable_serialization_spec[mode]
+        config = layer.quantization_config
+        found[path] = QuantizedLayer(
+            mode,
+            config and keras.saving.serialize_keras_object(config),
+            tuple(name for name in names if name in variables),
+            {name: _tensor(variables[name]) for name in names if name in variables},
+        )
+    return found
+
+
+def quantized_variables(layer: keras.Layer) -> set[str]:
+    """Paths of the variables inside a layer that quantization has made constants."""
+    return {
+        f"{path}/{name}"
+        for path, found in quantized_layers(layer).items()
+        for name in (found.weight_name, *found.added)
+    }
+
+
+def quantization_state(model: keras.Model, without: Any = None) -> dict[str, Any]:
+    """The field `quantization` of a model's configuration, if there is any.
+
+    Args:
+        model: the model.
+        without: a model in it, which saves its own.
+    """
+    layers = quantized_layers(model)
+    inner = quantized_layers(without) if without is not None else {}
+    state = {p: layer.to_dict() for p, layer in layers.items() if p not in inner}
+    return {"quantization": state} if state else {}
+
+
+def set_quantization_state(model: keras.Model, state: Mapping[str, Any]) -> None:
+    """Quantizes the layers of a new model as `quantization_state` says."""
+    layers = {
+        path: QuantizedLayer.from_dict(fields, f"quantization of {path}")
+        for path, fields in state.items()
+    }
+    restore_quantized(model, layers)
+
+
+def restore_quantized(
+    model: keras.Model, layers: Mapping[str, QuantizedLayer], by_row: bool = True
+) -> None:
+    """Quantizes a model's layers, and assigns the integers and scales that are given.
+
+    Layers that the model lacks, or that are quantized already, are passed over.
+
+    Args:
+        model: the model, with float weights.
+        layers: dict of path to `QuantizedLayer`.
+        by_row: bool. Whether the rows of embeddings are those that were stored;
+            otherwise their own integers are computed.
+    """
+    own = _layers(model)
+    for path, stored in layers.items():
+        layer = own.get(path)
+        if layer is None or layer.quantization_mode is not None:
+            continue
+        config = stored.config and keras.saving.deserialize_keras_object(
+            dict(stored.config)
+        )
+        with _quick_deletion():
+            layer.quantize(stored.mode, config=config)
+        if stored.weight_name == "embeddings" and not by_row:
+            continue
+        variables = {variable.name: variable for variable in layer.variables}
+        for name, tensor in stored.tensors.items():
+            if name != "bias":
+                variables[name].assign(tensor.read())
+
+
+@contextlib.contextmanager
+def _quick_deletion():
+    """Keras collects garbage for each kernel that it deletes: 0.6 s for each layer.
+
+    What is frozen is not looked through.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _layers(model):
+    kinds = keras.layers.Dense, keras.layers.Embedding
+    return {
+        layer.path: layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, kinds) and layer.path
+    }
+
+
+def _tensor(variable) -> Tensor:
+    def read():
+        value = keras.ops.convert_to_numpy(variable)
+        return value if value.dtype.kind in "iu" else value.astype("float32")
+
+    return Tensor(tuple(variable.shape), str(variable.dtype), read)

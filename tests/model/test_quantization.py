@@ -1,0 +1,175 @@
+"""Keras's own int8 and int4: every product, saved, loaded and answered."""
+
+import keras
+import numpy as np
+import pytest
+
+from roformer_keras import RoFormerBackbone, load_model
+from roformer_keras.conversion.convert import convert
+from roformer_keras.errors import CheckpointError
+from roformer_keras.layers.projection import Projection
+from roformer_keras.tasks import RoFormerTextClassifier
+from tests.common import ROOT
+
+SHIPPED = ROOT / "checkpoints/chinese_roformer-sim-char_L-4_H-192_A-6.zip"
+TEXTS = ["白日依山尽", "黄河入海流，欲穷千里目", "怎么把大象放进冰箱？", "今天天气不错"]
+INT4_GROUPS = keras.quantizers.Int4QuantizationConfig(block_size=64)
+INT4_CHANNELS = keras.quantizers.Int4QuantizationConfig(block_size=None)
+
+
+def cosines(a, b):
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return (a * b).sum(-1) / norms
+
+
+@pytest.fixture(scope="module")
+def float_vectors():
+    return load_model(SHIPPED).encode(TEXTS)
+
+
+def quantized(mode, **options):
+    model = load_model(SHIPPED)
+    model.encode(TEXTS)
+    model.quantize(mode, **options)
+    return model
+
+
+def test_all_products_become_int8_and_compiled_functions_are_renewed(float_vectors):
+    model = quantized("int8")
+    layers = [x for x in model._flatten_layers() if isinstance(x, Projection)]
+    assert len(layers) == 4 * 6
+    assert {x.quantization_mode for x in layers} == {"int8"}
+    vectors = model.encode(TEXTS)
+    assert not np.array_equal(vectors, float_vectors)
+    assert cosines(vectors, float_vectors).min() >= 0.99
+
+
+def test_predict_is_renewed_when_the_backbone_is_quantized():
+    model = load_model(SHIPPED)
+    inputs = model.tokenizer(TEXTS)
+    before = model.predict(inputs, verbose=0)
+    model.backbone.quantize("int8")
+    after = model.predict(inputs, verbose=0)
+    pairs = zip(keras.tree.flatten(before), keras.tree.flatten(after), strict=True)
+    assert not any(np.array_equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("config", [INT4_GROUPS, INT4_CHANNELS], ids=["64", "channel"])
+@pytest.mark.parametrize("way", ["preset", "keras"])
+def test_int4_models_are_saved_and_loaded_bit_for_bit(tmp_path, way, config):
+    check_round_trip(tmp_path, quantized("int4", config=config), way)
+
+
+@pytest.mark.parametrize("way", ["preset", "keras"])
+def test_int8_models_are_saved_and_loaded_bit_for_bit(tmp_path, way):
+    check_round_trip(tmp_path, quantized("int8"), way)
+
+
+def check_round_trip(tmp_path, model, way):
+    vectors = model.encode(TEXTS)
+    if way == "preset":
+        model.save_to_preset(tmp_path / "model")
+        again = load_model(tmp_path / "model")
+    else:
+        model.save(tmp_path / "model.keras")
+        again = keras.models.load_model(tmp_path / "model.keras")
+        again.tokenizer = model.tokenizer
+    np.testing.assert_array_equal(again.encode(TEXTS), vectors)
+    for old, new in zip(model.weights, again.weights, strict=True):
+        assert (old.path, old.dtype) == (new.path, new.dtype)
+        np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (old, new)))
+
+
+def test_a_quantized_preset_is_small_and_converts_to_floats(tmp_path, float_vectors):
+    load_model(SHIPPED).save_to_preset(tmp_path / "float")
+    quantized("int8").save_to_preset(tmp_path / "int8")
+    sizes = [
+        (tmp_path / name / "model.weights.h5").stat().st_size
+        for name in ("float", "int8")
+    ]
+    assert sizes[1] < 0.3 * sizes[0]
+    convert(tmp_path / "int8", tmp_path / "again.safetensors")
+    vectors = load_model(tmp_path / "again.safetensors").encode(TEXTS)
+    assert cosines(vectors, float_vectors).min() >= 0.99
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_backbone_of_a_quantized_keras_file_is_the_same(tmp_path, mode):
+    model = quantized(mode)
+    model.save(tmp_path / "model.keras")
+    backbone = RoFormerBackbone.from_preset(tmp_path / "model.keras")
+    inputs = model.tokenizer(TEXTS)
+    expected = model.backbone.predict(inputs, verbose=0)["sequence_output"]
+    np.testing.assert_array_equal(backbone.predict(inputs, verbose=0), expected)
+
+
+def test_a_task_keeps_its_quantized_head(tmp_path):
+    backbone = RoFormerBackbone.from_preset(SHIPPED)
+    task = RoFormerTextClassifier(backbone, backbone.tokenizer, num_classes=3)
+    task.quantize("int8")
+    expected = task.predict(TEXTS, verbose=0)
+    task.save_to_preset(tmp_path / "task")
+    again = RoFormerTextClassifier.from_preset(tmp_path / "task")
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), expected)
+    task.save(tmp_path / "task.keras")
+    again = keras.models.load_model(tmp_path / "task.keras")
+    np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), expected)
+
+
+def test_lora_on_a_quantized_model_is_saved_and_merged(tmp_path):
+    model = quantized("int8")
+    model.enable_lora(4)
+    for variable in model.trainable_variables:
+        variable.assign(keras.random.normal(variable.shape, stddev=0.05, seed=1))
+    vectors = model.encode(TEXTS)
+    model.save(tmp_path / "lora.keras")
+    again = keras.models.load_model(tmp_path / "lora.keras")
+    again.tokenizer = model.tokenizer
+    np.testing.assert_allclose(again.encode(TEXTS), vectors, atol=1e-6)
+    model.merge_lora()
+    assert cosines(model.encode(TEXTS), vectors).min() > 0.99
+    assert not [v for v in model.trainable_variables if v.dtype == "int8"]
+    model.save_to_preset(tmp_path / "merged")
+
+
+def test_kept_tokens_of_a_quantized_preset(tmp_path):
+    model = quantized("int8")
+    model.save_to_preset(tmp_path / "int8")
+    kept = range(3000)
+    small = type(model).from_preset(tmp_path / "int8", keep_tokens=kept)
+    assert cosines(small.encode(TEXTS), model.encode(TEXTS)).min() > 0.9999
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"mode": "int2"}, "must be a layer quantized to int8 or int4"),
+        ({"names": []}, "must be a layer quantized to int8 or int4"),
+        ({"names": ["kernel", "bias"]}, "unexpected .*/vars/2"),
+        ({"mode": "int4"}, "must be int8"),
+    ],
+)
+def test_a_preset_that_lies_about_its_layers(tmp_path, change, message):
+    import json
+
+    quantized("int8").save_to_preset(tmp_path / "int8")
+    for name in ("config.json", "task.json"):
+        path = tmp_path / "int8" / name
+        fields = json.loads(path.read_text())
+        part = fields["config"]
+        part = part["backbone"]["config"] if "backbone" in part else part
+        next(iter(part["quantization"].values())).update(change)
+        path.write_text(json.dumps(fields))
+    with pytest.raises(CheckpointError, match=message):
+        load_model(tmp_path / "int8")
+
+
+def test_a_quantized_language_model_writes(tmp_path):
+    model = load_model(ROOT / "checkpoints/chinese_roformer-gpt-char_L-4_H-256_A-8.zip")
+    options = {"max_length": 12, "method": "greedy"}
+    before = model.generate(["白日"], **options)
+    model.quantize("int4", config=INT4_GROUPS)
+    written = model.generate(["白日"], **options)
+    assert written != before
+    model.save_to_preset(tmp_path / "int4")
+    assert load_model(tmp_path / "int4").generate(["白日"], **options) == written
