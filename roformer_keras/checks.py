@@ -318,7 +318,7 @@ def read_toml(path: str | os.PathLike) -> dict:
         ConfigurationError: it is not TOML.
     """
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

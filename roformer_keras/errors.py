@@ -2,6 +2,7 @@
 
     RoFormerError
     ├── ConfigurationError    a field or an option breaks a rule
+    │   └── BackendError      Keras has no backend to run on
     ├── VocabularyError       a vocabulary, or a token that is not in it
     ├── SourceError           a path or an archive that cannot be used
     ├── CheckpointError       tensors: missing, unexpected, mis-shaped, corrupt
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from typing import Self
 
 __all__ = [
+    "BackendError",
     "CheckpointError",
     "ConfigurationError",
     "DownloadError",
@@ -65,6 +67,10 @@ class RoFormerError(Exception):
 
 class ConfigurationError(RoFormerError, ValueError):
     """A configuration field or an option breaks a rule."""
+
+
+class BackendError(ConfigurationError, ImportError):
+    """No backend of Keras is installed, or not the one that was chosen."""
 
 
 class VocabularyError(RoFormerError, ValueError):

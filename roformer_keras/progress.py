@@ -3,6 +3,8 @@
 from tqdm import tqdm
 
 _DELAY = 1.0
+# Of so many items, the first one is most of the time.
+_FEW = 2
 
 
 def progress_bar(verbose: int | str, **options) -> tqdm:
@@ -10,10 +12,12 @@ def progress_bar(verbose: int | str, **options) -> tqdm:
 
     Args:
         verbose: 0 for no bar; 1 for one from the start; `"auto"` for one where standard
-            error is a terminal, after a second.
+            error is a terminal, after a second, for more than two items.
         options: keywords of `tqdm`, such as `total`, `desc` and `unit`.
     """
     if verbose == "auto":
+        if options.get("total") is not None and options["total"] <= _FEW:
+            return tqdm(disable=True, **options)
         # None lets tqdm look whether there is a terminal.
         return tqdm(disable=None, delay=_DELAY, **options)
     return tqdm(disable=not verbose, **options)

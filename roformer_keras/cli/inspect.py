@@ -6,7 +6,11 @@ from typing import Any
 from roformer_keras.cli.texts import print_json
 from roformer_keras.hub.catalog import resolve
 
-EXAMPLES = ("inspect roformer-char", "inspect roformer-sim-char --json")
+EXAMPLES = (
+    "inspect roformer-char",
+    "inspect roformer-char --tensors",
+    "inspect roformer-sim-char --json",
+)
 
 
 def run(
@@ -14,9 +18,14 @@ def run(
     *,
     config: str | None = None,
     vocabulary: str | None = None,
+    tensors: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Show what a checkpoint holds."""
+    """Show what a checkpoint holds.
+
+    Args:
+        tensors: list every tensor and every field of the configuration
+    """
     from roformer_keras.conversion.convert import model_of
     from roformer_keras.conversion.reader import open_checkpoint
     from roformer_keras.text.level import vocabulary_level
@@ -41,22 +50,29 @@ def run(
     if as_json:
         print_json(content)
         return
-    tensors: dict[str, dict] = content["tensors"]
+    found: dict[str, dict] = content["tensors"]
     fields: dict[str, Any] = content["config"]
-    count = sum(math.prod(tensor["shape"]) for tensor in tensors.values())
+    count = sum(math.prod(tensor["shape"]) for tensor in found.values())
+    dtypes = ", ".join(sorted({tensor["dtype"] for tensor in found.values()}))
     print(f"source       {content['source']}")
     print(f"format       {content['format']}")
     kind = fields.get("model_type", "encoder-decoder")
     print(f"model        {content['model']} ({kind})")
+    size = ("num_layers", "hidden_dim", "num_heads")
+    print(f"size         {' x '.join(str(fields[name]) for name in size)} heads")
     print(f"heads        {', '.join(content['heads']) or 'none'}")
-    size, level = content["vocabulary_size"], content["level"]
-    print(f"vocabulary   {size or 'none'} {level or ''}")
-    print(f"tensors      {len(tensors)}, {count:,} numbers")
-    for name, tensor in tensors.items():
-        mark = "  unexpected" if name in content["unexpected"] else ""
-        print(f"  {name:<60} {tensor['dtype']:<9} {tuple(tensor['shape'])}{mark}")
+    tokens_of, level = content["vocabulary_size"], content["level"]
+    print(f"vocabulary   {tokens_of or 'none'} {level or ''}")
+    print(f"tensors      {len(found)}, {count:,} numbers, {dtypes}")
+    unexpected = content["unexpected"]
+    for name in found if tensors else unexpected:
+        tensor = found[name]
+        mark = "  unexpected" if name in unexpected else ""
+        shape = tuple(tensor["shape"])
+        print(f"  {name:<60} {tensor['dtype']:<9} {shape}{mark}")
     if content["training_state"]:
         print(f"ignored      {len(content['training_state'])} of an optimizer")
-    print("configuration")
-    for name, value in fields.items():
-        print(f"  {name:<34} {value}")
+    if tensors:
+        print("configuration")
+        for name, value in fields.items():
+            print(f"  {name:<34} {value}")

@@ -52,8 +52,6 @@ def main(arguments=None) -> int:
     source = inspect.signature(run).parameters.get("source")
     if not options.keys() & {"source", "quiet"} and source and source.default:
         remark_source(source.default)
-    # TensorFlow speaks of devices and instruction sets on import.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with interrupts.watched():
         try:
             code = run(**options) or 0

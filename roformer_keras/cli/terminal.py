@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager, redirect_stdout
 
 from roformer_keras.cli import interrupts
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import BackendError, ConfigurationError
 
 
 def remark(text: str) -> None:
@@ -25,29 +25,22 @@ def shows_progress(quiet: bool) -> bool:
 
 
 def start_backend() -> None:
-    """Imports Keras and its backend without their messages about devices.
-
-    TensorFlow writes them to the file descriptor, past all its settings.
+    """Imports Keras and its backend.
 
     Raises:
         ConfigurationError: the backend cannot be imported.
     """
-    sys.stderr.flush()
-    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
     try:
         import keras
 
         keras.ops.zeros(())
+    except BackendError:
+        raise
     except (ImportError, ValueError) as error:
         raise ConfigurationError(
             f"Keras's backend {os.environ.get('KERAS_BACKEND', 'tensorflow')!r} cannot "
             f"be used: {error}"
         ) from error
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(null)
 
 
 @contextmanager

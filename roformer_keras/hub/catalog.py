@@ -181,7 +181,6 @@ class ShippedCheckpoint:
         return {**asdict(self), "path": str(self.path)}
 
 
-# In a clone this is a link to the folder of that name at its top.
 _SHIPPED_FOLDER = Path(__file__).parents[1] / "checkpoints"
 
 SHIPPED: tuple[ShippedCheckpoint, ...] = (

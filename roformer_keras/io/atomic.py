@@ -11,6 +11,8 @@ from pathlib import Path
 
 from roformer_keras.errors import OutputError, RoFormerError
 
+_IS_WINDOWS = os.name == "nt"
+
 
 @contextmanager
 def replacing(
@@ -203,8 +205,13 @@ def _sync(path: Path):
 
 
 def sync_entry(path: Path) -> None:
-    """Waits until one file, or the list of names in one folder, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Waits until one file, or the list of names in one folder, is on the disk.
+
+    Windows opens no folders, and syncs only files that are open for writing.
+    """
+    if _IS_WINDOWS and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if _IS_WINDOWS else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

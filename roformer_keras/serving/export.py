@@ -1,7 +1,6 @@
 """Exporting models for serving."""
 
 import contextlib
-import importlib
 import json
 import logging
 import os
@@ -15,6 +14,7 @@ import numpy as np
 
 from roformer_keras.data.rows import padded
 from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
 from roformer_keras.models import RoFormerSim
 from roformer_keras.models.forward import run_model
@@ -152,13 +152,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
         os.environ.setdefault("NNCF_CI", "1")
         modules = (*modules, "nncf")
     for name in modules:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise ConfigurationError(
-                f"the format {format!r} needs {name}, which cannot be imported "
-                f"({error}); run: pip install 'roformer-keras[export]'"
-            ) from error
+        import_extra(name, f"the format {format!r}")
 
 
 # === What is exported ===

@@ -9,6 +9,7 @@ import numpy as np
 
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.extras import import_extra
 from roformer_keras.models.embedding import embed_rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -44,8 +45,7 @@ def load_exported(
             return {name: output.numpy() for name, output in outputs.items()}
 
     elif format == "onnx":
-        import onnxruntime
-
+        onnxruntime = import_extra("onnxruntime", "the format 'onnx'")
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
 
@@ -53,8 +53,7 @@ def load_exported(
             return dict(zip(names, session.run(names, inputs), strict=True))
 
     else:
-        import openvino
-
+        openvino = import_extra("openvino", "the format 'openvino'")
         options = {"INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32"}
         compiled = openvino.Core().compile_model(path, "CPU", options)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from roformer_keras.extras import import_extra
 from roformer_keras.tasks.spans import Span
 
 # Rows of the matrix of cosines that are computed at a time.
@@ -26,11 +27,10 @@ def classification_report(expected, found, names: Sequence[str]) -> dict:
         a row also `confusion`: how often a row of each class (outer list) was predicted
         to be of each (inner).
     """
-    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-
+    metrics = import_extra("sklearn.metrics", "a report of a classifier")
     expected, found = np.asarray(expected), np.asarray(found)
     numbers = list(range(len(names)))
-    figures = precision_recall_fscore_support(
+    figures = metrics.precision_recall_fscore_support(
         expected, found, labels=numbers, zero_division=0
     )
     is_right = expected == found
@@ -49,7 +49,7 @@ def classification_report(expected, found, names: Sequence[str]) -> dict:
         },
     }
     if expected.ndim == 1:
-        matrix = confusion_matrix(expected, found, labels=numbers)
+        matrix = metrics.confusion_matrix(expected, found, labels=numbers)
         report["confusion"] = matrix.tolist()
     return report
 
@@ -59,14 +59,14 @@ def correlation_report(expected, found) -> dict:
 
     A correlation is None if all numbers of a side are equal.
     """
-    from scipy.stats import pearsonr, spearmanr
-
+    stats = import_extra("scipy.stats", "a correlation")
+    rank, linear = stats.spearmanr, stats.pearsonr
     expected, found = (np.asarray(side, "float64") for side in (expected, found))
     varies = len(expected) > 1 and np.ptp(expected) > 0 and np.ptp(found) > 0
     return {
         "rows": len(expected),
-        "spearman": float(spearmanr(expected, found).statistic) if varies else None,
-        "pearson": float(pearsonr(expected, found).statistic) if varies else None,
+        "spearman": float(rank(expected, found).statistic) if varies else None,
+        "pearson": float(linear(expected, found).statistic) if varies else None,
         "mean_absolute_error": float(np.mean(np.abs(expected - found))),
     }
 

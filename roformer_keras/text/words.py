@@ -1,23 +1,23 @@
 """Cuts Chinese text into words, as `jieba.cut(text, HMM=False)` does.
 
 Word-level RoFormer vocabularies were built on that cut, so it must be the same to the
-last tie. This search uses jieba's dictionary but not its code: it is faster, needs no
-cache file, and does not change when other code calls `jieba.add_word`.
+last tie. The words and frequencies are those of jieba's dictionary, see `NOTICE`. The
+search is not jieba's: it is faster, needs no cache file, and does not change when other
+code calls `jieba.add_word`.
 """
 
 import functools
-import importlib.util
+import gzip
 import math
 import pathlib
 import re
 from collections.abc import Iterable
 
-from roformer_keras.errors import SourceError
-
 # What jieba looks up in its dictionary; every other character is one item.
 _BLOCK = re.compile(r"([\u4E00-\u9FD5a-zA-Z0-9+#&._%\-]+)")
 _ALPHANUMERIC = re.compile("[a-zA-Z0-9]")
 _NEVER = -math.inf
+_DICTIONARY = pathlib.Path(__file__).with_name("words.txt.gz")
 
 
 class Segmenter:
@@ -127,25 +127,13 @@ def _join_alphanumerics(words):
 
 @functools.cache
 def default_segmenter() -> Segmenter:
-    """The segmenter of jieba's default dictionary, read once in a process.
-
-    Raises:
-        SourceError: jieba, which ships the dictionary, is not installed.
-    """
-    # Finding the package does not import it, and with it its warnings and its logger.
-    jieba = importlib.util.find_spec("jieba")
-    if jieba is None:
-        raise SourceError(
-            "a word-level vocabulary needs the dictionary that jieba ships, and jieba "
-            "is not installed; run: pip install jieba"
-        )
-    assert jieba.origin is not None
-    return Segmenter(_read_entries(pathlib.Path(jieba.origin).with_name("dict.txt")))
+    """The segmenter of jieba's default dictionary, read once in a process."""
+    return Segmenter(_read_entries(_DICTIONARY))
 
 
 def _read_entries(path):
-    """Yields (word, frequency) from lines of `word frequency tag`."""
-    with open(path, encoding="utf-8") as lines:
+    """Yields (word, frequency) from lines of `word frequency`."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
-            word, frequency, _ = line.split(" ", 2)
+            word, frequency = line.split(" ")
             yield word, int(frequency)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import import_extra
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +96,4 @@ def load_sacrebleu():
     Raises:
         ConfigurationError: it is not installed.
     """
-    try:
-        import sacrebleu
-    except ImportError as error:
-        raise ConfigurationError(
-            "BLEU needs sacrebleu, which is not installed; run: pip install "
-            "'roformer-keras[evaluate]'"
-        ) from error
-    return sacrebleu
+    return import_extra("sacrebleu", "BLEU")

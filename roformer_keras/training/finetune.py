@@ -23,6 +23,7 @@ import numpy as np
 
 from roformer_keras.checks import check_names
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
@@ -64,6 +65,8 @@ def finetune(
 
     Raises: as in `ResumableRun.execute`.
     """
+    for library in ("matplotlib", "scipy", "sklearn"):
+        import_extra(library, "a fine-tuning")
     return FinetuningRun(settings, folder, callbacks, verbose).execute(overwrite)
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
 from roformer_keras.training.log import read_log
 
@@ -11,11 +12,11 @@ def new_figure(width: float, height: float):
 
     Not pyplot's, so what a program or a notebook draws there stays as it is.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    agg = import_extra("matplotlib.backends.backend_agg", "drawing")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    agg.FigureCanvasAgg(figure)
     return figure
 
 

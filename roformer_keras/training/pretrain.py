@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import keras
-from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from roformer_keras import models
@@ -32,6 +31,7 @@ from roformer_keras.data.corpus import read_corpus
 from roformer_keras.data.examples import EpochItems, tokenize_corpus
 from roformer_keras.data.loader import Loader, batch_maker, items_of
 from roformer_keras.errors import ConfigurationError, RoFormerError
+from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.models.preset import PresetModel
@@ -86,6 +86,8 @@ def pretrain(
 
     Raises: as in `ResumableRun.execute`.
     """
+    for library in ("matplotlib", "tensorboardX"):
+        import_extra(library, "a training")
     return PretrainingRun(settings, folder, callbacks, verbose).execute(overwrite)
 
 
@@ -369,7 +371,7 @@ class PretrainingRun(ResumableRun):
             done * stage.accumulation,
             self.progress["tokens"],
         )
-        events = SummaryWriter(
+        events = import_extra("tensorboardX", "a training").SummaryWriter(
             str(self.folder / _TENSORBOARD), purge_step=before + done + 1
         )
         recorder = Recorder(

@@ -9,9 +9,7 @@ from roformer_keras.conversion.convert import convert
 from roformer_keras.errors import CheckpointError
 from roformer_keras.layers.projection import Projection
 from roformer_keras.tasks import RoFormerTextClassifier
-from tests.common import ROOT
 
-SHIPPED = ROOT / "checkpoints/chinese_roformer-sim-char_L-4_H-192_A-6.zip"
 TEXTS = ["白日依山尽", "黄河入海流，欲穷千里目", "怎么把大象放进冰箱？", "今天天气不错"]
 INT4_GROUPS = keras.quantizers.Int4QuantizationConfig(block_size=64)
 INT4_CHANNELS = keras.quantizers.Int4QuantizationConfig(block_size=None)
@@ -24,11 +22,11 @@ def cosines(a, b):
 
 @pytest.fixture(scope="module")
 def float_vectors():
-    return load_model(SHIPPED).encode(TEXTS)
+    return load_model("roformer-sim-char").encode(TEXTS)
 
 
 def quantized(mode, **options):
-    model = load_model(SHIPPED)
+    model = load_model("roformer-sim-char")
     model.encode(TEXTS)
     model.quantize(mode, **options)
     return model
@@ -45,7 +43,7 @@ def test_all_products_become_int8_and_compiled_functions_are_renewed(float_vecto
 
 
 def test_predict_is_renewed_when_the_backbone_is_quantized():
-    model = load_model(SHIPPED)
+    model = load_model("roformer-sim-char")
     inputs = model.tokenizer(TEXTS)
     before = model.predict(inputs, verbose=0)
     model.backbone.quantize("int8")
@@ -81,7 +79,7 @@ def check_round_trip(tmp_path, model, way):
 
 
 def test_a_quantized_preset_is_small_and_converts_to_floats(tmp_path, float_vectors):
-    load_model(SHIPPED).save_to_preset(tmp_path / "float")
+    load_model("roformer-sim-char").save_to_preset(tmp_path / "float")
     quantized("int8").save_to_preset(tmp_path / "int8")
     sizes = [
         (tmp_path / name / "model.weights.h5").stat().st_size
@@ -104,7 +102,7 @@ def test_a_backbone_of_a_quantized_keras_file_is_the_same(tmp_path, mode):
 
 
 def test_a_task_keeps_its_quantized_head(tmp_path):
-    backbone = RoFormerBackbone.from_preset(SHIPPED)
+    backbone = RoFormerBackbone.from_preset("roformer-sim-char")
     task = RoFormerTextClassifier(backbone, backbone.tokenizer, num_classes=3)
     task.quantize("int8")
     expected = task.predict(TEXTS, verbose=0)
@@ -165,7 +163,7 @@ def test_a_preset_that_lies_about_its_layers(tmp_path, change, message):
 
 
 def test_a_quantized_language_model_writes(tmp_path):
-    model = load_model(ROOT / "checkpoints/chinese_roformer-gpt-char_L-4_H-256_A-8.zip")
+    model = load_model("roformer-gpt-char")
     options = {"max_length": 12, "method": "greedy"}
     before = model.generate(["白日"], **options)
     model.quantize("int4", config=INT4_GROUPS)

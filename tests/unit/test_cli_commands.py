@@ -67,7 +67,10 @@ def test_inspect_says_what_a_source_holds(source, model, heads, level, cli):
         name: {"shape": list(value.shape), "dtype": "float32"}
         for name, value in truth.items()
     }
-    out = cli("inspect", source)
+    short = cli("inspect", source)
+    assert len(short.splitlines()) <= 12
+    out = cli("inspect", source, "--tensors")
+    assert out.startswith(short)
     count = sum(value.size for value in truth.values())
     assert f"tensors      {len(truth)}, {count:,} numbers" in out
     assert f"model        {model}" in out

@@ -40,7 +40,7 @@ FLAGS = {
     "generate": f"{LINES} batch-size length-penalty max-length max-new-tokens method "
     "min-length min-new-tokens model num-beams num-return-sequences seed stop "
     "temperature top-k top-p unilm",
-    "inspect": "config json vocabulary",
+    "inspect": "config json tensors vocabulary",
     "list": "json",
     "paraphrase": f"{LINES} batch-size k masked-positions max-length "
     "max-new-tokens n seed temperature top-k top-p",

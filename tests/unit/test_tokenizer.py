@@ -338,12 +338,6 @@ def test_segmenter_items_spell_the_text():
     assert "".join(segmentation.default_segmenter().cut(text)) == text
 
 
-def test_a_missing_dictionary_names_the_command(monkeypatch):
-    monkeypatch.setattr(segmentation.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SourceError, match="pip install jieba"):
-        segmentation.default_segmenter.__wrapped__()
-
-
 # === Errors ===
 
 

@@ -1,0 +1,33 @@
+"""Libraries that only some features need, and the extra that installs each."""
+
+import importlib
+from typing import Any
+
+from roformer_keras.errors import ConfigurationError
+
+_EXTRAS = {
+    "train": ("matplotlib", "scipy", "sklearn", "tensorboardX"),
+    "evaluate": ("sacrebleu",),
+    "export": ("nncf", "onnx", "onnxruntime", "openvino", "tf2onnx"),
+}
+_EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}
+
+
+def import_extra(name: str, purpose: str) -> Any:
+    """A module of an optional library.
+
+    Args:
+        name: of the module, such as `"matplotlib.figure"`.
+        purpose: what needs it, such as `"BLEU"`.
+
+    Raises:
+        ConfigurationError: it cannot be imported; names the extra.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        library = name.partition(".")[0]
+        raise ConfigurationError(
+            f"{purpose} needs {library}, which cannot be imported ({error}); run: pip "
+            f"install 'roformer-keras[{_EXTRA_OF[library]}]'"
+        ) from error

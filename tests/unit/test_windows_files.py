@@ -1,0 +1,96 @@
+"""Files and paths as Windows writes them: CRLF, byte-order marks, backslashes."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from common import CHARACTER, ROOT, SIM
+from common import run_main as run
+from sources import unpacked
+
+from roformer_keras import FinetuningSettings, RoFormerTokenizer
+from roformer_keras.checks import read_fields
+from roformer_keras.data.files import read_table
+from roformer_keras.io import atomic
+
+
+def crlf(path, text):
+    path.write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.csv", 'text,label\n"甲，乙",好\n丙 丁,坏\n'),
+        ("a.tsv", "甲，乙\t好\n丙 丁\t坏\n"),
+        (
+            "a.jsonl",
+            '{"text": "甲，乙", "label": "好"}\n{"text": "丙", "label": "坏"}\n',
+        ),
+        ("a.bio", "甲 B-人\n乙 I-人\n\n丙 O\n丁 O\n"),
+    ],
+)
+def test_tables_with_crlf_and_a_byte_order_mark(tmp_path, name, content):
+    expected = tmp_path / f"unix-{name}"
+    expected.write_text(content, encoding="utf-8")
+    table = read_table(crlf(tmp_path / name, content), 1)
+    assert table == read_table(expected, 1)
+    assert len(table.texts) == 2
+
+
+def test_settings_with_crlf(tmp_path):
+    path = crlf(tmp_path / "a.toml", 'task = "text-classification"\nepochs = 3\n')
+    assert read_fields(FinetuningSettings, path)["epochs"] == 3
+
+
+def test_a_vocabulary_with_crlf(tmp_path):
+    folder = unpacked(CHARACTER, tmp_path)
+    before = RoFormerTokenizer.from_preset(folder)
+    path = folder / "vocab.txt"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert RoFormerTokenizer.from_preset(folder).vocabulary == before.vocabulary
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        r"C:\models\roformer.zip",
+        r"models\roformer.zip",
+        "C:roformer.zip",
+        r"\\server\share\roformer.zip",
+    ],
+)
+def test_paths_of_windows_are_no_names_of_the_catalogue(path, capsys):
+    code, _, err = run("inspect", path, capsys=capsys)
+    assert code == 2
+    assert "no file or folder" in err
+
+
+def test_a_console_that_is_not_utf_8():
+    done = subprocess.run(
+        [sys.executable, "-m", "roformer_keras", "tokenize", "你好𠀀", "--source", SIM],
+        cwd=ROOT,
+        env={"PYTHONIOENCODING": "cp936", "PATH": ""},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stderr == b""
+    assert len(np.fromstring(done.stdout.decode(), sep=" ")) == 5
+
+
+def test_folders_are_not_synced_where_they_cannot_be_opened(tmp_path, monkeypatch):
+    open_file = atomic.os.open
+
+    def open_as_windows(path, flags):
+        if path.is_dir():
+            raise PermissionError(13, "Permission denied", str(path))
+        assert flags & atomic.os.O_RDWR, "fsync needs a file that is open for writing"
+        return open_file(path, flags)
+
+    monkeypatch.setattr(atomic, "_IS_WINDOWS", True)
+    monkeypatch.setattr(atomic.os, "open", open_as_windows)
+    with atomic.replacing(tmp_path / "a", folder=True) as partial:
+        (partial / "b").write_text("c")
+    assert (tmp_path / "a" / "b").read_text() == "c"
