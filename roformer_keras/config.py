@@ -23,6 +23,15 @@ MODEL_FIELDS = {
     "RoFormerSim": {"attention": "unilm", "pooler_activation": "linear"},
 }
 
+# Keras's activations by name, without those that need arguments or change the width.
+ACTIVATIONS = (
+    *("celu", "elu", "exponential", "gelu", "hard_shrink", "hard_sigmoid"),
+    *("hard_silu", "hard_swish", "hard_tanh", "leaky_relu", "linear", "log_sigmoid"),
+    *("log_softmax", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "soft_shrink"),
+    *("softmax", "softplus", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax"),
+    *("squareplus", "swish", "tanh", "tanh_shrink"),
+)
+
 # Fields of bert_config.json -> fields of RoFormerConfig: all that bert4keras reads, and
 # `layer_norm_epsilon`, which it ignores.
 # Required.
@@ -136,6 +145,11 @@ class RoFormerConfig(Settings):
     layer_norm_cond_hidden_activation: str = "linear"
 
     def _check_together(self):
+        _check_activation("activation", self.activation)
+        if self.pooler_activation is not None:
+            _check_activation("pooler_activation", self.pooler_activation)
+        name = "layer_norm_cond_hidden_activation"
+        _check_activation(name, getattr(self, name))
         if self.attention_key_size is None and self.hidden_dim % self.num_heads:
             raise ConfigurationError(
                 "hidden_dim must be a multiple of num_heads, got "
@@ -239,6 +253,11 @@ class RoFormerConfig(Settings):
         missing = [name for name in _REQUIRED_BERT_FIELDS if name not in bert_config]
         if missing:
             raise ConfigurationError(f"bert_config.json lacks {', '.join(missing)}")
+        if bert_config.get("hidden_act", "gelu") is None:
+            raise ConfigurationError(
+                "hidden_act of bert_config.json must be the name of an activation, "
+                "got null"
+            )
         fields = {"dropout": 0.0, "attention_dropout": 0.0, "model_type": model_type}
         for theirs, ours in _BERT_CONFIG_FIELDS.items():
             if bert_config.get(theirs) is not None:
@@ -305,6 +324,7 @@ class Seq2SeqConfig(Settings):
     layer_norm_epsilon: float = number(1e-6, above=0)
 
     def _check_together(self):
+        _check_activation("activation", self.activation)
         if self.hidden_dim % (2 * self.num_heads):
             raise ConfigurationError(
                 "hidden_dim must be a multiple of num_heads, with an even number of "
@@ -321,6 +341,13 @@ class Seq2SeqConfig(Settings):
     def bert4keras_compatible(self) -> bool:
         """Whether bert4keras has such a model."""
         return False
+
+
+def _check_activation(name, value):
+    if value not in ACTIVATIONS:
+        raise ConfigurationError(
+            f"{name} must be the name of a Keras activation, got {value!r}"
+        )
 
 
 # A configuration, the content of a `bert_config.json`, or its path.

@@ -124,7 +124,11 @@ FOREIGN_DATA = [
 
 
 def replace_a_dataset(path, how, folder):
-    """Replaces a dataset of an HDF5 file by one whose numbers lie elsewhere."""
+    """Replaces a dataset of an HDF5 file by one whose numbers lie elsewhere.
+
+    Of a preset, the checksums are dropped.
+    """
+    path.with_name("metadata.json").unlink(missing_ok=True)
     with h5py.File(path, "a") as file:
         names = []
         file.visititems(

@@ -42,6 +42,12 @@ from roformer_keras.errors import (
     errors_at,
 )
 from roformer_keras.io.blob import Blob
+from roformer_keras.io.checksums import (
+    FIELD,
+    check_content,
+    check_sums,
+    checked_tensors,
+)
 from roformer_keras.io.hdf5 import (
     hdf5_datasets,
     hdf5_errors,
@@ -115,6 +121,14 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
         else:
             files = stack.enter_context(open_source(source))
             saved = _saved_tokenizer(files.parts)
+            if saved and "bert_config" in files.parts:
+                size = _read_json(files.parts["bert_config"]).get("vocab_size")
+                found = len(saved["vocabulary"])
+                if size != found:
+                    raise VocabularyError(
+                        f"the vocabulary of {source} must have the vocab_size of its "
+                        f"bert_config.json, {size!r}, got {found} tokens"
+                    )
             if not saved and files.format == "safetensors":
                 saved = _open_safetensors(files, stack).saved
     if saved.get("vocabulary") is None:
@@ -294,7 +308,12 @@ def _saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
     if "vocabulary" in parts:
         saved["vocabulary"] = _read_tokens(parts["vocabulary"])
     if "tokenizer" in parts:
-        saved["tokenizer"] = _read_json(parts["tokenizer"]).get("config")
+        content = _read_json(parts["tokenizer"])
+        saved["tokenizer"] = content.get("config")
+        sums = check_sums(content.get(FIELD), parts["tokenizer"].label)
+        if "vocabulary" in parts:
+            blob = parts["vocabulary"]
+            check_content(blob.read(), "vocabulary.txt", sums, blob.label)
         if not isinstance(saved["tokenizer"], dict):
             raise ConfigurationError(f"{parts['tokenizer'].label} holds no tokenizer")
     return saved
@@ -429,13 +448,20 @@ def _open_keras(files, stack):
 
 
 def _open_preset(files, stack):
-    parts = files.parts
+    parts, sums = files.parts, _preset_sums(files)
     saved = _saved_model(
         _read_json(parts["task" if "task" in parts else "config"]), files.label
     )
     quantized = saved.pop("quantized")
-    tensors = _datasets(parts["weights"], stack)
-    head = _datasets(parts["task_weights"], stack) if "task_weights" in parts else {}
+    tensors, head = (
+        checked_tensors(_datasets(parts[role], stack), f"{name}/", sums, files.label)
+        if role in parts
+        else {}
+        for role, name in (
+            ("weights", "model.weights.h5"),
+            ("task_weights", "task.weights.h5"),
+        )
+    )
     if saved["model"] in MODEL_FIELDS:
         tensors, head = tensors | head, {}
     stored = sum(math.prod(tensor.shape) for tensor in head.values())
@@ -448,6 +474,21 @@ def _open_preset(files, stack):
                 f"{stored:,} numbers"
             )
     return _by_dataset("preset", tensors, task=head, saved=saved, quantized=quantized)
+
+
+def _preset_sums(files):
+    """Checksums of a preset's tensors; those of its other files are compared here."""
+    if "metadata" not in files.parts:
+        return {}
+    metadata = _read_json(files.parts["metadata"])
+    sums = check_sums(metadata.get(FIELD), files.parts["metadata"].label)
+    for role in ("config", "task", "tokenizer"):
+        name = f"{role}.json"
+        # A tokenizer may have been added by hand.
+        if role in files.parts and (role != "tokenizer" or name in sums):
+            blob = files.parts[role]
+            check_content(blob.read(), name, sums, blob.label)
+    return sums
 
 
 def _datasets(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
@@ -517,6 +558,12 @@ def _open_safetensors(files, stack):
         raise CheckpointError(
             f"{blob.label} is damaged: {error}; convert or copy it again"
         ) from error
+    sums = check_sums(
+        _parse_json(metadata.get(FIELD, "{}"), f"{files.label}: {FIELD}"), files.label
+    )
+    for name in metadata.keys() - {FIELD}:
+        check_content(metadata[name].encode(), name, sums, f"{files.label}: {name}")
+    tensors = checked_tensors(tensors, "", sums, files.label)
     saved = {
         name: _parse_json(metadata.get(name, "{}"), f"{files.label}: {name}")
         for name in ("model_options", "tokenizer")

@@ -22,6 +22,7 @@ from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.checksums import FIELD, checksum
 from roformer_keras.io.tensor_bundle import write_shard
 from roformer_keras.io.vocabulary import write_vocabulary
 
@@ -67,13 +68,13 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     import h5py
 
     base = "RoFormerSeq2Seq" if checkpoint.is_seq2seq else "RoFormerBackbone"
-    _write_json(folder / "config.json", _serialized(checkpoint, base, True))
+    serialized = {"config.json": _serialized(checkpoint, base, True)}
     rows, count = checkpoint.rows, 0
+    sums: dict[str, str] = {}
     with ExitStack() as stack:
         backbone = stack.enter_context(h5py.File(folder / "model.weights.h5", "w"))
         if checkpoint.model != base:
-            task = _serialized(checkpoint, checkpoint.model, True)
-            _write_json(folder / "task.json", task)
+            serialized["task.json"] = _serialized(checkpoint, checkpoint.model, True)
             head = stack.enter_context(h5py.File(folder / "task.weights.h5", "w"))
         quantized = _quantized_by_row(checkpoint)
         for name, value in _values(checkpoint, dtype, on_tensor):
@@ -81,16 +82,23 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
             file = head if row.head in ("mlm", "task") else backbone
             count += value.size
             if name not in quantized:
-                _write_dataset(file, row.dataset, row, value)
-                continue
-            path, layer = quantized[name]
-            keys = layer.datasets(path, row.dataset)
-            for variable in (layer.weight_name, *layer.added):
-                value = layer.tensors[variable].read()
-                file.create_dataset(keys[variable], data=value)
+                stored = {row.dataset: value.T if row.transposed else value}
+            else:
+                path, layer = quantized[name]
+                stored = {
+                    key: layer.tensors[variable].read()
+                    for variable, key in layer.datasets(path, row.dataset).items()
+                    if variable != "bias"
+                }
+            for key, array in stored.items():
+                file.create_dataset(key, data=array)
+                sums[f"{Path(file.filename).name}/{key}"] = checksum(array)
+    for name, content in serialized.items():
+        _write_json(folder / name, content)
+        sums[name] = checksum((folder / name).read_bytes())
+    write_metadata(folder, count, sums)
     if checkpoint.vocabulary is not None:
         save_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
-    write_metadata(folder, count)
 
 
 def _quantized_by_row(checkpoint):
@@ -110,35 +118,48 @@ def _quantized_by_row(checkpoint):
 def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
     """Writes `tokenizer.json` and the vocabulary into a preset folder.
 
-    Each file is replaced in one step; the folder is made if there is none.
+    Each file is replaced in one step; the folder is made if there is none. The
+    checksum of the vocabulary is in `tokenizer.json`, and that of `tokenizer.json` in
+    the `metadata.json` of a model.
     """
     assets = folder / "assets" / "tokenizer"
     try:
         assets.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {assets}: {error}") from error
+    tokens = write_vocabulary(vocabulary)
     tokenizer = {
         "module": "roformer_keras.text.tokenizer",
         "class_name": "RoFormerTokenizer",
         "config": dict(fields),
         "registered_name": "roformer_keras>RoFormerTokenizer",
+        FIELD: {"vocabulary.txt": checksum(tokens)},
     }
-    for path, content in (
-        (assets / "vocabulary.txt", write_vocabulary(vocabulary)),
-        (folder / "tokenizer.json", _json_bytes(tokenizer)),
-    ):
+    contents = {
+        assets / "vocabulary.txt": tokens,
+        folder / "tokenizer.json": _json_bytes(tokenizer),
+    }
+    metadata = folder / "metadata.json"
+    if metadata.is_file():
+        fields = json.loads(metadata.read_text(encoding="utf-8"))
+        if isinstance(fields.get(FIELD), dict):
+            sum_of_json = checksum(contents[folder / "tokenizer.json"])
+            fields[FIELD]["tokenizer.json"] = sum_of_json
+            contents[metadata] = _json_bytes(fields)
+    for path, content in contents.items():
         with replacing(path, overwrite=True) as partial:
             partial.write_bytes(content)
 
 
-def write_metadata(folder: Path, parameter_count: int):
-    """Writes `metadata.json` into a preset folder: which versions wrote it."""
+def write_metadata(folder: Path, parameter_count: int, sums: Mapping[str, str]):
+    """Writes `metadata.json` into a preset folder: versions, size and checksums."""
     _write_json(
         folder / "metadata.json",
         {
             "keras_version": version("keras"),
             "roformer_keras_version": version("roformer-keras"),
             "parameter_count": parameter_count,
+            FIELD: dict(sums),
         },
     )
 
@@ -232,7 +253,9 @@ def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor
         name: np.ascontiguousarray(value)
         for name, value in _values(checkpoint, dtype, on_tensor)
     }
-    save_file(tensors, path, metadata)
+    sums = {name: checksum(value) for name, value in tensors.items()}
+    sums |= {name: checksum(text.encode()) for name, text in metadata.items()}
+    save_file(tensors, path, {**metadata, FIELD: json.dumps(sums)})
 
 
 # === bert4keras ===

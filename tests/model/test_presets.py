@@ -130,7 +130,13 @@ def test_a_preset_brings_back_model_and_tokenizer(model, source, options, tmp_pa
             if part == "task.json":
                 # The default, of which a checkpoint of bert4keras says nothing.
                 assert saved["config"].pop("output_activation") is None
-            assert json.loads((converted / part).read_text()) == saved
+            again = json.loads((converted / part).read_text())
+            if part == "metadata.json":
+                for sums in (saved["crc32c"], again["crc32c"]):
+                    # Their content may differ, see above and below.
+                    sums.pop("task.json", None)
+                    sums.pop("tokenizer.json")
+            assert again == saved
     assert_same(tensors_of(converted), tensors_of(folder))
 
 

@@ -158,6 +158,7 @@ def test_a_preset_that_lies_about_its_layers(tmp_path, change, message):
         part = part["backbone"]["config"] if "backbone" in part else part
         next(iter(part["quantization"].values())).update(change)
         path.write_text(json.dumps(fields))
+    (tmp_path / "int8" / "metadata.json").unlink()
     with pytest.raises(CheckpointError, match=message):
         load_model(tmp_path / "int8")
 

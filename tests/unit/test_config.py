@@ -7,7 +7,12 @@ import pytest
 from common import CHARACTER, zipped_json
 from weight_cases import SIZES
 
-from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, config_for_model
+from roformer_keras.config import (
+    ACTIVATIONS,
+    MODEL_FIELDS,
+    RoFormerConfig,
+    config_for_model,
+)
 from roformer_keras.errors import ConfigurationError
 
 BASE = {**SIZES, "vocabulary_size": 30, "intermediate_dim": 16}
@@ -198,3 +203,22 @@ def test_config_for_an_unknown_model():
     with pytest.raises(ConfigurationError, match="'RoFormer'") as caught:
         config_for_model("RoFormer", RoFormerConfig(**BASE))
     assert "RoFormerMaskedLM" in str(caught.value)
+
+
+def test_activations_are_those_of_keras():
+    import keras
+
+    assert all(callable(keras.activations.get(name)) for name in ACTIVATIONS)
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), [], "os.system", "glu", 3])
+def test_an_activation_that_is_none(value):
+    fields = {**BERT, "hidden_act": value}
+    with pytest.raises(ConfigurationError, match=r"hidden_act .*null|activation must"):
+        RoFormerConfig.from_bert_config(fields)
+
+
+@pytest.mark.parametrize("name", ["rotary_base", "layer_norm_epsilon"])
+def test_a_number_beyond_floats(name):
+    with pytest.raises(ConfigurationError, match=f"{name} must be a"):
+        RoFormerConfig(**BASE, **{name: 10**400})
