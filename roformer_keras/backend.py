@@ -67,8 +67,7 @@ def prepare_backend() -> None:
                 "pip install 'roformer-keras[tensorflow]'"
             )
         name = os.environ["KERAS_BACKEND"] = others[0]
-    if name == "tensorflow" and _LOG_LEVEL not in os.environ:
-        os.environ[_LOG_LEVEL] = "3"
+    if name == "tensorflow" and os.environ.setdefault(_LOG_LEVEL, "3") != "0":
         with _without_remarks():
             importlib.import_module("tensorflow")
 

@@ -163,5 +163,6 @@ def limited_file_size():
 
 
 def interruptible():
-    """Ctrl-C reaches the process, also where a shell in the background ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Signals reach the process, also where a shell in the background ignores them."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

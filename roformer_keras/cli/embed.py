@@ -1,20 +1,28 @@
 """`roformer-keras embed`."""
 
-from pathlib import Path
+import io
+import itertools
 from typing import Literal
 
-from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import Count
+from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.models import (
     load_encoder,
     load_sentence_encoder,
     load_tokenizer,
 )
-from roformer_keras.cli.terminal import shows_progress, start_backend
-from roformer_keras.cli.texts import check_ending, json_line, read_lines
-from roformer_keras.io.atomic import check_target, replacing
+from roformer_keras.cli.texts import (
+    check_ending,
+    json_line,
+    number_lines,
+    read_lines,
+)
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
+
+_ENDINGS = (".npy", ".jsonl")
+# Texts that are computed, and written, together.
+_WINDOW = 4096
 
 
 def run(
@@ -40,44 +48,63 @@ def run(
         normalize: keep the length of the vectors, instead of 1.
         dtype: bfloat16 is faster for many texts where the processor has it, and less
             exact (default: float32).
+
+    If it is interrupted, the same command resumes.
     """
-    check_ending(output, ".npy", ".jsonl")
-    if output != "-":
-        check_target(Path(output), overwrite, folder=False)
+    check_ending(output, *_ENDINGS)
     texts = read_lines(file)
-    start_backend()
-    import numpy as np
+    is_array = output.endswith(".npy")
 
-    from roformer_keras.models.embedding import embed
-
-    def vectors():
-        progress = shows_progress(quiet)
+    def load():
         encoder = load_sentence_encoder(source, max_length, config, vocabulary, dtype)
         if encoder is not None:
-            found = encoder.encode(texts, normalize=normalize, verbose=int(progress))
-        else:
-            tokenizer = load_tokenizer(source, vocabulary)
-            model = load_encoder(source, config, dtype)
-            length = 512 if max_length is None else max_length
-            found = embed(
-                *(model, tokenizer, texts, length, normalize), verbose=int(progress)
-            )
-        interrupts.check()
-        return found
+            return lambda texts: encoder.encode(texts, normalize=normalize, verbose=0)
+        from roformer_keras.models.embedding import embed
 
-    def lines():
-        for text, vector in zip(texts, vectors(), strict=True):
-            yield json_line({"text": text, "vector": vector.tolist()})
+        tokenizer = load_tokenizer(source, vocabulary)
+        model = load_encoder(source, config, dtype)
+        length = 512 if max_length is None else max_length
+        return lambda texts: embed(
+            *(model, tokenizer, texts, length, normalize), verbose=0
+        )
 
-    if output == "-":
-        for line in lines():
-            print(line)
-        return
-    with replacing(output, overwrite) as partial:
-        if output.endswith(".npy"):
-            with open(partial, "wb") as stream:
-                np.save(stream, vectors())
-        else:
-            with open(partial, "w", encoding="utf-8") as out:
-                out.writelines(f"{line}\n" for line in lines())
-    print(output)
+    def write(encode, window, job):
+        vectors = encode(window)
+        if is_array:
+            return _array_bytes(vectors, len(texts), job.done == 0)
+        return [
+            json_line({"text": text, "vector": vector.tolist()})
+            for text, vector in zip(window, vectors, strict=True)
+        ]
+
+    run_job(
+        *(load, write, number_lines(file, texts, itertools.count(1)), _WINDOW, output),
+        {
+            "command": "embed",
+            "max_length": max_length,
+            "normalize": normalize,
+            "dtype": dtype,
+        },
+        source,
+        config=config,
+        vocabulary=vocabulary,
+        overwrite=overwrite,
+        quiet=quiet,
+        endings=_ENDINGS,
+    )
+
+
+def _array_bytes(vectors, count, is_first):
+    """The next rows of an `.npy` file of `count` rows, after its header."""
+    import numpy as np
+
+    stream = io.BytesIO()
+    if is_first:
+        header = {
+            "descr": "<f4",
+            "fortran_order": False,
+            "shape": (count, vectors.shape[1]),
+        }
+        np.lib.format.write_array_header_1_0(stream, header)
+    stream.write(np.ascontiguousarray(vectors, "<f4").tobytes())
+    return stream.getvalue()

@@ -1,8 +1,9 @@
-"""Ctrl-C that is not lost.
+"""Ctrl-C and requests to end that are not lost.
 
 Python raises KeyboardInterrupt wherever it happens to be. Code that catches every
 exception, as libraries do while they compile, loses it, and so do callbacks and
-destructors, which cannot raise: the command would continue.
+destructors, which cannot raise: the command would continue. SIGTERM and SIGHUP end a
+command in the same way, so that it leaves no temporary files.
 """
 
 import signal
@@ -11,26 +12,32 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_came = False
+# Windows has no SIGHUP.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+_SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+_DEFAULTS = (signal.default_int_handler, signal.SIG_DFL)
+
+_came: int | None = None
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Remembers a Ctrl-C that comes during the block, which also raises as usual."""
+    """Remembers a signal that comes during the block, and raises KeyboardInterrupt."""
     global _came
-    _came = False
-    before = signal.getsignal(signal.SIGINT)
-    # A caller that ignores or handles the signal keeps doing so, and only the main
+    _came = None
+    # A caller that ignores or handles a signal keeps doing so, and only the main
     # thread may set a handler.
     is_main = threading.current_thread() is threading.main_thread()
-    if before is not signal.default_int_handler or not is_main:
+    before = {number: signal.getsignal(number) for number in _SIGNALS if is_main}
+    before = {n: handler for n, handler in before.items() if handler in _DEFAULTS}
+    if not before:
         yield
         return
     hook = sys.unraisablehook
 
     def note(number, frame):
         global _came
-        _came = True
+        _came = number
         raise KeyboardInterrupt
 
     def show(unraisable):
@@ -39,20 +46,27 @@ def watched() -> Iterator[None]:
             hook(unraisable)
 
     sys.unraisablehook = show
-    signal.signal(signal.SIGINT, note)
+    for number in before:
+        signal.signal(number, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         sys.unraisablehook = hook
 
 
 def came() -> bool:
-    """Whether Ctrl-C was pressed since `watched` began."""
-    return _came
+    """Whether a signal to end came since `watched` began."""
+    return _came is not None
+
+
+def exit_code() -> int:
+    """What a shell says of a command that the signal ended: 130 after Ctrl-C."""
+    return 128 + (signal.SIGINT if _came is None else _came)
 
 
 def check() -> None:
-    """Raises KeyboardInterrupt if one came, even if it was lost."""
-    if _came:
+    """Raises KeyboardInterrupt if a signal came, even if it was lost."""
+    if came():
         raise KeyboardInterrupt

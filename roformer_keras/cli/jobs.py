@@ -48,24 +48,27 @@ def run_job(
     seed: int | None = None,
     overwrite: bool,
     quiet: bool,
+    endings: Sequence[str] = (".jsonl", ".tsv"),
 ) -> None:
     """Computes the lines of an output, and prints its name at the end.
 
     Args:
         load: function without arguments; returns the model, or raises an error if it
             cannot use all inputs.
-        write: function of model, window and `Job`; returns the lines of the window.
+        write: function of model, window and `Job`; returns the lines of the window, or
+            bytes for a file of another kind.
         inputs: pairs of where an input comes from and the input.
         window: int. How many inputs are computed, and written, together.
-        output: path of a `.jsonl` or `.tsv` file, or "-" for standard output.
+        output: path of a file, or "-" for standard output.
         settings: what distinguishes the job from others on the same inputs.
         source, config, vocabulary: files of the model.
         seed: int, or None to draw one.
         overwrite, quiet: flags of the command.
+        endings: extensions that the output may have.
     """
     from roformer_keras.progress import progress_bar
 
-    check_ending(output, ".jsonl", ".tsv")
+    check_ending(output, *endings)
     contents = [content for _, content in inputs]
     files = {"config": config, "vocabulary": vocabulary}
     stamps = {
@@ -171,13 +174,16 @@ class Job:
             self.done, self.seed = record["done"], record["seed"]
             self._file = AppendedFile(self.partial, record["bytes"])
 
-    def write(self, lines: Sequence[str], inputs: int) -> None:
+    def write(self, lines: Sequence[str] | bytes, inputs: int) -> None:
         """Writes the lines of the next inputs; they are on the disk on return.
+
+        Bytes are written as they are, and only to a file.
 
         Raises:
             OutputError: they are not; the lines of earlier calls are.
         """
         if self.partial is None:
+            assert not isinstance(lines, bytes)
             print("".join(f"{line}\n" for line in lines), end="", flush=True)
             self.done += inputs
             return
@@ -185,9 +191,11 @@ class Job:
             # In this order: lines never count for another job.
             self._count(0, 0)
             self._file = AppendedFile(self.partial, 0)
-        text = "".join(f"{line}\n" for line in lines)
-        # Arguments of a command line can hold bytes that are not text.
-        self._file.append(text.encode("utf-8", "backslashreplace"))
+        if not isinstance(lines, bytes):
+            text = "".join(f"{line}\n" for line in lines)
+            # Arguments of a command line can hold bytes that are not text.
+            lines = text.encode("utf-8", "backslashreplace")
+        self._file.append(lines)
         self._count(self.done + inputs, self._file.size)
         self.done += inputs
 

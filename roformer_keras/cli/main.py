@@ -7,10 +7,12 @@ are flags too; `FLAGS`, names of those that are.
 
 Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
 or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
-5 download failed; 6 no bert4keras to compare with; 130 interrupted.
+5 download failed; 6 no bert4keras to compare with; 128 + N ended by signal N: 130 is
+Ctrl-C.
 """
 
 import argparse
+import contextlib
 import importlib
 import inspect
 import io
@@ -36,6 +38,14 @@ def main(arguments=None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     words = sys.argv[1:] if arguments is None else list(arguments)
+    for word in words:
+        if not _is_text(word) and not os.path.lexists(word):
+            print(
+                "roformer-keras: error: arguments must be UTF-8, got "
+                f"{os.fsencode(word)[:60]!r}: set PYTHONUTF8=1, or correct them",
+                file=sys.stderr,
+            )
+            return 2
     modules = _find_commands()
     parser = argparse.ArgumentParser(
         prog="roformer-keras", description="The Chinese RoFormer family in Keras 3."
@@ -59,6 +69,15 @@ def main(arguments=None) -> int:
         except (Exception, KeyboardInterrupt) as error:
             code = _code_of(error, verb)
     return code
+
+
+def _is_text(word):
+    """Whether an argument could be decoded, in the encoding of this system."""
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _find_commands() -> dict:
@@ -108,8 +127,10 @@ def _code_of(error, verb) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     # Caught on its way, an interruption becomes any other error.
     if interrupts.came() or isinstance(error, KeyboardInterrupt):
-        print("roformer-keras: interrupted", file=sys.stderr)
-        return 130
+        with contextlib.suppress(OSError):
+            # After SIGHUP the terminal may be gone.
+            print("roformer-keras: interrupted", file=sys.stderr)
+        return interrupts.exit_code()
     if is_closed:
         # The reader of our output has had enough, as `head` has.
         return 141

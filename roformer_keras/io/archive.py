@@ -11,10 +11,11 @@ import shutil
 import stat
 import struct
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from roformer_keras.errors import CheckpointError, RoFormerError, SourceError
@@ -26,6 +27,10 @@ MAX_MEMBERS = 10_000
 MAX_TOTAL_SIZE = 16 * 2**30
 MAX_RATIO = 100
 RATIO_EXEMPT_SIZE = 2**20
+
+# Names of scratch folders and of the lock in them; seconds in which one gets its lock.
+_SCRATCH, _LOCK = "roformer_keras-", ".lock"
+_YOUNG = 60
 
 # The end record of a zip, its longest comment, and the two records of a large zip.
 _MAX_TAIL = 22 + 0xFFFF + 20 + 56
@@ -222,8 +227,7 @@ class ZipTree:
                 f"unpacking {self.label} takes {needed:,} bytes and {place} has "
                 f"{free:,} free: free some, or set TMPDIR to a folder on another disk"
             )
-        temporary = tempfile.TemporaryDirectory(prefix="roformer_keras-")
-        return Path(self._stack.enter_context(temporary))
+        return self._stack.enter_context(scratch_folder())
 
     def _unpack(self, name: str, path: Path):
         try:
@@ -237,6 +241,37 @@ class ZipTree:
                 f"({error.strerror}): free some space there, or set TMPDIR to a folder "
                 "on another disk"
             ) from error
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder, which is deleted at the end.
+
+    Its owner holds a lock in it, which the system releases even after a kill; the next
+    call deletes folders without an owner.
+    """
+    from filelock import FileLock
+
+    _sweep(Path(tempfile.gettempdir()))
+    with (
+        tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder,
+        FileLock(Path(folder, _LOCK)),
+    ):
+        yield Path(folder)
+
+
+def _sweep(place: Path):
+    """Deletes the scratch folders of processes that have died."""
+    from filelock import FileLock, Timeout
+
+    for folder in place.glob(f"{_SCRATCH}*"):
+        # Others' folders cannot be deleted; a young one may not have its lock yet.
+        with suppress(OSError, Timeout):
+            if folder.is_symlink() or time.time() - folder.stat().st_mtime < _YOUNG:
+                continue
+            if (folder / _LOCK).exists():
+                with FileLock(folder / _LOCK, timeout=0):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _find_problem(info: zipfile.ZipInfo) -> str | None:

@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,9 +27,12 @@ from common import (
 )
 from common import give_stdin as stdin
 from common import run_main as run
-from sources import listing, unpacked
+from sources import listing, packed, unpacked
 
 from roformer_keras import RoFormerBackbone, RoFormerMaskedLM, RoFormerTokenizer
+from roformer_keras.cli import embed as embed_command
+from roformer_keras.io.sources import open_source
+from roformer_keras.models import embedding
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
 
@@ -197,6 +203,34 @@ def test_embed_writes_a_row_a_line_in_order(texts, vectors, cli):
     check_lines(content, vectors)
 
 
+@pytest.mark.parametrize("name", ["x.npy", "x.jsonl"])
+def test_embed_resumes_after_a_kill(name, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"春天来了{n}\n" for n in range(10)), encoding="utf-8")
+    monkeypatch.setattr(embed_command, "_WINDOW", 3)
+    words = (*EMBED, path, "--quiet", "-o")
+    assert run(*words, tmp_path / f"whole-{name}", capsys=capsys)[0] == 0
+    seen, compute = [], embedding.embed
+
+    class Killed(BaseException):
+        pass
+
+    def counted(model, tokenizer, texts, *arguments, **options):
+        seen.append(len(texts))
+        if len(seen) == 3:
+            raise Killed
+        return compute(model, tokenizer, texts, *arguments, **options)
+
+    monkeypatch.setattr(embedding, "embed", counted)
+    with pytest.raises(Killed):
+        run(*words, tmp_path / name, capsys=capsys)
+    assert not (tmp_path / name).exists()
+    assert run(*words, tmp_path / name, capsys=capsys)[0] == 0
+    assert seen == [3, 3, 3, 3, 1]
+    whole = (tmp_path / f"whole-{name}").read_bytes()
+    assert (tmp_path / name).read_bytes() == whole
+
+
 def test_embed_reads_and_writes_standard_streams(vectors, monkeypatch, cli):
     # A byte order mark, line ends of Windows, and none at the end.
     stdin(monkeypatch, b"\xef\xbb\xbf" + "\r\n".join(TEXTS).encode())
@@ -295,16 +329,6 @@ def test_output_is_utf8_in_every_locale(environment):
         assert "got '今天'" in finished.stderr.decode("utf-8")
 
 
-def test_an_argument_that_is_no_text_is_still_shown():
-    finished = subprocess.run(
-        [*command("tokenize", "--source", SIM), b"\xff\xe4", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-    )
-    assert finished.returncode == 0
-    assert json.loads(finished.stdout.decode("utf-8"))["text"] == "\udcff\udce4"
-
-
 def test_a_reader_that_has_had_enough_is_no_error():
     for arguments in (
         ["list", "--json"],
@@ -347,7 +371,8 @@ def test_standard_output_on_a_full_disk_is_exit_code_four(arguments):
     )
 
 
-def test_interrupted_it_says_so_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_it_says_so_and_leaves_nothing(number, tmp_path):
     # It waits for standard input.
     waiting = subprocess.Popen(
         command("embed", "--source", SIM, "-", "--output", tmp_path / "x.npy"),
@@ -358,11 +383,64 @@ def test_interrupted_it_says_so_and_leaves_nothing(tmp_path):
         preexec_fn=interruptible,
     )
     wait_until_it_reads(waiting)
-    waiting.send_signal(signal.SIGINT)
+    waiting.send_signal(number)
     out, err = waiting.communicate(timeout=30)
-    assert waiting.returncode == 130
+    assert waiting.returncode == 128 + number
     assert (out, err) == (b"", b"roformer-keras: interrupted\n")
     assert listing(tmp_path) == []
+
+
+UNPACK = """
+import sys, time
+from roformer_keras.io.sources import open_source
+with open_source(sys.argv[1]) as files:
+    print(files.parts["index"].path.parent, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_unpacked_copies_of_a_killed_process_are_deleted_by_the_next(
+    tmp_path, monkeypatch
+):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    deflated = packed(
+        unpacked(SIM, tmp_path), tmp_path / "a.zip", method=zipfile.ZIP_DEFLATED
+    )
+    places = []
+    for _ in range(2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", UNPACK, deflated],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(scratch)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        places.append((Path(process.stdout.readline().strip()), process))
+    (dead, killed), (alive, living) = places
+    killed.kill()
+    killed.communicate()
+    for folder in (dead, alive):
+        os.utime(folder, (0, 0))
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with open_source(deflated):
+        assert not dead.exists()
+        assert alive.is_dir()
+    living.kill()
+    living.communicate()
+
+
+@pytest.mark.parametrize("environment", [{}, {"PYTHONUTF8": "0", "LC_ALL": "C"}])
+def test_arguments_that_are_no_text_are_refused(environment):
+    text = b"\xe4\xbd\xa0\xff" if not environment else "你好".encode()
+    done = subprocess.run(
+        [*command("tokenize", "--source", SIM), text],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONCOERCECLOCALE": "0", **environment},
+        capture_output=True,
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"arguments must be UTF-8, got b'" in done.stderr
 
 
 def wait_until_it_reads(process):
