@@ -1,5 +1,6 @@
 """Downloads released zips: resumes, retries, and keeps only whole checkpoints."""
 
+import hashlib
 import http.client
 import re
 import shutil
@@ -18,7 +19,7 @@ from roformer_keras.errors import (
     SourceError,
 )
 from roformer_keras.hub.catalog import checkpoints_folder, download_url, find
-from roformer_keras.io.atomic import output_errors
+from roformer_keras.io.atomic import output_errors, replacing
 from roformer_keras.io.journal import (
     AppendedFile,
     finish,
@@ -31,6 +32,8 @@ from roformer_keras.io.sources import verify_archive
 from roformer_keras.progress import progress_bar
 
 _CHUNK = 2**16
+# What is on this machine cannot be replaced on the way.
+_OWN_HOST = re.compile(r"http://(localhost|127\.0\.0\.1|\[::1\])[:/]")
 # Answers of a server that another try may not get.
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 
@@ -50,6 +53,9 @@ def download(
     An interrupted download leaves `<name>.zip.partial`. The next call resumes it if the
     file on the server is the same, by its ETag or its date, else restarts it.
 
+    `<name>.zip.sha256` keeps the SHA-256 of the first download: another file under that
+    name is refused, whichever server sent it.
+
     Args:
         name: str. A name in the catalogue.
         folder: path, created if need be. Defaults to `checkpoints_folder()`.
@@ -66,7 +72,8 @@ def download(
 
     Raises:
         SourceError: the name is not in the catalogue.
-        DownloadError: the zip cannot be downloaded, or is no whole checkpoint.
+        DownloadError: the zip cannot be downloaded, is no whole checkpoint, or is
+            another than at first.
         OutputError: the zip cannot be written, or another process is downloading it.
     """
     name = find(name).name
@@ -74,6 +81,12 @@ def download(
     if not url.startswith(("http://", "https://")):
         raise DownloadError(
             f"a base URL must begin with http:// or https://, got {url}"
+        )
+    if url.startswith("http:") and not _OWN_HOST.match(url):
+        _say(
+            True,
+            f"warning: {url} is not encrypted, so anyone on the way can replace the "
+            "file: use https",
         )
     folder = Path(folder) if folder is not None else checkpoints_folder()
     target = folder / f"{name}.zip"
@@ -98,6 +111,7 @@ def _is_whole(target, verbose) -> bool:
         return False
     try:
         _verify(target, verbose)
+        _compare(target, target)
     except (SourceError, CheckpointError) as error:
         _say(verbose, f"{error}; a new download will replace it")
         return False
@@ -109,6 +123,26 @@ def _verify(path, verbose):
     size = path.stat().st_size
     with _bar(verbose, desc=f"checking {path.name}", total=size) as bar:
         verify_archive(path, bar.update)
+
+
+def _compare(path, target):
+    """Compares a file with the SHA-256 of the first download, or records it.
+
+    Raises:
+        CheckpointError: they differ.
+    """
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    record = target.with_name(f"{target.name}.sha256")
+    if not record.exists():
+        with replacing(record) as partial:
+            partial.write_text(f"{found}  {target.name}\n", encoding="utf-8")
+    elif record.read_text(encoding="utf-8").split()[:1] != [found]:
+        raise CheckpointError(
+            f"{target.name} has the SHA-256 {found}, which is not that of the first "
+            f"download in {record}; if the publisher has changed the file, delete the "
+            "record"
+        )
 
 
 class _Transfer:
@@ -155,6 +189,11 @@ class _Transfer:
             raise DownloadError(
                 f"what {self._url} sent is no whole checkpoint and was deleted: {error}"
             ) from error
+        try:
+            _compare(self._partial, self._target)
+        except CheckpointError as error:
+            self._restart({})
+            raise self._error("what was sent was deleted", str(error)) from error
         self._file.close()
         finish(self._partial, self._record, self._target)
         _say(self._verbose, f"{self._target} is whole")

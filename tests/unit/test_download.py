@@ -4,6 +4,7 @@ How a download is resumed after a kill, an exception or a full disk, and what a 
 writer sees, is in tests/model/test_resumable_outputs.py.
 """
 
+import hashlib
 import json
 import shutil
 import socket
@@ -24,7 +25,7 @@ from roformer_keras.hub.download import download
 
 ZIP = make_zip()
 HALF = len(ZIP) // 2
-DONE = [f"{NAME}.zip"]
+DONE = [f"{NAME}.zip", f"{NAME}.zip.sha256"]
 HALF_DONE = [f"{NAME}.zip.partial", f"{NAME}.zip.partial.json"]
 
 
@@ -381,3 +382,31 @@ def test_a_folder_that_is_a_file(tmp_path):
     Path(tmp_path, "x").touch()
     message = "could not write .*x .File exists.: nothing was downloaded"
     fail(message, download, NAME, tmp_path / "x", error=OutputError)
+
+
+def test_another_file_than_at_first_is_refused(tmp_path, fetch, capsys):
+    path, record = tmp_path / f"{NAME}.zip", tmp_path / f"{NAME}.zip.sha256"
+    with serving(whole(ZIP)) as server:
+        fetch(server)
+    assert record.read_text() == f"{hashlib.sha256(ZIP).hexdigest()}  {NAME}.zip\n"
+    other = make_zip(**{"other.txt": b"1"})
+    path.write_bytes(other)
+    with serving(whole(other), whole(ZIP)) as server:
+        text = fail("is not that of the first download", fetch, server, verbose=1)
+        assert "was deleted" in text
+        # What was there is kept, until the first file comes again.
+        assert path.read_bytes() == other
+        assert fetch(server).read_bytes() == ZIP
+    record.unlink()
+    path.write_bytes(other)
+    with serving() as server:
+        assert fetch(server).read_bytes() == other
+
+
+def test_a_mirror_without_encryption_is_warned_of(tmp_path, fetch, capsys):
+    with pytest.raises(DownloadError):
+        fetch("http://mirror.invalid/a", retries=0)
+    assert "http://mirror.invalid/a" in capsys.readouterr().err
+    with serving(whole(ZIP)) as server:
+        fetch(server)
+    assert capsys.readouterr().err == ""
