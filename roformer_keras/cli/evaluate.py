@@ -1,6 +1,7 @@
 """`roformer-keras evaluate`."""
 
 import contextlib
+from typing import Literal
 
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import Count
@@ -20,6 +21,7 @@ def run(
     file: str,
     *,
     fields: tuple[str, ...] = (),
+    on_bad_row: Literal["error", "skip"] = "error",
     output: str | None = None,
     num_beams: Count | None = None,
     length_penalty: float | None = None,
@@ -43,6 +45,7 @@ def run(
             of which it writes the second from the first.
         fields: columns or keys of texts and label (default: as in training; of an
             encoder-decoder 1,2, in JSON first,second).
+        on_bad_row: skip leaves out rows that the task cannot use, and lists them.
         output: folder for report.txt, report.json and confusion.png, or
             hypotheses.jsonl.
         num_beams: encoder-decoder: beams of each text (default: 4).
@@ -91,7 +94,9 @@ def run(
             report, lines = _evaluate_pairs(source, file, fields, writing, progress)
         else:
             tuned = load_finetuned(source)
-            report = tuned.evaluate(file, fields, verbose=progress)
+            report = tuned.evaluate(
+                file, fields, on_bad_row=on_bad_row, verbose=progress
+            )
         interrupts.check()
         page = format_page({}, {"evaluation": report})
         if partial is not None:

@@ -19,6 +19,7 @@ import gzip
 import io
 import itertools
 import json
+import logging
 import lzma
 import os
 import re
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 
 from roformer_keras.errors import ConfigurationError, SourceError
 
+_LOGGER = logging.getLogger(__name__)
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _TABLES = (".csv", ".tsv")
 _LONGEST_CELL = 2**31 - 1
@@ -368,21 +370,57 @@ def _read_tagged(path, count):
         raise SourceError(
             f"{_name(path)} has tags, which are for tasks of one text a row"
         )
-    characters, tags, begins = [], [], None
-    # The end of the file ends the last text.
-    for line, text in itertools.chain(read_lines(path), [(0, "")]):
+    texts: list[tuple[int, list]] = []
+    is_inside = False
+    for line, text in read_lines(path):
         words = text.split()
         if not words:
-            if characters:
-                yield begins, ["".join(characters), tags]
-            characters, tags, begins = [], [], None
+            is_inside = False
             continue
         if len(words) < 2:
             raise SourceError(
                 f"{place(line, path)} must be a token and its tag, got {text!r:.60}"
             )
-        token, tag = words[0], words[-1]
-        begins = begins or line
-        characters.append(token)
-        inside = "I" + tag[1:] if tag.startswith("B-") else tag
-        tags += [tag, *[inside] * (len(token) - 1)]
+        if not is_inside:
+            texts.append((line, []))
+        is_inside = True
+        texts[-1][1].append((words[0], words[-1]))
+    has_places = all(_have_places([token for token, _ in found]) for _, found in texts)
+    if texts and has_places:
+        _LOGGER.info(
+            "%s has a number after each character, its place in a word; it is left out",
+            _name(path),
+        )
+    for begins, tokens in texts:
+        if has_places:
+            tokens = [(token[0], tag) for token, tag in tokens]
+        yield (
+            begins,
+            [
+                "".join(token for token, _ in tokens),
+                [tag for token, whole in tokens for tag in _tags_of(token, whole)],
+            ],
+        )
+
+
+def _have_places(tokens):
+    """Whether each token is a character and its place in a word: 0, 1, 2, 0, 0, ...
+
+    So is the first column of Weibo's corpus of entities.
+    """
+    if not all(len(token) > 1 and token[1:].isdecimal() for token in tokens):
+        return False
+    places = [int(token[1:]) for token in tokens]
+    pairs = itertools.pairwise([-1, *places])
+    return all(place in (0, before + 1) for before, place in pairs)
+
+
+def _tags_of(token, tag):
+    """A tag for each character of a token."""
+    kind, label, more = tag[:1], tag[1:], len(token) - 1
+    if not more or not label:
+        return [tag] * (more + 1)
+    # The first and the last character of a token that begins and ends a span.
+    first = {"S": "B", "E": "I"}.get(kind, kind)
+    last = {"S": "E", "B": "I"}.get(kind, kind)
+    return [first + label, *["I" + label] * (more - 1), last + label]

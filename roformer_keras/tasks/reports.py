@@ -10,6 +10,8 @@ from roformer_keras.tasks.spans import Span
 
 # Rows of the matrix of cosines that are computed at a time.
 _ROWS_AT_A_TIME = 512
+# Rows that were left out, of which a page shows so many.
+_MAX_SKIPPED = 5
 
 
 def classification_report(expected, found, names: Sequence[str]) -> dict:
@@ -186,6 +188,14 @@ def format_report(report: dict) -> str:
                 "undefined (all values are equal)" if value is None else f"{value:.4f}"
             )
             lines.append(f"{name:<22} {shown}")
+    skipped = report.get("skipped", [])
+    if skipped:
+        lines.append(f"{'left out':<22} {len(skipped):,}")
+    lines += [
+        f"  line {row['line']}: {row['reason']}" for row in skipped[:_MAX_SKIPPED]
+    ]
+    if len(skipped) > _MAX_SKIPPED:
+        lines.append(f"  and {len(skipped) - _MAX_SKIPPED} more, see report.json")
     classes = report.get("classes", {})
     if classes:
         width = max(5, *map(_width, classes))

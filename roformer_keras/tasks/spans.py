@@ -171,22 +171,28 @@ def _is_blank(character):
 def spans_of_tags(
     tags: Iterable[str], row: int | None = None
 ) -> list[tuple[int, int, str]]:
-    """Spans of tags `B-label`, `I-label` and `O`.
+    """Spans of tags in BIO, BIOES or BMES: `O`, or a letter, `-` and a label.
 
-    An `I` that follows no span of its label begins one, as it does for `seqeval`.
+    B begins a span, I and M are inside, E ends it, S is one by itself. Another letter
+    than B that follows no span of its label begins one, as it does for `seqeval`.
     """
     spans, start, label = [], 0, None
     for place, tag in enumerate([*tags, "O"]):
         kind, _, name = tag.partition("-")
-        if kind not in ("B", "I", "O") or (kind == "O") == bool(name):
+        if kind not in tuple("BIOMES") or (kind == "O") == bool(name):
             raise ConfigurationError(
-                f"a tag must be O, B-label or I-label, got {tag!r}", row=row
+                f"a tag must be O, or one of B, I, M, E and S with a label, such as "
+                f"B-PER; got {tag!r}",
+                row=row,
             )
-        if label is not None and (kind != "I" or name != label):
+        if label is not None and (kind in "BOS" or name != label):
             spans.append((start, place, label))
             label = None
         if kind != "O" and label is None:
             start, label = place, name
+        if kind in "ES":
+            spans.append((start, place + 1, name))
+            label = None
     return spans
 
 
@@ -195,7 +201,8 @@ def tags_of_spans(
 ) -> np.ndarray:
     """The number of a tag for each token; -1 outside the text.
 
-    A span with a token that was cut off is left out.
+    A span with a token that was cut off is left out. Of two neighbours that share a
+    token, such as two words in one of Latin letters, the second begins after it.
 
     Args:
         spans: of one text.
@@ -203,19 +210,32 @@ def tags_of_spans(
         tags: number of each tag.
 
     Raises:
-        ConfigurationError: two spans share a token.
+        ConfigurationError: spans overlap, or a span has no token of its own.
     """
     found = np.where(rows.offsets(number)[:, 0] >= 0, tags["O"], -1).astype("int32")
+    end_before = 0
     for start, end, label in sorted(spans):
         place = rows.tokens_of(number, start, end)
         if place is None:
             continue
         first, last = place
-        if (found[first : last + 1] != tags["O"]).any():
+        if start < end_before:
             raise ConfigurationError(
-                f"spans must not share a token, got {label} from {start} to {end}",
+                f"spans must not overlap, got {label} from {start} to {end}",
                 row=number,
                 hint="use RoFormerSpanExtractor, which finds nested spans",
+            )
+        end_before = end
+        if found[first] != tags["O"]:
+            # Part of the neighbour's last token.
+            first += 1
+        if first > last:
+            raise ConfigurationError(
+                f"a span must have a token of its own, but {label} from {start} to "
+                f"{end} lies in the token of the span before it",
+                row=number,
+                hint="leave the row out by on_bad_row='skip', or use "
+                "RoFormerSpanExtractor",
             )
         found[first] = tags[f"B-{label}"]
         found[first + 1 : last + 1] = tags[f"I-{label}"]

@@ -101,7 +101,10 @@ class FinetuningRun(ResumableRun):
                 f"monitor must be one of loss, {', '.join(self.metrics)}, got "
                 f"{self.monitor!r}"
             )
-        data, self.model = self.data, self._make_task()
+        self.model = self._make_task()
+        if self.settings.on_bad_row == "skip":
+            self.data = self.data.usable_by(self.model)
+        data = self.data
         self.train_rows = self._labelled(data.train, self._class_weights())
         self.valid_rows = data.valid and self._labelled(data.valid)
         if data.test is not None:
@@ -297,6 +300,10 @@ class FinetuningRun(ResumableRun):
                 "epochs": self.progress["done"],
                 "kept epoch": kept,
             }
+            if skipped := self.data.train.skipped:
+                metadata["left out of train"] = "; ".join(
+                    f"line {line}: {reason}" for line, reason in skipped
+                )
             write_reports(self.folder, metadata, reports)
         metrics = [metric.name for metric in self.model.default_metrics()]
         draw_curves(

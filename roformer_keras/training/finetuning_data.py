@@ -15,6 +15,8 @@ from roformer_keras.training.finetuning_settings import FinetuningSettings
 
 # With more rows than these, classes must come again.
 _FEW_ROWS = 20
+# Rows that are tried together where bad ones are left out.
+_ROWS_AT_A_TIME = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,20 +27,51 @@ class Examples:
         path: str. Of the file.
         texts, lines: as in `Table`.
         labels: as `TextTask.parse_label` returns them.
+        skipped: list of pairs (line, reason): rows that were left out.
     """
 
     path: str
     texts: list
     labels: list
     lines: list
+    skipped: list = dataclasses.field(default_factory=list)
 
     def select(self, numbers: Sequence[int]) -> "Examples":
         """Some of the rows."""
-        columns = ([own[n] for n in numbers] for own in self._columns())
-        return Examples(self.path, *columns)
+        columns = {
+            name: [getattr(self, name)[n] for n in numbers]
+            for name in ("texts", "labels", "lines")
+        }
+        return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
 
-    def _columns(self):
-        return self.texts, self.labels, self.lines
+    def usable_by(self, task) -> "Examples":
+        """The rows that a task can learn from or be measured on.
+
+        Raises:
+            SourceError: there is none.
+        """
+        good: list[int] = []
+        skipped = list(self.skipped)
+        for start in range(0, len(self.texts), _ROWS_AT_A_TIME):
+            part = list(range(start, min(start + _ROWS_AT_A_TIME, len(self.texts))))
+            while part:
+                some = self.select(part)
+                try:
+                    task.labelled(some.texts, some.labels)
+                    break
+                except ConfigurationError as error:
+                    if error.row is None:
+                        break
+                    line = self.lines[part.pop(error.row)]
+                    skipped.append((line, error.message))
+            good += part
+        if not good:
+            line, reason = skipped[0]
+            raise SourceError(
+                f"{self.path} must have rows that {type(task).__name__} takes, but "
+                f"none is, for instance line {line}: {reason}"
+            )
+        return dataclasses.replace(self.select(good), skipped=sorted(skipped))
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -68,6 +101,14 @@ class Data:
     valid: Examples | None
     test: Examples | None
 
+    def usable_by(self, task) -> "Data":
+        """The data without rows that a task cannot use; see `Examples.usable_by`."""
+        names = ("train", "valid", "test")
+        parts = {name: part for name in names if (part := getattr(self, name))}
+        return dataclasses.replace(
+            self, **{name: part.usable_by(task) for name, part in parts.items()}
+        )
+
 
 def read_data(settings: FinetuningSettings) -> Data:
     """Reads all files of a fine-tuning.
@@ -80,7 +121,8 @@ def read_data(settings: FinetuningSettings) -> Data:
     """
     task_class = getattr(tasks, tasks.TASKS[settings.task].class_name)
     options = settings.options
-    how = (task_class, options, settings.text_count, settings.fields)
+    skips = settings.on_bad_row == "skip"
+    how = (task_class, options, settings.text_count, settings.fields, skips)
     train = read_examples(settings.train, *how)
     names = options.get("classes", options.get("labels"))
     if names is None:
@@ -102,18 +144,35 @@ def read_data(settings: FinetuningSettings) -> Data:
 
 
 def read_examples(
-    path: str, task_class, options: Mapping, count: int, fields: Sequence[str] = ()
+    path: str,
+    task_class,
+    options: Mapping,
+    count: int,
+    fields: Sequence[str] = (),
+    skips: bool = False,
 ) -> Examples:
-    """Reads one file for a task with these options; see `read_table`."""
+    """Reads one file for a task with these options; see `read_table`.
+
+    `skips` leaves out rows whose label is none, instead of raising an error.
+    """
     table = read_table(path, count, fields)
     assert table.labels is not None
-    labels = []
+    found = Examples(str(path), [], [], [])
     for value, texts, line in zip(table.labels, table.texts, table.lines, strict=True):
         try:
-            labels.append(task_class.parse_label(value, texts, options))
+            label = task_class.parse_label(value, texts, options)
         except ConfigurationError as error:
-            raise _error(path, line, error) from error
-    return Examples(str(path), table.texts, labels, table.lines)
+            if not skips:
+                raise _error(path, line, error) from error
+            found.skipped.append((line, error.message))
+            continue
+        found.texts.append(texts)
+        found.labels.append(label)
+        found.lines.append(line)
+    if not found.texts:
+        line, reason = found.skipped[0]
+        raise SourceError(f"{path} has no row with a label; line {line}: {reason}")
+    return found
 
 
 def _check_classes(examples):

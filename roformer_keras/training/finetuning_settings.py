@@ -37,6 +37,8 @@ class FinetuningSettings(Settings):
         test: str or None. File to report on at the end.
         holdout: float in [0, 1). Share of `train` to use as `valid`, drawn by the seed.
         fields: columns or keys of the texts and of the label; see `read_table`.
+        on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the task
+            takes, and to list them in the report.
         pairs: bool. Whether a row has two texts, if the task takes one or two.
         options: arguments of the task's class, such as `multi_label`, `crf`, `pooling`.
         model: fields of `RoFormerConfig` to change, such as `dropout`.
@@ -80,6 +82,7 @@ class FinetuningSettings(Settings):
     test: str | None = file_paths(None)
     holdout: float = number(0.0, minimum=0, below=1)
     fields: tuple[str, ...] = columns(())
+    on_bad_row: str = choice("error", choices=("error", "skip"))
     pairs: bool = False
     options: Mapping = dataclasses.field(
         default_factory=dict, metadata={"flags": TaskOptions}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from roformer_keras.checks import check_choice
 from roformer_keras.data.files import read_table, text_names
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -78,7 +79,12 @@ class FinetunedTask:
         ]
 
     def evaluate(
-        self, path: str, fields: Sequence[str] = (), *, verbose: bool = False
+        self,
+        path: str,
+        fields: Sequence[str] = (),
+        *,
+        on_bad_row: str = "error",
+        verbose: bool = False,
     ) -> dict:
         """How good the model is on a file; see `report_on`.
 
@@ -86,12 +92,19 @@ class FinetunedTask:
             path: of a file as `read_table` takes it.
             fields: columns or keys of texts and label; those of the training if none
                 are given.
+            on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the
+                task takes; they are listed in the report as `skipped`.
             verbose: bool. Whether a progress bar is shown.
         """
+        check_choice("on_bad_row", on_bad_row, ("error", "skip"))
+        skips = on_bad_row == "skip"
         count = len(fields) - 1 if fields else self.text_count
         options = self.task.preset_options()
         fields = fields or self.fields
-        examples = read_examples(path, type(self.task), options, count, fields)
+        kind = type(self.task)
+        examples = read_examples(path, kind, options, count, fields, skips)
+        if skips:
+            examples = examples.usable_by(self.task)
         return report_on(self.task, examples, verbose=verbose)
 
 
@@ -145,7 +158,12 @@ def report_on(task: TextTask, examples: Examples, *, verbose: bool = False) -> d
         # Labels that the task does not know are found before it works.
         task.labelled(examples.texts, examples.labels)
         report = task.report(examples.texts, examples.labels, int(verbose))
-    return {"file": examples.path, **report}
+    found = {"file": examples.path, **report}
+    if examples.skipped:
+        found["skipped"] = [
+            {"line": line, "reason": reason} for line, reason in examples.skipped
+        ]
+    return found
 
 
 def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str:

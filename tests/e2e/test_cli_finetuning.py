@@ -287,3 +287,26 @@ def test_evaluate(reviews, tmp_path, monkeypatch, capsys):
     code, out, err = run_main("evaluate", run, bad, capsys=capsys)
     assert (code, out) == (2, "")
     assert f"line 2 of {bad}: a label must be" in err
+
+
+def test_bad_rows_are_left_out_and_listed(tmp_path, capsys):
+    good = "她 O\n在 O\n北 B-LOC\n京 E-LOC\n\n我 S-PER\n在 O\n"
+    bad = "坏 X-LOC\n的 O\n\n"
+    path = written(tmp_path, "a.bio", f"{bad}{good}")
+    train = ("finetune", "token-classification", "--train", path, "--test", path)
+    train += ("--source", CHARACTER, "--epochs", "1", "-o")
+    code, _, err = run_main(*train, tmp_path / "strict", capsys=capsys)
+    assert code == 2
+    assert "line 1 of" in err and "a tag must be O" in err
+    skip = ("--on-bad-row", "skip")
+    code, out, err = run_main(*train, tmp_path / "run", *skip, capsys=capsys)
+    assert code == 0, err
+    report = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    assert report["test"]["rows"] == 2
+    assert [row["line"] for row in report["test"]["skipped"]] == [1]
+    assert report["left out of train"].startswith("line 1: a tag must be O")
+    code, out, err = run_main("evaluate", tmp_path / "run", path, *skip, capsys=capsys)
+    assert code == 0, err
+    assert "left out               1\n  line 1: a tag must be" in out
+    code, out, err = run_main("evaluate", tmp_path / "run", path, capsys=capsys)
+    assert code == 2 and "line 1 of" in err

@@ -61,7 +61,10 @@ def test_blanks_at_its_edges_are_none_of_a_span(span):
         ([{"start": 2, "end": 4}], "must be"),
         ([(4, 6, "LOC")], r"hold more than blanks, got 4 to 6, ' \\u3000' in row 7"),
         (["O", "O"], "got 2 tags for 6 characters in row 7"),
-        (["O", "O", "B", "O", "O", "O"], "O, B-label or I-label, got 'B' in row 7"),
+        (
+            ["O", "O", "B", "O", "O", "O"],
+            "a tag must be O, or one of B, .* got 'B' in row 7",
+        ),
         (["O", "O", "O-LOC", "O", "O", "O"], "got 'O-LOC'"),
     ],
 )
@@ -80,6 +83,13 @@ def test_labels_that_are_none(labels, message):
         ("O I-A I-A", [(1, 3, "A")]),
         ("B-A I-B", [(0, 1, "A"), (1, 2, "B")]),
         ("B-A-B I-A-B", [(0, 2, "A-B")]),
+        # BMES and BIOES.
+        ("B-A M-A E-A S-B O", [(0, 3, "A"), (3, 4, "B")]),
+        (
+            "B-A E-A B-A I-A E-A S-A S-A",
+            [(0, 2, "A"), (2, 5, "A"), (5, 6, "A"), (6, 7, "A")],
+        ),
+        ("E-A O M-A E-A I-B", [(0, 1, "A"), (2, 4, "A"), (4, 5, "B")]),
     ],
 )
 def test_spans_of_tags(tags, expected):
@@ -147,6 +157,14 @@ def test_tags_of_tokens():
     for span in ((2, 5), (3, 6), (2, 6)):
         found = tags_of_spans([(*span, "LOC")], spaced, 0, tags)
         assert list(found) == [-1, 0, 0, 1, 2, 0, 0, -1]
+    latin = SpanRows(tokenizer, [("她在ЖЖЖЖЖЖ",)], 64)
+    first = latin.tokens_of(0, 2, 3)[0]
+    assert latin.tokens_of(0, 2, 8) == (first, first)
+    with pytest.raises(ConfigurationError, match="a token of its own, but ORG from 5"):
+        tags_of_spans([(2, 5, "ORG"), (5, 8, "ORG")], latin, 0, tags)
+    latin = SpanRows(tokenizer, [("她在ЖЖЖЖЖЖ北京",)], 64)
+    found = tags_of_spans([(2, 5, "ORG"), (5, 10, "LOC")], latin, 0, tags)
+    assert list(found) == [-1, 0, 0, 3, 1, 2, -1]
     short = SpanRows(tokenizer, [("她在北京大学",)], 6)
     found = tags_of_spans([(2, 4, "LOC"), (4, 6, "ORG")], short, 0, tags)
     assert list(found) == [-1, 0, 0, 1, 2, -1]

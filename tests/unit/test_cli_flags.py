@@ -27,7 +27,7 @@ FLAGS = {
     "embed": "config dtype max-length no-normalize output overwrite quiet source "
     "vocabulary",
     "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
-    "overwrite quiet tokenize",
+    "on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format int8 json overwrite vocabulary",
     "fill-mask": "config json source top-k vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
@@ -35,8 +35,8 @@ FLAGS = {
     "freeze-layers gradient-checkpointing holdout keep-best layer-decay learning-rate "
     "lora-alpha lora-rank lora-targets max-length monitor multi-label no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
-    "no-pairs objective output overwrite pairs patience pooling quiet r-drop "
-    "schedule seed source test train valid warmup-ratio",
+    "no-pairs objective on-bad-row output overwrite pairs patience pooling quiet "
+    "r-drop schedule seed source test train valid warmup-ratio",
     "generate": f"{LINES} batch-size length-penalty max-length max-new-tokens method "
     "min-length min-new-tokens model num-beams num-return-sequences seed stop "
     "temperature top-k top-p unilm",
@@ -232,7 +232,8 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
 def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     line = (
         "finetune sentence-embedding --train a.tsv --test t.tsv --holdout 0.1 "
-        "--fields a,b,c --source p.zip --objective classification --pooling first "
+        "--fields a,b,c --on-bad-row skip --source p.zip --pooling first "
+        "--objective classification "
         "--max-length 99 --dropout 0.2 --epochs 7 --batch-size 8 --accumulation 4 "
         "--learning-rate 1e-3 --warmup-ratio 0.2 --weight-decay 0.3 --clip-norm 0.4 "
         "--ema 0.5 --layer-decay 0.6 --lora-rank 2 --lora-alpha 3 --lora-targets key "
@@ -247,6 +248,7 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
         test = "t.tsv"
         holdout = 0.1
         fields = ["a", "b", "c"]
+        on_bad_row = "skip"
         model = { dropout = 0.2 }
         max_length = 99
         epochs = 7

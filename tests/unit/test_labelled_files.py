@@ -198,3 +198,25 @@ def test_a_cell_of_csv_may_be_long(tmp_path):
     limit = csv.field_size_limit()
     assert read_table(tmp_path / "a.csv", 1).texts == [(text,)]
     assert csv.field_size_limit() == limit
+
+
+def test_tags_of_whole_words(tmp_path):
+    content = "北京 S-LOC\n大 B-ORG\n学生会 E-ORG\n好 O\n"
+    table = read_table(written(tmp_path, "a.bio", content), 1)
+    assert table.texts == [("北京大学生会好",)]
+    assert table.labels == [["B-LOC", "E-LOC", "B-ORG", "I-ORG", "I-ORG", "E-ORG", "O"]]
+
+
+@pytest.mark.parametrize(
+    "content, text",
+    [
+        ("科0\tO\n技1\tB-ORG\n全0\tO\n\n方0\tO\n", "科技全"),
+        # Two of these are no places in words: all is kept.
+        ("科0\tO\n技2\tO\n", "科0技2"),
+        ("A4\tO\n纸\tO\n", "A4纸"),
+    ],
+)
+def test_places_in_words_are_left_out(tmp_path, content, text):
+    table = read_table(written(tmp_path, "a.conll", content), 1)
+    assert table.texts[0] == (text,)
+    assert len(table.labels[0]) == len(text)
