@@ -70,7 +70,7 @@ def check_number(
         raise ConfigurationError(f"{name} must be a {kind}{bounds}, got {value!r}")
 
 
-def check_choice(name: str, value, choices: Iterable[str]) -> None:
+def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
     """Raises ConfigurationError unless it is one of the choices."""
     choices = tuple(choices)
     if value not in choices:
@@ -129,7 +129,7 @@ def number(default=MISSING, *, minimum=None, maximum=None, above=None, below=Non
     return _field(default, check_number, **bounds)
 
 
-def choice(default=MISSING, *, choices: Iterable[str]):
+def choice(default=MISSING, *, choices: Iterable[str | None]):
     """A field that `check_choice` checks."""
     return _field(default, check_choice, choices=tuple(choices))
 

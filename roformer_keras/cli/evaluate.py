@@ -21,6 +21,7 @@ def run(
     file: str,
     *,
     fields: tuple[str, ...] = (),
+    format: Literal["csv", "tsv", "txt", "jsonl", "bio", "conll"] | None = None,
     on_bad_row: Literal["error", "skip"] = "error",
     output: str | None = None,
     num_beams: Count | None = None,
@@ -45,6 +46,7 @@ def run(
             of which it writes the second from the first.
         fields: columns or keys of texts and label (default: as in training; of an
             encoder-decoder 1,2, in JSON first,second).
+        format: of the file, if its extension does not say it.
         on_bad_row: skip leaves out rows that the task cannot use, and lists them.
         output: folder for report.txt, report.json and confusion.png, or
             hypotheses.jsonl.
@@ -95,7 +97,7 @@ def run(
         else:
             tuned = load_finetuned(source)
             report = tuned.evaluate(
-                file, fields, on_bad_row=on_bad_row, verbose=progress
+                *(file, fields), on_bad_row=on_bad_row, format=format, verbose=progress
             )
         interrupts.check()
         page = format_page({}, {"evaluation": report})

@@ -1,6 +1,7 @@
 """`roformer-keras predict`."""
 
 from pathlib import Path
+from typing import Literal
 
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.terminal import start_backend
@@ -19,6 +20,7 @@ def run(
     *,
     text: list[list[str]] | None = None,
     fields: tuple[str, ...] = (),
+    format: Literal["csv", "tsv", "txt", "jsonl", "bio", "conll"] | None = None,
     output: str = "-",
     overwrite: bool = False,
     quiet: bool = False,
@@ -36,6 +38,7 @@ def run(
             repeated.
         fields: columns or keys of the texts (default: as in training; the first columns
             of standard input, and of a .txt that lacks those).
+        format: of the file, if its extension does not say it.
         output: .jsonl, or - for standard output.
     """
     from roformer_keras.io.atomic import check_target
@@ -52,7 +55,7 @@ def run(
         rows = [(f"text {at}", tuple(row)) for at, row in enumerate(text, start=1)]
     else:
         assert file is not None
-        rows = tuned.read_rows(file, fields)
+        rows = tuned.read_rows(file, fields, format)
     tuned.check_rows([row for _, row in rows])
     run_job(
         lambda: tuned,

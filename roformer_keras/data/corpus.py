@@ -8,8 +8,15 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from roformer_keras.checks import Settings, check_choice, columns, file_paths, number
-from roformer_keras.data.files import read_records
+from roformer_keras.checks import (
+    Settings,
+    check_choice,
+    choice,
+    columns,
+    file_paths,
+    number,
+)
+from roformer_keras.data.files import FORMATS, read_records
 from roformer_keras.errors import ConfigurationError, SourceError
 
 PARTS = ("train", "held_out", "all")
@@ -24,6 +31,7 @@ class CorpusSource(Settings):
             is read once. See `data.files` for the kinds.
         fields: the keys or columns of a record; by default `text` of `.jsonl` and the
             first column of `.csv` and `.tsv`. Plain text has none: a record is a line.
+        format: str of `FORMATS`, for files whose extension does not say it.
         group: the key or column by whose value records are held out together, such as
             the book; None for the record's own values.
         holdout: float in [0, 1). The share of the groups that is held out. It depends
@@ -35,6 +43,7 @@ class CorpusSource(Settings):
 
     files: tuple[str, ...] = file_paths()
     fields: tuple[str, ...] = columns(())
+    format: str | None = choice(None, choices=(None, *FORMATS))
     group: str | None = columns(None)
     holdout: float = number(0.0, minimum=0, below=1)
 
@@ -89,7 +98,11 @@ def read_corpus(
     # The files are found, and refused, before the first record is read.
     files = [(path, source) for source in sources for path in source.paths()]
     parts = [
-        _select(read_records(path, source.fields, source.group), source.holdout, part)
+        _select(
+            read_records(path, source.fields, source.group, source.format),
+            source.holdout,
+            part,
+        )
         for path, source in files
     ]
     return itertools.chain(*parts)

@@ -1,6 +1,6 @@
 """The one reader of texts in files: labelled texts for tasks, records for corpora.
 
-The extension says what a file is; `.gz` or `.xz` after it is unpacked.
+The extension, or `format`, says what a file is; `.gz` or `.xz` after it is unpacked.
 
 .jsonl          an object a line; fields are its keys
 .csv, .tsv      a row a line; fields are columns, by number from "1" or by name
@@ -35,6 +35,8 @@ _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _TABLES = (".csv", ".tsv")
 _LONGEST_CELL = 2**31 - 1
 _TAGGED = (".bio", ".conll")
+# What `format` can be.
+FORMATS = ("csv", "tsv", "txt", "jsonl", "bio", "conll")
 # Files that have lines, but no texts in them.
 _NO_CORPUS = (".json", ".zip", ".tar", ".bz2", ".zst", ".parquet", ".gz", ".xz")
 # What a column of labels is often called, and a label seldom.
@@ -74,6 +76,7 @@ def read_table(
     fields: Sequence[str] = (),
     labelled: bool = True,
     or_first: bool = False,
+    format: str | None = None,
 ) -> Table:
     """Reads the texts and labels of a file.
 
@@ -86,6 +89,7 @@ def read_table(
         labelled: bool. Whether the label is read.
         or_first: bool. Whether a `.txt` that lacks these fields is read as if none
             were given.
+        format: str of `FORMATS`, where the extension does not say it.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels.
@@ -99,7 +103,7 @@ def read_table(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
             f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
         )
-    fields, kind = tuple(fields[:wanted]), _kind(path)
+    fields, kind = tuple(fields[:wanted]), _kind(path, format)
     names = (*text_names(count), "label")[:wanted]
     if kind in _TAGGED:
         rows = _read_tagged(path, count)
@@ -121,7 +125,8 @@ def read_table(
     else:
         raise SourceError(
             "a file of labelled texts must be .csv, .tsv, .txt, .jsonl, .bio or "
-            f".conll, with or without .gz or .xz after it, got {path}"
+            f".conll, with or without .gz or .xz after it, got {path}",
+            hint="give format= if it is one of these under another name",
         )
     table = Table([], [] if labelled else None, [])
     for line, values in rows:
@@ -158,7 +163,10 @@ def _check_first_label(path, table):
 
 
 def read_records(
-    path: str, fields: Sequence[str] = (), group: str | None = None
+    path: str,
+    fields: Sequence[str] = (),
+    group: str | None = None,
+    format: str | None = None,
 ) -> Iterator[tuple[tuple[str, ...], str | None]]:
     """The records of a file of a corpus, and the group of each.
 
@@ -171,13 +179,14 @@ def read_records(
             The values of JSON are strings, lists of strings, which are joined, or
             numbers. Plain text has no fields: its records are the lines.
         group: the key or column of the group, or None.
+        format: str of `FORMATS`, where the extension does not say it.
 
     Raises:
         ConfigurationError: plain text has neither fields nor groups.
         SourceError: files of this kind are not read line by line; or, while reading,
             the file is damaged or a field is missing. Names file and line.
     """
-    kind = _kind(path)
+    kind = _kind(path, format)
     if kind in _NO_CORPUS:
         raise SourceError(
             "a corpus must be of .jsonl, .csv, .tsv or plain text such as .txt, with "
@@ -235,7 +244,9 @@ def _name(path):
     return "standard input" if path == "-" else path
 
 
-def _kind(path):
+def _kind(path, format=None):
+    if format is not None:
+        return f".{format}"
     stem, kind = os.path.splitext("stdin.txt" if path == "-" else path.lower())
     return os.path.splitext(stem)[1] if kind in _OPENERS else kind
 

@@ -1,6 +1,7 @@
 """Labelled texts of files; errors name file and line."""
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from roformer_keras.training.finetuning_settings import FinetuningSettings
 
 # With more rows than these, classes must come again.
 _FEW_ROWS = 20
+_PAIRS_HINT = "; if a row has two texts and a label, pass pairs=True"
 # Rows that are tried together where bad ones are left out.
 _ROWS_AT_A_TIME = 256
 
@@ -122,21 +124,28 @@ def read_data(settings: FinetuningSettings) -> Data:
     task_class = getattr(tasks, tasks.TASKS[settings.task].class_name)
     options = settings.options
     skips = settings.on_bad_row == "skip"
-    how = (task_class, options, settings.text_count, settings.fields, skips)
-    train = read_examples(settings.train, *how)
+    read = functools.partial(
+        read_examples,
+        task_class=task_class,
+        options=options,
+        count=settings.text_count,
+        fields=settings.fields,
+        skips=skips,
+        format=settings.format,
+    )
+    train = read(settings.train)
     names = options.get("classes", options.get("labels"))
     if names is None:
         names = task_class.find_names(train.labels, options)
         if names is not None:
-            _check_classes(train)
+            _check_classes(train, settings)
     min_names = 1 if options.get("multi_label") else task_class.min_names
     if names is not None and len(names) < min_names:
         raise SourceError(
             f"{train.path} must have labels of at least {min_names} names, got {names}"
         )
     valid, test = (
-        read_examples(path, *how) if path else None
-        for path in (settings.valid, settings.test)
+        read(path) if path else None for path in (settings.valid, settings.test)
     )
     if settings.holdout:
         train, valid = _split(train, settings.holdout, settings.seed)
@@ -150,12 +159,13 @@ def read_examples(
     count: int,
     fields: Sequence[str] = (),
     skips: bool = False,
+    format: str | None = None,
 ) -> Examples:
     """Reads one file for a task with these options; see `read_table`.
 
     `skips` leaves out rows whose label is none, instead of raising an error.
     """
-    table = read_table(path, count, fields)
+    table = read_table(path, count, fields, format=format)
     assert table.labels is not None
     found = Examples(str(path), [], [], [])
     for value, texts, line in zip(table.labels, table.texts, table.lines, strict=True):
@@ -175,17 +185,19 @@ def read_examples(
     return found
 
 
-def _check_classes(examples):
+def _check_classes(examples, settings):
     """Refuses texts in the column of the classes."""
     labels = examples.labels
     if len(labels) <= _FEW_ROWS or not isinstance(labels[0], str):
         return
+    task = tasks.TASKS[settings.task]
     alone = sum(count == 1 for count in Counter(labels).values())
     if alone > len(labels) / 2:
         raise SourceError(
             f"{examples.path} must have classes that come again, and those of {alone} "
             f"of {len(labels)} rows do not, such as {labels[0]!r:.40}",
-            hint="if texts and labels are swapped, name their columns with fields=",
+            hint="if texts and labels are swapped, name their columns with fields="
+            + _PAIRS_HINT * (2 in task.text_counts and not settings.pairs),
         )
 
 

@@ -13,6 +13,7 @@ from roformer_keras.checks import (
     number,
     source_path,
 )
+from roformer_keras.data.files import FORMATS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks import TASKS, TaskOptions
 from roformer_keras.training.optimizer_settings import (
@@ -37,6 +38,7 @@ class FinetuningSettings(Settings):
         test: str or None. File to report on at the end.
         holdout: float in [0, 1). Share of `train` to use as `valid`, drawn by the seed.
         fields: columns or keys of the texts and of the label; see `read_table`.
+        format: str of `FORMATS`, for files whose extension does not say it.
         on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the task
             takes, and to list them in the report.
         pairs: bool. Whether a row has two texts, if the task takes one or two.
@@ -82,6 +84,7 @@ class FinetuningSettings(Settings):
     test: str | None = file_paths(None)
     holdout: float = number(0.0, minimum=0, below=1)
     fields: tuple[str, ...] = columns(())
+    format: str | None = choice(None, choices=(None, *FORMATS))
     on_bad_row: str = choice("error", choices=("error", "skip"))
     pairs: bool = False
     options: Mapping = dataclasses.field(

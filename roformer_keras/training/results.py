@@ -42,7 +42,7 @@ class FinetunedTask:
     fields: tuple[str, ...] = ()
 
     def read_rows(
-        self, path: str, fields: Sequence[str] = ()
+        self, path: str, fields: Sequence[str] = (), format: str | None = None
     ) -> list[tuple[str, tuple[str, ...]]]:
         """Texts of a file to answer, each with the place that it comes from.
 
@@ -51,6 +51,7 @@ class FinetunedTask:
             fields: columns or keys of the texts; those of the training if none are
                 given, or the first columns on standard input and of a `.txt` that lacks
                 those.
+            format: str of `FORMATS`, where the extension does not say it.
 
         Raises:
             SourceError, ConfigurationError: as in `read_table`.
@@ -59,7 +60,9 @@ class FinetunedTask:
         or_first = not fields
         if not fields and path != "-":
             fields = self.fields
-        table = read_table(path, count, fields, labelled=False, or_first=or_first)
+        table = read_table(
+            path, count, fields, labelled=False, or_first=or_first, format=format
+        )
         name = "standard input" if path == "-" else path
         return [
             (f"line {line} of {name}", row)
@@ -84,6 +87,7 @@ class FinetunedTask:
         fields: Sequence[str] = (),
         *,
         on_bad_row: str = "error",
+        format: str | None = None,
         verbose: bool = False,
     ) -> dict:
         """How good the model is on a file; see `report_on`.
@@ -94,6 +98,7 @@ class FinetunedTask:
                 are given.
             on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the
                 task takes; they are listed in the report as `skipped`.
+            format: str of `FORMATS`, where the extension does not say it.
             verbose: bool. Whether a progress bar is shown.
         """
         check_choice("on_bad_row", on_bad_row, ("error", "skip"))
@@ -102,7 +107,7 @@ class FinetunedTask:
         options = self.task.preset_options()
         fields = fields or self.fields
         kind = type(self.task)
-        examples = read_examples(path, kind, options, count, fields, skips)
+        examples = read_examples(path, kind, options, count, fields, skips, format)
         if skips:
             examples = examples.usable_by(self.task)
         return report_on(self.task, examples, verbose=verbose)

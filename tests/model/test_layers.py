@@ -19,6 +19,7 @@ import tensorflow as tf
 from keras import ops
 
 import roformer_keras.layers as package_layers
+from roformer_keras.config import ACTIVATIONS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     AttentionMask,
@@ -1078,3 +1079,7 @@ def test_a_block_takes_its_arguments_by_position_in_a_functional_model():
     visible = np.ones((1, 1, 1, 3), bool)
     values = random(1, 3, 8)
     np.testing.assert_allclose(model([values, visible]), layer(values, visible))
+
+
+def test_activations_of_a_configuration_are_those_of_keras():
+    assert all(callable(keras.activations.get(name)) for name in ACTIVATIONS)

@@ -27,11 +27,11 @@ FLAGS = {
     "embed": "config dtype max-length no-normalize output overwrite quiet source "
     "vocabulary",
     "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
-    "on-bad-row overwrite quiet tokenize",
+    "format on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format int8 json overwrite vocabulary",
     "fill-mask": "config json source top-k vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
-    "class-weights config crf dropout dtype epochs fields freeze-embeddings "
+    "class-weights config crf dropout dtype epochs fields format freeze-embeddings "
     "freeze-layers gradient-checkpointing holdout keep-best layer-decay learning-rate "
     "lora-alpha lora-rank lora-targets max-length monitor multi-label no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
@@ -44,9 +44,10 @@ FLAGS = {
     "list": "json",
     "paraphrase": f"{LINES} batch-size k masked-positions max-length "
     "max-new-tokens n seed temperature top-k top-p",
-    "predict": "fields output overwrite quiet text",
+    "predict": "fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
-    "config dtype evaluate-every evaluation-batches fields group hidden-dim holdout "
+    "config dtype evaluate-every evaluation-batches fields format group hidden-dim "
+    "holdout "
     "initialize-heads learning-rate length log-every lower-case max-vocabulary "
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers objective output overwrite packed quiet save-every seed source steps "

@@ -8,7 +8,6 @@ from common import CHARACTER, zipped_json
 from weight_cases import SIZES
 
 from roformer_keras.config import (
-    ACTIVATIONS,
     MODEL_FIELDS,
     RoFormerConfig,
     config_for_model,
@@ -203,12 +202,6 @@ def test_config_for_an_unknown_model():
     with pytest.raises(ConfigurationError, match="'RoFormer'") as caught:
         config_for_model("RoFormer", RoFormerConfig(**BASE))
     assert "RoFormerMaskedLM" in str(caught.value)
-
-
-def test_activations_are_those_of_keras():
-    import keras
-
-    assert all(callable(keras.activations.get(name)) for name in ACTIVATIONS)
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), [], "os.system", "glu", 3])

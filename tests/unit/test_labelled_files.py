@@ -7,7 +7,7 @@ import lzma
 
 import pytest
 
-from roformer_keras.data.files import read_table
+from roformer_keras.data.files import FORMATS, read_table
 from roformer_keras.errors import ConfigurationError, SourceError
 
 TEXTS = [("甲，乙",), ("丙 丁",)]
@@ -220,3 +220,18 @@ def test_places_in_words_are_left_out(tmp_path, content, text):
     table = read_table(written(tmp_path, "a.conll", content), 1)
     assert table.texts[0] == (text,)
     assert len(table.labels[0]) == len(text)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_format_that_the_name_does_not_tell(format, tmp_path):
+    content = {
+        "csv": '"甲，乙",好\n丙 丁,坏\n',
+        "jsonl": '{"text": "甲，乙", "label": "好"}\n{"text": "丙 丁", "label": "坏"}',
+        "bio": "甲 O\n，O O\n\n丙 O\n",
+        "conll": "甲 O\n\n丙 O\n",
+    }.get(format, "甲，乙\t好\n丙 丁\t坏\n")
+    path = written(tmp_path, "data.train.gz", gzip.compress(content.encode()))
+    with pytest.raises(SourceError, match="give format= if it is"):
+        read_table(path, 1)
+    named = written(tmp_path, f"a.{format}", content)
+    assert read_table(path, 1, format=format).texts == read_table(named, 1).texts
