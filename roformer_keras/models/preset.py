@@ -100,7 +100,9 @@ class PresetModel(PartialTraining, Quantizable, keras.Model):
             check_ids(x, self.config)
         return super().predict(x, *args, **kwargs)
 
-    def export(self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any):
+    def export(
+        self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any
+    ) -> None:
         """As in Keras, also of a model that was not called yet."""
         self(
             {
@@ -108,7 +110,7 @@ class PresetModel(PartialTraining, Quantizable, keras.Model):
                 for name, x in self.input.items()
             }
         )
-        return super().export(filepath, format=format, **kwargs)
+        super().export(filepath, format=format, **kwargs)
 
     def make_predict_function(self, force: bool = False) -> Any:
         """As in Keras; made again after LoRA or quantization has changed a layer."""
