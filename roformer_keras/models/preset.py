@@ -24,6 +24,7 @@ from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.layers.projection import Structure
+from roformer_keras.models.distribution import allow_uneven_batches
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.lora import PartialTraining, backbone_of
 from roformer_keras.models.quantization import (
@@ -38,6 +39,8 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 if TYPE_CHECKING:
     from roformer_keras.models.backbone import RoFormerBackbone
+
+allow_uneven_batches()
 
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
 _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")

@@ -67,3 +67,7 @@ def test_structured_layers_work_on(backend):
     # Compiled one by one, all of their tests would take minutes.
     options += ["-k", "equals_bert4keras or equal_bert4keras"]
     assert " passed" in run(backend, "-m", "pytest", *options, *modules)
+
+
+def test_devices_share_an_odd_last_batch():
+    assert "evaluation" in run("jax", TESTS / "uneven_batches.py")
