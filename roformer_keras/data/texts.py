@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import keras
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError
@@ -80,6 +81,12 @@ def _check_list(texts):
     if isinstance(texts, str):
         raise ConfigurationError(
             f"texts must be a list of str, got one: [{texts!r:.40}]"
+        )
+    # A loop over such an object need not end.
+    if isinstance(texts, keras.utils.PyDataset):
+        raise ConfigurationError(
+            f"texts must be a list or another container, got {type(texts).__name__}: "
+            "give the texts of its batches as a list"
         )
 
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
-from roformer_keras.data.batches import TextBatches
+from roformer_keras.data.batches import NumberedBatches, TextBatches
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import Texts
@@ -329,9 +329,12 @@ class MappedDataset(keras.utils.PyDataset):
 
 def is_ready(x) -> bool:
     """Whether `x` is input for Keras itself: batches, or dicts of ids."""
-    if isinstance(x, keras.utils.PyDataset):
+    if isinstance(x, TextBatches | NumberedBatches | MappedDataset):
         return True
-    spec = x if isinstance(x, dict) else getattr(x, "element_spec", None)
+    if isinstance(x, keras.utils.PyDataset):
+        spec = x[0]
+    else:
+        spec = x if isinstance(x, dict) else getattr(x, "element_spec", None)
     first = spec[0] if isinstance(spec, tuple) else spec
     return isinstance(first, dict) and any("token_ids" in name for name in first)
 
@@ -340,7 +343,7 @@ def is_ready(x) -> bool:
 
 
 def texts_of(dataset) -> list:
-    """Rows of a `tf.data.Dataset` of texts, with or without labels."""
+    """Rows of a `tf.data.Dataset` or `PyDataset` of texts, with or without labels."""
     found = []
     for element in _elements(dataset):
         # As in Keras, a tuple holds inputs, and then labels and weights.
@@ -381,7 +384,9 @@ def _rows_of(columns):
 
 
 def _elements(dataset):
-    """The elements of a dataset that ends, as NumPy arrays and bytes."""
+    """The elements of a dataset that ends; those of TensorFlow as NumPy arrays."""
+    if isinstance(dataset, keras.utils.PyDataset):
+        return (dataset[number] for number in range(len(dataset)))
     if int(dataset.cardinality()) == -1:
         raise ConfigurationError(
             "a dataset must end, and this one repeats for ever: leave repeat() out and "

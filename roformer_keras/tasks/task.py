@@ -331,10 +331,10 @@ class TextTask(TextTrainer, BackboneModel):
         Texts are computed in batches of similar length, while the next are tokenized.
 
         Args:
-            x: texts as in `as_texts`; a finite `tf.data.Dataset` of them, with or
-                without labels; an iterator of rows, which need not fit into memory:
-                2,048 are read from it at a time; or what Keras's own `predict` takes,
-                with dicts of ids.
+            x: texts as in `as_texts`; a finite `tf.data.Dataset` or a `PyDataset` of
+                them, with or without labels; an iterator of rows, which need not fit
+                into memory: 2,048 are read from it at a time; or what Keras's own
+                `predict` takes, with dicts of ids.
             batch_size: int. Maximum rows of a batch; any number that
                 `batch_tokens` has room for if not given.
             batch_tokens: int. Maximum tokens, padding included, that are computed
@@ -383,7 +383,7 @@ class TextTask(TextTrainer, BackboneModel):
             batch_size, batch_tokens, verbose: as in `predict`.
         """
         model, make_rows = model or self, make_rows or self.make_rows
-        if hasattr(x, "as_numpy_iterator"):
+        if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
             x = texts_of(x)
         check = _checked if isinstance(x, Iterator) else as_texts
         return map_rows(

@@ -10,7 +10,7 @@ from common import CHARACTER, SIM, V2, WORD
 from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 from sources import assert_same
 
-from roformer_keras import RoFormerTokenizer, load_model, tasks
+from roformer_keras import RoFormerMaskedLM, RoFormerTokenizer, load_model, tasks
 from roformer_keras.data import rows as batches
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
@@ -611,6 +611,35 @@ def test_batches_of_texts_train_as_lists_do(kind):
         assert model.test_on_batch(*batches[0]) is not None
     for ours, other in zip(model.weights, expected.weights, strict=True):
         np.testing.assert_allclose(ours, other, atol=1e-6)
+
+
+def test_a_dataset_of_texts_is_answered_as_a_list_is():
+    model = classifier()
+    expected = model.predict(TEXTS[:8], verbose=0)
+    np.testing.assert_allclose(model.predict(Batches(), verbose=0), expected, atol=1e-6)
+
+
+def test_keras_writes_events_for_tensorboard(tmp_path):
+    """The extra `train` brings what Keras's callback needs."""
+    events = keras.callbacks.TensorBoard(tmp_path)
+    classifier().fit(TEXTS[:4], LABELS[:4], callbacks=[events], verbose=0)
+    assert list(tmp_path.glob("train/events*"))
+
+
+def test_a_model_is_copied_by_its_configuration():
+    """Keras's `clone_model` makes a plain `Functional` of every functional model."""
+    model = classifier()
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    expected = model.predict(TEXTS[:2], verbose=0)
+    np.testing.assert_array_equal(copy.predict(TEXTS[:2], verbose=0), expected)
+
+
+def test_a_language_model_refuses_a_dataset_of_texts():
+    model = RoFormerMaskedLM.from_preset(CHARACTER)
+    for method in (model.fit, model.evaluate):
+        with pytest.raises(ConfigurationError, match="must be a list .*got Batches"):
+            method(Batches())
 
 
 def test_a_generator_without_labels_is_refused():
