@@ -638,7 +638,7 @@ def test_a_model_is_copied_by_its_configuration():
 def test_a_language_model_refuses_a_dataset_of_texts():
     model = RoFormerMaskedLM.from_preset(CHARACTER)
     for method in (model.fit, model.evaluate):
-        with pytest.raises(ConfigurationError, match="must be a list .*got Batches"):
+        with pytest.raises(ConfigurationError, match=r"must be a list .*got Batches"):
             method(Batches())
 
 
