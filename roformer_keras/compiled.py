@@ -1,10 +1,30 @@
 """One function, compiled by whichever backend Keras runs on."""
 
+import os
 from collections.abc import Callable, Sequence
 
 import keras
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import BackendError, ConfigurationError
+
+# The process in which a backend has computed for this package.
+_computing_process: int | None = None
+
+
+def refuse_forked_process() -> None:
+    """Raises BackendError in a child of `os.fork()`, which would wait for ever.
+
+    A backend's threads are not in the child.
+    """
+    global _computing_process
+    if _computing_process is None:
+        _computing_process = os.getpid()
+    elif _computing_process != os.getpid():
+        raise BackendError(
+            "a process must not be forked after a model has computed in it, and "
+            f"process {os.getpid()} is a child of {_computing_process}: start "
+            "processes by multiprocessing.get_context('spawn'), or fork first"
+        )
 
 
 class Compiled:
@@ -38,6 +58,7 @@ class Compiled:
         self._call = make[backend](self, function)
 
     def __call__(self, *arguments):
+        refuse_forked_process()
         return self._call(*arguments)
 
 

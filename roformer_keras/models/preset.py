@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import is_integer
+from roformer_keras.compiled import refuse_forked_process
 from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
@@ -131,6 +132,7 @@ class PresetModel(PartialTraining, Quantizable, keras.Model):
         return super().make_train_function(force)
 
     def _drop_old_functions(self):
+        refuse_forked_process()
         if self._structure is None:
             self._structure = Structure(self)
         elif self._structure.has_changed():
