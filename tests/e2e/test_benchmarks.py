@@ -14,6 +14,7 @@ from tools.benchmarks import (
     encode,
     finetune,
     generate,
+    gpu,
     harness,
     pretrain,
     tokenization,
@@ -159,3 +160,15 @@ def test_attention(tmp_path, monkeypatch, capsys):
     assert figures["encoders"]["linear"]["length"] == 2048
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "of memory" in capsys.readouterr().out
+
+
+def test_gpu(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    figures = measure(gpu, tmp_path, "--parts", "encode", "step")
+    for part in ("encode", "step"):
+        (runs,) = figures[part].values()
+        assert runs[gpu.OURS]["rate"] > 0
+        assert 0 < harness.shares_of_limit(runs, gpu.OURS)[0] < 1
+    if figures["device"]["platform"] != "gpu":
+        assert gpu.main(["--parts", "latency"]) == 2
+        assert "JAX finds only" in capsys.readouterr().err
