@@ -137,12 +137,22 @@ def _compare(path, target):
     if not record.exists():
         with replacing(record) as partial:
             partial.write_text(f"{found}  {target.name}\n", encoding="utf-8")
-    elif record.read_text(encoding="utf-8").split()[:1] != [found]:
+    elif record.read_bytes().split()[:1] != [found.encode()]:
         raise CheckpointError(
             f"{target.name} has the SHA-256 {found}, which is not that of the first "
             f"download in {record}; if the publisher has changed the file, delete the "
             "record"
         )
+
+
+def _read_description(path) -> dict:
+    """What the server said of a file; empty if the record is missing or damaged."""
+    found = (read_record(path) or {}).get("settings", {})
+    kinds = {"etag": str, "last_modified": str, "length": int}
+    is_whole = found.keys() == kinds.keys() and all(
+        value is None or type(value) is kinds[name] for name, value in found.items()
+    )
+    return found if is_whole else {}
 
 
 class _Transfer:
@@ -157,9 +167,8 @@ class _Transfer:
         self._verbose, self._timeout = verbose, timeout
         self._partial = target.with_name(f"{target.name}.partial")
         self._record = target.with_name(f"{target.name}.partial.json")
-        record = read_record(self._record)
-        self._file = AppendedFile(self._partial, None if record else 0)
-        self._server = record["settings"] if record else {}
+        self._server = _read_description(self._record)
+        self._file = AppendedFile(self._partial, None if self._server else 0)
         self._was_reached = False
 
     def run(self, retries, wait):

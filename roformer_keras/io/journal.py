@@ -165,6 +165,8 @@ def read_record(path: Path, data: Path | None = None) -> dict | None:
             return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
+    except RecursionError:  # Brackets in brackets.
+        return None
     return record
 
 

@@ -403,6 +403,40 @@ def test_another_file_than_at_first_is_refused(tmp_path, fetch, capsys):
         assert fetch(server).read_bytes() == other
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"\xed", b"", b"\0", b"0" * 64],
+    ids=["no text", "empty", "NUL", "other"],
+)
+def test_a_record_of_a_first_download_that_is_damaged(content, tmp_path, fetch):
+    (tmp_path / f"{NAME}.zip.sha256").write_bytes(content)
+    with serving(whole(ZIP)) as server:
+        fail("is not that of the first download", fetch, server)
+
+
+DESCRIPTION = {"etag": '"x"', "last_modified": None, "length": len(ZIP)}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        json.dumps({"settings": {**DESCRIPTION, "etag": 0.5}, "inputs": {}}),
+        json.dumps({"settings": {**DESCRIPTION, "length": "1"}, "inputs": {}}),
+        json.dumps({"settings": {"etag": '"x"'}, "inputs": {}}),
+        json.dumps({"settings": [], "inputs": {}}),
+        "[" * 100_000,
+        "{",
+    ],
+    ids=["etag", "length", "fields", "list", "nested", "cut off"],
+)
+def test_a_record_of_a_partial_that_is_damaged(record, tmp_path, fetch):
+    (tmp_path / f"{NAME}.zip.partial").write_bytes(ZIP[:HALF])
+    (tmp_path / f"{NAME}.zip.partial.json").write_text(record)
+    with serving(whole(ZIP)) as server:
+        assert fetch(server).read_bytes() == ZIP
+    assert left(tmp_path) == DONE
+
+
 def test_a_mirror_without_encryption_is_warned_of(tmp_path, fetch, capsys):
     with pytest.raises(DownloadError):
         fetch("http://mirror.invalid/a", retries=0)
