@@ -315,14 +315,21 @@ def read_toml(path: str | os.PathLike) -> dict:
 
     Raises:
         SourceError: the file cannot be read.
-        ConfigurationError: it is not TOML.
+        ConfigurationError: it is not TOML, or holds dates or times.
     """
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        # What a run writes of its settings is JSON.
+        json.dumps(content)
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path} must be a TOML file: {error}") from error
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{path} must hold no dates and times: write them as strings"
+        ) from error
+    return content
 
 
 def read_fields(cls, path: str | os.PathLike) -> dict:

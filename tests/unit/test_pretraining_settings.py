@@ -96,6 +96,7 @@ WHOLE = TOML + STAGE
     ("text", "message"),
     [
         ("objective = ", "TOML"),
+        (TOML.replace("true", "1979-05-27") + STAGE, "no dates and times"),
         (stages((64, 8, 10)) + '[[data]]\nfiles=["a"]', "must have objective"),
         ('objective = "bert"\n', "must have data, stages"),
         (TOML + "[[stages]]\nlength=8", "stages must have steps"),
