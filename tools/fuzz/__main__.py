@@ -1,0 +1,271 @@
+"""Fuzzes everything that reads what users did not write.
+
+    python -m tools.fuzz --seconds 600              all targets, 600 seconds together
+    python -m tools.fuzz zip hdf5 --seed 7          two of them
+    python -m tools.fuzz TARGET --replay FOLDER     a finding again
+
+A target reads mutated files, from small files of the tests. It must answer with a
+result or a `RoFormerError`. Findings are anything else: other errors, crashes, hangs,
+memory beyond a limit, files that are touched or left, and damage that is read in
+silence where there are checksums. Each is saved in `fuzz-findings/TARGET-HASH`, with
+`finding.txt` that says what happened and how to repeat it. The exit code is 1 if there
+are any.
+
+The mutators are this project's own: atheris has wheels for Linux only and ends at the
+first crash, and Hypothesis neither mutates files nor survives a crash or a hang of
+HDF5's C code. An input that ends in new code joins the corpus.
+"""
+
+import hashlib
+import json
+import os
+import queue
+import shlex
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from roformer_keras.errors import ConfigurationError
+from tools import ROOT
+from tools.commands import Parser, command
+from tools.fuzz.targets import TARGETS
+from tools.fuzz.worker import read_files, write_files
+from tools.workers import Worker, WorkerFailed
+
+# A target that ends its process so often is left.
+_MAX_DEATHS = 10
+_SHOWN_LINES = 12
+
+
+@dataclass
+class Report:
+    """What became of a target."""
+
+    runs: int = 0
+    seconds: float = 0.0
+    outcomes: Counter = field(default_factory=Counter)
+    findings: dict[str, Path] = field(default_factory=dict)
+
+    def __str__(self):
+        shown = ", ".join(f"{name} {n}" for name, n in self.outcomes.most_common())
+        rate = self.runs / max(self.seconds, 1e-9)
+        count = f"{len(self.findings)} findings" if self.findings else "no finding"
+        return f"{self.runs:>8,} runs {rate:>8.1f}/s  {count}; {shown}"
+
+
+class Fuzzing:
+    """Fuzzes targets in worker processes, which findings may end.
+
+    Args:
+        folder: where findings are saved.
+        made: folder of made presets, or None.
+        targets: dict of name to `Target`.
+        table: str. Where workers find the targets, as `Fuzzer` takes it.
+        limits: more arguments of `Fuzzer`.
+    """
+
+    def __init__(self, folder, made=None, targets=TARGETS, table=None, **limits):
+        self.folder = Path(folder)
+        self._targets, self._table = targets, table
+        self._options = {"made": made and str(made), "table": table, **limits}
+
+    def run(self, names, seconds: float, seed: int, jobs: int = 1, tell=print):
+        """Fuzzes targets for some seconds together; returns `Report` by name."""
+        share = seconds * jobs / len(names)
+        waiting: queue.Queue = queue.Queue()
+        # Processes that start slowly are needed last.
+        for name in sorted(names, key=lambda name: self._targets[name].needs_keras):
+            waiting.put(name)
+        reports: dict[str, Report] = {}
+        errors: list[BaseException] = []
+
+        def work():
+            try:
+                with _Process(self._options) as process:
+                    while not errors:
+                        name = waiting.get_nowait()
+                        reports[name] = self._fuzz(process, name, share, seed)
+                        tell(f"{name:<22} {reports[name]}")
+            except queue.Empty:
+                return
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return reports
+
+    def replay(self, name: str, folder: Path) -> str | None:
+        """What is found if an input is tried again; None for nothing."""
+        with _Process(self._options) as process:
+            try:
+                worker = process.start(self._targets[name].needs_keras)
+                return worker.call("replay", name, str(folder.absolute()))["error"]
+            except WorkerFailed as error:
+                return process.describe(error)
+
+    def _fuzz(self, process, name, seconds, seed):
+        report = Report()
+        deaths = 0
+        left = seconds
+        while (left > 0 or not report.runs) and deaths < _MAX_DEATHS:
+            start = time.monotonic()
+            try:
+                worker = process.start(self._targets[name].needs_keras)
+                start = time.monotonic()
+                found = worker.call("fuzz", name, max(0, left), f"{seed} {deaths}")
+            except WorkerFailed as error:
+                if process.is_our_fault(error):
+                    raise
+                deaths += 1
+                report.runs += 1
+                report.outcomes["death"] += 1
+                said = process.describe(error)
+                self._save(name, said, said, read_files(process.input), report)
+                process.close()
+            else:
+                report.runs += found["runs"]
+                report.outcomes.update(found["outcomes"])
+                for one in found["findings"]:
+                    files = read_files(Path(one["files"]))
+                    key = f"{one['error'].partition(':')[0]} {one['where']}"
+                    said = f"{one['error']}\n{one['where']}, {one['count']} times"
+                    self._save(name, key, said, files, report)
+                    shutil.rmtree(one["files"])
+            passed = time.monotonic() - start
+            report.seconds += passed
+            left -= passed
+        return report
+
+    def _save(self, name, key, said, files, report):
+        if key in report.findings:
+            return
+        content = json.dumps({n: d.hex() for n, d in files.items()}, sort_keys=True)
+        digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+        target = self.folder / f"{name}-{digest}"
+        write_files(target, files)
+        way = f"python -m tools.fuzz {name} --replay {shlex.quote(str(target))}"
+        text = f"{said}\n\nRepeat it by\n\n    {way}\n"
+        (target / "finding.txt").write_text(text, encoding="utf-8", errors="replace")
+        report.findings[key] = target
+
+
+class _Process:
+    """A worker process with its scratch folder, which is started anew when it ends."""
+
+    def __init__(self, options):
+        self._options = options
+        self._worker: Worker | None = None
+        self._kind: bool | None = None
+        self._scratch = tempfile.TemporaryDirectory(prefix="fuzz-")
+
+    @property
+    def input(self) -> Path:
+        """The folder with the input that is tried."""
+        return Path(self._scratch.name, "run")
+
+    def start(self, needs_keras: bool) -> Worker:
+        """The process; another one if that one has loaded Keras, or has not."""
+        if self._worker is not None and self._kind != needs_keras:
+            self.close()
+        if self._worker is None:
+            # Work on one core is measured by `jobs`, and each thread takes memory.
+            threads = ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS")
+            threads += ("TF_NUM_INTRAOP_THREADS",)
+            quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", **dict.fromkeys(threads, "1")}
+            options = {**self._options, "scratch": self._scratch.name}
+            if needs_keras:
+                options["memory"] = 4 * options.get("memory", 2**31)
+                options["warm"] = True
+            self._worker = Worker(
+                "tools.fuzz.worker:Fuzzer", options, {**os.environ, **quiet}
+            )
+            self._kind = needs_keras
+        return self._worker
+
+    def is_our_fault(self, error: WorkerFailed) -> bool:
+        """Whether an error of the fuzzing itself ended the process."""
+        return not self._trace() and "Traceback (most" in str(error)
+
+    def _trace(self):
+        path = Path(self._scratch.name, "trace")
+        return path.read_text(errors="replace").strip() if path.exists() else ""
+
+    def describe(self, error: WorkerFailed) -> str:
+        """Why the process ended, and where it was."""
+        lines = self._trace().splitlines()[:_SHOWN_LINES]
+        return "\n".join(["the process ended", *(lines or [str(error)])])
+
+    def close(self):
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+        self._scratch.cleanup()
+
+
+@command
+def main(arguments=None):
+    parser = Parser(__doc__)
+    help = f"{', '.join(TARGETS)}; all of them by default"
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=help)
+    parser.add_argument("--seconds", type=float, default=600, help="of all together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--replay", type=Path, metavar="FOLDER", help="of a finding")
+    findings = ROOT / "fuzz-findings"
+    parser.add_argument("--findings", type=Path, default=findings, metavar="FOLDER")
+    options = parser.parse_args(arguments)
+    names = options.targets or list(TARGETS)
+    if unknown := [name for name in names if name not in TARGETS]:
+        raise ConfigurationError(f"there are no targets {', '.join(unknown)}")
+    if options.replay and len(names) != 1:
+        raise ConfigurationError("to replay a finding, name its one target")
+    with tempfile.TemporaryDirectory(prefix="fuzz-seeds-") as made:
+        if any(TARGETS[name].needs_made for name in names):
+            with Worker("tools.fuzz.seeds:Maker", {}) as maker:
+                maker.call("make", made)
+        fuzzing = Fuzzing(options.findings, made)
+        if options.replay:
+            found = fuzzing.replay(names[0], options.replay)
+            print(found or "no finding")
+            return int(found is not None)
+        return fuzz_all(fuzzing, names, options)
+
+
+def fuzz_all(fuzzing, names, options):
+    """Fuzzes, and says what was found; returns the exit code."""
+    start = time.monotonic()
+
+    def tell(line):
+        print(line, flush=True)
+
+    reports = fuzzing.run(names, options.seconds, options.seed, options.jobs, tell)
+    found = [path for report in reports.values() for path in report.findings.values()]
+    runs = sum(report.runs for report in reports.values())
+    seconds = time.monotonic() - start
+    print(f"\n{len(names)} targets, {runs:,} runs in {seconds:.0f} s")
+    for path in found:
+        said = (path / "finding.txt").read_text(encoding="utf-8").splitlines()
+        print(f"{path}: {said[0][:200]}")
+    print(f"{len(found)} findings" if found else "no finding")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

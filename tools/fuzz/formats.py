@@ -1,0 +1,294 @@
+"""Changes of files that keep their structure and checksums right.
+
+Plain damage of a zip, of TensorFlow's files or of safetensors ends at a checksum or a
+length. These changes go further: they change what is inside, and seal it again.
+"""
+
+import contextlib
+import io
+import json
+import math
+import random
+import struct
+import zipfile
+from pathlib import PurePosixPath
+
+import h5py
+import numpy as np
+
+from roformer_keras.io import tensor_bundle
+from tools.fuzz.mutate import (
+    INTEGERS,
+    damage,
+    mutate_bytes,
+    mutate_json,
+    mutate_text_bytes,
+    mutate_toml,
+)
+from tools.fuzz.target import Files
+
+
+def mutate_files(draw: random.Random, files: Files) -> Files:
+    """Files of which one or two are changed, each in the manner of its format."""
+    files = dict(files)
+    if draw.random() < 0.5:
+        # Nothing else of a preset without checksums must be what was written.
+        files.pop("metadata.json", None)
+    for _ in range(draw.choice((1, 1, 1, 2))):
+        name = draw.choice(sorted(files))
+        how = draw.random()
+        if how < 0.03 and len(files) > 1:
+            del files[name]
+        elif how < 0.06:
+            files[name] = files[draw.choice(sorted(files))]
+        elif name.endswith(".index") and how < 0.5:
+            files.update(_change_tensor(draw, name, files))
+        else:
+            files[name] = mutate_file(draw, name, files[name])
+    return files
+
+
+def damage_files(draw: random.Random, files: Files) -> Files:
+    """Files of which one is damaged in one place, checksums left as they are."""
+    name = draw.choice(sorted(files))
+    return {**files, name: damage(draw, files[name])}
+
+
+def mutate_file(draw: random.Random, name: str, data: bytes) -> bytes:
+    """A file changed in the manner of its format, by the extension."""
+    change = _CHANGES.get(PurePosixPath(name).suffix, mutate_bytes)
+    if change is mutate_bytes or draw.random() < 0.15:
+        return mutate_bytes(draw, data)
+    # What was changed before may have lost its format.
+    with contextlib.suppress(Exception):
+        return change(draw, data)
+    return mutate_bytes(draw, data)
+
+
+# === Zips ===
+
+
+def mutate_zip(draw: random.Random, data: bytes) -> bytes:
+    """A zip with another member, name or header; its CRCs are right."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = [(info, archive.read(info)) for info in archive.infolist()]
+    place = draw.randrange(len(members))
+    info, content = members[place]
+    how = draw.random()
+    if how < 0.75:
+        inside = {i.filename: c for i, c in members}
+        if info.filename.endswith(".index") and how < 0.4:
+            inside.update(_change_tensor(draw, info.filename, inside))
+        else:
+            inside[info.filename] = mutate_file(draw, info.filename, content)
+        members = [(i, inside[i.filename]) for i, _ in members]
+    elif how < 0.8:
+        members.pop(place)
+    elif how < 0.85:
+        other = zipfile.ZipInfo(draw.choice(("x", "a/b", "vocab.txt", "../x", "é/")))
+        members.append((other, content))
+    elif how < 0.92:
+        suffix = draw.choice(("", "x", "/", "\0", "\\", "/../y", ".index"))
+        info.filename = draw.choice((info.filename, "x/y", "/x")) + suffix
+    else:
+        info.external_attr = draw.choice((0xA1FF0000, 0x41ED0000, 0x11FF0000, 0))
+    target = io.BytesIO()
+    method = draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+    with zipfile.ZipFile(target, "w") as archive:
+        for info, content in members:
+            info.compress_type = method
+            archive.writestr(info, content)
+    return target.getvalue()
+
+
+# === TensorFlow's index ===
+
+
+def mutate_index(draw: random.Random, data: bytes) -> bytes:
+    """An index with another key, entry or block; the checksums of blocks are right."""
+    if draw.random() < 0.5:
+        table = list(tensor_bundle._table_entries(data))
+        place = draw.randrange(len(table))
+        key, value = table[place]
+        if draw.random() < 0.3:
+            key = mutate_bytes(draw, key)
+        else:
+            value = mutate_bytes(draw, value)
+        table[place] = key, value
+        if draw.random() < 0.7:
+            table.sort()
+        return tensor_bundle._encode_table(table)
+    content = bytearray(data)
+    blocks = list(_blocks(data))
+    start, end = draw.choice(blocks)
+    for _ in range(draw.choice((1, 2, 4))):
+        value = draw.choice((*INTEGERS, draw.randrange(256))) % 256
+        content[draw.randrange(start, end + 1)] = value
+    for start, end in blocks:
+        crc = tensor_bundle._masked_crc32c(bytes(content[start : end + 1]))
+        content[end + 1 : end + 5] = crc.to_bytes(4, "little")
+    return bytes(content)
+
+
+def _blocks(data):
+    """Where the blocks of an index lie; the last is the index of the others."""
+    at = len(data) - tensor_bundle._FOOTER_SIZE
+    start, size, at = tensor_bundle._read_handle(data, at)
+    yield start, start + size
+    start, size, _ = tensor_bundle._read_handle(data, at)
+    block = tensor_bundle._read_block(data, start, size, "")
+    for _, handle in tensor_bundle._block_entries(block):
+        first, length, _ = tensor_bundle._read_handle(handle, 0)
+        yield first, first + length
+    yield start, start + size
+
+
+def _change_tensor(draw, name, files):
+    """Another content of a tensor, with the checksum that it needs in the index."""
+    shards = [n for n in files if n.startswith(name.removesuffix(".index") + ".data-")]
+    with contextlib.suppress(Exception):
+        table = dict(tensor_bundle._table_entries(files[name]))
+        graph = tensor_bundle.OBJECT_GRAPH.encode()
+        keys = sorted(table.keys() - {b""})
+        key = graph if graph in table and draw.random() < 0.7 else draw.choice(keys)
+        entry = tensor_bundle._read_entry(table[key])
+        shard, start, end = files[shards[0]], entry.offset, entry.offset + entry.size
+        if key == graph:
+            length, at = tensor_bundle._read_varint(shard[start:end], 0)
+            text = shard[start + at + 4 : end]
+            place = draw.randrange(length)
+            text = text[:place] + draw.randbytes(1) + text[place + 1 :]
+            number = length.to_bytes(4, "little")
+            length_crc = tensor_bundle._masked_crc32c(number).to_bytes(4, "little")
+            part = shard[start : start + at] + length_crc + text
+            crc = tensor_bundle._masked_crc32c(number + length_crc + text)
+        else:
+            part = damage(draw, shard[start:end])[: end - start]
+            part = part.ljust(end - start, b"\0")
+            crc = tensor_bundle._masked_crc32c(part)
+        old, new = (struct.pack("<BI", 0x35, c) for c in (entry.checksum, crc))
+        table[key] = table[key].replace(old, new)
+        index = tensor_bundle._encode_table(sorted(table.items()))
+        return {name: index, shards[0]: shard[:start] + part + shard[end:]}
+    return {name: mutate_bytes(draw, files[name])}
+
+
+# === safetensors ===
+
+
+def mutate_safetensors(draw: random.Random, data: bytes) -> bytes:
+    """A file with another header, whose length is right."""
+    size = int.from_bytes(data[:8], "little")
+    header, rest = data[8 : 8 + size], data[8 + size :]
+    content = json.loads(header)
+    metadata = content.get("__metadata__", {})
+    if metadata and draw.random() < 0.5:
+        # The metadata are JSON in JSON.
+        key = draw.choice(sorted(metadata))
+        changed = mutate_json(draw, metadata[key].encode("utf-8", "surrogatepass"))
+        metadata = {**metadata, key: changed.decode("utf-8", "replace")}
+        if draw.random() < 0.7:
+            metadata.pop("crc32c", None)
+        header = json.dumps({**content, "__metadata__": metadata}).encode()
+    else:
+        header = mutate_json(draw, header)
+    return len(header).to_bytes(8, "little") + header + rest
+
+
+# === HDF5 ===
+
+
+def mutate_hdf5(draw: random.Random, data: bytes) -> bytes:
+    """A file with another dataset, link or attribute."""
+    content = io.BytesIO(data)
+    with h5py.File(content, "r+") as file:
+        names: list[str] = []
+        file.visit(names.append)
+        for _ in range(draw.choice((1, 1, 2))):
+            name = draw.choice([*names, "/"])
+            change = draw.choice((_change_attribute, _change_link, _change_dataset))
+            change(draw, file, name, names)
+    return content.getvalue()
+
+
+def _change_attribute(draw, file, name, names):
+    # Those of the file and its groups say which layers there are.
+    holders = [n for n in ["/", *names] if len(file[n].attrs)]
+    attributes = file[draw.choice(holders or [name])].attrs
+    key = draw.choice([*attributes, "layer_names", "weight_names"])
+    values = list(np.ravel(attributes.get(key, b"x")))
+    odd = (0, -1.5, "x", b"\xff", h5py.Empty("f"), [], [""], ["."], [1, 2], "/", "..")
+    how = draw.randrange(5)
+    if how == 0:
+        attributes.pop(key, None)
+    elif how == 1:
+        attributes[key] = draw.choice(odd)
+    elif how == 2:
+        attributes[key] = values[:-1] or [b""]
+    elif how == 3:
+        attributes[key] = [*values, *values[:1]]
+    else:
+        place = draw.randrange(len(values)) if values else 0
+        new = draw.choice((b"", b".", b"/", *[n.encode() for n in names], b"x" * 99))
+        attributes[key] = [*values[:place], new, *values[place + 1 :]]
+
+
+def _change_link(draw, file, name, names):
+    if name == "/":
+        name = "x"
+    other = draw.choice([*names, "/", name, "no/such"])
+    if name in file:
+        del file[name]
+    how = draw.randrange(5)
+    if how == 0:
+        file[name] = h5py.SoftLink(other)
+    elif how == 1 and other in file:
+        file[name] = file[other]
+    elif how == 2:
+        path = draw.choice(("/dev/zero", "/proc/self/mem", "other.h5", ".", ""))
+        file[name] = h5py.ExternalLink(path, other)
+    elif how == 3:
+        file.create_group(name)
+
+
+def _change_dataset(draw, file, name, names):
+    datasets = [n for n in names if isinstance(file.get(n), h5py.Dataset)]
+    name = draw.choice(datasets)
+    value = file[name][()]
+    shape = value.shape
+    del file[name]
+    how = draw.randrange(8)
+    if how == 0:
+        kinds = ("f2", "f8", ">f4", "i4", "u1", "?", "c8", "S3", "f4,i4", "(2,)f4")
+        file.create_dataset(name, shape, draw.choice(kinds))
+    elif how == 1:
+        shapes = (shape[::-1], (), (0,), (1, *shape), (*shape, 0), (math.prod(shape),))
+        file.create_dataset(name, draw.choice(shapes), "f4")
+    elif how == 2:
+        sizes = (10**4, 10**7, 2**31, 2**40)
+        size = (draw.choice(sizes), draw.choice(sizes))
+        file.create_dataset(name, size, "f4", chunks=(100, 100))
+    elif how == 3:
+        file[name] = h5py.Empty("f4")
+    elif how == 4:
+        file[name] = np.full(shape, draw.choice(("x", b"x", 3)), object)
+    elif how == 5:
+        file[name] = np.full(shape, draw.choice((np.nan, np.inf, 1e38, 0)), "f8")
+    elif how == 6:
+        file.create_dataset(name, data=value, chunks=True, compression="gzip")
+    else:
+        file[name] = np.dtype("f4")
+
+
+_CHANGES = {
+    ".json": mutate_json,
+    ".toml": mutate_toml,
+    ".zip": mutate_zip,
+    ".keras": mutate_zip,
+    ".index": mutate_index,
+    ".safetensors": mutate_safetensors,
+    ".h5": mutate_hdf5,
+    **dict.fromkeys(
+        (".txt", ".tsv", ".csv", ".jsonl", ".bio", ".conll"), mutate_text_bytes
+    ),
+}

@@ -1,0 +1,221 @@
+"""Targets that read checkpoints: every format, damaged and crafted."""
+
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from roformer_keras.conversion.convert import convert, model_of, prepare
+from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
+from roformer_keras.errors import RoFormerError
+from roformer_keras.hub.download import download
+from roformer_keras.io.sources import verify_archive
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from tools.fuzz import seeds
+from tools.fuzz.formats import damage_files, mutate_file, mutate_files
+from tools.fuzz.target import Files, Target, expect
+
+# What a source holds if it is a file, not a folder.
+_FILES = (".zip", ".keras", ".safetensors", ".h5")
+
+
+def source_of(folder: Path) -> Path:
+    """The file of a checkpoint in a folder, or the folder."""
+    files = [path for path in sorted(folder.iterdir()) if path.name.startswith("x.")]
+    return files[0] if len(files) == 1 and files[0].suffix in _FILES else folder
+
+
+def read_all(folder: Path):
+    """Everything that a source holds, as values that can be compared."""
+    with open_checkpoint(source_of(folder)) as checkpoint:
+        fields = (
+            checkpoint.model,
+            checkpoint.config,
+            checkpoint.vocabulary,
+            json.dumps([checkpoint.model_options, checkpoint.tokenizer], default=str),
+        )
+        tensors = {}
+        for name, tensor in checkpoint.tensors.items():
+            value = tensor.read()
+            expect(value.shape == tensor.shape, "shape as declared", name, value.shape)
+            digest = hashlib.sha256(value.tobytes()) if value.dtype.kind != "O" else ""
+            tensors[name] = (value.dtype.str, value.shape, digest and digest.digest())
+        return fields, tensors
+
+
+def _use_all(folder: Path):
+    """Reads a source in every way, and writes it in two formats."""
+    source = source_of(folder)
+    with open_checkpoint(source) as checkpoint:
+        str(checkpoint.config), checkpoint.rows, checkpoint.heads
+        model_of(checkpoint)
+        for name in checkpoint.tensors:
+            checkpoint.weight(name)
+        prepare(checkpoint)
+    for name in ("out", "out.safetensors"):
+        _convert(source, folder / name)
+    RoFormerTokenizer(list(read_tokenizer(source)[0]))
+
+
+def _convert(source, target):
+    """Writes a format; what was written is read again, or nothing is left."""
+    # In another folder, where a hidden file would be seen.
+    place = target.parent / "written"
+    place.mkdir(exist_ok=True)
+    before = sorted(place.iterdir())
+    try:
+        made = convert(source, place / target.name, verbose=0)
+    except RoFormerError:
+        left = [p.name for p in place.iterdir() if p not in before]
+        expect(not left, "an error leaves no file", left)
+        raise
+    with open_checkpoint(made) as checkpoint:
+        for name in checkpoint.tensors:
+            checkpoint.weight(name)
+
+
+def _verify_zip(folder: Path):
+    verify_archive(folder / "x.zip")
+
+
+def _download(folder: Path):
+    """Resumes a download by files that another process may have left or changed."""
+    # Nothing listens there.
+    options = {"base_url": "http://127.0.0.1:9", "retries": 0, "wait": 0, "verbose": 0}
+    download(_NAME, folder, timeout=1, **options)
+
+
+_NAME = "chinese_roformer-char_L-6_H-384_A-6"
+
+
+def _downloads(_):
+    record = {
+        "settings": {"etag": '"x"', "last_modified": None, "length": 200},
+        "inputs": {},
+    }
+    files = {
+        f"{_NAME}.zip.partial": seeds.SMALL.read_bytes()[:200],
+        f"{_NAME}.zip.partial.json": json.dumps(record).encode(),
+    }
+    content = seeds.SMALL.read_bytes()
+    digest = f"{hashlib.sha256(content).hexdigest()}  {_NAME}.zip\n".encode()
+    whole = {f"{_NAME}.zip": content, f"{_NAME}.zip.sha256": digest}
+    # Complete, but not moved yet.
+    record["settings"]["length"] = len(content)
+    complete = {
+        f"{_NAME}.zip.partial": content,
+        f"{_NAME}.zip.partial.json": json.dumps(record).encode(),
+    }
+    return [files, whole, complete]
+
+
+def _mutate_download(draw: random.Random, files: Files) -> Files:
+    name = draw.choice(sorted(files))
+    kind = ".json" if name.endswith(".json") else ".zip"
+    kind = ".txt" if name.endswith(".sha256") else kind
+    return {**files, name: mutate_file(draw, f"x{kind}", files[name])}
+
+
+def _load_model(folder: Path):
+    """Builds the model of a source, and asks it for a result where it has one."""
+    import keras
+
+    import roformer_keras
+
+    keras.backend.clear_session()
+    model = roformer_keras.load_model(source_of(folder))
+    if getattr(model, "tokenizer", None) is not None:
+        ids = model.tokenizer.encode("今天天气")[0][:8]
+        expect(max(ids) < model.config.vocabulary_size, "ids are in the table", ids)
+
+
+def _from_config(folder: Path):
+    """What Keras does with the config of a file that it loads."""
+    import keras
+
+    import roformer_keras
+
+    keras.backend.clear_session()
+    content = json.loads((folder / "config.json").read_bytes())
+    name = content.get("class_name") if isinstance(content, dict) else None
+    options = content.get("config") if isinstance(content, dict) else None
+    names = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq")
+    if name in names and isinstance(options, dict):
+        getattr(roformer_keras, name).from_config(options)
+
+
+def _configs(made):
+    names = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq", "quantized")
+    found = seeds.presets(made, *names)
+    return [{"config.json": files["config.json"]} for files in found]
+
+
+def _both(name: str, starts: Callable, *, checksums: bool = True, **options):
+    """The target of crafted files, and, where there are checksums, that of damage."""
+    targets = {name: Target(starts, mutate_files, _use_all, **options)}
+    if checksums:
+        damaged = Target(starts, damage_files, read_all, is_damage=True, **options)
+        targets[f"{name}-damage"] = damaged
+    return targets
+
+
+def _bundle_damage(draw: random.Random, files: Files) -> Files:
+    """Damage of the index or the data: the texts next to them have no checksum."""
+    names = [name for name in files if ".index" in name or ".data-" in name]
+    changed = damage_files(draw, {name: files[name] for name in names})
+    return {**files, **changed}
+
+
+def _bundles(_):
+    names = ("lm", "encoder-dense", "unilm-pool", "encoder-nested")
+    return [seeds.bundle(), *map(seeds.object_checkpoint, names)]
+
+
+def _hdf5(_):
+    names = (
+        *("lm.h5", "encoder-model.h5", "encoder-nested-model.h5", "unilm-pool.h5"),
+        *("unilm-pool.weights.h5", "unilm-pool-model.h5", "condition-hidden.h5"),
+    )
+    return [seeds.hdf5(name) for name in names]
+
+
+def _converted(suffix):
+    return lambda made: seeds.converted(made, suffix)
+
+
+def _presets(*names):
+    return lambda made: seeds.presets(made, *names)
+
+
+_TASKS = ("TextClassifier", "TokenClassifier", "SpanExtractor", "QuestionAnswerer")
+_TASKS += ("SentenceEncoder", "TextRegressor")
+_MADE = {"needs_made": True}
+TARGETS = {
+    **_both("zip", lambda _: seeds.zips()),
+    "zip-verify": Target(lambda _: seeds.zips()[:1], mutate_files, _verify_zip),
+    **_both("tensor-bundle", _bundles, checksums=False),
+    "tensor-bundle-damage": Target(_bundles, _bundle_damage, read_all, is_damage=True),
+    **_both("hdf5", _hdf5, checksums=False),
+    **_both("weights-h5", _converted(".weights.h5"), checksums=False, **_MADE),
+    **_both("keras-file", _converted(".keras"), **_MADE),
+    **_both("safetensors", _converted(".safetensors"), **_MADE),
+    **_both("preset", _presets("RoFormerBackbone", "RoFormerMaskedLM"), **_MADE),
+    **_both("preset-task", _presets(*(f"RoFormer{name}" for name in _TASKS)), **_MADE),
+    **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), **_MADE),
+    **_both("preset-quantized", _presets("quantized"), **_MADE),
+    "download": Target(_downloads, _mutate_download, _download),
+    "load-model": Target(
+        _presets(), mutate_files, _load_model, seconds=60, needs_keras=True, **_MADE
+    ),
+    # `keras.models.load_model` is Keras's: so are the classes of its errors.
+    "from-config": Target(
+        _configs,
+        mutate_files,
+        _from_config,
+        allowed=(ValueError, TypeError),
+        seconds=60,
+        needs_keras=True,
+        **_MADE,
+    ),
+}

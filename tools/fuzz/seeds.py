@@ -1,0 +1,191 @@
+"""What fuzzing starts from: files of the tests, and presets that are made once."""
+
+import functools
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+
+from tools import ROOT
+from tools.fuzz.target import Files
+from tools.fuzz.worker import read_files
+
+CHECKPOINTS = ROOT / "tests" / "checkpoints"
+SAVED = CHECKPOINTS / "saved"
+SMALL = CHECKPOINTS / "roformer-small_L-2_H-8_A-2.zip"
+GPT = CHECKPOINTS / "chinese_roformer-gpt-char_L-2_H-32_A-4.zip"
+SIM = CHECKPOINTS / "chinese_roformer-sim-char_L-2_H-32_A-4.zip"
+VOCABULARIES = ("character_vocab.txt", "word_vocab.txt")
+
+
+@functools.cache
+def small_members() -> Files:
+    """The files in the smallest zip, without its folder."""
+    with zipfile.ZipFile(SMALL) as archive:
+        return {n.split("/")[-1]: archive.read(n) for n in archive.namelist()}
+
+
+def bundle() -> Files:
+    """An unpacked checkpoint of bert4keras."""
+    names = ("bert_config.json", "vocab.txt")
+    found = small_members()
+    return {n: d for n, d in found.items() if n in names or "ckpt." in n}
+
+
+def object_checkpoint(name: str) -> Files:
+    """What `save_weights` of tf.keras wrote, with its configuration."""
+    files = read_files(SAVED / name)
+    return {**files, "bert_config.json": small_members()["bert_config.json"]}
+
+
+def hdf5(name: str) -> Files:
+    """HDF5 weights, or a whole model, with their configuration."""
+    config = small_members()["bert_config.json"]
+    return {"x.h5": (SAVED / name).read_bytes(), "bert_config.json": config}
+
+
+def zips() -> list[Files]:
+    """Zips of checkpoints: stored in a folder, and deflated without one."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in bundle().items():
+            archive.writestr(name, data)
+    return [{"x.zip": SMALL.read_bytes()}, {"x.zip": target.getvalue()}]
+
+
+def converted(made: Path, suffix: str) -> list[Files]:
+    """Converted checkpoints whose names end in this."""
+    config = small_members()["bert_config.json"]
+    return [
+        {path.name.replace(path.name.split(".")[0], "x", 1): path.read_bytes()}
+        | ({"bert_config.json": config} if suffix == ".weights.h5" else {})
+        for path in sorted(made.glob(f"*{suffix}"))
+    ]
+
+
+def presets(made: Path, *names: str) -> list[Files]:
+    """Preset folders by name; all of them by default."""
+    folders = sorted(path for path in made.iterdir() if path.is_dir())
+    return [read_files(p) for p in folders if not names or p.name in names]
+
+
+class Maker:
+    """Makes the presets, in a process with Keras."""
+
+    def make(self, folder: str) -> None:
+        """Writes a preset of each kind, and each format of a converted checkpoint."""
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        import roformer_keras as package
+
+        place = Path(folder)
+        for class_name in ("RoFormerBackbone", "RoFormerMaskedLM"):
+            model = getattr(package, class_name).from_preset(SMALL)
+            model.save_to_preset(place / class_name)
+        model.quantize("int8")
+        model.save_to_preset(place / "quantized")
+        tasks = {
+            "RoFormerTextClassifier": {"classes": ["坏", "好"]},
+            "RoFormerTokenClassifier": {"labels": ["人", "地"]},
+            "RoFormerSpanExtractor": {"labels": ["人", "地"]},
+            "RoFormerQuestionAnswerer": {},
+            "RoFormerSentenceEncoder": {},
+            "RoFormerTextRegressor": {},
+        }
+        for name, options in tasks.items():
+            task = getattr(package, name).from_preset(SMALL, **options)
+            task.save_to_preset(place / name)
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "天", "地", "玄", "黄"]
+        config = package.Seq2SeqConfig(
+            vocabulary_size=len(tokens),
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=8,
+            intermediate_dim=12,
+        )
+        seq2seq = package.RoFormerSeq2Seq(config)
+        seq2seq.tokenizer = package.RoFormerTokenizer(tokens)
+        seq2seq.save_to_preset(place / "RoFormerSeq2Seq")
+        for name in ("lm.keras", "lm.weights.h5", "lm.safetensors", "half.safetensors"):
+            dtype = "float16" if name.startswith("half") else "float32"
+            package.convert(SMALL, place / name, dtype=dtype, verbose=0)
+        task.save(place / "task.keras")
+
+
+# === Texts, tables, settings ===
+
+TABLES = {
+    "x.tsv": "text\tlabel\n今天天气好\t好\n坏\t坏\n",
+    "x.csv": 'text,label\n"今天, ""好""",1\n"两\n行",0\n',
+    "x.txt": "今天\t好\n天气\t坏\n",
+    "x.jsonl": '{"text": "今天", "label": "好"}\n{"text": "我", "label": 0.5}\n',
+    "x.bio": "今 B-T\n天 I-T\n\n我 O\n",
+    "x.conll": "今0 B-T\n天1 E-T\n\n我0 S-P\n",
+}
+LABELLED = {
+    "spans.jsonl": '{"text": "今天我", "label": [[0, 2, "人"]]}\n',
+    "answers.jsonl": '{"first": "谁?", "second": "我在", "label": "我"}\n',
+    "pairs.tsv": "first\tsecond\tlabel\n今\t天\t1\n我\t你\t0\n",
+    "triplets.tsv": "first\tsecond\tthird\n今\t天\t我\n",
+    "classes.tsv": "今\t好\n天\t坏|好\n",
+}
+PRETRAINING = """
+objective = "mlm"
+name = "roformer"
+vocabulary = "vocab.txt"
+dtype = "mixed_bfloat16"
+seed = 3
+
+[model]
+num_layers = 2
+hidden_dim = 16
+dropout = 0.1
+
+[options]
+whole_word = true
+rate = 0.2
+
+[optimizer]
+name = "lamb"
+ema = 0.999
+
+[[data]]
+files = ["a.txt", "sub/*.tsv"]
+fields = [1, 2]
+group = 3
+holdout = 0.05
+
+[[stages]]
+length = 16
+batch_size = 4
+steps = 10
+"""
+FINETUNING = """
+task = "text-classification"
+source = "x.zip"
+train = "x.tsv"
+valid = "y.tsv"
+fields = ["text", "label"]
+epochs = 2
+batch_size = 8
+lora_rank = 2
+learning_rate = 1e-4
+class_weights = "balanced"
+
+[options]
+classes = ["a", "b"]
+
+[optimizer]
+name = "adamw"
+weight_decay = 0.1
+"""
+
+
+def texts(content) -> list[Files]:
+    """Each file of a dict of texts alone."""
+    return [{name: text.encode()} for name, text in content.items()]
+
+
+def json_file(name: str, *contents: object) -> list[Files]:
+    """A JSON file of each of these contents."""
+    return [{name: json.dumps(content).encode()} for content in contents]

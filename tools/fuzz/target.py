@@ -1,0 +1,47 @@
+"""What is fuzzed: a record of a target, and the error of a broken promise."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# The files of a run, by path in its folder.
+Files = Mapping[str, bytes]
+
+
+class Finding(AssertionError):
+    """A result that breaks a promise without an error of Python."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that reads what users did not write.
+
+    Args:
+        seeds: returns the inputs to start from, given the folder of made presets.
+        mutate: makes a new input of one.
+        check: reads the files in a folder. It returns what was read, or raises: a
+            `RoFormerError` is a right answer, anything else a finding.
+        is_damage: bool. Whether inputs are damaged where checksums can show it: what
+            is read must then equal what is read of the seed.
+        allowed: classes of errors that are right answers too.
+        seconds: int. The limit of one run.
+        needs_keras: bool. Whether a run loads Keras: its process starts slowly.
+        needs_made: bool. Whether seeds need the folder of made presets.
+    """
+
+    seeds: Callable[[Path | None], Sequence[Files]]
+    mutate: Callable[[random.Random, Files], Files]
+    check: Callable[[Path], Any]
+    is_damage: bool = False
+    allowed: tuple[type[BaseException], ...] = ()
+    seconds: int = 10
+    needs_keras: bool = False
+    needs_made: bool = False
+
+
+def expect(holds: bool, rule: str, *values: object) -> None:
+    """Raises Finding, with the values, unless a rule holds."""
+    if not holds:
+        raise Finding(f"{rule}: {', '.join(f'{value!r:.200}' for value in values)}")

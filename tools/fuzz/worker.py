@@ -1,0 +1,251 @@
+"""The process in which inputs are tried: what is watched, and what is a finding.
+
+A crash, a hang and a kill end this process, not the fuzzing: the input lies in the
+folder `run`, and `trace` says where the process was.
+"""
+
+import faulthandler
+import importlib
+import os
+import random
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+from roformer_keras.errors import RoFormerError
+from tools import ROOT
+from tools.fuzz.target import Finding, Target
+
+# Inputs that reach new code join the corpus, up to so many.
+_MAX_CORPUS = 400
+# Files that Python and its libraries read for themselves.
+_LIBRARIES = (sys.prefix, sys.base_prefix, str(ROOT), "/proc/", "/sys/", "/dev/")
+_LIBRARIES += ("/usr/", "/lib", "/etc/", "<")
+_WRITES = (
+    "os.remove",
+    "os.rename",
+    "os.mkdir",
+    "os.rmdir",
+    "os.symlink",
+    "os.truncate",
+)
+_PROGRAMS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen")
+
+
+class Fuzzer:
+    """Tries inputs of targets in this process.
+
+    Args:
+        scratch: folder of this process: `run` holds the input, `tmp` temporary files.
+        made: folder of the presets that `seeds.py` made, or None.
+        table: `"module:NAME"` of the dict of name to `Target`.
+        memory: int. Bytes that may be allocated beyond what the process has.
+        seconds: int or None. The limit of a run, in place of the target's.
+        warm: bool. Whether Keras is loaded before memory and time are limited.
+    """
+
+    def __init__(
+        self, scratch, made=None, table=None, memory=2**31, seconds=None, warm=False
+    ):
+        if warm:
+            import roformer_keras.models  # noqa: F401
+        module, name = (table or "tools.fuzz.targets:TARGETS").split(":")
+        self._targets = getattr(importlib.import_module(module), name)
+        self._made = None if made is None else Path(made)
+        self._folder = Path(scratch, "run")
+        self._temporary = Path(scratch, "tmp")
+        self._temporary.mkdir(exist_ok=True)
+        self._memory, self._seconds = memory, seconds
+        # Open as long as the process lives, which ends while it writes there.
+        self._trace = open(Path(scratch, "trace"), "w")  # noqa: SIM115
+        faulthandler.enable(self._trace)
+        tempfile.tempdir = str(self._temporary)
+        warnings.simplefilter("ignore")
+        self._touched: list[str] | None = None
+        self._limited = False
+        sys.addaudithook(self._audit)
+
+    def fuzz(self, name: str, seconds: float, seed: int) -> dict:
+        """Tries inputs of a target for some seconds.
+
+        Returns:
+            dict of `runs`, `outcomes` (class of error to count) and `findings`, a list
+            of dicts of `error`, `where` and `files`, the folder of the input.
+        """
+        target: Target = self._targets[name]
+        draw = random.Random(f"{name} {seed}")
+        seeds = target.seeds(self._made)
+        corpus = list(seeds)
+        seen = set()
+        outcomes: Counter = Counter()
+        findings: dict[str, dict] = {}
+        expected = [self._run(target, files)[2] for files in seeds]
+        end = time.monotonic() + seconds
+        # At least one run, however short the time is.
+        while not outcomes or time.monotonic() < end:
+            place = draw.randrange(len(seeds if target.is_damage else corpus))
+            files = target.mutate(draw, corpus[place])
+            outcome, where, content = self._run(target, files)
+            if target.is_damage and outcome == "read" and content != expected[place]:
+                outcome = "Finding: other content was read in silence"
+            outcomes[outcome.partition(":")[0]] += 1
+            if ": " in outcome:
+                key = f"{outcome.partition(':')[0]} {where}"
+                if key not in findings:
+                    saved = self._folder.with_name(f"finding-{len(findings)}-{name}")
+                    write_files(saved, files)
+                    error = {"error": outcome, "where": where, "files": str(saved)}
+                    findings[key] = {**error, "count": 0}
+                findings[key]["count"] += 1
+            elif where not in seen and len(corpus) < _MAX_CORPUS:
+                seen.add(where)
+                corpus.append(files)
+        return {
+            "runs": outcomes.total(),
+            "outcomes": dict(outcomes),
+            "findings": list(findings.values()),
+        }
+
+    def replay(self, name: str, folder: str) -> dict:
+        """Tries the files of a folder as an input; `error` is None if it is no finding.
+
+        Damage is compared with each seed: it may be of any of them.
+        """
+        target, files = self._targets[name], read_files(Path(folder))
+        seeds = target.seeds(self._made)
+        outcome, where, content = self._run(target, files)
+        if target.is_damage and outcome == "read":
+            known = [self._run(target, seed)[2] for seed in seeds]
+            if content not in known:
+                outcome = "Finding: other content was read in silence"
+        is_finding = ": " in outcome
+        return {"error": outcome if is_finding else None, "where": where}
+
+    def _run(self, target, files):
+        """Outcome, place in the code, and what was read.
+
+        An outcome is `"read"`, the class of an error that is allowed, or that of a
+        finding with its message after a colon.
+        """
+        write_files(self._folder, files)
+        self._limit_memory()
+        before = os.getcwd()
+        os.chdir(self._folder)
+        self._trace.truncate(0)
+        seconds = self._seconds or target.seconds
+        faulthandler.dump_traceback_later(seconds, exit=True, file=self._trace)
+        self._touched = []
+        content = None
+        try:
+            content = target.check(self._folder)
+            outcome, where = "read", ""
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            outcome, where = _judge(error, target.allowed)
+        finally:
+            touched, self._touched = self._touched, None
+            faulthandler.cancel_dump_traceback_later()
+            os.chdir(before)
+        left = os.listdir(self._temporary)
+        if ": " not in outcome:
+            if touched:
+                outcome = f"Finding: touched {touched[0]}"
+            elif left:
+                outcome = f"Finding: left {left[0]} in the temporary folder"
+        for name in left:
+            shutil.rmtree(self._temporary / name, ignore_errors=True)
+        return outcome, where, content
+
+    def _limit_memory(self):
+        """Limits memory once the seeds have loaded what they need."""
+        if self._limited or not sys.platform.startswith("linux"):
+            return
+        self._limited = True
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + self._memory
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+    def _audit(self, event, arguments):
+        """Notes files that are touched outside the folders of a run, and programs."""
+        if self._touched is None:
+            return
+        if event == "open":
+            path, _, flags = arguments
+            writes = bool((flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+            if isinstance(path, bytes | str) and not self._is_ours(path, writes):
+                self._touched.append(f"{os.fsdecode(path)[:200]!r}")
+        elif event in _WRITES:
+            path = arguments[0]
+            if isinstance(path, bytes | str) and not self._is_ours(path, True):
+                self._touched.append(f"{os.fsdecode(path)[:200]!r} by {event}")
+        elif event in _PROGRAMS or event == "pickle.find_class":
+            self._touched.append(f"{event} {arguments!r:.200}")
+
+    def _is_ours(self, path, writes):
+        path = os.path.normpath(os.path.join(os.getcwd(), os.fsdecode(path)))
+        if path.startswith(f"{self._folder.parent}{os.sep}"):
+            return True
+        if writes:
+            return path == os.devnull or "__pycache__" in path
+        return path.startswith(_LIBRARIES)
+
+
+def _judge(error, allowed):
+    """The outcome of an error, and where in this package it came from."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    frames = [
+        f"{Path(frame.filename).name}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "roformer_keras" in frame.filename
+    ]
+    kinds = "<".join(type(one).__name__ for one in chain)
+    where = f"{kinds} {' '.join(frames[-3:])}"
+    name = type(error).__name__
+    if any(isinstance(one, MemoryError) for one in chain):
+        return f"MemoryError: {error!s:.300}", where
+    if isinstance(error, RoFormerError):
+        problem = _find_problem(str(error))
+        return (f"Finding: {problem}" if problem else name), where
+    if isinstance(error, allowed) and not isinstance(error, Finding):
+        return name, where
+    return f"{name}: {error!s:.300}", where
+
+
+def _find_problem(message):
+    """What is wrong with a message of an error."""
+    if not message.strip():
+        return "an error without a message"
+    if re.search(r"object at 0x[0-9a-f]{6}", message):
+        return f"an error shows an address: {message[:300]}"
+    return None
+
+
+def write_files(folder: Path, files) -> None:
+    """Makes a folder that holds these files and nothing else."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, by path in it; `finding.txt` is left out."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "finding.txt"
+    }
