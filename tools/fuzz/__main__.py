@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import queue
+import re
 import shlex
 import shutil
 import sys
@@ -40,6 +41,8 @@ from tools.workers import Worker, WorkerFailed
 # A target that ends its process so often is left.
 _MAX_DEATHS = 10
 _SHOWN_LINES = 12
+# Every run writes files, for which no disk is needed.
+_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @dataclass
@@ -131,7 +134,8 @@ class Fuzzing:
                 report.runs += 1
                 report.outcomes["death"] += 1
                 said = process.describe(error)
-                self._save(name, said, said, read_files(process.input), report)
+                key = re.sub("0x[0-9a-f]+", "", said)
+                self._save(name, key, said, read_files(process.input), report)
                 process.close()
             else:
                 report.runs += found["runs"]
@@ -167,7 +171,7 @@ class _Process:
         self._options = options
         self._worker: Worker | None = None
         self._kind: bool | None = None
-        self._scratch = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="fuzz-", dir=_MEMORY)
 
     @property
     def input(self) -> Path:

@@ -1,0 +1,75 @@
+"""tools.fuzz: it finds planted faults, saves and repeats them, and ours has none."""
+
+import os
+
+import fuzz_plants
+import pytest
+from common import ROOT
+from fuzz_plants import FAULTS, OUTSIDE
+
+from tools.fuzz import __main__ as fuzz
+from tools.fuzz.worker import read_files
+
+
+@pytest.fixture
+def fuzzing(tmp_path, monkeypatch):
+    """Fuzzing of the planted targets, whose workers find them too."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
+    OUTSIDE.unlink(missing_ok=True)
+    yield fuzz.Fuzzing(
+        tmp_path / "findings",
+        targets=fuzz_plants.TARGETS,
+        table="fuzz_plants:TARGETS",
+        seconds=2,
+        memory=2**30,
+    )
+    OUTSIDE.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_saved_and_repeated(name, fuzzing):
+    report = fuzzing.run([name], 1, seed=0, tell=lambda line: None)[name]
+    saved = list(report.findings.values())
+    assert len(saved) == 1
+    message = FAULTS[name][1]
+    assert message in (saved[0] / "finding.txt").read_text(encoding="utf-8")
+    files = read_files(saved[0])
+    assert files.keys() == {"x.bin"}
+    assert files["x.bin"] != fuzz_plants.SEED
+    assert message in fuzzing.replay(name, saved[0])
+    (saved[0] / "x.bin").write_bytes(fuzz_plants.SEED)
+    assert fuzzing.replay(name, saved[0]) is None
+
+
+def test_right_answers_are_no_findings(fuzzing, capsys):
+    report = fuzzing.run(["good"], 1, seed=0)["good"]
+    assert report.findings == {}
+    assert report.runs == report.outcomes.total() > 10
+    assert report.outcomes.keys() == {"read", "CheckpointError"}
+    assert "no finding" in capsys.readouterr().out
+    assert not fuzzing.folder.exists()
+
+
+def test_the_command_says_what_was_found(fuzzing, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fuzz, "TARGETS", fuzz_plants.TARGETS)
+    monkeypatch.setattr(fuzz, "Fuzzing", lambda folder, made: fuzzing)
+    assert fuzz.main(["good", "promise", "--seconds", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert "1 findings" in shown
+    assert "Finding: a rule holds" in shown
+    assert fuzz.main(["good", "--seconds", "1"]) == 0
+    assert "no finding" in capsys.readouterr().out
+    (finding,) = fuzzing.folder.iterdir()
+    assert fuzz.main(["promise", "--replay", str(finding)]) == 1
+    assert fuzz.main(["good", "--replay", str(finding)]) == 0
+    assert fuzz.main(["no-such"]) == 2
+    assert fuzz.main(["--replay", str(finding)]) == 2
+
+
+def test_all_targets_have_no_finding_in_twenty_seconds(tmp_path, capsys):
+    code = fuzz.main(["--seconds", "20", "--seed", "1", "--findings", str(tmp_path)])
+    shown = capsys.readouterr().out
+    assert code == 0, shown
+    for name in fuzz.TARGETS:
+        assert f"\n{name} " in f"\n{shown}"
+    assert os.listdir(tmp_path) == []

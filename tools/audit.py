@@ -1,0 +1,114 @@
+"""Looks for known vulnerabilities in the libraries that are installed.
+
+    python -m tools.audit                  all that are installed here
+    python -m tools.audit h5py safetensors
+
+pip-audit, which is installed into a temporary folder, asks PyPI for the advisories.
+Exit code 0: there is none; 1: there are some; 2: the look could not be done for all.
+"""
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from roformer_keras.errors import ConfigurationError
+from tools.commands import Parser, command
+
+_PIP_AUDIT = "pip-audit>=2,<3"
+_SHOWN_LINES = 3
+
+
+@command
+def main(arguments=None):
+    parser = Parser(__doc__)
+    help = "all that are installed by default"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=help)
+    versions = installed_versions(parser.parse_args(arguments).names)
+    try:
+        lines, code = judge(ask(versions), versions)
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        shown = "\n  ".join(said.strip().splitlines()[-_SHOWN_LINES:])
+        lines, code = [f"could not look for known vulnerabilities:\n  {shown}"], 2
+    print("\n".join(lines))
+    return code
+
+
+def installed_versions(names: Iterable[str] = ()) -> dict[str, str]:
+    """The versions of libraries by name; of all but this package by default."""
+    found = {
+        distribution.metadata["Name"].lower().replace("_", "-"): distribution.version
+        for distribution in importlib.metadata.distributions()
+    }
+    found.pop("roformer-keras", None)
+    if absent := [name for name in names if name not in found]:
+        raise ConfigurationError(
+            f"{', '.join(absent)} must be installed to be looked at"
+        )
+    return {name: found[name] for name in sorted(names or found)}
+
+
+def ask(versions: Mapping[str, str]) -> dict:
+    """What pip-audit says of these versions, as it writes it.
+
+    Raises:
+        CalledProcessError, OSError, ValueError: it could not be installed or run.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target", folder)
+        _run(*pip, _PIP_AUDIT)
+        wanted, report = Path(folder, "requirements.txt"), Path(folder, "report.json")
+        # A local version, such as 2.13.0+cpu, has the advisories of the public one.
+        pins = (f"{n}=={v.partition('+')[0]}\n" for n, v in versions.items())
+        wanted.write_text("".join(pins), encoding="utf-8")
+        options = ("--no-deps", "--disable-pip", "--progress-spinner", "off")
+        options += ("--format", "json", "--output", str(report))
+        paths = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+        _run(
+            *(sys.executable, "-m", "pip_audit", "--requirement", str(wanted)),
+            *options,
+            environment={**os.environ, "PYTHONPATH": paths},
+            codes=(0, 1),
+        )
+        return json.loads(report.read_text(encoding="utf-8"))
+
+
+def _run(*command, environment=None, codes=(0,)):
+    done = subprocess.run(
+        command, env=environment, capture_output=True, encoding="utf-8", check=False
+    )
+    if done.returncode not in codes:
+        done.check_returncode()
+
+
+def judge(report: Mapping, versions: Mapping[str, str]) -> tuple[list[str], int]:
+    """The lines to print for a report, and the exit code."""
+    looked = {
+        one["name"].lower().replace("_", "-"): one["vulns"]
+        for one in report["dependencies"]
+        if "vulns" in one
+    }
+    lines = [
+        f"{name} {versions[name]}: {flaw['id']}, mended in "
+        f"{', '.join(flaw['fix_versions']) or 'no version yet'}"
+        for name, flaws in looked.items()
+        for flaw in flaws
+    ]
+    unseen = sorted(versions.keys() - looked)
+    if unseen:
+        lines.append(
+            f"could not look at {len(unseen)} of {len(versions)}, because the package "
+            f"index gave no advisories: {', '.join(unseen)}"
+        )
+    if any(looked.values()):
+        return lines, 1
+    return (lines, 2) if unseen else ([f"{len(looked)} without known flaws"], 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
