@@ -50,6 +50,41 @@ def test_right_answers_are_no_findings(fuzzing, capsys):
     assert not fuzzing.folder.exists()
 
 
+TRACE = """the process ended
+Fatal Python error: Segmentation fault
+
+Thread 0x1 (most recent call first):
+  File "/lib/python3.11/site-packages/tqdm/_monitor.py", line 69 in run
+
+Current thread 0x2 (most recent call first):
+  File "/lib/python3.11/site-packages/{}/group.py", line 502 in __iter__
+  File "/x/roformer_keras/io/hdf5.py", line 74 in _check_contents
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "version", "name", "is_known"),
+    [
+        ("h5py/_hl", (1, 14, 6), "crash", True),
+        ("h5py/_hl", (2, 0, 0), "crash", False),
+        # The same input crashes again: HDF5 has nothing to do with it.
+        ("numpy/core", (1, 14, 6), "crash", False),
+        # It does not: what HDF5 broke came to light later.
+        ("numpy/core", (1, 14, 6), "good", True),
+    ],
+)
+def test_crashes_that_are_known_are_those_of_old_hdf5(
+    library, version, name, is_known, fuzzing, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(fuzz.h5py.version, "hdf5_version_tuple", version)
+    report = fuzzing.run(["crash"], 0.5, seed=0, tell=lambda line: None)["crash"]
+    (saved,) = report.findings.values()
+    files = read_files(saved)
+    assert fuzzing._is_known(name, TRACE.format(library), files) == is_known
+    hang = TRACE.format(library).replace("Fatal Python error", "Timeout")
+    assert not fuzzing._is_known(name, hang, files)
+
+
 def test_the_command_says_what_was_found(fuzzing, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fuzz, "TARGETS", fuzz_plants.TARGETS)
     monkeypatch.setattr(fuzz, "Fuzzing", lambda folder, made: fuzzing)

@@ -31,6 +31,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import h5py
+
 from roformer_keras.errors import ConfigurationError
 from tools import ROOT
 from tools.commands import Parser, command
@@ -41,6 +43,9 @@ from tools.workers import Worker, WorkerFailed
 # A target that ends its process so often is left.
 _MAX_DEATHS = 10
 _SHOWN_LINES = 12
+# HDF5 before 2.0 crashes on some crafted files, as SECURITY.md says, and TensorFlow
+# 2.21 takes no h5py that has a later one.
+_KNOWN = f"crash of HDF5 {h5py.version.hdf5_version}"
 # Every run writes files, for which no disk is needed.
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
@@ -121,7 +126,7 @@ class Fuzzing:
         report = Report()
         deaths = 0
         left = seconds
-        while (left > 0 or not report.runs) and deaths < _MAX_DEATHS:
+        while (left > 0 or not report.runs) and report.outcomes["death"] < _MAX_DEATHS:
             start = time.monotonic()
             try:
                 worker = process.start(self._targets[name].needs_keras)
@@ -132,11 +137,14 @@ class Fuzzing:
                     raise
                 deaths += 1
                 report.runs += 1
-                report.outcomes["death"] += 1
-                said = process.describe(error)
-                key = re.sub("0x[0-9a-f]+", "", said)
-                self._save(name, key, said, read_files(process.input), report)
+                said, files = process.describe(error), read_files(process.input)
                 process.close()
+                if self._is_known(name, said, files):
+                    report.outcomes[_KNOWN] += 1
+                else:
+                    report.outcomes["death"] += 1
+                    key = re.sub("0x[0-9a-f]+", "", said)
+                    self._save(name, key, said, files, report)
             else:
                 report.runs += found["runs"]
                 report.outcomes.update(found["outcomes"])
@@ -151,6 +159,17 @@ class Fuzzing:
             left -= passed
         return report
 
+    def _is_known(self, name, said, files):
+        """Whether HDF5 crashed that is known to: here, or on a later input."""
+        if h5py.version.hdf5_version_tuple >= (2, 0) or "Fatal Python" not in said:
+            return False
+        if _find_library(said) == "h5py":
+            return True
+        # It breaks memory in silence, and the process ends anywhere after that.
+        with tempfile.TemporaryDirectory() as folder:
+            write_files(Path(folder, "x"), files)
+            return self.replay(name, Path(folder, "x")) is None
+
     def _save(self, name, key, said, files, report):
         if key in report.findings:
             return
@@ -162,6 +181,13 @@ class Fuzzing:
         text = f"{said}\n\nRepeat it by\n\n    {way}\n"
         (target / "finding.txt").write_text(text, encoding="utf-8", errors="replace")
         report.findings[key] = target
+
+
+def _find_library(said: str) -> str | None:
+    """The library whose code ran last, by what a process said at its end."""
+    line = said.partition("Current thread")[2].partition("\n")[2].partition("\n")[0]
+    found = re.search(r"site-packages/(\w+)/", line)
+    return found and found[1]
 
 
 class _Process:
@@ -264,6 +290,8 @@ def fuzz_all(fuzzing, names, options):
     runs = sum(report.runs for report in reports.values())
     seconds = time.monotonic() - start
     print(f"\n{len(names)} targets, {runs:,} runs in {seconds:.0f} s")
+    if crashes := sum(report.outcomes[_KNOWN] for report in reports.values()):
+        print(f"{crashes} times a {_KNOWN}, which is known: see SECURITY.md")
     for path in found:
         said = (path / "finding.txt").read_text(encoding="utf-8").splitlines()
         print(f"{path}: {said[0][:200]}")

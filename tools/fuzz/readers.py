@@ -45,16 +45,16 @@ def read_all(folder: Path):
 
 
 def _use_all(folder: Path):
-    """Reads a source in every way, and writes it in two formats."""
+    """Reads a source in every way, and writes it in one of two formats."""
     source = source_of(folder)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     with open_checkpoint(source) as checkpoint:
         str(checkpoint.config), checkpoint.rows, checkpoint.heads
         model_of(checkpoint)
         for name in checkpoint.tensors:
             checkpoint.weight(name)
         prepare(checkpoint)
-    for name in ("out", "out.safetensors"):
-        _convert(source, folder / name)
+    _convert(source, folder / ("out", "out.safetensors")[size % 2])
     RoFormerTokenizer(list(read_tokenizer(source)[0]))
 
 
