@@ -1,5 +1,10 @@
 """All targets, by name."""
 
-from tools.fuzz import commands, readers, texts
+from tools.fuzz import answers, commands, readers, texts
 
-TARGETS = {**readers.TARGETS, **texts.TARGETS, **commands.TARGETS}
+TARGETS = {
+    **readers.TARGETS,
+    **texts.TARGETS,
+    **answers.TARGETS,
+    **commands.TARGETS,
+}

@@ -30,7 +30,7 @@ from tools.fuzz.mutate import damage, mutate_text, mutate_text_bytes, random_tex
 from tools.fuzz.target import Files, Target, expect
 
 
-def _try_each(actions):
+def try_each(actions):
     """Does everything; each action may end with an error of this package."""
     errors = []
     for action in actions:
@@ -188,13 +188,13 @@ def _check_text(tokenizer, text):
     expect(tokenizer.tokenize(text) == tokens, "tokens are the same again", text)
 
 
-def _mutate_text_file(draw: random.Random, files: Files) -> Files:
+def mutate_text_file(draw: random.Random, files: Files) -> Files:
     text = files["text.txt"].decode("utf-8", "surrogatepass")
     new = random_text(draw) if draw.random() < 0.4 else mutate_text(draw, text)
     return {"text.txt": new[:20_000].encode("utf-8", "surrogatepass")}
 
 
-def _texts(_):
+def text_files(_):
     found = ("今天天气不错 unaffable, don't 3.14", "e\u0301 가각 [MASK] ﷺ \u200d👨", "")
     return [{"text.txt": text.encode()} for text in found]
 
@@ -236,7 +236,7 @@ def _read_tables(folder: Path):
     ]
     kinds = ("csv", "tsv", "txt", "jsonl", "bio")
     reads += [functools.partial(read_table, path, 1, format=kind) for kind in kinds]
-    _try_each(reads)
+    try_each(reads)
 
 
 def _read_corpora(folder: Path):
@@ -257,7 +257,7 @@ def _read_corpora(folder: Path):
         {**group, "group": "2"},
     ]
     choices += [{"holdout": 0.5, "format": name} for name in names]
-    _try_each(functools.partial(read, **one) for one in choices)
+    try_each(functools.partial(read, **one) for one in choices)
 
 
 @functools.cache
@@ -290,7 +290,7 @@ def _read_examples(folder: Path):
         examples = read_examples(str(path), task_class, {}, count, skips=skips)
         task_class.find_names(examples.labels, {})
 
-    _try_each(
+    try_each(
         functools.partial(read, task, count, skips)
         for task in tasks.TASKS.values()
         for count in task.text_counts
@@ -337,7 +337,7 @@ TARGETS = {
     "journal": Target(_journals, mutate_files, _read_journal),
     "vocabulary": Target(_vocabularies, mutate_files, _read_vocabulary),
     "saved-tokenizer": Target(_saved_tokenizers, mutate_files, _read_saved_tokenizer),
-    "tokenizer": Target(_texts, _mutate_text_file, _read_text),
+    "tokenizer": Target(text_files, mutate_text_file, _read_text),
     "tables": Target(_tables, _mutate_table, _read_tables),
     "corpora": Target(_tables, _mutate_table, _read_corpora),
     "built-vocabulary": Target(_tables, _mutate_table, _read_corpus_vocabulary),
