@@ -165,7 +165,7 @@ class Job:
         self.partial = final.with_name(f"{final.name}.partial")
         self._final, self._metadata = final, metadata
         self._record = final.with_name(f"{final.name}.job.json")
-        record = read_record(self._record, self.partial)
+        record = read_record(self._record, self.partial, ("done", "seed"))
         has_data = self.partial.exists() and self.partial.stat().st_size > 0
         if not is_new_run(
             *(record, metadata, self.partial), has_data=has_data, overwrite=overwrite

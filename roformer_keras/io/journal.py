@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from roformer_keras.checks import is_integer
 from roformer_keras.errors import OutputError, SourceError
 from roformer_keras.io.atomic import (
     one_line,
@@ -152,16 +153,25 @@ def _find_differences(before, now, free):
 # === The record ===
 
 
-def read_record(path: Path, data: Path | None = None) -> dict | None:
+def read_record(
+    path: Path, data: Path | None = None, counts: Sequence[str] = ()
+) -> dict | None:
     """The content of a record, or None if it is missing or damaged.
 
-    If it counts bytes of `data`, there must be as many.
+    Args:
+        path: of the record.
+        data: path of the data. If given, there must be as many bytes as it counts.
+        counts: names of more numbers that it must hold, none below 0.
     """
     try:
         record = json.loads(path.read_bytes())
         # What every record has, each of the type that its readers expect.
         record["settings"].keys(), record["inputs"].keys()
-        if data is not None and not 0 <= record["bytes"] <= data.stat().st_size:
+        if data is not None:
+            counts = [*counts, "bytes"]
+        if not all(is_integer(record[name]) and record[name] >= 0 for name in counts):
+            return None
+        if data is not None and record["bytes"] > data.stat().st_size:
             return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None

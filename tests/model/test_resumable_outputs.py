@@ -3,6 +3,7 @@
 The producers are in `tests/producers.py`; a new one must pass all of this.
 """
 
+import json
 import os
 import resource
 import signal
@@ -19,6 +20,7 @@ import roformer_keras
 from roformer_keras.errors import OutputError
 
 PACKAGE = str(Path(roformer_keras.__file__).parent)
+DEEP = b"[" * 100_000
 WITH_RECORD = [producer for producer in PRODUCERS if producer.record]
 
 
@@ -310,7 +312,7 @@ def test_changed_inputs_are_refused(recorded, folder):
     recorded.make(folder, overwrite=True)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"settings": 1}'])
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"settings": 1}', DEEP])
 def test_a_bad_record_is_refused(recorded, content, folder):
     interrupt(recorded, folder)
     (folder / recorded.record).unlink()
@@ -322,6 +324,32 @@ def test_a_bad_record_is_refused(recorded, content, folder):
         # What is no training is not discarded, not even on request.
         with pytest.raises(OutputError, match="no training but other files"):
             recorded.make(folder, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"done": None},
+        {"done": -1},
+        {"done": "1"},
+        {"done": True},
+        {"seed": [1]},
+        {"bytes": 0.5},
+        {"bytes": -1},
+    ],
+    ids=str,
+)
+def test_a_job_with_odd_numbers_in_its_record_is_refused(changes, tmp_path, folder):
+    job = LineJob(tmp_path)
+    interrupt(job, folder)
+    record = folder / job.record
+    content = {**json.loads(record.read_bytes()), **changes}
+    record.write_text(json.dumps(content))
+    refuse("its record is missing or damaged", job, folder)
+    # As is one without the number.
+    content.pop(next(iter(changes)))
+    record.write_text(json.dumps(content))
+    refuse("its record is missing or damaged", job, folder)
 
 
 def test_a_run_that_has_written_nothing_is_no_loss(recorded, folder, tmp_path):
