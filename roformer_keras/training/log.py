@@ -3,8 +3,10 @@
 import csv
 import io
 from collections.abc import Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from roformer_keras.errors import CheckpointError
 from roformer_keras.io.journal import AppendedFile
 
 
@@ -20,6 +22,7 @@ class LogFile:
 
     Raises:
         OutputError: the file cannot be written.
+        CheckpointError: it is damaged.
     """
 
     def __init__(self, path: Path, size: int = 0):
@@ -27,7 +30,7 @@ class LogFile:
         with AppendedFile(path, size) as file:
             self.size = file.size
         if self.size:
-            with open(path, encoding="utf-8", newline="") as file:
+            with _opened(path) as file:
                 self._columns = next(csv.reader(file))
 
     def write(self, figures: Mapping) -> None:
@@ -48,9 +51,25 @@ class LogFile:
 
 
 def read_log(path: Path) -> list[dict]:
-    """The rows of a log, as dicts of strings by column."""
-    with open(path, encoding="utf-8", newline="") as file:
+    """The rows of a log, as dicts of strings by column.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    with _opened(path) as file:
         return list(csv.DictReader(file))
+
+
+@contextmanager
+def _opened(path):
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            yield file
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CheckpointError(
+            f"{path} must be the log of a training, and is damaged: {error}; start the "
+            "training again in another folder"
+        ) from error
 
 
 def _format(value):

@@ -139,7 +139,7 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     try:
         metadata = json.loads(path.read_text(encoding="utf-8"))
         settings = FinetuningSettings.from_dict(metadata["settings"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigurationError(
             f"{path} must be of a fine-tuning, and is not: {error}"
         ) from error

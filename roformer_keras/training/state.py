@@ -20,6 +20,9 @@ DIVERGED = (
     "learning rate or a longer warmup"
 )
 
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, RecursionError)
+_DAMAGE += (safetensors.SafetensorError,)
+
 
 def state_variables(trainer: keras.Model, frozen: Sequence = ()) -> dict[str, list]:
     """The variables that a state holds, in groups, without those in `frozen`."""
@@ -68,7 +71,10 @@ def load_metadata(path: Path) -> dict:
         CheckpointError: the file is damaged.
     """
     with _open(path) as file:
-        return json.loads(file.metadata()["metadata"])
+        metadata = json.loads(file.metadata()["metadata"])
+        if not isinstance(metadata["paths"], dict):
+            raise ValueError("paths must be an object")
+        return metadata
 
 
 def load_variables(path: Path, variables: Mapping[str, Sequence]) -> None:
@@ -99,9 +105,9 @@ def _open(path):
     try:
         with safetensors.safe_open(path, "numpy") as file:
             yield file
-    except (OSError, ValueError, LookupError, safetensors.SafetensorError) as error:
-        if isinstance(error, CheckpointError):
-            raise
+    except CheckpointError:
+        raise
+    except _DAMAGE as error:
         raise CheckpointError(
             f"{path} must be the saved state of a training, and is damaged: {error}; "
             "remove it to start again"

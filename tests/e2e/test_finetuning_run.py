@@ -587,6 +587,14 @@ def test_a_loss_that_is_no_number_ends_a_training_unsaved(reviews, tmp_path):
             ConfigurationError,
             "must be of a fine-tuning, and is not",
         ),
+        (
+            lambda run: (
+                *(run.mkdir(), (run / "preset").mkdir()),
+                written(run, "settings.json", "[" * 100_000),
+            ),
+            ConfigurationError,
+            "must be of a fine-tuning, and is not",
+        ),
     ],
 )
 def test_folders_that_answer_nothing(prepare, error, message, tmp_path):

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.training.log import LogFile, read_log
@@ -71,6 +72,25 @@ def test_a_damaged_state_is_refused(path, variables, damage):
         load_variables(path, variables)
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        {"metadata": "[" * 100_000},
+        {"metadata": "[]"},
+        {"metadata": '{"paths": 3}'},
+        {"metadata": "3"},
+        {"other": "{}"},
+    ],
+    ids=["none", "nested", "list", "paths", "number", "other"],
+)
+def test_a_state_with_other_metadata_is_refused(tmp_path, variables, metadata):
+    path = tmp_path / "state.safetensors"
+    safetensors.numpy.save_file({"model/0": np.zeros(3)}, path, metadata)
+    with pytest.raises(CheckpointError, match=r"is damaged: .*; remove it to start"):
+        load_variables(path, variables)
+
+
 def test_a_log_continues_with_its_columns(tmp_path):
     path = tmp_path / "log.csv"
     log = LogFile(path)
@@ -85,3 +105,13 @@ def test_a_log_continues_with_its_columns(tmp_path):
     log.write({"loss": 1.0, "update": 3, "other": 4})
     assert [row["update"] for row in read_log(path)] == ["1", "3"]
     assert log.size == path.stat().st_size
+
+
+def test_a_damaged_log_is_refused(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"update,loss\n\xed,1\n")
+    for action in (lambda: read_log(path), lambda: LogFile(path, 14)):
+        with pytest.raises(
+            CheckpointError, match=r"is damaged: .*; start the training"
+        ):
+            action()
