@@ -9,11 +9,10 @@ from pathlib import Path
 from roformer_keras.conversion.convert import convert, model_of, prepare
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
 from roformer_keras.errors import RoFormerError
-from roformer_keras.hub.download import download
 from roformer_keras.io.sources import verify_archive
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from tools.fuzz import seeds
-from tools.fuzz.formats import damage_files, mutate_file, mutate_files
+from tools.fuzz.formats import damage_files, mutate_files
 from tools.fuzz.target import Files, Target, expect
 
 # What a source holds if it is a file, not a folder.
@@ -77,44 +76,6 @@ def _convert(source, target):
 
 def _verify_zip(folder: Path):
     verify_archive(folder / "x.zip")
-
-
-def _download(folder: Path):
-    """Resumes a download by files that another process may have left or changed."""
-    # Nothing listens there.
-    options = {"base_url": "http://127.0.0.1:9", "retries": 0, "wait": 0, "verbose": 0}
-    download(_NAME, folder, timeout=1, **options)
-
-
-_NAME = "chinese_roformer-char_L-6_H-384_A-6"
-
-
-def _downloads(_):
-    record = {
-        "settings": {"etag": '"x"', "last_modified": None, "length": 200},
-        "inputs": {},
-    }
-    files = {
-        f"{_NAME}.zip.partial": seeds.SMALL.read_bytes()[:200],
-        f"{_NAME}.zip.partial.json": json.dumps(record).encode(),
-    }
-    content = seeds.SMALL.read_bytes()
-    digest = f"{hashlib.sha256(content).hexdigest()}  {_NAME}.zip\n".encode()
-    whole = {f"{_NAME}.zip": content, f"{_NAME}.zip.sha256": digest}
-    # Complete, but not moved yet.
-    record["settings"]["length"] = len(content)
-    complete = {
-        f"{_NAME}.zip.partial": content,
-        f"{_NAME}.zip.partial.json": json.dumps(record).encode(),
-    }
-    return [files, whole, complete]
-
-
-def _mutate_download(draw: random.Random, files: Files) -> Files:
-    name = draw.choice(sorted(files))
-    kind = ".json" if name.endswith(".json") else ".zip"
-    kind = ".txt" if name.endswith(".sha256") else kind
-    return {**files, name: mutate_file(draw, f"x{kind}", files[name])}
 
 
 def _load_model(folder: Path):
@@ -204,7 +165,6 @@ TARGETS = {
     **_both("preset-task", _presets(*(f"RoFormer{name}" for name in _TASKS)), **_MADE),
     **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), **_MADE),
     **_both("preset-quantized", _presets("quantized"), **_MADE),
-    "download": Target(_downloads, _mutate_download, _download),
     "load-model": Target(
         _presets(), mutate_files, _load_model, seconds=60, needs_keras=True, **_MADE
     ),

@@ -15,7 +15,6 @@ from roformer_keras.data.encoders import DocumentEncoder
 from roformer_keras.data.files import read_table
 from roformer_keras.errors import RoFormerError
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.journal import read_record
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
     build_subword_vocabulary,
@@ -92,16 +91,6 @@ def _seq2seq_configs(_):
         vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8
     )
     return seeds.json_file("config.json", config.to_dict())
-
-
-def _read_journal(folder: Path):
-    record = read_record(folder / "job.json", folder / "data.txt")
-    expect(record is None or record["settings"] is not None, "a record has settings")
-
-
-def _journals(_):
-    record = {"settings": {"seed": 1}, "inputs": {"x": [["a", 1, 2]]}, "bytes": 3}
-    return [{"job.json": json.dumps(record).encode(), "data.txt": b"12345"}]
 
 
 # === Vocabularies ===
@@ -334,7 +323,6 @@ TARGETS = {
         )
         for name, (cls, text) in _TOMLS.items()
     },
-    "journal": Target(_journals, mutate_files, _read_journal),
     "vocabulary": Target(_vocabularies, mutate_files, _read_vocabulary),
     "saved-tokenizer": Target(_saved_tokenizers, mutate_files, _read_saved_tokenizer),
     "tokenizer": Target(text_files, mutate_text_file, _read_text),
