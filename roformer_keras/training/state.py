@@ -20,8 +20,10 @@ DIVERGED = (
     "learning rate or a longer warmup"
 )
 
-_DAMAGE = (OSError, ValueError, LookupError, TypeError, RecursionError)
-_DAMAGE += (safetensors.SafetensorError,)
+_DAMAGE = (
+    *(OSError, ValueError, LookupError, TypeError, RecursionError),
+    safetensors.SafetensorError,
+)
 
 
 def state_variables(trainer: keras.Model, frozen: Sequence = ()) -> dict[str, list]:

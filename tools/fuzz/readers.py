@@ -7,8 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roformer_keras.conversion.convert import convert, model_of, prepare
-from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
+from roformer_keras.conversion.reader import (
+    _read_json,
+    open_checkpoint,
+    read_tokenizer,
+)
 from roformer_keras.errors import RoFormerError
+from roformer_keras.io.blob import Blob
 from roformer_keras.io.sources import verify_archive
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from tools.fuzz import seeds
@@ -98,9 +103,8 @@ def _from_config(folder: Path):
     import roformer_keras
 
     keras.backend.clear_session()
-    content = json.loads((folder / "config.json").read_bytes())
-    name = content.get("class_name") if isinstance(content, dict) else None
-    options = content.get("config") if isinstance(content, dict) else None
+    content = _read_json(Blob.of_file(folder / "config.json"))
+    name, options = content.get("class_name"), content.get("config")
     names = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq")
     if name in names and isinstance(options, dict):
         getattr(roformer_keras, name).from_config(options)

@@ -28,6 +28,8 @@ _MAX_CORPUS = 400
 # Files that Python and its libraries read for themselves.
 _LIBRARIES = (sys.prefix, sys.base_prefix, str(ROOT), "/proc/", "/sys/", "/dev/")
 _LIBRARIES += ("/usr/", "/lib", "/etc/", "<")
+# TensorFlow deletes the code that it has compiled when the process ends.
+_AT_EXIT = "__autograph_generated_file"
 _WRITES = (
     "os.remove",
     "os.rename",
@@ -156,7 +158,7 @@ class Fuzzer:
             touched, self._touched = self._touched, None
             faulthandler.cancel_dump_traceback_later()
             os.chdir(before)
-        left = os.listdir(self._temporary)
+        left = [n for n in os.listdir(self._temporary) if not n.startswith(_AT_EXIT)]
         if ": " not in outcome:
             if touched:
                 outcome = f"Finding: touched {touched[0]}"
