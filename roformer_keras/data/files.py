@@ -58,11 +58,16 @@ class Table:
         texts: list of tuples of str, one tuple a row.
         labels: list of what the last field holds, or None if it was not read.
         lines: list of int. The line of the file where each row begins, from 1.
+        groups: list of tuples of (column, value), of each row in the columns that
+            `groups` names and in which it is not blank. All texts of a row are column
+            0, since a text may be the first of one row and the second of another. None
+            if no column was named.
     """
 
     texts: list
     labels: list | None
     lines: list
+    groups: list | None = None
 
 
 def text_names(count: int) -> tuple[str, ...]:
@@ -77,6 +82,7 @@ def read_table(
     labelled: bool = True,
     or_first: bool = False,
     format: str | None = None,
+    groups: Sequence[str] = (),
 ) -> Table:
     """Reads the texts and labels of a file.
 
@@ -90,6 +96,7 @@ def read_table(
         or_first: bool. Whether a `.txt` that lacks these fields is read as if none
             were given.
         format: str of `FORMATS`, where the extension does not say it.
+        groups: more columns or keys to read, or those of the texts, by name or number.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels.
@@ -105,10 +112,22 @@ def read_table(
         )
     fields, kind = tuple(fields[:wanted]), _kind(path, format)
     names = (*text_names(count), "label")[:wanted]
+    places: list[int] = []
     if kind in _TAGGED:
+        if groups:
+            raise SourceError(
+                f"{_name(path)} has tags and no columns {', '.join(groups)}",
+                hint="leave holdout_by out",
+            )
         rows = _read_tagged(path, count)
     elif kind == ".jsonl":
-        rows = _read_objects(path, fields or names)
+        keys = fields or names
+        # A number is that of a field.
+        numbers = {str(number): key for number, key in enumerate(keys, start=1)}
+        named = [numbers.get(group, group) for group in groups]
+        keys = tuple(dict.fromkeys((*keys, *named)))
+        places = [keys.index(group) for group in named]
+        rows = _read_objects(path, keys)
     elif kind in _TABLES or kind == ".txt":
         rows, first = _peek(_read_cells(path, kind))
         first = [cell.strip() for cell in first]
@@ -118,9 +137,14 @@ def read_table(
             # A text that stands alone in a line of a `.txt` is a text.
             found = [cell.lower() for cell in first]
             has_names = set(names) <= set(found) and (kind != ".txt" or len(found) > 1)
-            places = map(found.index, names) if has_names else range(wanted)
-            fields = [str(place + 1) for place in places]
+            columns = map(found.index, names) if has_names else range(wanted)
+            fields = [str(column + 1) for column in columns]
             rows = itertools.islice(rows, int(has_names), None)
+            header = first if has_names else []
+        else:
+            header = [] if _are_numbers(fields) else first
+        if groups:
+            fields, places = _add_columns(path, fields, names, header, groups)
         rows = _take_columns(path, rows, fields)
     else:
         raise SourceError(
@@ -128,7 +152,7 @@ def read_table(
             f".conll, with or without .gz or .xz after it, got {path}",
             hint="give format= if it is one of these under another name",
         )
-    table = Table([], [] if labelled else None, [])
+    table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
         texts = tuple(values[:count])
         for text in texts:
@@ -141,6 +165,9 @@ def read_table(
         table.lines.append(line)
         if table.labels is not None:
             table.labels.append(values[count])
+        if table.groups is not None:
+            cells = [(max(p - count + 1, 0), str(values[p]).strip()) for p in places]
+            table.groups.append(tuple(cell for cell in cells if cell[1]))
     if not table.texts:
         raise SourceError(f"{_name(path)} has no row")
     if labelled and kind not in (".jsonl", *_TAGGED):
@@ -341,6 +368,37 @@ def _take_columns(path, rows, fields):
                 f"{len(cells)}"
             )
         yield line, [cells[place] for place in places]
+
+
+def _add_columns(path, fields, names, header, groups):
+    """More columns to read after the fields, and where the values of each group are.
+
+    Args:
+        fields: names or numbers of columns.
+        names: those that fields have if there is no header.
+        header: cells of the header, empty if there is none.
+        groups: names or numbers of columns.
+    """
+    fields, places, are_numbers = list(fields), [], _are_numbers(fields)
+    for group in groups:
+        if are_numbers and group not in header and group in names:
+            places.append(names.index(group))
+            continue
+        if group in header:
+            column = header.index(group)
+        elif _are_numbers([group]) and (not header or int(group) <= len(header)):
+            column = int(group) - 1
+        else:
+            shown = f", got {', '.join(map(repr, header))}" if header else ""
+            raise SourceError(
+                f"{_name(path)} must have the column {group!r} of holdout_by{shown}",
+                hint="columns have numbers from 1",
+            )
+        field = str(column + 1) if are_numbers else header[column]
+        if field not in fields:
+            fields.append(field)
+        places.append(fields.index(field))
+    return fields, places
 
 
 def _has_columns(names, fields):

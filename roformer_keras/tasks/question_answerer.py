@@ -10,8 +10,9 @@ from keras import ops
 from roformer_keras.checks import check_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
 from roformer_keras.tasks.heads import dense_head, sequence_of
-from roformer_keras.tasks.reports import answer_report
+from roformer_keras.tasks.measures import AnswerMeasure, Measure
 from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -115,16 +116,22 @@ class RoFormerQuestionAnswerer(TextTask):
     def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("f1", "exact_match")
 
-    def report(
-        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
-    ) -> dict[str, Any]:
-        expected = [
+    @property
+    def measure(self) -> Measure:
+        return AnswerMeasure()
+
+    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
+        return [
             None if label is None else text[slice(*label)]
             for (_, text), label in zip(texts, labels, strict=True)
         ]
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
         found = self.answer(texts, verbose=verbose)
-        answers = [None if span is None else span.text for span in found]
-        return answer_report(expected, answers)
+        return [None if span is None else span.text for span in found]
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        return [NoAnswer(), BestSentence()]
 
     def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         lines = []

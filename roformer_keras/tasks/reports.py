@@ -12,6 +12,11 @@ from roformer_keras.tasks.spans import Span
 _ROWS_AT_A_TIME = 512
 # Rows that were left out, of which a page shows so many.
 _MAX_SKIPPED = 5
+# Columns of a confusion matrix on a page, and confusions where there are more.
+_MAX_COLUMNS, _MAX_CONFUSIONS = 8, 20
+# Characters of a text on a page.
+_MAX_TEXT = 40
+_TEXTS = ("text", "first", "second", "third")
 
 
 def classification_report(expected, found, names: Sequence[str]) -> dict:
@@ -127,15 +132,16 @@ def answer_report(expected: Sequence[str | None], found: Sequence[str | None]) -
     return {
         "rows": len(pairs),
         "exact_match": float(np.mean([one == other for one, other in pairs])),
-        "f1": float(np.mean([_character_f1(one, other) for one, other in pairs])),
+        "f1": float(np.mean([character_f1(one, other) for one, other in pairs])),
     }
 
 
-def _character_f1(one, other):
+def character_f1(one: str | None, other: str | None) -> float:
+    """The F1 of the characters of two answers, 1 if both are None."""
     if one is None or other is None:
         return float(one is other)
-    one, other = Counter(one), Counter(other)
-    return 2 * (one & other).total() / (one.total() + other.total())
+    shared = (Counter(one) & Counter(other)).total()
+    return 2 * shared / (len(one) + len(other))
 
 
 def neighbour_report(labels: Sequence, vectors: np.ndarray) -> dict:
@@ -148,20 +154,50 @@ def neighbour_report(labels: Sequence, vectors: np.ndarray) -> dict:
     Returns:
         dict of `rows` and `accuracy`; of rows that are not alone in their class.
     """
+    return nearest_report(labels, nearest_rows(vectors)[0])[0]
+
+
+def nearest_rows(
+    vectors, rows: Sequence[int] | np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The row whose vector is nearest to that of each row, other than itself.
+
+    Args:
+        vectors: float `(rows, dim)`, of length 1; an array, or a sparse one of SciPy.
+        rows: whose nearest ones are searched; all if not given.
+
+    Returns:
+        int64 `(rows,)`, the nearest row, -1 where it was not searched; and float
+        `(rows,)`, its cosine.
+    """
+    count = vectors.shape[0]
+    rows = np.arange(count) if rows is None else np.asarray(rows)
+    nearest, best = np.full(count, -1, "int64"), np.full(count, -np.inf)
+    for start in range(0, len(rows), _ROWS_AT_A_TIME):
+        part = rows[start : start + _ROWS_AT_A_TIME]
+        cosines = vectors[part] @ vectors.T
+        if not isinstance(cosines, np.ndarray):
+            cosines = cosines.toarray()
+        cosines[np.arange(len(part)), part] = -np.inf
+        nearest[part] = cosines.argmax(axis=1)
+        best[part] = cosines.max(axis=1)
+    return nearest, best
+
+
+def nearest_report(labels: Sequence, nearest: np.ndarray) -> tuple[dict, np.ndarray]:
+    """How often the nearest row has the same class; see `nearest_rows`.
+
+    Returns:
+        dict as of `neighbour_report`; and bool `(counted rows,)`, which are right.
+    """
     _, numbers, counts = np.unique(
         np.asarray(labels), return_inverse=True, return_counts=True
     )
-    nearest = np.empty(len(vectors), "int64")
-    for start in range(0, len(vectors), _ROWS_AT_A_TIME):
-        cosines = vectors[start : start + _ROWS_AT_A_TIME] @ vectors.T
-        rows = np.arange(len(cosines))
-        cosines[rows, start + rows] = -np.inf
-        nearest[start + rows] = cosines.argmax(axis=1)
-    is_right = (numbers[nearest] == numbers)[counts[numbers] > 1]
-    return {
-        "rows": len(vectors),
-        "accuracy": float(is_right.mean()) if len(is_right) else 0.0,
-    }
+    is_searched = nearest >= 0
+    is_counted = is_searched & (counts[numbers] > 1)
+    is_right = (numbers[nearest] == numbers)[is_counted]
+    accuracy = float(is_right.mean()) if len(is_right) else 0.0
+    return {"rows": int(is_searched.sum()), "accuracy": accuracy}, is_right
 
 
 def _figures(right, predicted, there):
@@ -196,16 +232,122 @@ def format_report(report: dict) -> str:
     ]
     if len(skipped) > _MAX_SKIPPED:
         lines.append(f"  and {len(skipped) - _MAX_SKIPPED} more, see report.json")
-    classes = report.get("classes", {})
-    if classes:
-        width = max(5, *map(_width, classes))
-        lines += ["", _padded("class", width) + "  precision  recall      f1    count"]
-        for name, own in classes.items():
-            lines.append(
-                f"{_padded(name, width)}  {own['precision']:>9.4f}  "
-                f"{own['recall']:>6.4f}  {own['f1']:>6.4f}  {own['count']:>7,}"
-            )
+    for part in (
+        _comparison(report),
+        [f"! {remark}" for remark in report.get("remarks", [])],
+        _class_table(report),
+        _confusion(report),
+        _worst_rows(report),
+    ):
+        lines += ["", *part] if part else []
     return "\n".join(lines) + "\n"
+
+
+def _class_table(report):
+    classes = report.get("classes")
+    if not classes:
+        return []
+    width = max(5, *map(_width, classes))
+    lines = [_padded("class", width) + "  precision  recall      f1    count"]
+    for name, own in classes.items():
+        lines.append(
+            f"{_padded(name, width)}  {own['precision']:>9.4f}  "
+            f"{own['recall']:>6.4f}  {own['f1']:>6.4f}  {own['count']:>7,}"
+        )
+    return lines
+
+
+def _comparison(report):
+    """The figures of the model and its baselines side by side, with intervals."""
+    if "baselines" not in report:
+        return []
+    rows = {"model": report, **report["baselines"]}
+    figures = dict.fromkeys(
+        name for own in rows.values() for name in own.get("intervals", {})
+    )
+    width = max(map(_width, rows))
+    lines = [
+        _padded("with 95 % intervals", width)
+        + "".join(f"  {name.replace('_', ' '):<22}" for name in figures)
+    ]
+    for name, own in rows.items():
+        cells = [_cell(own.get(f), own.get("intervals", {}).get(f)) for f in figures]
+        lines.append(_padded(name, width) + "".join(f"  {cell:<22}" for cell in cells))
+    for name, own in report["baselines"].items():
+        if "threshold" in own:
+            lines.append(
+                f"  {name}: {own['above']} from {own['threshold']:.4f}, "
+                f"{own['below']} below"
+            )
+        if "rows" in own:
+            lines.append(f"  {name}: of {own['rows']:,} rows")
+    return [line.rstrip() for line in lines]
+
+
+def _cell(value, ends):
+    if value is None:
+        return "-"
+    shown = "" if ends is None else f"  {ends[0]:.4f}-{ends[1]:.4f}"
+    return f"{value:.4f}{shown}"
+
+
+def _confusion(report):
+    """Counts, and which share of a true class they are."""
+    counts = report.get("confusion")
+    if not counts:
+        return []
+    names, totals = list(report["classes"]), [max(1, sum(row)) for row in counts]
+    if len(names) > _MAX_COLUMNS:
+        wrong = sorted(
+            (-count, row, column)
+            for row, own in enumerate(counts)
+            for column, count in enumerate(own)
+            if count and row != column
+        )
+        lines = ["most frequent confusions (true, predicted, count, share of the true)"]
+        return lines + [
+            f"  {names[row]} -> {names[column]}: {-count:,} "
+            f"({-count / totals[row]:.1%})"
+            for count, row, column in wrong[:_MAX_CONFUSIONS]
+        ]
+    cells = [
+        [f"{count:,} ({count / total:.1%})" for count in row]
+        for row, total in zip(counts, totals, strict=True)
+    ]
+    title = "true \\ predicted"
+    first = max(map(_width, (title, *names)))
+    widths = [max(map(_width, own)) for own in zip(names, *cells, strict=True)]
+    lines = []
+    for name, row in ((title, names), *zip(names, cells, strict=True)):
+        padded = (
+            " " * (width - _width(cell)) + cell
+            for cell, width in zip(row, widths, strict=True)
+        )
+        lines.append("  ".join([_padded(name, first), *padded]))
+    return lines
+
+
+def _worst_rows(report):
+    errors = report.get("errors")
+    if not errors:
+        return []
+    lines = [f"worst errors ({len(errors)}; report.json has the whole texts)"]
+    for row in errors:
+        rest = dict(row)
+        texts = [rest.pop(name) for name in _TEXTS if name in rest]
+        line, expected, predicted = map(rest.pop, ("line", "expected", "predicted"))
+        more = "".join(
+            f", {name.replace('_', ' ')} {_cut(n)}" for name, n in rest.items()
+        )
+        shown = " | ".join(_cut(text) for text in texts)
+        found = f"{_cut(expected)} -> {_cut(predicted)}"
+        lines.append(f"  line {line}: {found}{more}: {shown}")
+    return lines
+
+
+def _cut(value):
+    text = " ".join(str(value).split())
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
 def _width(text):

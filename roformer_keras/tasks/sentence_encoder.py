@@ -5,6 +5,7 @@ from typing import Any, overload
 
 import keras
 import numpy as np
+from keras import ops
 
 from roformer_keras.checks import check_choice, check_number
 from roformer_keras.data.rows import GroupRows, Rows
@@ -15,6 +16,14 @@ from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.embedding import pair_cosines, unit_rows
 from roformer_keras.models.text_trainer import TextData
+from roformer_keras.tasks.baselines import (
+    SIMILARITIES,
+    Baseline,
+    MostFrequent,
+    NearestTexts,
+    PairSimilarity,
+    PairThreshold,
+)
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.labels import (
     class_names,
@@ -24,11 +33,13 @@ from roformer_keras.tasks.labels import (
     rounded,
     sorted_names,
 )
-from roformer_keras.tasks.reports import (
-    classification_report,
-    correlation_report,
-    neighbour_report,
+from roformer_keras.tasks.measures import (
+    ClassMeasure,
+    Measure,
+    NeighbourMeasure,
+    NumberMeasure,
 )
+from roformer_keras.tasks.reports import nearest_rows
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.tasks.vector import TextVector
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -192,23 +203,42 @@ class RoFormerSentenceEncoder(TextTask):
     def answer_counts(self) -> tuple[int, ...]:
         return (1, 2)
 
-    def report(
-        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
-    ) -> dict[str, Any]:
+    @property
+    def measure(self) -> Measure:
         if self.objective == "cosent":
-            cosines = self.similarity(*zip(*texts, strict=True), verbose=verbose)
-            report = correlation_report(labels, cosines)
             # Degrees of any range are no cosines.
-            del report["mean_absolute_error"]
-            return report
+            return NumberMeasure(is_scaled=False)
+        if self.objective == "contrastive":
+            return NeighbourMeasure()
+        return ClassMeasure(self._names)
+
+    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
+        if self.objective == "classification":
+            return self.make_targets(labels).astype("int64")
+        return labels
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        if self.objective == "cosent":
+            return self.similarity(*zip(*texts, strict=True), verbose=verbose)
         if self.objective == "contrastive":
             vectors = self.encode([text for (text,) in texts], verbose=verbose)
-            return neighbour_report(labels, vectors)
-        found = self.predict(texts, verbose=verbose).argmax(axis=1)
-        expected = self.make_targets(labels).astype(found.dtype)
+            return nearest_rows(vectors)
+        logits = ops.convert_to_tensor(self.predict(texts, verbose=verbose))
+        return ops.convert_to_numpy(ops.softmax(logits))
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        if self.objective == "cosent":
+            return [PairSimilarity(one) for one in SIMILARITIES]
+        if self.objective == "contrastive":
+            return [NearestTexts()]
+        thresholds = [PairThreshold(one, self._names) for one in SIMILARITIES]
+        return [MostFrequent("most frequent class"), *thresholds]
+
+    @property
+    def _names(self):
+        """Names of the classes, which are their numbers if they have none."""
         assert self.num_classes is not None
-        names = self.classes or list(map(str, range(self.num_classes)))
-        return classification_report(expected, found, names)
+        return self.classes or list(map(str, range(self.num_classes)))
 
     def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         if len(texts[0]) == 1:

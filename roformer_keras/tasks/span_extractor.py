@@ -44,6 +44,8 @@ class RoFormerSpanExtractor(SpanTask):
     Source: Su et al. 2022, arXiv:2208.03054.
     """
 
+    may_nest = True
+
     def __init__(
         self,
         backbone: RoFormerBackbone,

@@ -8,8 +8,9 @@ from keras import ops
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tasks.baselines import Baseline, CharacterTags
 from roformer_keras.tasks.labels import parse_spans, sorted_names
-from roformer_keras.tasks.reports import span_report
+from roformer_keras.tasks.measures import Measure, SpanMeasure
 from roformer_keras.tasks.spans import Span, SpanRows, as_spans
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -24,6 +25,8 @@ class SpanTask(TextTask):
 
     text_counts = (1,)
     min_names = 1
+    # Whether spans may overlap.
+    may_nest = False
 
     def __init__(
         self,
@@ -73,10 +76,15 @@ class SpanTask(TextTask):
     def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "macro_f1")
 
-    def report(
-        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
-    ) -> dict[str, Any]:
-        return span_report(labels, self.extract(texts, verbose=verbose))
+    @property
+    def measure(self) -> Measure:
+        return SpanMeasure()
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        return self.extract(texts, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        return [CharacterTags(self.may_nest)]
 
     def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         found = self.extract(texts, verbose=0)

@@ -28,6 +28,8 @@ from roformer_keras.models.text_trainer import (
 )
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
+from roformer_keras.tasks.baselines import Baseline
+from roformer_keras.tasks.measures import Measure
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
 
@@ -45,7 +47,8 @@ class TextTask(TextTrainer, BackboneModel):
     - one verb for answers: `classify`, `regress`, `rank`, `encode`, `extract` or
       `answer`.
     - for `finetune`, `evaluate` and `predict` of the command line: `parse_label`,
-      `find_names`, `name_options`, `metric_names`, `report` and `to_json`.
+      `find_names`, `name_options`, `metric_names`, `measure`, `expected_answers`,
+      `found_answers`, `baselines` and `to_json`.
 
     Args:
         backbone: `RoFormerBackbone` with bidirectional attention.
@@ -288,9 +291,27 @@ class TextTask(TextTrainer, BackboneModel):
         """How many texts a row may have that is answered."""
         return self.text_counts
 
+    @property
+    def measure(self) -> Measure:
+        """How answers are compared with what is expected."""
+        raise NotImplementedError
+
+    def expected_answers(self, texts: list, labels: list) -> Any:
+        """Parsed labels, as the measure of the task takes them."""
+        return labels
+
+    def found_answers(self, texts: list, verbose: Verbose = 0) -> Any:
+        """The answers to texts, as the measure of the task takes them."""
+        raise NotImplementedError
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        """Answers without a model to rows of so many texts."""
+        raise NotImplementedError
+
     def report(self, texts: list, labels: list, verbose: Verbose = 0) -> dict:
         """How good the answers to texts are, compared with parsed labels."""
-        raise NotImplementedError
+        expected = self.expected_answers(texts, labels)
+        return self.measure.report(expected, self.found_answers(texts, verbose))
 
     def to_json(self, texts: list) -> list[dict]:
         """The answers to texts, as plain JSON types."""

@@ -10,6 +10,12 @@ from keras import ops
 from roformer_keras.data.rows import Rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tasks.baselines import (
+    SIMILARITIES,
+    Baseline,
+    MostFrequent,
+    PairThreshold,
+)
 from roformer_keras.tasks.labels import (
     class_names,
     class_number,
@@ -17,7 +23,7 @@ from roformer_keras.tasks.labels import (
     rounded,
     sorted_names,
 )
-from roformer_keras.tasks.reports import classification_report
+from roformer_keras.tasks.measures import ClassMeasure, LabelSetMeasure, Measure
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
@@ -178,13 +184,23 @@ class RoFormerTextClassifier(VectorTask):
         names = ("accuracy", "macro_f1")
         return names[::-1] if options.get("multi_label") else names
 
-    def report(
-        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
-    ) -> dict[str, Any]:
-        found = self.classify(texts, probabilities=True, verbose=verbose)
-        found = found >= 0.5 if self.multi_label else found.argmax(axis=1)
-        expected = self.make_targets(labels).astype(found.dtype)
-        return classification_report(expected, found, self._names)
+    @property
+    def measure(self) -> Measure:
+        return (LabelSetMeasure if self.multi_label else ClassMeasure)(self._names)
+
+    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
+        return self.make_targets(labels)
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        return self.classify(texts, probabilities=True, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        if self.multi_label:
+            return [MostFrequent("most frequent set of classes")]
+        found: list[Baseline] = [MostFrequent("most frequent class")]
+        if text_count == 2:
+            found += [PairThreshold(one, self._names) for one in SIMILARITIES]
+        return found
 
     def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         lines = []

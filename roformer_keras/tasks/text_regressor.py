@@ -10,8 +10,14 @@ from keras import ops
 from roformer_keras.data.rows import Rows
 from roformer_keras.data.texts import as_numbers
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tasks.baselines import (
+    SIMILARITIES,
+    Baseline,
+    Mean,
+    PairSimilarity,
+)
 from roformer_keras.tasks.labels import parse_number, rounded
-from roformer_keras.tasks.reports import correlation_report
+from roformer_keras.tasks.measures import Measure, NumberMeasure
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
@@ -80,10 +86,18 @@ class RoFormerTextRegressor(VectorTask):
     def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("spearman", "pearson", "mean_absolute_error")
 
-    def report(
-        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
-    ) -> dict[str, Any]:
-        return correlation_report(labels, self.regress(texts, verbose=verbose))
+    @property
+    def measure(self) -> Measure:
+        return NumberMeasure()
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        return self.regress(texts, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        found: list[Baseline] = [Mean()]
+        if text_count == 2:
+            found += [PairSimilarity(one) for one in SIMILARITIES]
+        return found
 
     def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         return [{"score": rounded(n)} for n in self.regress(texts, verbose=0)]

@@ -10,8 +10,14 @@ from keras import ops
 from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tasks.baselines import (
+    SIMILARITIES,
+    Baseline,
+    MostFrequent,
+    NearerText,
+)
 from roformer_keras.tasks.labels import rounded
-from roformer_keras.tasks.reports import classification_report
+from roformer_keras.tasks.measures import ClassMeasure, Measure
 from roformer_keras.tasks.vector import VectorTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
@@ -89,11 +95,19 @@ class RoFormerTripletRanker(VectorTask):
     def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
         return ("accuracy", "macro_f1")
 
-    def report(
-        self, texts: list[tuple[str, ...]], labels: list, verbose: Verbose = 0
-    ) -> dict[str, Any]:
-        found = ["BC".index(letter) for letter in self.rank(texts, verbose=verbose)]
-        return classification_report(self.make_targets(labels), found, "BC")
+    @property
+    def measure(self) -> Measure:
+        return ClassMeasure("BC")
+
+    def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
+        return self.make_targets(labels)
+
+    def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
+        return self.rank(texts, probabilities=True, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        similar = [NearerText(one) for one in SIMILARITIES]
+        return [MostFrequent("most frequent letter"), *similar]
 
     def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         return [

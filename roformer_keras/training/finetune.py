@@ -3,7 +3,8 @@
 settings.json              its settings, and fingerprints of the files that it reads
 state.safetensors          the state after the last epoch; replaced in one step
 log.csv, curves.png        figures of each epoch
-preset/                    the model: backbone, tokenizer, head and labels
+preset/                    the model: backbone, tokenizer, head and labels; and
+                           baselines.json, what baselines learned of the training data
 report.txt, report.json    how good it is on the files that were not trained on
 confusion.png              which class was predicted for which, on the last of these
 """
@@ -27,18 +28,22 @@ from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
+from roformer_keras.tasks.evaluation import LOWER_IS_BETTER, fit_baselines
 from roformer_keras.tasks.task import TextTask
-from roformer_keras.training.finetuning_data import read_data
+from roformer_keras.training.finetuning_data import count_leaks, read_data
 from roformer_keras.training.finetuning_plots import draw_curves
 from roformer_keras.training.finetuning_settings import FinetuningSettings
-from roformer_keras.training.folder import LOG
-from roformer_keras.training.results import REPORTS, report_on, write_reports
+from roformer_keras.training.folder import LOG, PRESET
+from roformer_keras.training.results import (
+    REPORTS,
+    report_on,
+    write_baselines,
+    write_reports,
+)
 from roformer_keras.training.run import ResumableRun, check_loss
 from roformer_keras.training.state import state_variables
 
 _CURVES = "curves.png"
-# Figures that are better if they are lower.
-_LOWER = ("loss", "mean_absolute_error")
 
 
 def finetune(
@@ -272,7 +277,7 @@ class FinetuningRun(ResumableRun):
         best = self.progress["best"]
         if value is None or not math.isfinite(value):
             return best
-        sign = -1 if self.monitor in _LOWER else 1
+        sign = -1 if self.monitor in LOWER_IS_BETTER else 1
         if best is not None and sign * value <= sign * best["value"]:
             return best
         if self.settings.keep_best:
@@ -288,10 +293,17 @@ class FinetuningRun(ResumableRun):
         if self.settings.lora_rank:
             self.model.merge_lora()
         self.save_preset()
-        reports = {
-            name: report_on(self.model, examples, verbose=self.verbose)
+        train = self.data.train
+        learned = fit_baselines(self.model, train.texts, train.labels)
+        write_baselines(self.folder / PRESET, learned)
+        held_out = {
+            name: examples
             for name in ("valid", "test")
             if (examples := getattr(self.data, name)) is not None
+        }
+        reports = {
+            name: report_on(self.model, examples, learned, verbose=self.verbose)
+            for name, examples in held_out.items()
         }
         kept = self.kept_epoch(self.progress) or self.progress["done"]
         if reports:
@@ -300,7 +312,14 @@ class FinetuningRun(ResumableRun):
                 "epochs": self.progress["done"],
                 "kept epoch": kept,
             }
-            if skipped := self.data.train.skipped:
+            if self.settings.holdout_by:
+                rows = len(self.data.valid.texts)
+                metadata["held out"] = f"{rows:,} of {rows + len(train.texts):,} rows"
+            metadata["leaks"] = {
+                name: count_leaks(train, examples)
+                for name, examples in held_out.items()
+            }
+            if skipped := train.skipped:
                 metadata["left out of train"] = "; ".join(
                     f"line {line}: {reason}" for line, reason in skipped
                 )

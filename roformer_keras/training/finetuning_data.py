@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,6 +12,7 @@ from roformer_keras import tasks
 from roformer_keras.data.files import read_table
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.extras import import_extra
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
 # With more rows than these, classes must come again.
@@ -29,6 +30,7 @@ class Examples:
         path: str. Of the file.
         texts, lines: as in `Table`.
         labels: as `TextTask.parse_label` returns them.
+        groups: as in `Table`.
         skipped: list of pairs (line, reason): rows that were left out.
     """
 
@@ -36,13 +38,15 @@ class Examples:
     texts: list
     labels: list
     lines: list
+    groups: list | None = None
     skipped: list = dataclasses.field(default_factory=list)
 
     def select(self, numbers: Sequence[int]) -> "Examples":
         """Some of the rows."""
         columns = {
             name: [getattr(self, name)[n] for n in numbers]
-            for name in ("texts", "labels", "lines")
+            for name in ("texts", "labels", "lines", "groups")
+            if getattr(self, name) is not None
         }
         return dataclasses.replace(self, **columns)  # type: ignore[arg-type]
 
@@ -133,7 +137,7 @@ def read_data(settings: FinetuningSettings) -> Data:
         skips=skips,
         format=settings.format,
     )
-    train = read(settings.train)
+    train = read(settings.train, groups=settings.holdout_by)
     names = options.get("classes", options.get("labels"))
     if names is None:
         names = task_class.find_names(train.labels, options)
@@ -148,7 +152,7 @@ def read_data(settings: FinetuningSettings) -> Data:
         read(path) if path else None for path in (settings.valid, settings.test)
     )
     if settings.holdout:
-        train, valid = _split(train, settings.holdout, settings.seed)
+        train, valid = _split(train, settings)
     return Data(task_class, names, train, valid, test)
 
 
@@ -160,15 +164,18 @@ def read_examples(
     fields: Sequence[str] = (),
     skips: bool = False,
     format: str | None = None,
+    groups: Sequence[str] = (),
 ) -> Examples:
     """Reads one file for a task with these options; see `read_table`.
 
     `skips` leaves out rows whose label is none, instead of raising an error.
     """
-    table = read_table(path, count, fields, format=format)
+    table = read_table(path, count, fields, format=format, groups=groups)
     assert table.labels is not None
-    found = Examples(str(path), [], [], [])
-    for value, texts, line in zip(table.labels, table.texts, table.lines, strict=True):
+    found = Examples(str(path), [], [], [], None if table.groups is None else [])
+    for row, (value, texts, line) in enumerate(
+        zip(table.labels, table.texts, table.lines, strict=True)
+    ):
         try:
             label = task_class.parse_label(value, texts, options)
         except ConfigurationError as error:
@@ -179,6 +186,8 @@ def read_examples(
         found.texts.append(texts)
         found.labels.append(label)
         found.lines.append(line)
+        if found.groups is not None and table.groups is not None:
+            found.groups.append(table.groups[row])
     if not found.texts:
         line, reason = found.skipped[0]
         raise SourceError(f"{path} has no row with a label; line {line}: {reason}")
@@ -205,10 +214,13 @@ def _error(path, line, error):
     return SourceError(f"line {line} of {path}: {error.message}", hint=error.hint)
 
 
-def _split(examples, share, seed):
-    """Two parts, the second of that share, drawn from the seed."""
-    count = len(examples.texts)
-    held_out = draw_held_out(count, share, seed)
+def _split(examples, settings):
+    """Two parts, the second of the share `holdout`, drawn from the seed."""
+    share, count = settings.holdout, len(examples.texts)
+    if examples.groups is None:
+        held_out = draw_held_out(count, share, settings.seed)
+    else:
+        held_out = draw_groups(examples.groups, share, settings.seed)
     if held_out.all() or not held_out.any():
         raise ConfigurationError(
             f"holdout must leave rows on both sides, got {share} of {count}"
@@ -216,3 +228,67 @@ def _split(examples, share, seed):
     return tuple(
         examples.select(np.flatnonzero(mask)) for mask in (~held_out, held_out)
     )
+
+
+def draw_groups(
+    values: Sequence[Sequence[Hashable]], share: float, seed: int
+) -> np.ndarray:
+    """Which rows to hold out, so that rows that share a value are on one side.
+
+    Rows that are linked through other rows are one group. Groups are taken in the order
+    that the seed draws, as long as they fit into the share.
+
+    Args:
+        values: of each row.
+        share: float. Of the rows, to hold out.
+        seed: int.
+
+    Returns:
+        bool `(rows,)`.
+
+    Raises:
+        ConfigurationError: the groups are too large for the share.
+    """
+    sparse = import_extra("scipy.sparse", "holdout_by")
+    graph = import_extra("scipy.sparse.csgraph", "holdout_by")
+    numbers: dict[Hashable, int] = {}
+    links = np.array(
+        [
+            (row, numbers.setdefault(value, len(numbers)))
+            for row, own in enumerate(values)
+            for value in own
+        ],
+        "int64",
+    ).reshape(-1, 2)
+    # A graph of rows and values.
+    rows, size = len(values), len(values) + len(numbers)
+    edges = (links[:, 0], rows + links[:, 1])
+    linked = sparse.coo_array((np.ones(len(links)), edges), shape=(size, size))
+    _, groups = graph.connected_components(linked, directed=False)
+    names, groups, sizes = np.unique(
+        groups[:rows], return_inverse=True, return_counts=True
+    )
+    wanted, room, taken = round(share * rows), round(share * rows), []
+    for group in np.random.default_rng([seed, 0]).permutation(len(names)):
+        if sizes[group] <= room:
+            taken.append(group)
+            room -= sizes[group]
+    smallest = int(sizes.min())
+    # One that is a little too large is better than none.
+    if not taken and wanted and len(names) > 1 and smallest <= 2 * wanted:
+        taken = [sizes.argmin()]
+    if not taken:
+        raise ConfigurationError(
+            f"holdout_by must leave rows on both sides, but of its {len(names)} groups "
+            f"of {rows} rows the smallest has {smallest}, and holdout={share} is "
+            f"{wanted}",
+            hint="raise holdout, or name fewer columns in holdout_by: rows that share "
+            "a value with the same row are one group",
+        )
+    return np.isin(groups, taken)
+
+
+def count_leaks(train: Examples, other: Examples) -> int:
+    """How many rows of another file have a text that is also in the training data."""
+    known = {text.strip() for texts in train.texts for text in texts}
+    return sum(any(text.strip() in known for text in texts) for texts in other.texts)

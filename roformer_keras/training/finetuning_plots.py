@@ -9,8 +9,12 @@ import numpy as np
 from roformer_keras.training.log import read_log
 from roformer_keras.training.plots import draw_line, new_figure, save_figure
 
-# Above so many classes counts would be too small to read.
-_MOST_COUNTS = 25
+# Inches of a cell of a confusion matrix, of the whole picture, and of its edges.
+_CELL, _MAX_SIDE, _EDGES = 0.62, 20.0, 2.5
+# Inches that a cell needs for a count and its share, and for a count alone.
+_ROOM_FOR_SHARE, _ROOM_FOR_COUNT = 0.5, 0.3
+# Characters of the name of a class.
+_LONGEST_NAME = 14
 _DOTS = {"marker": "o", "markersize": 4}
 # Where a system has several, those that are made for simplified Chinese.
 _FAMILIES = (
@@ -65,7 +69,9 @@ def draw_curves(
 def draw_confusion(
     counts: Sequence[Sequence[int]], names: Sequence[str], picture: Path
 ) -> bool:
-    """Draws a confusion matrix.
+    """Draws a confusion matrix, with counts and their shares of a true class.
+
+    Both are left out where there are so many classes that they would not fit.
 
     Args:
         counts: rows are true classes, columns predicted classes.
@@ -79,26 +85,46 @@ def draw_confusion(
     Raises:
         OutputError: the picture cannot be written.
     """
-    table, font = np.array(counts), _font_of("".join(names))
-    shown = names if font is not None else [str(n + 1) for n in range(len(names))]
-    side = min(20.0, 3.5 + 0.45 * len(names))
+    table, font = np.array(counts), _font_of("".join(names) + "…")
+    shown = [str(n + 1) for n in range(len(names))]
+    if font is not None:
+        shown = [_shortened(name) for name in names]
+    side = min(_MAX_SIDE, _EDGES + max(2.0, _CELL * len(names)))
+    room = (side - _EDGES) / len(names)
     figure = new_figure(side, side)
     axes = figure.add_subplot()
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    # Chinese characters are about twice as wide as these of a number.
+    wide = max(sum(2 if ord(c) > 0x2E7F else 1 for c in name) for name in shown)
     places = range(len(names))
-    axes.set_xticks(places, shown, rotation=90 if max(map(len, shown)) > 3 else 0)
+    axes.set_xticks(places, shown, rotation=90 if 0.1 * wide > room else 0)
     axes.set_yticks(places, shown)
+    size = min(10.0, 60 * room)
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         if font is not None:
             label.set_fontproperties(font)
+        label.set_fontsize(size)
     axes.set(xlabel="predicted", ylabel="true")
-    if len(names) <= _MOST_COUNTS:
-        for (row, column), count in np.ndenumerate(counts):
-            color = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, count, ha="center", va="center", color=color)
+    if room >= _ROOM_FOR_COUNT:
+        for (row, column), count in np.ndenumerate(table):
+            share = shares[row, column]
+            text = f"{count}\n{share:.0%}" if room >= _ROOM_FOR_SHARE else str(count)
+            # Long numbers are smaller, so that they stay in their cell.
+            size = min(9.0, 72 * 0.9 * room / (0.65 * max(4, len(str(count)))))
+            axes.text(
+                *(column, row, text),
+                ha="center",
+                va="center",
+                fontsize=size,
+                color="white" if share > 0.5 else "black",
+            )
     save_figure(figure, picture)
     return font is not None
+
+
+def _shortened(name):
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
 def _font_of(text):

@@ -37,6 +37,9 @@ class FinetuningSettings(Settings):
         valid: str or None. File to evaluate the model on after each epoch.
         test: str or None. File to report on at the end.
         holdout: float in [0, 1). Share of `train` to use as `valid`, drawn by the seed.
+        holdout_by: columns or keys, as in `fields`: rows that share a value of one are
+            on one side of `holdout`. With the columns of both texts of a pair, no text
+            is on both sides.
         fields: columns or keys of the texts and of the label; see `read_table`.
         format: str of `FORMATS`, for files whose extension does not say it.
         on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the task
@@ -83,6 +86,7 @@ class FinetuningSettings(Settings):
     valid: str | None = file_paths(None)
     test: str | None = file_paths(None)
     holdout: float = number(0.0, minimum=0, below=1)
+    holdout_by: tuple[str, ...] = columns(())
     fields: tuple[str, ...] = columns(())
     format: str | None = choice(None, choices=(None, *FORMATS))
     on_bad_row: str = choice("error", choices=("error", "skip"))
@@ -124,6 +128,11 @@ class FinetuningSettings(Settings):
         if self.valid is not None and self.holdout:
             raise ConfigurationError(
                 f"give valid or holdout, not both: got valid={self.valid!r} and "
+                f"holdout={self.holdout}"
+            )
+        if self.holdout_by and not self.holdout:
+            raise ConfigurationError(
+                "holdout_by says which rows holdout keeps together: give holdout, got "
                 f"holdout={self.holdout}"
             )
         if self.pairs and len(TASKS[self.task].text_counts) == 1:

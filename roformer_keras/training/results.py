@@ -13,6 +13,7 @@ from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.atomic import replacing
 from roformer_keras.models.preset import opened_checkpoint
+from roformer_keras.tasks.evaluation import evaluate_task
 from roformer_keras.tasks.load import load_model
 from roformer_keras.tasks.reports import format_report
 from roformer_keras.tasks.task import TextTask
@@ -23,6 +24,7 @@ from roformer_keras.training.folder import PRESET, SETTINGS
 
 CONFUSION = "confusion.png"
 REPORTS = ("report.txt", "report.json", CONFUSION)
+_BASELINES = "baselines.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +36,15 @@ class FinetunedTask:
         preset: Path of its preset folder.
         text_count: int. Texts of a row, if a file does not say it.
         fields: as in `FinetuningSettings`.
+        learned: what baselines learned of the training data, as `fit_baselines` of
+            `tasks.evaluation` returns it; None if the preset does not say it.
     """
 
     task: TextTask
     preset: Path
     text_count: int
     fields: tuple[str, ...] = ()
+    learned: dict | None = None
 
     def read_rows(
         self, path: str, fields: Sequence[str] = (), format: str | None = None
@@ -90,7 +95,7 @@ class FinetunedTask:
         format: str | None = None,
         verbose: bool = False,
     ) -> dict:
-        """How good the model is on a file; see `report_on`.
+        """How good the model is on a file, and whether it is better than baselines.
 
         Args:
             path: of a file as `read_table` takes it.
@@ -100,6 +105,9 @@ class FinetunedTask:
                 task takes; they are listed in the report as `skipped`.
             format: str of `FORMATS`, where the extension does not say it.
             verbose: bool. Whether a progress bar is shown.
+
+        Returns:
+            dict of `file`, and of what `tasks.evaluation.evaluate_task` returns.
         """
         check_choice("on_bad_row", on_bad_row, ("error", "skip"))
         skips = on_bad_row == "skip"
@@ -110,7 +118,7 @@ class FinetunedTask:
         examples = read_examples(path, kind, options, count, fields, skips, format)
         if skips:
             examples = examples.usable_by(self.task)
-        return report_on(self.task, examples, verbose=verbose)
+        return report_on(self.task, examples, self.learned, verbose=verbose)
 
 
 def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
@@ -130,7 +138,8 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     path = folder / SETTINGS
     if not path.is_file():
         task = _load_task(folder, **options)
-        return FinetunedTask(task, folder, min(task.text_counts))
+        count = min(task.text_counts)
+        return FinetunedTask(task, folder, count, learned=_read_baselines(folder))
     if not (folder / PRESET).is_dir():
         raise SourceError(
             f"{folder} has no {PRESET} yet: run `roformer-keras finetune` again to its "
@@ -143,8 +152,10 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
         raise ConfigurationError(
             f"{path} must be of a fine-tuning, and is not: {error}"
         ) from error
-    task = _load_task(folder / PRESET, **options)
-    return FinetunedTask(task, folder / PRESET, settings.text_count, settings.fields)
+    preset = folder / PRESET
+    task = _load_task(preset, **options)
+    count, learned = settings.text_count, _read_baselines(preset)
+    return FinetunedTask(task, preset, count, settings.fields, learned)
 
 
 def _load_task(folder, **options):
@@ -157,12 +168,49 @@ def _load_task(folder, **options):
         return load_model(checkpoint, **options)
 
 
-def report_on(task: TextTask, examples: Examples, *, verbose: bool = False) -> dict:
-    """How good a task is on a file: its name, and what `TextTask.report` returns."""
+def write_baselines(preset: Path, learned: dict[str, dict]) -> None:
+    """Writes what baselines learned of the training data next to a model.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    content = json.dumps(learned, indent=1, ensure_ascii=False)
+    with replacing(preset / _BASELINES, overwrite=True) as partial:
+        partial.write_text(f"{content}\n", encoding="utf-8")
+
+
+def _read_baselines(preset):
+    path = preset / _BASELINES
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"{path} must be what finetune wrote: {error}",
+            hint="without the file, baselines learn from the rows that they are "
+            "measured on",
+        ) from error
+
+
+def report_on(
+    task: TextTask,
+    examples: Examples,
+    learned: dict[str, dict] | None = None,
+    *,
+    verbose: bool = False,
+) -> dict:
+    """How good a task is on a file: its name, and what `evaluate_task` returns."""
+    texts, labels = examples.texts, examples.labels
     with examples.named():
         # Labels that the task does not know are found before it works.
-        task.labelled(examples.texts, examples.labels)
-        report = task.report(examples.texts, examples.labels, int(verbose))
+        task.labelled(texts, labels)
+        report = evaluate_task(
+            *(task, texts, labels),
+            lines=examples.lines,
+            learned=learned,
+            verbose=int(verbose),
+        )
     found = {"file": examples.path, **report}
     if examples.skipped:
         found["skipped"] = [
@@ -176,7 +224,8 @@ def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str
 
     Args:
         folder: where to.
-        metadata: lines above the reports.
+        metadata: lines above the reports; `leaks` is a dict of the name of a split to
+            how many of its rows have a text that is also in the training data.
         reports: dict of the name of a split to a result of `report_on`. The confusion
             matrix of the last one is drawn.
 
@@ -200,7 +249,17 @@ def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str
 
 
 def format_page(metadata: dict, reports: dict[str, dict]) -> str:
-    """Figures as text."""
-    parts = ["".join(f"{name:<22} {value}\n" for name, value in metadata.items())]
+    """Figures as text; arguments as in `write_reports`."""
+    shown = {name: value for name, value in metadata.items() if name != "leaks"}
+    lines = [f"{name:<22} {value}\n" for name, value in shown.items()]
+    for name, leaks in metadata.get("leaks", {}).items():
+        if leaks:
+            rows = reports[name]["rows"]
+            lines.append(
+                f"! {leaks:,} of {rows:,} rows of {name} have a text that is also in "
+                "the training data,\n  so the figures may be too good: --holdout-by "
+                "COLUMN keeps a text on one side\n"
+            )
+    parts = ["".join(lines)]
     parts += [f"{name}\n{format_report(report)}" for name, report in reports.items()]
     return "\n".join(filter(None, parts))

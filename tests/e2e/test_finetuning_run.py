@@ -173,7 +173,10 @@ def test_a_file_becomes_a_model_that_serves(case, small, tmp_path, capsys):
     assert float(row["loss"]) >= 0 <= float(row["val_loss"])
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     assert report["task"] == task
-    assert report["valid"].keys() - {"file", "rows"} == figures
+    added = {"intervals", "baselines", "baselines_from", "remarks", "errors"}
+    assert report["valid"].keys() - {"file", "rows"} == figures | added
+    assert report["valid"]["baselines_from"] == "the training data"
+    assert report["leaks"] == {"valid": report["valid"]["rows"]}
     text = (run / "report.txt").read_text(encoding="utf-8")
     assert all(
         name.replace("_", " ") in text for name in figures - {"classes", "confusion"}

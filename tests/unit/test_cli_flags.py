@@ -32,8 +32,9 @@ FLAGS = {
     "fill-mask": "config json source top-k vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
     "class-weights config crf dropout dtype epochs fields format freeze-embeddings "
-    "freeze-layers gradient-checkpointing holdout keep-best layer-decay learning-rate "
-    "lora-alpha lora-rank lora-targets max-length monitor multi-label no-crf "
+    "freeze-layers gradient-checkpointing holdout holdout-by keep-best layer-decay "
+    "learning-rate lora-alpha lora-rank lora-targets max-length monitor multi-label "
+    "no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
     "no-pairs objective on-bad-row output overwrite pairs patience pooling quiet "
     "r-drop schedule seed source test train valid warmup-ratio",

@@ -1,0 +1,328 @@
+"""Answers without a model, which a model should be better than.
+
+A baseline learns a little of the training data, as plain JSON types, which a preset
+keeps.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.extras import import_extra
+from roformer_keras.tasks.reports import nearest_rows
+from roformer_keras.tasks.spans import Span, spans_of_tags
+
+# Rows whose nearest neighbour is searched, for each of which all rows are read.
+_MAX_QUERIES = 2000
+_SENTENCE = re.compile(r"[^。！？!?；;\n]+[。！？!?；;\n]*")
+
+
+class Baseline:
+    """One way to answer without a model.
+
+    Attributes:
+        name: str, as reports have it.
+        figures: names of the figures that it has; None for all of the task.
+    """
+
+    name: str
+    figures: tuple[str, ...] | None = None
+
+    def fit(self, texts: list[tuple[str, ...]], expected: Any) -> dict:
+        """What it learns of rows, as plain JSON types.
+
+        Args:
+            texts: of the rows.
+            expected: as `TextTask.expected_answers` returns it.
+        """
+        return {}
+
+    def answer(self, learned: dict, texts: list[tuple[str, ...]]) -> Any:
+        """Answers, as the measure of the task takes them."""
+        raise NotImplementedError
+
+    def describe(self, learned: dict) -> dict:
+        """What of it a report shows."""
+        return {}
+
+
+# === How alike two texts are ===
+
+
+def jaccard(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
+    """Shared characters divided by all characters of each pair: float `(pairs,)`."""
+    pairs = ((set(one), set(other)) for one, other in zip(first, second, strict=True))
+    return np.array([len(one & other) / len(one | other) for one, other in pairs])
+
+
+def count_characters(texts: Sequence[str]) -> dict:
+    """What `tf_idf_vectors` needs of texts.
+
+    Returns:
+        dict of `texts`, how many there are; and `characters`: in how many of them each
+        is. Runs of characters are not kept: they would give away what was written.
+    """
+    counts = Counter(character for text in texts for character in set(text.lower()))
+    return {"texts": len(texts), "characters": dict(sorted(counts.items()))}
+
+
+def tf_idf_vectors(learned: dict, texts: Sequence[str]):
+    """Vectors of length 1 by the characters of texts: sparse `(texts, characters)`.
+
+    Characters that the learned texts lack count as the rarest. The logarithm of the
+    count of a character is taken, as in scikit-learn's `sublinear_tf`.
+    """
+    name = "sklearn.feature_extraction.text"
+    vectorizer = import_extra(name, "TF-IDF").TfidfVectorizer
+    characters = sorted({c for text in texts for c in text.lower()})
+    vectors = vectorizer(analyzer="char", vocabulary=characters, sublinear_tf=True)
+    counts, total = learned["characters"], learned["texts"]
+    vectors.idf_ = np.array(
+        [math.log((1 + total) / (1 + counts.get(c, 0))) + 1 for c in characters]
+    )
+    return vectors.transform(texts)
+
+
+class Jaccard:
+    """Similarity by shared characters."""
+
+    name = "Jaccard of characters"
+
+    def fit(self, texts: list[tuple[str, ...]]) -> dict:
+        return {}
+
+    def cosines(self, learned, first, second):
+        return jaccard(first, second)
+
+
+class TfIdf:
+    """Similarity by the cosine of TF-IDF vectors."""
+
+    name = "TF-IDF of characters"
+
+    def fit(self, texts: list[tuple[str, ...]]) -> dict:
+        return count_characters([text for row in texts for text in row])
+
+    def cosines(self, learned, first, second):
+        # Fitted together, so that both have the same columns.
+        vectors = tf_idf_vectors(learned, [*first, *second])
+        products = vectors[: len(first)].multiply(vectors[len(first) :])
+        return np.asarray(products.sum(axis=1)).ravel()
+
+
+SIMILARITIES = (Jaccard(), TfIdf())
+
+
+class PairSimilarity(Baseline):
+    """The similarity of each pair; it has not the range of the labels."""
+
+    figures = ("spearman", "pearson")
+
+    def __init__(self, similarity):
+        self.similarity, self.name = similarity, similarity.name
+
+    def fit(self, texts, expected):
+        return self.similarity.fit(texts)
+
+    def answer(self, learned, texts):
+        return self.similarity.cosines(learned, *zip(*texts, strict=True))
+
+
+class PairThreshold(Baseline):
+    """One class for pairs of at least some similarity, another for those below."""
+
+    def __init__(self, similarity, names: Sequence[str]):
+        self.similarity, self.name = similarity, similarity.name
+        self.names = list(names)
+
+    def fit(self, texts, expected):
+        learned = self.similarity.fit(texts)
+        found = self.similarity.cosines(learned, *zip(*texts, strict=True))
+        return {**learned, **best_threshold(found, expected, len(self.names))}
+
+    def answer(self, learned, texts):
+        found = self.similarity.cosines(learned, *zip(*texts, strict=True))
+        is_above = found >= learned["threshold"]
+        return np.where(is_above, learned["above"], learned["below"])
+
+    def describe(self, learned):
+        sides = {side: self.names[learned[side]] for side in ("below", "above")}
+        return {"threshold": learned["threshold"], **sides}
+
+
+def best_threshold(found: np.ndarray, expected: Sequence[int], count: int) -> dict:
+    """The threshold by which most rows are right.
+
+    Args:
+        found: float `(rows,)`.
+        expected: int `(rows,)`, numbers of classes.
+        count: int. Number of classes.
+
+    Returns:
+        dict of `threshold`, halfway between two rows; `above`, the class of rows of at
+        least that; and `below`, the class of the others.
+    """
+    order = np.argsort(found, kind="stable")
+    values, numbers = found[order], np.asarray(expected)[order]
+    # Rows of the most frequent class among the first n, and among the others.
+    lower, upper = _most_so_far(numbers, count), _most_so_far(numbers[::-1], count)
+    rights = (lower + upper[::-1])[:-1]
+    # Equal values are on one side.
+    is_cut = np.concatenate([[True], values[1:] > values[:-1]])
+    cut = int(np.where(is_cut, rights, -1).argmax())
+    above = int(np.bincount(numbers[cut:], minlength=count).argmax())
+    if not cut:
+        return {"threshold": float(values[0]), "below": above, "above": above}
+    below = int(np.bincount(numbers[:cut], minlength=count).argmax())
+    threshold = float(values[cut - 1] + values[cut]) / 2
+    return {"threshold": threshold, "below": below, "above": above}
+
+
+def _most_so_far(numbers, count):
+    """How many of the first n are of the class that most of them are: `(rows + 1,)`."""
+    most = np.zeros(len(numbers) + 1, "int64")
+    for number in range(count):
+        so_far = np.cumsum(numbers == number)
+        most[1:] = np.maximum(most[1:], so_far)
+    return most
+
+
+class NearerText(Baseline):
+    """Of triplets the second text or the third, whichever is more like the first."""
+
+    def __init__(self, similarity):
+        self.similarity, self.name = similarity, similarity.name
+
+    def fit(self, texts, expected):
+        return self.similarity.fit(texts)
+
+    def answer(self, learned, texts):
+        anchors, second, third = zip(*texts, strict=True)
+        found = self.similarity.cosines(learned, [*anchors] * 2, [*second, *third])
+        return (found[len(texts) :] > found[: len(texts)]).astype("int64")
+
+
+class NearestTexts(Baseline):
+    """The nearest other text by TF-IDF; of many texts only some are searched for."""
+
+    name = "TF-IDF of characters"
+
+    def fit(self, texts, expected):
+        return TfIdf().fit(texts)
+
+    def answer(self, learned, texts):
+        rows = np.linspace(0, len(texts), min(len(texts), _MAX_QUERIES), endpoint=False)
+        vectors = tf_idf_vectors(learned, [text for (text,) in texts])
+        return nearest_rows(vectors, rows.astype("int64"))
+
+
+# === Constants ===
+
+
+class MostFrequent(Baseline):
+    """The class, or the set of classes, that most rows are of."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def fit(self, texts, expected):
+        rows, counts = np.unique(expected, axis=0, return_counts=True)
+        return {"most_frequent": rows[counts.argmax()].tolist()}
+
+    def answer(self, learned, texts):
+        return np.array([learned["most_frequent"]] * len(texts))
+
+
+class Mean(Baseline):
+    """The mean of the labels."""
+
+    name, figures = "mean", ("mean_absolute_error",)
+
+    def fit(self, texts, expected):
+        return {"mean": float(np.mean(expected))}
+
+    def answer(self, learned, texts):
+        return np.full(len(texts), learned["mean"])
+
+    def describe(self, learned):
+        return learned
+
+
+# === Spans and answers ===
+
+
+class CharacterTags(Baseline):
+    """The tag that each character most often has.
+
+    Args:
+        nested: bool. Whether each label has tags of its own, so that spans of different
+            labels may overlap.
+    """
+
+    name = "most frequent tag of each character"
+
+    def __init__(self, nested: bool):
+        self.nested = nested
+
+    def fit(self, texts, expected):
+        counts: dict = defaultdict(lambda: defaultdict(Counter))
+        labels = {label for spans in expected for *_, label in spans}
+        layers = sorted(labels) if self.nested else [""]
+        for (text,), spans in zip(texts, expected, strict=True):
+            for layer in layers:
+                tags = ["O"] * len(text)
+                for start, end, label in sorted(spans):
+                    if layer in ("", label):
+                        inside = [f"I-{label}"] * (end - start - 1)
+                        tags[start:end] = [f"B-{label}", *inside]
+                for character, tag in zip(text, tags, strict=True):
+                    counts[layer][character][tag] += 1
+        return {
+            "tags": {
+                layer: {
+                    character: tag
+                    for character, own in sorted(found.items())
+                    # Of equal counts the first name, whatever the order of the rows.
+                    if (tag := min(own, key=lambda tag: (-own[tag], tag))) != "O"
+                }
+                for layer, found in counts.items()
+            }
+        }
+
+    def answer(self, learned, texts):
+        return [
+            [
+                Span(start, end, label, text[start:end], 1.0)
+                for tags in learned["tags"].values()
+                for start, end, label in spans_of_tags(tags.get(c, "O") for c in text)
+            ]
+            for (text,) in texts
+        ]
+
+
+class BestSentence(Baseline):
+    """The sentence of the text that has most characters of the question."""
+
+    name = "sentence with most characters of the question"
+
+    def answer(self, learned, texts):
+        return [_best_sentence(question, text) for question, text in texts]
+
+
+def _best_sentence(question, text):
+    wanted = set(question)
+    sentences = _SENTENCE.findall(text) or [text]
+    return max(sentences, key=lambda sentence: len(wanted & set(sentence))).strip()
+
+
+class NoAnswer(Baseline):
+    """That no text has an answer."""
+
+    name = "no answer"
+
+    def answer(self, learned, texts):
+        return [None] * len(texts)

@@ -1,0 +1,144 @@
+"""How good a task is, and whether it is better than what needs no model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from roformer_keras.data.files import text_names
+from roformer_keras.tasks.baselines import Baseline
+from roformer_keras.tasks.intervals import bootstrap_intervals, wilson_interval
+from roformer_keras.tasks.measures import Measure
+from roformer_keras.tasks.task import TextTask
+
+# Figures that are better if they are lower.
+LOWER_IS_BETTER = ("loss", "mean_absolute_error")
+
+
+def fit_baselines(task: TextTask, texts: list, labels: list) -> dict[str, dict]:
+    """What the baselines of a task learn of training data, as plain JSON types."""
+    expected = task.expected_answers(texts, labels)
+    return {one.name: one.fit(texts, expected) for one in _baselines(task, texts)}
+
+
+def evaluate_task(
+    task: TextTask,
+    texts: list,
+    labels: list,
+    *,
+    lines: Sequence[int],
+    learned: Mapping[str, dict] | None = None,
+    verbose: int = 0,
+) -> dict:
+    """The figures of a task, with intervals, baselines and the worst errors.
+
+    Args:
+        task: `TextTask`.
+        texts, labels: as in `TextTask.report`.
+        lines: of the file, of each row.
+        learned: as `fit_baselines` returns it; if not given, baselines learn from
+            these rows themselves, which is to their advantage.
+        verbose: int. Whether a progress bar is shown.
+
+    Returns:
+        dict of the figures of `TextTask.report`, and
+        `intervals`: dict of figure to both ends of its 95 % interval, or None;
+        `baselines`: dict of name to figures, `intervals`, and what was learned;
+        `baselines_from`: str, what they learned from;
+        `remarks`: str about each baseline that the model is not clearly better than;
+        `errors`: list of dicts: the worst rows.
+    """
+    measure, expected = task.measure, task.expected_answers(texts, labels)
+    figures = type(task).metric_names(task.preset_options())
+    source = "the training data"
+    if learned is None:
+        learned, source = fit_baselines(task, texts, labels), "this file"
+    baselines = [(one, learned.get(one.name, {})) for one in _baselines(task, texts)]
+    model = task.found_answers(texts, verbose)
+    found = [(model, figures)]
+    for one, own in baselines:
+        found.append((one.answer(own, texts), one.figures or figures))
+    measured, *others = _measure(measure, expected, found)
+    shown = {
+        one.name: {**other, **one.describe(own)}
+        for (one, own), other in zip(baselines, others, strict=True)
+    }
+    return {
+        **measure.report(expected, model),
+        "intervals": measured["intervals"],
+        "baselines": shown,
+        "baselines_from": source,
+        "remarks": [
+            remark
+            for name, other in shown.items()
+            if (remark := _remark(name, measured, other, figures))
+        ],
+        "errors": [
+            _error(row, error, texts, lines)
+            for row, error in measure.errors(expected, model)
+        ],
+    }
+
+
+def _baselines(task: TextTask, texts: list) -> list[Baseline]:
+    return task.baselines(len(texts[0]))
+
+
+def _measure(
+    measure: Measure, expected: Any, found: list[tuple[Any, tuple[str, ...]]]
+) -> list[dict]:
+    """Some figures of answers, and their intervals."""
+    reports, weighted = [], []
+    for answers, names in found:
+        report = measure.report(expected, answers)
+        # With classes that never come, or equal numbers, a figure may be undefined.
+        own = {name: report[name] for name in names if report[name] is not None}
+        if report["rows"] != len(expected):
+            own = {"rows": report["rows"], **own}
+        intervals = {
+            name: wilson_interval(is_right)
+            for name, is_right in measure.rights(expected, answers).items()
+        }
+        reports.append({**own, "intervals": intervals})
+        weighted.append(measure.weighted(expected, answers) or (lambda weights: {}))
+    drawn = bootstrap_intervals(len(expected), weighted)
+    for (_, names), report, own in zip(found, reports, drawn, strict=True):
+        own = {**report["intervals"], **own}
+        report["intervals"] = {
+            name: own[name] for name in names if name in report and name in own
+        }
+    return reports
+
+
+def _remark(name, model, baseline, figures):
+    """What to say of a baseline that the model is not clearly better than, or None."""
+    figure = next((own for own in figures if own in baseline), None)
+    if figure is None:
+        return None
+    value, shown = baseline[figure], figure.replace("_", " ")
+    if model.get(figure) is None:
+        return (
+            f"the model is not better than {name!r}: its {shown} is undefined, that of "
+            f"the baseline {value:.4f}"
+        )
+    sign = -1 if figure in LOWER_IS_BETTER else 1
+    if sign * value >= sign * model[figure]:
+        return (
+            f"the model is not better than {name!r}: its {shown} is "
+            f"{model[figure]:.4f}, that of the baseline {value:.4f}"
+        )
+    ends = model["intervals"].get(figure)
+    if ends is None or ends[0] <= value <= ends[1]:
+        within = "" if ends is None else f", {ends[0]:.4f} to {ends[1]:.4f}"
+        return (
+            f"the model is not clearly better than {name!r}: the {shown} of the "
+            f"baseline, {value:.4f}, is within the 95 % interval of the model{within}"
+        )
+    return None
+
+
+def _error(row, error, texts, lines):
+    shown = {"line": lines[row]}
+    shown |= dict(zip(text_names(len(texts[row])), texts[row], strict=True))
+    if "nearest" in error:
+        # The other text, by which a row was taken for another class.
+        (error["nearest"],) = texts[error["nearest"]]
+    return {**shown, **error}

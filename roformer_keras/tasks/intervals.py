@@ -1,0 +1,90 @@
+"""95 % confidence intervals of figures, by Wilson and by bootstrap."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from roformer_keras.extras import import_extra
+
+_LEVEL = 0.95
+_SAMPLES = 1000
+# Cells of a matrix of samples and rows that are computed at a time.
+_CELLS = 2_000_000
+_SEED = 0
+
+
+def wilson_interval(is_right: np.ndarray) -> list[float] | None:
+    """The interval of a share of rows, by Wilson's score.
+
+    Args:
+        is_right: bool `(rows,)`.
+
+    Returns:
+        Both ends, or None without a row.
+
+    Source: scipy.stats.binomtest.
+    """
+    stats = import_extra("scipy.stats", "a confidence interval")
+    if not len(is_right):
+        return None
+    test = stats.binomtest(int(np.sum(is_right)), len(is_right))
+    low, high = test.proportion_ci(_LEVEL, method="wilson")
+    return [float(low), float(high)]
+
+
+def bootstrap_intervals(
+    rows: int, measured: Sequence[Callable[[np.ndarray], Mapping[str, np.ndarray]]]
+) -> list[dict[str, list[float] | None]]:
+    """Intervals of figures, from samples of the rows drawn with replacement.
+
+    All figures are of the same samples, which are the same in each call.
+
+    Args:
+        rows: int.
+        measured: functions as `Measure.weighted` returns them.
+
+    Returns:
+        For each function a dict of name to both ends: the 2.5th and the 97.5th
+        percentile of the samples, without those in which the figure is undefined.
+        None if it is undefined in most of them, or with less than two rows.
+    """
+    stats = import_extra("scipy.stats", "a confidence interval")
+    one = np.ones((1, rows))
+    names = [tuple(figures(one)) for figures in measured]
+    if rows < 2 or not any(names):
+        return [dict.fromkeys(own) for own in names]
+
+    def statistic(numbers, axis=-1):
+        numbers = np.atleast_2d(numbers)
+        # How often each row is in a sample says all about it.
+        offsets = rows * np.arange(len(numbers))[:, None]
+        weights = np.bincount((numbers + offsets).ravel(), minlength=numbers.size)
+        weights = weights.reshape(numbers.shape).astype("float64")
+        return np.stack(
+            [values for figures in measured for values in figures(weights).values()]
+        )
+
+    with warnings.catch_warnings():
+        # Of samples in which a figure is undefined; they are left out below.
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        found = stats.bootstrap(
+            (np.arange(rows),),
+            statistic,
+            n_resamples=_SAMPLES,
+            batch=max(1, _CELLS // rows),
+            vectorized=True,
+            confidence_level=_LEVEL,
+            method="percentile",
+            rng=np.random.default_rng(_SEED),
+        ).bootstrap_distribution
+    ends = iter([_ends(values) for values in found])
+    return [{name: next(ends) for name in own} for own in names]
+
+
+def _ends(values):
+    values = values[~np.isnan(values)]
+    if 2 * len(values) < _SAMPLES:
+        return None
+    outside = 50 * (1 - _LEVEL)
+    return [float(end) for end in np.percentile(values, [outside, 100 - outside])]
