@@ -31,8 +31,12 @@ _PRESET_PARTS = {
     "tokenizer": "tokenizer.json",
     "vocabulary": "assets/tokenizer/vocabulary.txt",
 }
+# What `finetune` adds to a preset; no part of the model.
+PRESET_BASELINES = "baselines.json"
 # Every name that a preset folder may hold at its top.
-PRESET_NAMES = frozenset(name.split("/")[0] for name in _PRESET_PARTS.values())
+PRESET_NAMES = frozenset(
+    (PRESET_BASELINES, *(name.split("/")[0] for name in _PRESET_PARTS.values()))
+)
 _COMPANIONS = {"bert_config": "bert_config.json", "vocabulary": "vocab.txt"}
 _WANTED = (
     "a checkpoint is bert_model.ckpt.index with its .data file, HDF5 weights, "

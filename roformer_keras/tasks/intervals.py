@@ -8,9 +8,10 @@ import numpy as np
 from roformer_keras.extras import import_extra
 
 _LEVEL = 0.95
-_SAMPLES = 1000
-# Cells of a matrix of samples and rows that are computed at a time.
-_CELLS = 2_000_000
+# Samples; of many rows fewer, to save time.
+_MAX_SAMPLES, _MIN_SAMPLES = 1000, 250
+# Rows of all samples together, and of those that are computed at a time.
+_ALL_ROWS, _ROWS_AT_A_TIME = 25_000_000, 500_000
 _SEED = 0
 
 
@@ -52,6 +53,7 @@ def bootstrap_intervals(
     stats = import_extra("scipy.stats", "a confidence interval")
     one = np.ones((1, rows))
     names = [tuple(figures(one)) for figures in measured]
+    samples = max(_MIN_SAMPLES, min(_MAX_SAMPLES, _ALL_ROWS // max(1, rows)))
     if rows < 2 or not any(names):
         return [dict.fromkeys(own) for own in names]
 
@@ -71,8 +73,8 @@ def bootstrap_intervals(
         found = stats.bootstrap(
             (np.arange(rows),),
             statistic,
-            n_resamples=_SAMPLES,
-            batch=max(1, _CELLS // rows),
+            n_resamples=samples,
+            batch=max(1, _ROWS_AT_A_TIME // rows),
             vectorized=True,
             confidence_level=_LEVEL,
             method="percentile",
@@ -83,8 +85,8 @@ def bootstrap_intervals(
 
 
 def _ends(values):
-    values = values[~np.isnan(values)]
-    if 2 * len(values) < _SAMPLES:
+    count, values = len(values), values[~np.isnan(values)]
+    if 2 * len(values) < count:
         return None
     outside = 50 * (1 - _LEVEL)
     return [float(end) for end in np.percentile(values, [outside, 100 - outside])]

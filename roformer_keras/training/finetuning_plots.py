@@ -85,10 +85,10 @@ def draw_confusion(
     Raises:
         OutputError: the picture cannot be written.
     """
-    table, font = np.array(counts), _font_of("".join(names) + "…")
-    shown = [str(n + 1) for n in range(len(names))]
-    if font is not None:
-        shown = [_shortened(name) for name in names]
+    table, shown = np.array(counts), list(map(_shortened, names))
+    font = _font_of("".join(shown))
+    if font is None:
+        shown = [str(n + 1) for n in range(len(names))]
     side = min(_MAX_SIDE, _EDGES + max(2.0, _CELL * len(names)))
     room = (side - _EDGES) / len(names)
     figure = new_figure(side, side)

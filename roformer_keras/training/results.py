@@ -12,6 +12,7 @@ from roformer_keras.data.files import read_table, text_names
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.sources import PRESET_BASELINES
 from roformer_keras.models.preset import opened_checkpoint
 from roformer_keras.tasks.evaluation import evaluate_task
 from roformer_keras.tasks.load import load_model
@@ -24,7 +25,6 @@ from roformer_keras.training.folder import PRESET, SETTINGS
 
 CONFUSION = "confusion.png"
 REPORTS = ("report.txt", "report.json", CONFUSION)
-_BASELINES = "baselines.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +174,13 @@ def write_baselines(preset: Path, learned: dict[str, dict]) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    content = json.dumps(learned, indent=1, ensure_ascii=False)
-    with replacing(preset / _BASELINES, overwrite=True) as partial:
+    content = json.dumps(learned, ensure_ascii=False)
+    with replacing(preset / PRESET_BASELINES, overwrite=True) as partial:
         partial.write_text(f"{content}\n", encoding="utf-8")
 
 
 def _read_baselines(preset):
-    path = preset / _BASELINES
+    path = preset / PRESET_BASELINES
     if not path.is_file():
         return None
     try:
@@ -257,8 +257,9 @@ def format_page(metadata: dict, reports: dict[str, dict]) -> str:
             rows = reports[name]["rows"]
             lines.append(
                 f"! {leaks:,} of {rows:,} rows of {name} have a text that is also in "
-                "the training data,\n  so the figures may be too good: --holdout-by "
-                "COLUMN keeps a text on one side\n"
+                "the training data, so their figures may be too good: --holdout-by "
+                "COLUMN keeps such rows on one side of --holdout; of separate files, "
+                "take them out of one\n"
             )
     parts = ["".join(lines)]
     parts += [f"{name}\n{format_report(report)}" for name, report in reports.items()]

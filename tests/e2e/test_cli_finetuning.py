@@ -106,6 +106,72 @@ def test_an_interruption_says_what_is_kept(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_a_report_shows_that_jaccard_beats_the_model(tmp_path, capsys):
+    """Any comparison of characters tells these pairs apart, and a new model cannot."""
+    random = np.random.default_rng(0)
+    letters = [chr(code) for code in range(0x4E00, 0x4E00 + 200)]
+    texts = ["".join(random.choice(letters, 8, replace=False)) for _ in range(24)]
+    rows = []
+    for number in range(96):
+        # Each first text is in four rows.
+        first, other = texts[number % 24], random.choice(letters, 8, replace=False)
+        is_same = number % 48 < 24
+        second = first[:6] if is_same else "".join(sorted({*other} - {*first}))
+        rows.append((first, second, "同" if is_same else "异"))
+    path = written(tmp_path, "pairs.tsv", lines(*rows))
+    train = ("finetune", "text-classification", "--train", path, "--pairs")
+    train += ("--source", CHARACTER, "--epochs", "1", "--holdout", "0.25", "-o")
+    code, _, err = run_main(*train, tmp_path / "leaky", capsys=capsys)
+    assert code == 0, err
+    page = (tmp_path / "leaky" / "report.txt").read_text("utf-8")
+    assert (
+        "! the model is not better than 'Jaccard of characters': its accuracy" in page
+    )
+    assert "! 24 of 24 rows of valid have a text that is also in the training" in page
+    assert "--holdout-by COLUMN keeps such rows on one side" in page
+
+    train += (tmp_path / "run", "--holdout-by", "1,2")
+    code, _, err = run_main(*train, capsys=capsys)
+    assert code == 0, err
+    report = json.loads((tmp_path / "run" / "report.json").read_text("utf-8"))
+    assert report["leaks"] == {"valid": 0}
+    assert report["held out"] == "24 of 96 rows"
+    found = report["valid"]
+    assert found["rows"] == 24
+    baseline = found["baselines"]["Jaccard of characters"]
+    assert baseline["accuracy"] == 1 > found["intervals"]["accuracy"][1]
+    assert baseline["intervals"]["accuracy"] == pytest.approx([0.8620, 1], abs=1e-4)
+    assert any("not better than 'Jaccard" in remark for remark in found["remarks"])
+    wrong = round((1 - found["accuracy"]) * 24)
+    assert len(found["errors"]) == min(wrong, 20) > 0
+    for error in found["errors"]:
+        line = rows[error["line"] - 1]
+        assert line == (error["first"], error["second"], error["expected"])
+        assert error["predicted"] != error["expected"] and error["confidence"] >= 0.5
+    page = (tmp_path / "run" / "report.txt").read_text("utf-8")
+    assert "have a text that is also" not in page
+
+    # On another file, baselines are still those of the training data.
+    other = written(tmp_path, "other.tsv", lines(*(row for row in rows if "异" in row)))
+    for source in ("run", "run/preset"):
+        code, out, err = run_main(
+            *("evaluate", tmp_path / source, other, "--fields", "1,2,3", "--json"),
+            capsys=capsys,
+        )
+        assert code == 0, err
+        again = json.loads(out)
+        assert again["baselines_from"] == "the training data"
+        own = again["baselines"]["Jaccard of characters"]
+        assert own["threshold"] == baseline["threshold"]
+        assert own["accuracy"] == 1
+    (tmp_path / "run" / "preset" / "baselines.json").unlink()
+    code, out, _ = run_main("evaluate", tmp_path / "run", other, capsys=capsys)
+    assert code == 0 and "baselines from         this file\n" in out
+    written(tmp_path / "run" / "preset", "baselines.json", "{")
+    code, _, err = run_main("evaluate", tmp_path / "run", other, capsys=capsys)
+    assert code == 2 and "baselines.json must be what finetune wrote" in err
+
+
 # === predict ===
 
 

@@ -234,6 +234,7 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
 def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     line = (
         "finetune sentence-embedding --train a.tsv --test t.tsv --holdout 0.1 "
+        "--holdout-by a,2 "
         "--fields a,b,c --on-bad-row skip --source p.zip --pooling first "
         "--objective classification "
         "--max-length 99 --dropout 0.2 --epochs 7 --batch-size 8 --accumulation 4 "
@@ -249,6 +250,7 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
         source = "p.zip"
         test = "t.tsv"
         holdout = 0.1
+        holdout_by = ["a", 2]
         fields = ["a", "b", "c"]
         on_bad_row = "skip"
         model = { dropout = 0.2 }

@@ -235,3 +235,64 @@ def test_a_format_that_the_name_does_not_tell(format, tmp_path):
         read_table(path, 1)
     named = written(tmp_path, f"a.{format}", content)
     assert read_table(path, 1, format=format).texts == read_table(named, 1).texts
+
+
+PAIRS = "甲\t乙\t同\t一\n丙\t甲\t异\t\n"
+NAMED = "first\tsecond\tlabel\tsource\n" + PAIRS
+OBJECTS = "".join(
+    json.dumps(dict(zip(("first", "second", "label", "source"), row, strict=True)))
+    + "\n"
+    for row in (("甲", "乙", "同", "一"), ("丙", "甲", "异", ""))
+)
+TEXTS_OF_PAIRS = [((0, "甲"), (0, "乙")), ((0, "丙"), (0, "甲"))]
+SOURCES = [((2, "一"),), ()]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "groups", "expected"),
+    [
+        ("a.tsv", PAIRS, (), ("1", "2"), TEXTS_OF_PAIRS),
+        # Without a header, texts have the names that a header would have.
+        ("a.tsv", PAIRS, (), ("first", "second"), TEXTS_OF_PAIRS),
+        ("a.tsv", PAIRS, (), ("4",), SOURCES),
+        ("a.tsv", PAIRS, ("2", "1", "3"), ("1",), [((0, "甲"),), ((0, "丙"),)]),
+        ("a.tsv", NAMED, (), ("first", "second"), TEXTS_OF_PAIRS),
+        ("a.tsv", NAMED, (), ("source",), SOURCES),
+        ("a.tsv", NAMED, (), ("4",), SOURCES),
+        ("a.tsv", NAMED, ("second", "first", "label"), ("source",), SOURCES),
+        ("a.csv", NAMED.replace("\t", ","), (), ("2",), [((0, "乙"),), ((0, "甲"),)]),
+        ("a.jsonl", OBJECTS, (), ("1", "second"), TEXTS_OF_PAIRS),
+        ("a.jsonl", OBJECTS, (), ("source",), SOURCES),
+    ],
+)
+def test_columns_by_which_rows_are_grouped(
+    name, content, fields, groups, expected, tmp_path
+):
+    path = written(tmp_path, name, content)
+    table = read_table(path, 2, fields, groups=groups)
+    assert table.groups == expected
+    plain = read_table(path, 2, fields)
+    assert plain.groups is None
+    assert (table.texts, table.labels) == (plain.texts, plain.labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "groups", "message"),
+    [
+        ("a.tsv", PAIRS, "source", "have the column 'source' of holdout_by: columns"),
+        ("a.tsv", NAMED, "author", "'author' of holdout_by, got 'first', 'second',"),
+        ("a.tsv", NAMED, "5", "have the column '5' of holdout_by, got 'first'"),
+        ("a.tsv", PAIRS, "5", "line 1 of .* must have 5 columns, got 4"),
+        ("a.jsonl", OBJECTS, "author", "must have .*'author', got 'first'"),
+    ],
+)
+def test_columns_that_are_not_there(name, content, groups, message, tmp_path):
+    path = written(tmp_path, name, content)
+    with pytest.raises(SourceError, match=message):
+        read_table(path, 2, groups=(groups,))
+
+
+def test_files_of_tags_have_no_columns(tmp_path):
+    path = written(tmp_path, "a.bio", "她 O\n")
+    with pytest.raises(SourceError, match="has tags and no columns 1: leave holdout_"):
+        read_table(path, 1, groups=("1",))
