@@ -169,7 +169,7 @@ def best_threshold(found: np.ndarray, expected: Sequence[int], count: int) -> di
     order = np.argsort(found, kind="stable")
     values, numbers = found[order], np.asarray(expected)[order]
     # Rows of the most frequent class among the first n, and among the others.
-    lower, upper = _most_so_far(numbers, count), _most_so_far(numbers[::-1], count)
+    lower, upper = _mode_counts(numbers, count), _mode_counts(numbers[::-1], count)
     rights = (lower + upper[::-1])[:-1]
     # Equal values are on one side.
     is_cut = np.concatenate([[True], values[1:] > values[:-1]])
@@ -182,13 +182,13 @@ def best_threshold(found: np.ndarray, expected: Sequence[int], count: int) -> di
     return {"threshold": threshold, "below": below, "above": above}
 
 
-def _most_so_far(numbers, count):
-    """How many of the first n are of the class that most of them are: `(rows + 1,)`."""
-    most = np.zeros(len(numbers) + 1, "int64")
+def _mode_counts(numbers, count):
+    """Rows of the most frequent class among the first n: int64 `(rows + 1,)`."""
+    counts = np.zeros(len(numbers) + 1, "int64")
     for number in range(count):
         so_far = np.cumsum(numbers == number)
-        most[1:] = np.maximum(most[1:], so_far)
-    return most
+        counts[1:] = np.maximum(counts[1:], so_far)
+    return counts
 
 
 class NearerText(Baseline):
@@ -259,7 +259,7 @@ class CharacterTags(Baseline):
     """The tag that each character most often has.
 
     Args:
-        nested: bool. Whether each label has tags of its own, so that spans of different
+        nested: bool. Whether each label has its own tags, so that spans of different
             labels may overlap.
     """
 

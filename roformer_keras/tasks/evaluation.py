@@ -34,8 +34,8 @@ def evaluate_task(
         task: `TextTask`.
         texts, labels: as in `TextTask.report`.
         lines: of the file, of each row.
-        learned: as `fit_baselines` returns it; if not given, baselines learn from
-            these rows themselves, which is to their advantage.
+        learned: as `fit_baselines` returns it for rows of as many texts; if not given,
+            baselines learn from these rows themselves, which is to their advantage.
         verbose: int. Whether a progress bar is shown.
 
     Returns:
@@ -49,9 +49,11 @@ def evaluate_task(
     measure, expected = task.measure, task.expected_answers(texts, labels)
     figures = type(task).metric_names(task.preset_options())
     source = "the training data"
-    if learned is None:
+    own_baselines = _baselines(task, texts)
+    # A task that was trained on texts may be measured on pairs.
+    if learned is None or not {one.name for one in own_baselines} <= learned.keys():
         learned, source = fit_baselines(task, texts, labels), "this file"
-    baselines = [(one, learned.get(one.name, {})) for one in _baselines(task, texts)]
+    baselines = [(one, learned[one.name]) for one in own_baselines]
     model = task.found_answers(texts, verbose)
     found = [(model, figures)]
     for one, own in baselines:

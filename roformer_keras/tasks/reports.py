@@ -188,7 +188,7 @@ def nearest_report(labels: Sequence, nearest: np.ndarray) -> tuple[dict, np.ndar
     """How often the nearest row has the same class; see `nearest_rows`.
 
     Returns:
-        dict as of `neighbour_report`; and bool `(counted rows,)`, which are right.
+        dict as in `neighbour_report`; and bool `(counted rows,)`, which are right.
     """
     _, numbers, counts = np.unique(
         np.asarray(labels), return_inverse=True, return_counts=True
@@ -346,6 +346,12 @@ def _worst_rows(report):
 
 
 def _cut(value):
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    if isinstance(value, list):
+        # Names, or spans.
+        parts = ["{2} {0}-{1}".format(*p) if isinstance(p, list) else p for p in value]
+        value = ", ".join(parts) or "none"
     text = " ".join(str(value).split())
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 

@@ -313,8 +313,12 @@ class FinetuningRun(ResumableRun):
                 "kept epoch": kept,
             }
             if self.settings.holdout_by:
-                rows = len(self.data.valid.texts)
-                metadata["held out"] = f"{rows:,} of {rows + len(train.texts):,} rows"
+                rows, total = len(self.data.valid.texts), len(train.texts)
+                total += rows
+                metadata["held out"] = (
+                    f"{rows:,} of {total:,} rows; holdout asks for "
+                    f"{round(self.settings.holdout * total):,}"
+                )
             metadata["leaks"] = {
                 name: count_leaks(train, examples)
                 for name, examples in held_out.items()

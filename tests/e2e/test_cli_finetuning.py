@@ -135,7 +135,7 @@ def test_a_report_shows_that_jaccard_beats_the_model(tmp_path, capsys):
     assert code == 0, err
     report = json.loads((tmp_path / "run" / "report.json").read_text("utf-8"))
     assert report["leaks"] == {"valid": 0}
-    assert report["held out"] == "24 of 96 rows"
+    assert report["held out"] == "24 of 96 rows; holdout asks for 24"
     found = report["valid"]
     assert found["rows"] == 24
     baseline = found["baselines"]["Jaccard of characters"]

@@ -345,7 +345,7 @@ def test_a_report_says_that_a_baseline_is_better(classifier, monkeypatch):
     page = format_report(report)
     assert "! the model is not better than 'Jaccard of characters': its acc" in page
     assert "model                  0.5000  0.2993-0.7007" in page
-    assert "  line 11: 异 -> 同, confidence 0.7: 今天下雨 | 他在北\n" in page
+    assert "  line 11: 异 -> 同, confidence 0.7000: 今天下雨 | 他在北\n" in page
     assert "异                0 (0.0%)  10 (100.0%)\n" in page
     json.dumps(report)
 
@@ -372,6 +372,29 @@ def test_baselines_are_of_the_training_data(classifier, monkeypatch):
     assert report["baselines"]["most frequent class"]["accuracy"] == 0.25
     assert report["baselines"]["Jaccard of characters"]["accuracy"] == 1
     assert not any("most frequent" in remark for remark in report["remarks"])
+
+
+def test_baselines_that_learned_of_other_rows_learn_anew(classifier, monkeypatch):
+    learned = fit_baselines(classifier, [("今天",), ("他在北",)], ["同", "异"])
+    assert list(learned) == ["most frequent class"]
+    report = report_of(classifier, monkeypatch, [0.9, 0.1], ["同", "异"], learned)
+    assert report["baselines_from"] == "this file"
+    assert report["baselines"]["TF-IDF of characters"]["accuracy"] == 1
+
+
+def test_spans_on_a_page():
+    measure, expected, found = MEASURED["spans"]
+    report = measure.report(expected, found)
+    shown = [
+        {"line": row + 1, "text": "今天\n下雨" * 20, **error}
+        for row, error in measure.errors(expected, found)
+    ]
+    page = format_report({**report, "errors": shown})
+    line = "  line 2: B 1-2, A 3-5 -> A 1-2, A 3-5, wrong spans 2: 今天 下雨今"
+    assert line in page
+    assert "  line 3: none -> C 2-3, wrong spans 1: " in page
+    # Long texts are cut, and the lines of a text are one.
+    assert max(map(len, page.splitlines())) < 100
 
 
 def test_many_classes_are_shown_by_their_confusions():
