@@ -96,7 +96,8 @@ def class_number(
 def sorted_names(names: Iterable[str]) -> list[str]:
     """Each name once, in order; integers in the order of their values."""
     names = set(names)
-    are_numbers = all(name.isdecimal() for name in names)
+    # Python refuses to convert thousands of digits.
+    are_numbers = all(name.isdecimal() and len(name) < 20 for name in names)
     return sorted(names, key=int if are_numbers else None)
 
 

@@ -15,6 +15,7 @@ from roformer_keras.data import rows as batches
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
 from roformer_keras.optimizers import AdamW, layerwise_rates, make_optimizer
+from roformer_keras.tasks.labels import sorted_names
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from roformer_keras.tasks.text_regressor import RoFormerTextRegressor
 from roformer_keras.tasks.vector import TextVector
@@ -645,3 +646,9 @@ def test_a_language_model_refuses_a_dataset_of_texts():
 def test_a_generator_without_labels_is_refused():
     with pytest.raises(ConfigurationError, match="must give pairs of texts and labels"):
         classifier().fit(iter([TEXTS]))
+
+
+def test_names_of_many_digits_are_sorted_as_texts():
+    assert sorted_names(["10", "9"]) == ["9", "10"]
+    long = "1" * 5000
+    assert sorted_names([long, "9", "2"]) == [long, "2", "9"]
