@@ -43,9 +43,9 @@ from tools.workers import Worker, WorkerFailed
 # A target that ends its process so often is left.
 _MAX_DEATHS = 10
 _SHOWN_LINES = 12
-# HDF5 before 2.0 crashes on some crafted files, as SECURITY.md says, and TensorFlow
-# 2.21 takes no h5py that has a later one.
-_KNOWN = f"crash of HDF5 {h5py.version.hdf5_version}"
+# HDF5 hangs, and before 2.0 crashes, on some crafted files, as SECURITY.md says.
+# TensorFlow 2.21 takes no h5py that has a later one.
+_KNOWN = f"crash or hang of HDF5 {h5py.version.hdf5_version}"
 # Every run writes files, for which no disk is needed.
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
@@ -160,7 +160,9 @@ class Fuzzing:
         return report
 
     def _is_known(self, name, said, files):
-        """Whether HDF5 crashed that is known to: here, or on a later input."""
+        """Whether HDF5 hung, or crashed that is known to: here or on a later input."""
+        if "Timeout (" in said:
+            return _find_library(said) == "h5py"
         if h5py.version.hdf5_version_tuple >= (2, 0) or "Fatal Python" not in said:
             return False
         if _find_library(said) == "h5py":
@@ -185,9 +187,9 @@ class Fuzzing:
 
 def _find_library(said: str) -> str | None:
     """The library whose code ran last, by what a process said at its end."""
-    line = said.partition("Current thread")[2].partition("\n")[2].partition("\n")[0]
-    found = re.search(r"site-packages/(\w+)/", line)
-    return found and found[1]
+    # The thread that crashed, or hangs, comes last.
+    found = re.findall(r'first\):\n  File "[^"]*site-packages/(\w+)/', said)
+    return found[-1] if found else None
 
 
 class _Process:
