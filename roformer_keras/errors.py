@@ -29,6 +29,7 @@ __all__ = [
     "SourceError",
     "VocabularyError",
     "errors_at",
+    "printable",
 ]
 
 
@@ -103,6 +104,14 @@ class ReferenceUnavailable(RoFormerError, RuntimeError):
     """The real bert4keras cannot be run in this environment."""
 
     exit_code = 6
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what a terminal would obey, such as names in a file."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode()
+        for one in text
+    )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from roformer_keras.cli.texts import print_json
+from roformer_keras.errors import printable
 from roformer_keras.hub.catalog import resolve
 
 EXAMPLES = (
@@ -69,7 +70,7 @@ def run(
         tensor = found[name]
         mark = "  unexpected" if name in unexpected else ""
         shape = tuple(tensor["shape"])
-        print(f"  {name:<60} {tensor['dtype']:<9} {shape}{mark}")
+        print(f"  {printable(name):<60} {tensor['dtype']:<9} {shape}{mark}")
     if content["training_state"]:
         print(f"ignored      {len(content['training_state'])} of an optimizer")
     if tensors:

@@ -24,7 +24,10 @@ from roformer_keras import cli
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import add_flags, show_flags
 from roformer_keras.cli.terminal import remark_source
-from roformer_keras.errors import OutputError, RoFormerError
+from roformer_keras.errors import OutputError, RoFormerError, printable
+
+# Characters of a message, which may quote a file.
+_LONGEST_ERROR = 4000
 
 
 def main(arguments=None) -> int:
@@ -141,7 +144,10 @@ def _code_of(error, verb) -> int:
     hint = error.hint and show_flags(error.hint, verb)
     is_long = hint is not None and "\n" in hint
     shown = type(error)(error.message, row=error.row, hint=None if is_long else hint)
-    print(f"roformer-keras: error: {one_line(shown)}", file=sys.stderr)
+    text = one_line(shown)
+    if len(text) > _LONGEST_ERROR:
+        text = f"{text[:_LONGEST_ERROR]} ... ({len(text):,} characters)"
+    print(f"roformer-keras: error: {text}", file=sys.stderr)
     if is_long:
-        print(f"\n{hint}", file=sys.stderr)
+        print("", *map(printable, hint.split("\n")), sep="\n", file=sys.stderr)
     return error.exit_code

@@ -20,6 +20,7 @@ from typing import Any
 
 from roformer_keras.config import (
     MODEL_FIELDS,
+    TASK_CLASSES,
     ConfigSource,
     RoFormerConfig,
     Seq2SeqConfig,
@@ -309,14 +310,27 @@ def _saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
         saved["vocabulary"] = _read_tokens(parts["vocabulary"])
     if "tokenizer" in parts:
         content = _read_json(parts["tokenizer"])
-        saved["tokenizer"] = content.get("config")
-        sums = check_sums(content.get(FIELD), parts["tokenizer"].label)
+        label = parts["tokenizer"].label
+        saved["tokenizer"] = _check_tokenizer(content.get("config"), label)
+        sums = check_sums(content.get(FIELD), label)
         if "vocabulary" in parts:
             blob = parts["vocabulary"]
             check_content(blob.read(), "vocabulary.txt", sums, blob.label)
-        if not isinstance(saved["tokenizer"], dict):
-            raise ConfigurationError(f"{parts['tokenizer'].label} holds no tokenizer")
     return saved
+
+
+def _check_tokenizer(fields, label: str) -> dict:
+    """The arguments of a tokenizer besides its vocabulary."""
+    kinds = {"level": str | None, "lower_case": bool}
+    if not isinstance(fields, dict) or not all(
+        name in kinds and isinstance(value, kinds[name])
+        for name, value in fields.items()
+    ):
+        raise ConfigurationError(
+            f"{label} holds no tokenizer, which is an object with a 'level' and a "
+            f"'lower_case', got {fields!r:.80}"
+        )
+    return fields
 
 
 def _read_tokens(blob: Blob) -> tuple[str, ...]:
@@ -388,6 +402,10 @@ _BERT4KERAS_LAYER = re.compile(
 )
 
 
+# Groups of a file of Keras 2 that are no layers.
+_OF_KERAS_2 = ("optimizer_weights/", "top_level_model_weights/", "model_weights/")
+
+
 def _open_hdf5(files, stack):
     blob = files.parts["weights"]
     file = stack.enter_context(open_hdf5(blob))
@@ -406,6 +424,10 @@ def _open_hdf5(files, stack):
                 tensor = hdf5_tensor(blob, name, group[weight_name])
                 found[name] = (layer, count[layer]), tensor
                 count[layer] += 1
+        # What no attribute names may be a weight of which a name is damaged.
+        for name, tensor in hdf5_datasets(blob, root):
+            if name not in found and not name.startswith(_OF_KERAS_2):
+                found[name] = name, tensor
     return _Found("hdf5", found, lambda row: (row.layer, row.index))
 
 
@@ -453,6 +475,14 @@ def _open_preset(files, stack):
         _read_json(parts["task" if "task" in parts else "config"]), files.label
     )
     quantized = saved.pop("quantized")
+    if "task" in parts:
+        # Both say what the backbone is; Keras-Hub reads this one.
+        other = _saved_model(_read_json(parts["config"]), files.label)["config"]
+        if other != saved["config"]:
+            raise CheckpointError(
+                f"{files.label}: config.json and task.json must have one backbone, and "
+                "their fields differ: convert or copy it again"
+            )
     tensors, head = (
         checked_tensors(_datasets(parts[role], stack), f"{name}/", sums, files.label)
         if role in parts
@@ -504,11 +534,18 @@ def _saved_model(serialized: dict, label: str) -> dict:
         fields = backbone.get("config") if isinstance(backbone, dict) else None
     if not isinstance(name, str) or not isinstance(fields, dict):
         raise ConfigurationError(f"{label} holds no RoFormer model")
-    is_ours = str(serialized.get("registered_name")).startswith("roformer_keras>")
-    if name not in (*MODEL_FIELDS, "RoFormerSeq2Seq") and not (is_ours and backbone):
+    is_task = name in TASK_CLASSES and backbone is not None
+    if not is_task and name not in (*MODEL_FIELDS, "RoFormerSeq2Seq"):
         raise ConfigurationError(
-            f"{label} holds a model of class {name!r}, which must be one of "
+            f"{label} holds a model of class {name!r:.60}, which must be one of "
             f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task"
+        )
+    if serialized.get("registered_name", f"roformer_keras>{name}") != (
+        f"roformer_keras>{name}"
+    ):
+        raise ConfigurationError(
+            f"{label}: class_name and registered_name must be of one class, got "
+            f"{name!r} and {serialized['registered_name']!r:.80}"
         )
     of_keras = ("name", "trainable", "dtype")
     options, fields = (
@@ -531,7 +568,7 @@ def _saved_model(serialized: dict, label: str) -> dict:
     if name not in MODEL_FIELDS and "vocabulary" in options:
         # The `.keras` file of a task has no other place for it.
         saved["vocabulary"] = _check_tokens(options.pop("vocabulary"), label)
-        saved["tokenizer"] = options.pop("tokenizer", {})
+        saved["tokenizer"] = _check_tokenizer(options.pop("tokenizer", {}), label)
     with errors_at(label):
         kind = Seq2SeqConfig if name == "RoFormerSeq2Seq" else RoFormerConfig
         return {**saved, "config": kind.from_dict(fields)}
@@ -568,7 +605,14 @@ def _open_safetensors(files, stack):
         name: _parse_json(metadata.get(name, "{}"), f"{files.label}: {name}")
         for name in ("model_options", "tokenizer")
     }
+    if saved["tokenizer"]:
+        saved["tokenizer"] = _check_tokenizer(saved["tokenizer"], files.label)
     saved["model"] = metadata.get("model")
+    if saved["model"] not in (None, *MODEL_FIELDS):
+        raise ConfigurationError(
+            f"{files.label}: model must be one of {', '.join(MODEL_FIELDS)}, got "
+            f"{saved['model']!r:.60}"
+        )
     if "config" in metadata:
         with errors_at(files.label):
             fields = _parse_json(metadata["config"], "config")

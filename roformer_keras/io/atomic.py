@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roformer_keras.errors import OutputError, RoFormerError
+from roformer_keras.errors import OutputError, RoFormerError, printable
 
 _IS_WINDOWS = os.name == "nt"
 
@@ -99,8 +99,8 @@ def is_space_error(error: BaseException) -> bool:
 def one_line(error: BaseException) -> str:
     """The text of an exception, without line breaks, numbers and paths."""
     if isinstance(error, OSError) and error.strerror:
-        return " ".join(error.strerror.split())
-    return " ".join(str(error).split())
+        return printable(" ".join(error.strerror.split()))
+    return printable(" ".join(str(error).split()))
 
 
 def check_name(target: Path) -> None:

@@ -7,6 +7,7 @@ of that before anything is read, so nothing else in the package may open HDF5 to
 """
 
 import io
+import math
 from contextlib import contextmanager
 
 from roformer_keras.errors import CheckpointError, RoFormerError
@@ -90,7 +91,14 @@ def _check_storage(what, dataset):
     if dataset.external or dataset.is_virtual:
         raise _lies_elsewhere(what)
     stored, declared = dataset.id.get_storage_size(), dataset.nbytes
-    if declared > max(RATIO_EXEMPT_SIZE, MAX_RATIO * stored):
+    if dataset.chunks is None:
+        is_whole = stored >= declared
+    else:
+        # HDF5 would fill in what is not stored.
+        sides = zip(dataset.shape, dataset.chunks, strict=True)
+        count = math.prod(-(-side // chunk) for side, chunk in sides)
+        is_whole = dataset.id.get_num_chunks() >= count
+    if not is_whole or declared > max(RATIO_EXEMPT_SIZE, MAX_RATIO * stored):
         raise CheckpointError(
             f"{what} declares {declared:,} bytes, and {stored:,} are stored: the file "
             "is damaged or hostile, save or download it again"
@@ -137,7 +145,14 @@ def hdf5_errors(what: str):
 
 
 def hdf5_tensor(blob: Blob, name: str, dataset) -> Tensor:
+    import h5py
+
     what = f"{blob.label}: tensor {name!r}"
+    if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        raise CheckpointError(
+            f"{what} must be a dataset that has numbers, got a "
+            f"{type(dataset).__name__}: save or download the file again"
+        )
 
     def read():
         with hdf5_errors(what):

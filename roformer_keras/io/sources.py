@@ -345,7 +345,11 @@ class _FolderTree:
             return sorted(entry.name for entry in entries if entry.is_file())
 
     def has(self, name: str) -> bool:
-        return (self.path / name).is_file()
+        path = self.path / name
+        if not path.is_file() and os.path.lexists(path):
+            # What is left out in silence would change what is read.
+            raise SourceError(f"{path} must be a file: delete it, or copy it again")
+        return path.is_file()
 
     def head(self, name: str) -> tuple[bytes, int]:
         with open(self.path / name, "rb") as file:

@@ -1,0 +1,181 @@
+"""HDF5 weights of bert4keras and of Keras, as SOURCE: what h5py can be made to write."""
+
+import json
+
+import h5py
+import numpy as np
+from common import SAVED, SMALL, zipped
+
+H5 = (SAVED / "unilm-pool.h5").read_bytes()
+CONFIG = zipped(SMALL, "bert_config.json")
+BIAS = "Pooler-Dense/Pooler-Dense/bias:0"
+POOLER = "Pooler-Dense"
+
+
+def h5(edit):
+    """The small checkpoint as HDF5, after an edit, next to its configuration."""
+
+    def write(folder):
+        (folder / "bert_config.json").write_bytes(CONFIG)
+        (folder / "x.h5").write_bytes(H5)
+        with h5py.File(folder / "x.h5", "a") as file:
+            edit(file)
+
+    return write
+
+
+def dataset(make):
+    """Another object in place of the pooler's bias."""
+
+    def edit(file):
+        del file[BIAS]
+        make(file)
+
+    return h5(edit)
+
+
+def value(content, **options):
+    return dataset(lambda file: file.create_dataset(BIAS, data=content, **options))
+
+
+def shaped(shape, dtype="float32", **options):
+    return dataset(lambda file: file.create_dataset(BIAS, shape, dtype, **options))
+
+
+def attribute(name, content, place="/"):
+    return h5(lambda file: file[place].attrs.__setitem__(name, content))
+
+
+def link(made):
+    return dataset(lambda file: file.__setitem__(BIAS, made))
+
+
+def external(name):
+    return shaped((8,), external=[(name, 0, 32)])
+
+
+def with_type(file):
+    file["named"] = np.dtype("float32")
+    file[BIAS] = file["named"]
+
+
+def hard_loop(file):
+    file[f"{POOLER}/loop"] = file["/"]
+    file[BIAS] = file[POOLER]
+
+
+def unset(file):
+    """A dataset whose storage was never allocated reads as its fill value."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_fill_value(np.array(7, "float32"))
+    space = h5py.h5s.create_simple((8,))
+    name = BIAS.encode()
+    h5py.h5d.create(file.id, name, h5py.h5t.IEEE_F32LE, space, plist)
+
+
+def virtual(source):
+    def make(file):
+        layout = h5py.VirtualLayout((8,), "float32")
+        layout[:] = h5py.VirtualSource(source, "y", (8,))
+        file.create_virtual_dataset(BIAS, layout)
+
+    return dataset(make)
+
+
+def compound(file):
+    pair = np.zeros(8, [("real", "f4"), ("imaginary", "f4")])
+    file[BIAS] = pair
+
+
+def references(file):
+    data = file.create_dataset(BIAS, (8,), h5py.ref_dtype)
+    data[0] = file.ref
+
+
+def variable_length(file):
+    data = file.create_dataset(BIAS, (8,), h5py.vlen_dtype("f4"))
+    data[0] = np.zeros(3, "f4")
+
+
+def deep(file):
+    group = file
+    for _ in range(3000):
+        group = group.create_group("g")
+    group["x"] = h5py.ExternalLink("/etc/passwd", "x")
+
+
+ELSEWHERE = "lies in another file, which a file of weights must not name"
+FLOAT = "must be a float tensor to be a weight"
+CUT = "is not a whole HDF5 file"
+UNREAD = "x.h5 cannot be read"
+_FILES = [
+    # Names of other files, and of what is none.
+    (external("/etc/passwd"), 3, ELSEWHERE),
+    (external("/dev/zero"), 3, ELSEWHERE),
+    (external("../../secret"), 3, ELSEWHERE),
+    (link(h5py.ExternalLink("/etc/passwd", "x")), 3, ELSEWHERE),
+    (link(h5py.ExternalLink("x.h5", "Embedding-Token")), 3, ELSEWHERE),
+    (link(h5py.SoftLink("/nowhere")), 3, "x.h5 cannot be read: Unable to synchronously open"),
+    (link(h5py.SoftLink(f"/{BIAS}")), 3, "x.h5 cannot be read: Special link traversal failed"),
+    (link(h5py.SoftLink("/")), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
+    (link(h5py.SoftLink(".")), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
+    (virtual("y.h5"), 3, ELSEWHERE),
+    (virtual("."), 3, ELSEWHERE),
+    (h5(deep), 3, ELSEWHERE),
+    (dataset(hard_loop), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
+    # Objects and types that are no floats.
+    (dataset(with_type), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
+    (dataset(lambda file: file.create_group(BIAS)), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
+    (dataset(compound), 3, FLOAT),
+    (dataset(references), 3, FLOAT),
+    (dataset(variable_length), 3, FLOAT),
+    (value(np.array([b"x"] * 8)), 3, FLOAT),
+    (value(["x"] * 8), 3, FLOAT),
+    (value(np.zeros(8, "bool")), 3, FLOAT),
+    (value(np.zeros(8, "complex64")), 3, FLOAT),
+    (value(np.zeros(8, "uint8")), 3, FLOAT),
+    (value(np.zeros(8, h5py.enum_dtype({"a": 0}))), 3, FLOAT),
+    (value(np.zeros(8, np.dtype(("f4", (2,))))), 3, "bert/pooler/dense/bias has shape (8, 2), expected"),
+    (value(np.zeros(8, "V4")), 3, FLOAT),
+    (value(h5py.Empty("f4")), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
+    # Shapes.
+    (value(np.float32(1)), 3, "has shape (), expected (8,)"),
+    (shaped((0,)), 3, "has shape (0,), expected (8,)"),
+    (shaped((8, 0)), 3, "has shape (8, 0), expected (8,)"),
+    (shaped((2**40,), chunks=(1000,)), 3, "declares 4,398,046,511,104 bytes"),
+    (shaped((2**31, 2**31), chunks=(9, 9)), 3, "declares"),
+    (shaped((10**6,), chunks=(9,)), 3, "declares"),
+    (shaped((8,) * 32, chunks=(1,) * 32), 3, "declares"),
+    (dataset(unset), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' declares"),
+    (shaped((8,), chunks=(8,), fillvalue=3), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' declares"),
+    # Numbers.
+    (value(np.full(8, np.nan, "f4")), 3, "NaN"),
+    (value(np.full(8, np.inf, "f4")), 3, "bert/pooler/dense/bias must hold finite numbers,"),
+    (value(np.full(8, 1e300)), 3, "bert/pooler/dense/bias has values up to 1e+300,"),
+    # Attributes.
+    (attribute("layer_names", "x"), 3, UNREAD),
+    (attribute("layer_names", 3), 3, UNREAD),
+    (attribute("layer_names", []), 3, "unexpected Embedding-Norm/Embedding-Norm/beta:0"),
+    (attribute("layer_names", [b"\xff\xfe"]), 3, UNREAD),
+    (attribute("layer_names", ["."]), 3, UNREAD),
+    (attribute("layer_names", ["/"]), 3, UNREAD),
+    (attribute("layer_names", ["Pooler-Dense"] * 2), 3, "unexpected Pooler-Dense/Pooler-Dense/kernel:0 (8,"),
+    (attribute("layer_names", [1.5, 2.5]), 3, UNREAD),
+    (attribute("layer_names", h5py.Empty("f4")), 3, UNREAD),
+    (attribute("layer_names", np.zeros((2, 2), "S1")), 3, UNREAD),
+    (attribute("weight_names", ["."], POOLER), 3, "got a Group"),
+    (attribute("weight_names", ["/"], POOLER), 3, "got a Group"),
+    (attribute("weight_names", ["Pooler-Dense"], POOLER), 3, "got a Group"),
+    (attribute("weight_names", [], POOLER), 3, "unexpected Pooler-Dense/"),
+    (attribute("weight_names", ["x" * 60_000], POOLER), 3, UNREAD),
+    (attribute("weight_names", ["../Pooler-Dense"], POOLER), 3, UNREAD),
+    (attribute("weight_names", 7, POOLER), 3, UNREAD),
+    # Damage.
+    ({"x.h5": H5[:9]}, 3, CUT),
+    ({"x.h5": H5[:100]}, 3, CUT),
+    ({"x.h5": H5[: len(H5) // 2]}, 3, CUT),
+    ({"x.h5": H5[:-1]}, 3, CUT),
+    ({"x.h5": H5[:8] + b"\xff" * len(H5)}, 3, CUT),
+    ({"x.h5": H5[:8] + H5[:8] + H5}, 3, CUT),
+]
+CASES = [("convert x.h5 y", *row) for row in _FILES]

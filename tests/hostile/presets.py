@@ -1,0 +1,250 @@
+"""Presets and `.keras` files, as SOURCE: their JSON tells lies."""
+
+import functools
+import io
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from common import SMALL
+
+from roformer_keras import convert
+
+
+@functools.cache
+def files(name):
+    """The content of the small checkpoint in another format, by name of the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = convert(SMALL, Path(folder, name), verbose=0)
+        if name == "x.keras":
+            with zipfile.ZipFile(made) as archive:
+                return {name: archive.read(name) for name in archive.namelist()}
+        paths = [path for path in made.rglob("*") if path.is_file()]
+        return {str(path.relative_to(made)): path.read_bytes() for path in paths}
+
+
+def place(content, keys, value):
+    """Puts a value at the place of these keys; `...` deletes it."""
+    *path, last = keys
+    inner = content
+    for key in path:
+        inner = inner[key]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+
+
+def changed(members, name, *keys, value):
+    """Members in which one JSON file has another value, without the checksums."""
+    members = dict(members)
+    if name != "metadata.json":
+        members["metadata.json"] = b"{}"
+    if isinstance(value, bytes):
+        members[name] = value
+        return members
+    content = json.loads(members[name])
+    place(content, keys, value)
+    members[name] = json.dumps(content).encode()
+    return members
+
+
+def preset(name, *keys, value):
+    """A preset `p` with another value in one of its files."""
+    members = changed(files("p"), name, *keys, value=value)
+    return {f"p/{path}": data for path, data in members.items()}
+
+
+def keras(name, *keys, value):
+    """`x.keras` with another value in one of its files."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for path, data in changed(files("x.keras"), name, *keys, value=value).items():
+            archive.writestr(path, data)
+    return {"x.keras": buffer.getvalue()}
+
+
+def nested(depth, opening='{"config":', closing="}"):
+    return (opening * depth + "{}" + closing * depth).encode()
+
+
+def without(*names):
+    return {
+        f"p/{name}": data for name, data in files("p").items() if name not in names
+    }
+
+
+def linked(name, target):
+    """A preset of which one file is a symbolic link."""
+
+    def write(folder):
+        for path, data in files("p").items():
+            (folder / "p" / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "p" / path).write_bytes(data)
+        (folder / "p" / name).unlink()
+        (folder / "p" / name).symlink_to(target)
+
+    return write
+
+
+def replaced_by_folder(name):
+    def write(folder):
+        linked(name, "nowhere")(folder)
+        (folder / "p" / name).unlink()
+        (folder / "p" / name).mkdir()
+
+    return write
+
+
+def replaced_by_pipe(name):
+    def write(folder):
+        linked(name, "nowhere")(folder)
+        (folder / "p" / name).unlink()
+        os.mkfifo(folder / "p" / name)
+
+    return write
+
+
+TASK, CONFIG, TOKENIZER = "task.json", "config.json", "tokenizer.json"
+BACKBONE = ("config", "backbone", "config")
+NO_MODEL = "holds no RoFormer model"
+NO_JSON = "is not valid JSON"
+QUANTIZED = ("config", "quantization")
+# File, keys, value, exit code, message.
+_JSON = [
+    (TASK, ("class_name",), [], 2, NO_MODEL),
+    (TASK, ("class_name",), {}, 2, NO_MODEL),
+    (TASK, ("class_name",), None, 2, NO_MODEL),
+    (TASK, ("class_name",), 3, 2, NO_MODEL),
+    (TASK, ("class_name",), "", 2, "of class ''"),
+    (TASK, ("class_name",), "RoFormerSim" * 10**5, 2, "of class"),
+    (TASK, ("class_name",), "os.system", 2, "of class 'os.system'"),
+    (TASK, ("class_name",), "__import__", 2, "of class '__import__'"),
+    (TASK, ("class_name",), "Lambda", 2, "of class 'Lambda'"),
+    (TASK, ("class_name",), "RoFormerSeq2Seq", 2, "class_name and registered_name must be of one"),
+    (TASK, ("class_name",), "RoFormerTextClassifier", 2, "class_name and registered_name must be of one"),
+    (TASK, ("class_name",), "RoFormerNothing", 2, "p holds a model of class 'RoFormerNothing',"),
+    (TASK, ("class_name",), "RoFormerBackbone", 2, "class_name and registered_name must be of one"),
+    (TASK, ("class_name",), ..., 2, NO_MODEL),
+    (TASK, ("config",), ..., 2, NO_MODEL),
+    (TASK, ("config",), 3, 2, NO_MODEL),
+    (TASK, ("config",), [], 2, NO_MODEL),
+    (TASK, ("config",), "x", 2, NO_MODEL),
+    (TASK, ("config",), {}, 2, "RoFormerConfig must have vocabulary_size,"),
+    (TASK, ("config", "backbone"), 3, 2, NO_MODEL),
+    (TASK, ("config", "backbone"), [], 2, NO_MODEL),
+    (TASK, ("config", "backbone"), {}, 2, NO_MODEL),
+    (TASK, ("config", "backbone"), ..., 2, "RoFormerConfig must have vocabulary_size,"),
+    (TASK, BACKBONE, 3, 2, NO_MODEL),
+    (TASK, BACKBONE, [1], 2, NO_MODEL),
+    (TASK, BACKBONE, {}, 2, "RoFormerConfig must have vocabulary_size"),
+    (TASK, (*BACKBONE, "colour"), "red", 2, "has no field colour"),
+    (TASK, (*BACKBONE, "num_layers"), 10**12, 3, "config.json and task.json must have one"),
+    (TASK, (*BACKBONE, "num_layers"), "2", 2, "num_layers must be an integer"),
+    (TASK, (*BACKBONE, "num_layers"), 2.0, 2, "num_layers must be an integer"),
+    (TASK, (*BACKBONE, "num_layers"), True, 2, "num_layers must be an integer"),
+    (TASK, (*BACKBONE, "hidden_dim"), [8], 2, "hidden_dim must be an integer"),
+    (TASK, (*BACKBONE, "vocabulary_size"), 10**30, 3, "config.json and task.json must have one"),
+    (TASK, (*BACKBONE, "activation"), {"class_name": "Lambda"}, 2, "activation must be a string, got {'class_name':"),
+    (TASK, (*BACKBONE, "activation"), "lambda x: x", 2, "Keras activation"),
+    (TASK, (*BACKBONE, "rotary"), 1, 2, "rotary must be True or False"),
+    (TASK, (*BACKBONE, "rotary"), "False", 2, "rotary must be True or False"),
+    (TASK, (*BACKBONE, "attention"), ["unilm"], 2, "attention must be one of"),
+    (TASK, (*BACKBONE, "attention_type"), {}, 2, "attention_type must be one of"),
+    (TASK, (*BACKBONE, "model_type"), "bert", 2, "model_type must be one of"),
+    (TASK, (*BACKBONE, "performer_seed"), -1, 2, "performer_seed must be an integer"),
+    (TASK, (*BACKBONE, "dropout"), 10**400, 2, "dropout must be a number"),
+    (TASK, (*BACKBONE, "layer_norm_epsilon"), 0, 2, "layer_norm_epsilon must be"),
+    (TASK, (*BACKBONE, "layer_norm_epsilon"), None, 2, "layer_norm_epsilon must be"),
+    (TASK, QUANTIZED, 3, 2, "quantization must be an object"),
+    (TASK, QUANTIZED, [], 2, "quantization must be an object"),
+    (TASK, QUANTIZED, {"x": 3}, 3, "must be a layer quantized to"),
+    (TASK, QUANTIZED, {"x": {"mode": "int2"}}, 3, "must be a layer quantized to"),
+    (TASK, (), b"", 2, NO_JSON),
+    (TASK, (), b"null", 2, "must hold one JSON object, got NoneType"),
+    (TASK, (), b"NaN", 2, "must hold one JSON object, got float"),
+    (TASK, (), b"[" * 10**5, 2, NO_JSON),
+    (TASK, (), nested(50_000), 2, NO_JSON),
+    (TASK, (), nested(900), 2, "p holds no RoFormer model"),
+    (TASK, (), b"9" * 10**5, 2, NO_JSON),
+    (TASK, (), b"\xff\xfe{\0}\0", 2, "p holds no RoFormer model"),
+    (TASK, (), b"\x00", 2, NO_JSON),
+    (CONFIG, (), b"", 2, "p/config.json is not valid JSON: Expecting"),
+    (CONFIG, (), b"\x80", 2, "p/config.json is not valid JSON: 'utf-8' codec"),
+    (CONFIG, ("class_name",), [], 2, "p holds no RoFormer model"),
+    (CONFIG, ("config", "num_layers"), 3, 3, "config.json and task.json must have one"),
+    (CONFIG, ("config", "hidden_dim"), 80, 3, "config.json and task.json must have one"),
+    ("metadata.json", ("crc32c",), [], 3, "must be an object of checksums"),
+    ("metadata.json", ("crc32c",), 3, 3, "must be an object of checksums"),
+    ("metadata.json", ("crc32c",), {"task.json": 3}, 3, "must be an object of checksums"),
+    ("metadata.json", ("crc32c",), {"task.json": None}, 3, "an object of checksums"),
+    ("metadata.json", ("crc32c", "task.json"), "00000000", 3, "is not what was written"),
+    ("metadata.json", ("crc32c", "task.json"), ..., 3, "is not what was written"),
+    ("metadata.json", ("crc32c", "config.json"), "", 3, "is not what was written"),
+    ("metadata.json", (), b"[]", 2, "must hold one JSON object, got list"),
+    ("metadata.json", (), b"{", 2, NO_JSON),
+    ("metadata.json", (), b"[" * 10**5, 2, NO_JSON),
+]
+_TOKENIZERS = [
+    (("config",), 3, 2, "holds no tokenizer"),
+    (("config",), [], 2, "holds no tokenizer"),
+    (("config",), ..., 2, "holds no tokenizer"),
+    (("config", "level"), 3, 2, "p/tokenizer.json holds no tokenizer, which is"),
+    (("config", "level"), ["word"], 2, "p/tokenizer.json holds no tokenizer, which is"),
+    (("config", "level"), "word", 2, "contradicts the vocabulary"),
+    (("config", "lower_case"), "no", 2, "p/tokenizer.json holds no tokenizer, which is"),
+    (("config", "lower_case"), 0, 2, "p/tokenizer.json holds no tokenizer, which is"),
+    (("config", "lower_case"), None, 2, "p/tokenizer.json holds no tokenizer, which is"),
+    (("config", "colour"), "red", 2, "p/tokenizer.json holds no tokenizer, which is"),
+    (("crc32c",), [], 3, "must be an object of checksums"),
+    (("crc32c",), {"vocabulary.txt": "00000000"}, 3, "is not what was written"),
+    ((), b"[" * 10**5, 2, NO_JSON),
+    ((), b"3", 2, "must hold one JSON object, got int"),
+]
+_VOCABULARY = "assets/tokenizer/vocabulary.txt"
+_FOLDERS = [
+    (without("model.weights.h5"), 3, "p holds HDF5 weights of another kind of model:"),
+    (without("config.json"), 2, "p holds 2 checkpoints: model.weights.h5,"),
+    (without("task.json"), 2, "p has a head (mlm) for which RoFormerBackbone has"),
+    (without("task.weights.h5"), 3, "no mlm head: missing"),
+    (without(*files("p")) | {"p/config.json": b"{}"}, 2, "no checkpoint in p"),
+    (linked("config.json", "config.json"), 2, "cannot read p: Too many levels of symbolic links"),
+    (linked("model.weights.h5", "/dev/zero"), 3, "p holds HDF5 weights of another kind of model:"),
+    (linked("model.weights.h5", "."), 3, "p holds HDF5 weights of another kind of model:"),
+    (linked("task.json", "/dev/null"), 2, "p/task.json must be a file: delete it, or copy it"),
+    (replaced_by_folder("task.json"), 2, "p/task.json must be a file: delete it, or copy it"),
+    (replaced_by_folder("model.weights.h5"), 3, "p holds HDF5 weights of another kind of model:"),
+    (replaced_by_pipe("config.json"), 2, "p holds 2 checkpoints: model.weights.h5,"),
+    (replaced_by_pipe("task.weights.h5"), 2, "p/task.weights.h5 must be a file: delete it, or"),
+]
+_KERAS = [
+    ("config.json", ("class_name",), [], 2, NO_MODEL),
+    ("config.json", ("class_name",), "Functional", 2, "of class 'Functional'"),
+    ("config.json", ("class_name",), "Lambda", 2, "of class 'Lambda'"),
+    ("config.json", ("config", "backbone"), None, 2, "has no field backbone"),
+    ("config.json", ("config", "backbone", "config", "num_heads"), 3, 2, "hidden_dim must be a multiple of num_heads, got"),
+    ("config.json", ("config", "backbone", "config", "num_layers"), 10**9, 3, "the configuration has 1,000,000,000 layers, but"),
+    ("config.json", (), nested(50_000), 2, NO_JSON),
+    ("config.json", (), b"", 2, NO_JSON),
+    ("config.json", (), b"\xff", 2, NO_JSON),
+    ("model.weights.h5", (), b"", 3, "is not a whole HDF5 file"),
+    ("model.weights.h5", (), b"\x89HDF\r\n\x1a\n", 3, "is not a whole HDF5 file"),
+]
+CASES = [
+    *(
+        ("convert p y", preset(name, *keys, value=value), code, message)
+        for name, keys, value, code, message in _JSON
+    ),
+    *(
+        ("tokenize --source p 今", preset(TOKENIZER, *keys, value=value), code, message)
+        for keys, value, code, message in _TOKENIZERS
+    ),
+    *(("convert p y", *row) for row in _FOLDERS),
+    *(
+        ("convert x.keras y", keras(name, *keys, value=value), code, message)
+        for name, keys, value, code, message in _KERAS
+    ),
+]
