@@ -138,9 +138,10 @@ class RoFormerConfig(Settings):
     num_segments: int = integer(2, minimum=1)
     dropout: float = number(0.1, minimum=0, below=1)
     attention_dropout: float = number(0.1, minimum=0, below=1)
-    layer_norm_epsilon: float = number(1e-12, above=0)
-    initializer_range: float = number(0.02, above=0)
-    rotary_base: float = number(10000.0, above=0)
+    layer_norm_epsilon: float = number(1e-12, above=0, maximum=1)
+    initializer_range: float = number(0.02, above=0, maximum=100)
+    # Float32 has no larger numbers by far, nor smaller ones.
+    rotary_base: float = number(10000.0, minimum=1e-30, maximum=1e30)
     attention: str = choice("bidirectional", choices=ATTENTION_PATTERNS)
     attention_type: str = choice("softmax", choices=ATTENTION_TYPES)
     rotary: bool = True
@@ -332,7 +333,7 @@ class Seq2SeqConfig(Settings):
     activation: str = "relu"
     dropout: float = number(0.1, minimum=0, below=1)
     attention_dropout: float = number(0.0, minimum=0, below=1)
-    layer_norm_epsilon: float = number(1e-6, above=0)
+    layer_norm_epsilon: float = number(1e-6, above=0, maximum=1)
 
     def _check_together(self):
         _check_activation("activation", self.activation)

@@ -67,8 +67,8 @@ def convert(
     Raises:
         RoFormerError: what each step raises; see `roformer_keras.errors`.
     """
-    target = Path(target)
     check_name(target)
+    target = Path(target)
     format = format or _format_of(target)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         if model is None and checkpoint.is_task and format != "preset":
@@ -92,7 +92,7 @@ def prepare(
             the changed configuration none for a tensor.
         CheckpointError: a tensor is missing, unexpected or mis-shaped.
     """
-    model = model or model_of(checkpoint)
+    model = model_of(checkpoint) if model is None else model
     is_saved = checkpoint.model == model
     base = "RoFormerBackbone" if checkpoint.is_task and is_saved else model
     if not is_saved:

@@ -115,7 +115,7 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
         parts = {
             role: Blob.of_file(Path(source, name))
             for role, name in _TOKENIZER_FILES.items()
-            if Path(source, name).is_file()
+            if os.path.isfile(Path(source, name))
         }
         if "tokenizer" in parts:
             saved = _saved_tokenizer(parts)
@@ -297,7 +297,7 @@ def _table(label, found, config):
 
 
 def _given_file(name: str, path: str | os.PathLike) -> Blob:
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         error = VocabularyError if name == "vocabulary" else ConfigurationError
         raise error(f"{name}: there is no file {path}")
     return Blob.of_file(Path(path))

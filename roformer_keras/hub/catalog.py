@@ -267,15 +267,19 @@ def resolve(
             a bare name that is neither a file nor in the catalogue.
     """
     path = Path(os.fsdecode(source))
+    if not os.fspath(source):
+        # Path("") is the folder of the process.
+        raise SourceError("a source must be a path or a name, got ''")
     if len(path.name) > _MAX_NAME or len(str(path)) > _MAX_PATH:
         raise SourceError(
             f"a source must be a path or a name, got {len(str(path)):,} characters: "
             f"{str(path)[:40]!r} and so on"
         )
     trained = path / "preset"
-    if (trained / "config.json").is_file() and not (path / "config.json").exists():
+    if os.path.isfile(trained / "config.json") and not os.path.exists(path / "config.json"):
         return trained
-    if path.exists() or Path(f"{path}.index").exists() or path.name != str(path):
+    is_here = os.path.exists(path) or os.path.exists(f"{path}.index")
+    if is_here or path.name != str(path):
         return path
     shipped = _SHIPPED_BY_NAME.get(path.name.removesuffix(".zip"))
     if shipped is not None:

@@ -33,6 +33,7 @@ def replacing(
         OutputError: the target exists, its parent folder does not, or writing failed.
             Nothing that the block wrote remains.
     """
+    check_name(target)
     # A symbolic link stays a link, and renaming within one file system is atomic.
     final = Path(os.path.realpath(target))
     with suppress(OSError):
@@ -103,10 +104,13 @@ def one_line(error: BaseException) -> str:
     return printable(" ".join(str(error).split()))
 
 
-def check_name(target: Path) -> None:
+def check_name(target: str | os.PathLike) -> None:
     """Raises OutputError if no file can have this name, which may be too long."""
+    if not os.fspath(target):
+        # Path("") would be the folder of the process.
+        raise OutputError("an output must have a name, got ''")
     try:
-        target.lstat()
+        os.lstat(target)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:

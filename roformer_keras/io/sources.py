@@ -199,7 +199,7 @@ def _find(path: Path) -> tuple["_FolderTree", _Candidate]:
 
 def _find_prefix(path: Path) -> tuple["_FolderTree", _Candidate]:
     """`bert_model.ckpt`, which is no file itself: only its .index and .data are."""
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise _absent(path)
     tree = _FolderTree(path.parent)
     names = tree.files("")
@@ -386,7 +386,7 @@ def _some(names: list[str]) -> str:
 def _absent(path: Path) -> SourceError:
     place = path.absolute().parent
     wanted = path.name
-    while not place.is_dir():
+    while not os.path.isdir(place):
         place, wanted = place.parent, place.name
     close = difflib.get_close_matches(wanted, os.listdir(place), n=3)
     hint = f"did you mean {' or '.join(close)}" if close else f"{place} has no {wanted}"

@@ -133,7 +133,7 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
         ConfigurationError: the preset holds no task.
     """
     folder = Path(folder)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise SourceError(f"{folder} must be a folder of a fine-tuning, or a preset")
     path = folder / SETTINGS
     if not path.is_file():
