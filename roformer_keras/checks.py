@@ -70,6 +70,12 @@ def check_number(
         raise ConfigurationError(f"{name} must be a {kind}{bounds}, got {value!r}")
 
 
+def check_flag(name: str, value) -> None:
+    """Raises ConfigurationError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, got {value!r}")
+
+
 def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
     """Raises ConfigurationError unless it is one of the choices."""
     choices = tuple(choices)

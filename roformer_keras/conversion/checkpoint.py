@@ -169,6 +169,12 @@ def weights_to_read(
             f"{label} holds {found_kind} weights, which do not fit a {kind} model: "
             "leave model_type out, or give the checkpoint that you mean"
         )
+    if config.num_layers > len(tensors):
+        # A table of them would never end.
+        raise CheckpointError(
+            f"{label}: the configuration has {config.num_layers:,} layers, but there "
+            f"are only {len(tensors)} tensors"
+        )
     rows = weight_table(config, heads) + task_rows(task_shapes or {})
     known = {row.name for row in rows}
     if getattr(config, "shared_segment_embeddings", False):

@@ -408,7 +408,10 @@ def _has_columns(names, fields):
 
 
 def _are_numbers(fields):
-    return all(name.isdecimal() and int(name) > 0 for name in fields)
+    # int() takes no number of thousands of digits.
+    return all(
+        name.isdecimal() and len(name) < 10 and int(name) > 0 for name in fields
+    )
 
 
 def _read_objects(path, keys):

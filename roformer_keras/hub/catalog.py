@@ -276,7 +276,8 @@ def resolve(
             f"{str(path)[:40]!r} and so on"
         )
     trained = path / "preset"
-    if os.path.isfile(trained / "config.json") and not os.path.exists(path / "config.json"):
+    is_preset = os.path.exists(path / "config.json")
+    if os.path.isfile(trained / "config.json") and not is_preset:
         return trained
     is_here = os.path.exists(path) or os.path.exists(f"{path}.index")
     if is_here or path.name != str(path):

@@ -47,7 +47,12 @@ def parse_spans(value) -> list:
 
 def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | None]:
     """The number of classes, and their names as str if they have any; checked."""
-    classes = None if classes is None else [str(name) for name in classes]
+    if classes is not None:
+        if isinstance(classes, str) or not isinstance(classes, Iterable):
+            raise ConfigurationError(
+                f"classes must be a list of names, got {classes!r}"
+            )
+        classes = [str(name) for name in classes]
     if num_classes is None and classes is not None:
         num_classes = len(classes)
     check_integer("num_classes", num_classes, minimum=minimum)

@@ -14,7 +14,7 @@ from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.measures import AnswerMeasure, Measure
 from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
-from roformer_keras.tasks.task import TextTask
+from roformer_keras.tasks.task import MAX_LENGTH, TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
 
@@ -72,7 +72,7 @@ class RoFormerQuestionAnswerer(TextTask):
             ("stride", stride),
             ("max_answer_length", max_answer_length),
         ):
-            check_integer(name, value, minimum=1)
+            check_integer(name, value, minimum=1, maximum=MAX_LENGTH)
         scores = dense_head(backbone, 2, "ends")(sequence_of(backbone))
         scores = PlacesOfAnswer(name="places")(
             scores, backbone.input["token_ids"], backbone.input["segment_ids"]

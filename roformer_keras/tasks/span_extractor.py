@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.checks import check_flag, check_number
 from roformer_keras.layers import EfficientGlobalPointer, GlobalPointer
 from roformer_keras.layers.pointer import SpanCrossentropy, SpanF1, find_spans
 from roformer_keras.models import RoFormerBackbone
@@ -58,6 +59,8 @@ class RoFormerSpanExtractor(SpanTask):
         **kwargs: Any,
     ):
         labels = checked_labels(labels)
+        check_flag("efficient", efficient)
+        check_number("threshold", threshold)
         pointer = EfficientGlobalPointer if efficient else GlobalPointer
         scores = pointer(
             len(labels),

@@ -1,6 +1,6 @@
 """The base of tasks that find spans in a text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import keras
@@ -103,7 +103,7 @@ class SpanTask(TextTask):
 
 def checked_labels(labels: Sequence[str] | None) -> list[str]:
     """Names of spans, each once and without the prefix of a tag."""
-    if labels is None or isinstance(labels, str):
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise ConfigurationError(f"labels must be a list of names, got {labels!r}")
     labels = [str(label) for label in labels]
     if not labels or len(set(labels)) != len(labels):

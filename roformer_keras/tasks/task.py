@@ -33,6 +33,9 @@ from roformer_keras.tasks.measures import Measure
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
 
+# Tokens of a row: attention of so many needs more memory than there is.
+MAX_LENGTH = 2**20
+
 
 class TextTask(TextTrainer, BackboneModel):
     """A backbone and a head, which takes texts where a Keras model takes arrays.
@@ -70,7 +73,7 @@ class TextTask(TextTrainer, BackboneModel):
         max_length: int,
         **kwargs: Any,
     ):
-        check_integer("max_length", max_length, minimum=4)
+        check_integer("max_length", max_length, minimum=4, maximum=MAX_LENGTH)
         super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
         self.dtype_policy = backbone.dtype_policy
         self.backbone = backbone

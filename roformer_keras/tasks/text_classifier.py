@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.checks import check_flag
 from roformer_keras.data.rows import Rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
@@ -69,6 +70,7 @@ class RoFormerTextClassifier(VectorTask):
         max_length: int = 512,
         **kwargs: Any,
     ):
+        check_flag("multi_label", multi_label)
         num_classes, classes = class_names(
             num_classes, classes, minimum=1 if multi_label else 2
         )

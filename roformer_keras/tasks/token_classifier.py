@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.checks import check_flag, check_number
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
@@ -58,6 +59,8 @@ class RoFormerTokenClassifier(SpanTask):
         **kwargs: Any,
     ):
         labels = checked_labels(labels)
+        check_flag("crf", crf)
+        check_number("crf_rate", crf_rate, above=0)
         tags = ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
         scores = dense_head(backbone, len(tags), "tags")(sequence_of(backbone))
         field = None

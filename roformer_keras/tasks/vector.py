@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.checks import check_choice
+from roformer_keras.checks import check_choice, check_number
 from roformer_keras.layers import Dropout
 from roformer_keras.layers.masks import is_token
 from roformer_keras.models import RoFormerBackbone
@@ -42,6 +42,7 @@ class VectorTask(TextTask):
         combine: keras.layers.Layer | None = None,
         **kwargs: Any,
     ):
+        check_number("head_dropout", head_dropout, minimum=0, below=1)
         policy = backbone.dtype_policy
         vector = TextVector(pooling, dtype=policy, name="vector")(
             sequence_of(backbone), backbone.input["token_ids"]

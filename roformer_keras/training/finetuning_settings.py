@@ -96,15 +96,15 @@ class FinetuningSettings(Settings):
     )
     model: Mapping = dataclasses.field(default_factory=dict)
     max_length: int | None = None
-    epochs: int = integer(3, minimum=1)
-    batch_size: int = integer(32, minimum=1)
-    accumulation: int = integer(1, minimum=1)
-    learning_rate: float | None = number(None, minimum=0)
+    epochs: int = integer(3, minimum=1, maximum=10**6)
+    batch_size: int = integer(32, minimum=1, maximum=2**20)
+    accumulation: int = integer(1, minimum=1, maximum=2**20)
+    learning_rate: float | None = number(None, minimum=0, maximum=100)
     warmup_ratio: float = number(0.1, minimum=0, below=1)
     schedule: str = choice("linear", choices=("linear", "constant"))
     optimizer: OptimizerSettings = dataclasses.field(default_factory=OptimizerSettings)
     layer_decay: float = number(1.0, above=0, maximum=1)
-    lora_rank: int = integer(0, minimum=0)
+    lora_rank: int = integer(0, minimum=0, maximum=2**20)
     lora_alpha: float | None = None
     lora_targets: tuple[str, ...] = _LORA_TARGETS
     freeze_embeddings: bool = False
@@ -138,6 +138,11 @@ class FinetuningSettings(Settings):
         if self.pairs and len(TASKS[self.task].text_counts) == 1:
             raise ConfigurationError(
                 f"pairs are for tasks of one text or two, got task={self.task!r}"
+            )
+        if self.pairs and self.fields and len(self.fields) != 3:
+            raise ConfigurationError(
+                "fields must name two texts and a label with pairs, got "
+                f"{', '.join(self.fields)}"
             )
         has_valid = self.valid is not None or self.holdout > 0
         for name in ("monitor", "patience"):

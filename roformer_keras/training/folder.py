@@ -22,9 +22,17 @@ SETTINGS, STATE, LOG, PRESET = "settings.json", "state.safetensors", "log.csv", 
 def locked(folder: Path) -> Iterator[None]:
     """Makes a folder if need be, and keeps other processes from writing to it."""
     with output_errors(folder, "nothing was written"):
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-    with journal.locked(folder):
-        yield
+    try:
+        with journal.locked(folder):
+            yield
+    except BaseException:
+        if is_new:
+            # Refused before anything was written into it.
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def is_new_run(

@@ -55,13 +55,13 @@ class TrainingStage(Settings):
             within a part.
     """
 
-    steps: int = integer(minimum=1)
-    length: int = integer(128, minimum=4)
-    batch_size: int = integer(32, minimum=1)
-    learning_rate: float = number(1e-4, minimum=0)
+    steps: int = integer(minimum=1, maximum=2**31 - 1)
+    length: int = integer(128, minimum=4, maximum=2**20)
+    batch_size: int = integer(32, minimum=1, maximum=2**20)
+    learning_rate: float = number(1e-4, minimum=0, maximum=100)
     schedule: tuple[tuple[int, float], ...] = ()
-    warmup: int = integer(0, minimum=0)
-    accumulation: int = integer(1, minimum=1)
+    warmup: int = integer(0, minimum=0, maximum=2**31 - 1)
+    accumulation: int = integer(1, minimum=1, maximum=2**20)
 
     def _check_together(self):
         if self.warmup and self.schedule:

@@ -48,7 +48,7 @@ class Reference:
         self, bert4keras: str | os.PathLike | None = None, python: str | None = None
     ):
         folder = bert4keras or os.environ.get("ROFORMER_KERAS_REFERENCE")
-        if folder and not Path(folder, "bert4keras").is_dir():
+        if folder and not os.path.isdir(Path(folder, "bert4keras")):
             raise ReferenceUnavailable(
                 f"there is no bert4keras package in {folder}", hint=_INSTALL
             )

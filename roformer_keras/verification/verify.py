@@ -35,6 +35,8 @@ from roformer_keras.progress import progress_bar
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 from roformer_keras.verification.reference import Reference
 
+# Attention of so many tokens takes gigabytes a head.
+_MAX_LENGTH = 2**14
 DEFAULT_LENGTHS = (1, 2, 512, 1536)
 
 # Largest difference that passes, up to a length and beyond it. Rounding grows with the
@@ -194,8 +196,10 @@ def verify(
     path = resolve(source)
     if published:
         return _verify_published(path, config)
-    if any(length < 1 for length in lengths) or not lengths:
-        raise ConfigurationError(f"lengths must be 1 or more, got {list(lengths)}")
+    if any(not 0 < length <= _MAX_LENGTH for length in lengths) or not lengths:
+        raise ConfigurationError(
+            f"lengths must be 1 or more, to {_MAX_LENGTH:,}, got {list(lengths)}"
+        )
     if reference is not None and save_reference is not None:
         raise ConfigurationError("a saved reference cannot be saved again: copy it")
     with ExitStack() as stack:

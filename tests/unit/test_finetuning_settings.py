@@ -16,8 +16,8 @@ def settings_of(train, task="text-classification", **changes):
     ("changes", "message"),
     [
         ({"task": "translation"}, "task must be one of 'text-classification'"),
-        ({"epochs": 0}, "epochs must be an integer of at least 1"),
-        ({"epochs": "3"}, "epochs must be an integer of at least 1, got '3'"),
+        ({"epochs": 0}, "epochs must be an integer from 1 to 1000000"),
+        ({"epochs": "3"}, "epochs must be an integer from 1 to 1000000, got '3'"),
         ({"holdout": 1.0}, r"holdout must be a number in \[0, 1\)"),
         ({"warmup_ratio": -0.1}, "warmup_ratio must be a number"),
         ({"layer_decay": 0.0}, r"layer_decay must be a number in \(0, 1\]"),
