@@ -26,8 +26,8 @@ from roformer_keras.cli.flags import add_flags, show_flags
 from roformer_keras.cli.terminal import remark_source
 from roformer_keras.errors import OutputError, RoFormerError, printable
 
-# Characters of a message, which may quote a file.
-_LONGEST_ERROR = 4000
+# Characters at either end of a message, which may quote a file.
+_HALF_OF_ERROR = 2000
 
 
 def main(arguments=None) -> int:
@@ -145,8 +145,8 @@ def _code_of(error, verb) -> int:
     is_long = hint is not None and "\n" in hint
     shown = type(error)(error.message, row=error.row, hint=None if is_long else hint)
     text = one_line(shown)
-    if len(text) > _LONGEST_ERROR:
-        text = f"{text[:_LONGEST_ERROR]} ... ({len(text):,} characters)"
+    if len(text) > 2 * _HALF_OF_ERROR:
+        text = f"{text[:_HALF_OF_ERROR]} ... {text[-_HALF_OF_ERROR:]}"
     print(f"roformer-keras: error: {text}", file=sys.stderr)
     if is_long:
         print("", *map(printable, hint.split("\n")), sep="\n", file=sys.stderr)

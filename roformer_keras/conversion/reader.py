@@ -311,7 +311,7 @@ def _saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
     if "tokenizer" in parts:
         content = _read_json(parts["tokenizer"])
         label = parts["tokenizer"].label
-        saved["tokenizer"] = _check_tokenizer(content.get("config"), label)
+        saved["tokenizer"] = check_tokenizer(content.get("config"), label)
         sums = check_sums(content.get(FIELD), label)
         if "vocabulary" in parts:
             blob = parts["vocabulary"]
@@ -319,7 +319,7 @@ def _saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
     return saved
 
 
-def _check_tokenizer(fields, label: str) -> dict:
+def check_tokenizer(fields, label: str) -> dict:
     """The arguments of a tokenizer besides its vocabulary."""
     kinds = {"level": str | None, "lower_case": bool}
     if not isinstance(fields, dict) or not all(
@@ -568,7 +568,7 @@ def _saved_model(serialized: dict, label: str) -> dict:
     if name not in MODEL_FIELDS and "vocabulary" in options:
         # The `.keras` file of a task has no other place for it.
         saved["vocabulary"] = _check_tokens(options.pop("vocabulary"), label)
-        saved["tokenizer"] = _check_tokenizer(options.pop("tokenizer", {}), label)
+        saved["tokenizer"] = check_tokenizer(options.pop("tokenizer", {}), label)
     with errors_at(label):
         kind = Seq2SeqConfig if name == "RoFormerSeq2Seq" else RoFormerConfig
         return {**saved, "config": kind.from_dict(fields)}
@@ -606,7 +606,7 @@ def _open_safetensors(files, stack):
         for name in ("model_options", "tokenizer")
     }
     if saved["tokenizer"]:
-        saved["tokenizer"] = _check_tokenizer(saved["tokenizer"], files.label)
+        saved["tokenizer"] = check_tokenizer(saved["tokenizer"], files.label)
     saved["model"] = metadata.get("model")
     if saved["model"] not in (None, *MODEL_FIELDS):
         raise ConfigurationError(

@@ -21,8 +21,10 @@ import itertools
 import json
 import logging
 import lzma
+import math
 import os
 import re
+import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -34,6 +36,10 @@ _LOGGER = logging.getLogger(__name__)
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _TABLES = (".csv", ".tsv")
 _LONGEST_CELL = 2**31 - 1
+# Bytes of a line, of which a hostile file can have any number: /dev/zero is one line.
+_LONGEST_LINE = 2**26
+# Bytes that a packed file may become if it is this many times smaller, or any larger.
+_UNPACKED_EXEMPT, _MAX_RATIO = 2**30, 200
 _TAGGED = (".bio", ".conll")
 # What `format` can be.
 FORMATS = ("csv", "tsv", "txt", "jsonl", "bio", "conll")
@@ -283,7 +289,16 @@ def read_lines(path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         with _open(path) as file:
-            for number, line in enumerate(file, start=1):
+            largest, total = _largest(path), 0
+            while line := file.readline(_LONGEST_LINE + 1):
+                number += 1
+                total += len(line)
+                if len(line) > _LONGEST_LINE or total > largest:
+                    raise SourceError(
+                        f"{place(number, path)} must be of at most {_LONGEST_LINE:,} "
+                        f"bytes, and a packed file at most {_MAX_RATIO} times smaller "
+                        "than its content"
+                    )
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield number, text
     except UnicodeDecodeError as error:
@@ -291,15 +306,30 @@ def read_lines(path) -> Iterator[tuple[int, str]]:
             f"{place(number, path)} must be UTF-8: {error}",
             hint="convert it, for instance with iconv",
         ) from error
+    except SourceError:
+        raise
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         where = f" after line {number}" if number else ""
         raise SourceError(f"cannot read {_name(path)}{where}: {reason}") from error
 
 
+def _largest(path):
+    """Bytes that a file may have, which is bounded if it is packed."""
+    if path == "-" or os.path.splitext(path)[1].lower() not in _OPENERS:
+        return math.inf
+    return max(_UNPACKED_EXEMPT, _MAX_RATIO * os.stat(path).st_size)
+
+
 def _open(path):
     if path == "-":
         return contextlib.nullcontext(sys.stdin.buffer)
+    # Opening one waits for a writer. A shell's <(...) is in /dev/fd, and has one.
+    is_named = not path.startswith(("/dev/", "/proc/"))
+    if is_named and stat.S_ISFIFO(os.stat(path).st_mode):
+        raise SourceError(
+            f"{path} must be a file, and is a pipe: read it from standard input as -"
+        )
     opener = _OPENERS.get(os.path.splitext(path)[1].lower())
     if opener is None:
         return open(path, "rb")
@@ -409,9 +439,7 @@ def _has_columns(names, fields):
 
 def _are_numbers(fields):
     # int() takes no number of thousands of digits.
-    return all(
-        name.isdecimal() and len(name) < 10 and int(name) > 0 for name in fields
-    )
+    return all(name.isdecimal() and len(name) < 10 and int(name) > 0 for name in fields)
 
 
 def _read_objects(path, keys):
@@ -428,6 +456,11 @@ def _read_objects(path, keys):
             raise SourceError(
                 f"{place(line, path)} must be a JSON object, got {found!r:.60}"
             )
+        if "\\u" in text and not _is_unicode(found):
+            raise SourceError(
+                f"{place(line, path)} must hold whole characters, got half of a "
+                "surrogate pair"
+            )
         if not found.keys() >= set(keys):
             raise SourceError(
                 f"{place(line, path)} must have {', '.join(map(repr, keys))}, got "
@@ -435,6 +468,15 @@ def _read_objects(path, keys):
                 hint="name others with fields=",
             )
         yield line, [found[key] for key in keys]
+
+
+def _is_unicode(content):
+    """Whether JSON holds no lone surrogate, which no file can be written with."""
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_tagged(path, count):

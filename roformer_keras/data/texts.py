@@ -113,8 +113,9 @@ def as_numbers(labels) -> np.ndarray:
     """Labels that are numbers, or str of them, as float32 `(rows,)`."""
     labels = list(labels)
     try:
-        numbers = np.array([float(label) for label in labels], "float32")
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):
+            numbers = np.array([float(label) for label in labels], "float32")
+    except (OverflowError, TypeError, ValueError) as error:
         raise ConfigurationError(f"a label must be a number: {error}") from error
     is_wrong = ~np.isfinite(numbers)
     if is_wrong.any():

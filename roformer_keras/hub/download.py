@@ -155,6 +155,18 @@ def _read_description(path) -> dict:
     return found if is_whole else {}
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to web servers, and none from https to http."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        wanted = ("https",) if req.type == "https" else ("http", "https")
+        if newurl.partition(":")[0].lower() not in wanted:
+            raise urllib.error.HTTPError(
+                req.full_url, code, f"{msg}, with a redirect to {newurl}", headers, fp
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 class _Transfer:
     """A download in progress: the bytes so far, and of which file they are.
 
@@ -224,7 +236,8 @@ class _Transfer:
         if self._file.size and validator:
             headers |= {"Range": f"bytes={self._file.size}-", "If-Range": validator}
         request = urllib.request.Request(self._url, headers=headers)
-        with urllib.request.urlopen(request, timeout=self._timeout) as response:
+        opener = urllib.request.build_opener(_Redirects)
+        with opener.open(request, timeout=self._timeout) as response:
             self._was_reached = True
             if "html" in response.headers.get_content_type():
                 raise self._error(

@@ -29,9 +29,13 @@ class Tensor:
             raise CheckpointError(
                 f"{what} must be a float tensor to be a weight, got {value.dtype.name}"
             )
-        if not np.isfinite(value).all():
+        # Models are float32, in which a larger number is infinite.
+        with np.errstate(over="ignore"):
+            is_finite = np.isfinite(value.astype("float32", copy=False)).all()
+        if not is_finite:
             raise CheckpointError(
-                f"{what} must hold finite numbers, got NaN or infinity: the file is "
+                f"{what} must hold finite numbers, got NaN, infinity or numbers "
+                "beyond float32's 3.40282e+38: the file is "
                 "damaged, or a training that diverged was saved"
             )
         return value

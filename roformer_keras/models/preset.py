@@ -1,15 +1,16 @@
 """Loading and saving of presets, which every model of this package shares."""
 
 import contextlib
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import keras
 import numpy as np
 
-from roformer_keras.checks import is_integer
+from roformer_keras.checks import check_names, is_integer
 from roformer_keras.compiled import refuse_forked_process
 from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
@@ -21,7 +22,7 @@ from roformer_keras.conversion.weights import (
     model_heads,
     weight_table,
 )
-from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.errors import ConfigurationError, VocabularyError, errors_at
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.layers.projection import Structure
@@ -221,6 +222,7 @@ class PresetModel(PartialTraining, Quantizable, keras.Model):
             options["output_activation"] = changes.pop("output_activation")
         with opened_checkpoint(source, config) as checkpoint:
             if checkpoint.model == cls.__name__:
+                check_options(cls, checkpoint.model_options, checkpoint.label)
                 options = {**checkpoint.model_options, **options}
             if isinstance(config, RoFormerConfig):
                 stored = checkpoint.config.replace(**changes)
@@ -342,20 +344,47 @@ class BackboneModel(PresetModel):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         options = dict(config)
-        backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
-        return cls._restore(options, backbone)
+        return cls._restore(options, cls._restore_backbone(options))
+
+    @classmethod
+    def _restore_backbone(cls, options):
+        """Takes the backbone out of a configuration, and builds it."""
+        found = options.pop("backbone", None)
+        if isinstance(found, dict):
+            found = keras.saving.deserialize_keras_object(found)
+        if not isinstance(getattr(found, "config", None), RoFormerConfig):
+            raise ConfigurationError(
+                f"backbone of a {cls.__name__} must be a RoFormerBackbone, got "
+                f"{found!r:.80}"
+            )
+        return found
 
     @classmethod
     def _restore(cls, options, *arguments):
         """The model of a configuration, frozen if it was."""
         trainable = options.pop("trainable", True)
         quantization = options.pop("quantization", {})
+        of_keras = ("name", "dtype")
+        saved = {name: one for name, one in options.items() if name not in of_keras}
+        check_options(cls, saved, "the configuration of the model")
         model = cls(*arguments, **options)
         set_quantization_state(model, quantization)
         if not trainable:
             # Setting True would unfreeze a backbone that was frozen by itself.
             model.trainable = False
         return model
+
+
+def check_options(cls: type, saved: Mapping, label: str) -> None:
+    """Raises ConfigurationError unless a class has these saved arguments."""
+    names = [
+        name
+        for name, one in inspect.signature(cls.__init__).parameters.items()
+        if name not in ("self", "backbone", "tokenizer", "config")
+        and one.kind is not one.VAR_KEYWORD
+    ]
+    with errors_at(label):
+        check_names(cls.__name__, "option", saved, names)
 
 
 def check_ids(inputs: dict, config: RoFormerConfig | Seq2SeqConfig) -> None:

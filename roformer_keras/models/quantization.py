@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from roformer_keras.conversion.quantized import MODES, QuantizedLayer
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.tensor import Tensor
 
 
@@ -84,6 +84,8 @@ def quantization_state(model: keras.Model, without: Any = None) -> dict[str, Any
 
 def set_quantization_state(model: keras.Model, state: Mapping[str, Any]) -> None:
     """Quantizes the layers of a new model as `quantization_state` says."""
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"quantization must be an object, got {state!r:.80}")
     layers = {
         path: QuantizedLayer.from_dict(fields, f"quantization of {path}")
         for path, fields in state.items()

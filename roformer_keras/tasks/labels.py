@@ -22,9 +22,10 @@ def parse_number(value) -> float:
     """A finite number."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         number = float("nan")
-    if not np.isfinite(number) or isinstance(value, bool):
+    # Weights and losses are float32.
+    if not abs(number) <= np.finfo("float32").max or isinstance(value, bool):
         raise ConfigurationError(f"a label must be a finite number, got {value!r}")
     return number
 
@@ -36,7 +37,7 @@ def parse_spans(value) -> list:
     elif isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigurationError(
                 f"spans in a cell must be a JSON list: {error}"
             ) from error

@@ -119,6 +119,11 @@ def as_spans(labels, text: str, row: int | None) -> list[tuple[int, int, str]]:
         ConfigurationError: a span does not lie in the text or holds nothing but blanks,
             or tags are not as many as its characters.
     """
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise ConfigurationError(
+            f"labels of a text must be a list of spans or of tags, got {labels!r:.60}",
+            row=row,
+        )
     labels = list(labels)
     if labels and all(isinstance(label, str) for label in labels):
         if len(labels) != len(text):
@@ -141,6 +146,7 @@ def _span(label, text, row):
         or len(label) != 3
         or not all(is_integer(place) for place in label[:2])
         or not isinstance(label[2], str)
+        or not label[2].strip()
     ):
         raise ConfigurationError(
             f"a span must be (start, end, label), or a dict of these, got {label!r}",

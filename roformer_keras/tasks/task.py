@@ -12,13 +12,18 @@ from keras import ops
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
+from roformer_keras.conversion.reader import check_tokenizer
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
 from roformer_keras.data.rows import TOKENS_PER_BATCH, GroupRows, Rows, map_rows
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.forward import run_model
-from roformer_keras.models.preset import BackboneModel, opened_checkpoint
+from roformer_keras.models.preset import (
+    BackboneModel,
+    check_options,
+    opened_checkpoint,
+)
 from roformer_keras.models.quantization import quantized_layers, restore_quantized
 from roformer_keras.models.text_trainer import (
     TextData,
@@ -114,7 +119,9 @@ class TextTask(TextTrainer, BackboneModel):
             own = {name: options.pop(name) for name in names if name in options}
             is_saved = checkpoint.model == cls.__name__
             if is_saved:
-                own = {**checkpoint.model_options, **own}
+                saved = checkpoint.model_options
+                check_options(cls, saved, checkpoint.label)
+                own = {**saved, **own}
             backbone = RoFormerBackbone.from_preset(
                 checkpoint, config=config, **options
             )
@@ -174,9 +181,10 @@ class TextTask(TextTrainer, BackboneModel):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         options = dict(config)
-        backbone = keras.saving.deserialize_keras_object(options.pop("backbone"))
-        vocabulary, fields = options.pop("vocabulary"), options.pop("tokenizer")
-        return cls._restore(options, backbone, RoFormerTokenizer(vocabulary, **fields))
+        backbone = cls._restore_backbone(options)
+        fields = check_tokenizer(options.pop("tokenizer", None), cls.__name__)
+        tokenizer = RoFormerTokenizer(options.pop("vocabulary", ()), **fields)
+        return cls._restore(options, backbone, tokenizer)
 
     # === Training ===
 

@@ -21,7 +21,7 @@ from typing import Self
 
 import numpy as np
 
-from roformer_keras.checks import is_integer
+from roformer_keras.checks import check_flag, is_integer
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.conversion.writer import save_tokenizer
 from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
@@ -103,6 +103,7 @@ class RoFormerTokenizer:
         level: str | None = None,
         lower_case: bool = True,
     ):
+        check_flag("lower_case", lower_case)
         self._tokens = _read_vocabulary(vocabulary)
         check_tokens(self._tokens)
         self._ids = {token: index for index, token in enumerate(self._tokens)}

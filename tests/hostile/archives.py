@@ -185,8 +185,7 @@ _ZIPS = [
     (ZIP + b"\0" * 70_000, DAMAGED),
     (b"Rar!" + ZIP[4:], "has no header where"),
 ]
+VERBS = ("inspect x", "convert x y", "tokenize --source x 今")
 CASES = [
-    (f"{('inspect x', 'convert x y', 'tokenize --source x 今')[n % 3]}", {"x": data})
-    + (2, message)
-    for n, (data, message) in enumerate(_ZIPS)
+    (VERBS[n % 3], {"x": data}, 2, message) for n, (data, message) in enumerate(_ZIPS)
 ]

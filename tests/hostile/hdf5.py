@@ -1,6 +1,4 @@
-"""HDF5 weights of bert4keras and of Keras, as SOURCE: what h5py can be made to write."""
-
-import json
+"""HDF5 weights of bert4keras, as SOURCE: what h5py can be made to write."""
 
 import h5py
 import numpy as np
@@ -115,17 +113,37 @@ _FILES = [
     (external("../../secret"), 3, ELSEWHERE),
     (link(h5py.ExternalLink("/etc/passwd", "x")), 3, ELSEWHERE),
     (link(h5py.ExternalLink("x.h5", "Embedding-Token")), 3, ELSEWHERE),
-    (link(h5py.SoftLink("/nowhere")), 3, "x.h5 cannot be read: Unable to synchronously open"),
-    (link(h5py.SoftLink(f"/{BIAS}")), 3, "x.h5 cannot be read: Special link traversal failed"),
-    (link(h5py.SoftLink("/")), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
-    (link(h5py.SoftLink(".")), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
+    (
+        link(h5py.SoftLink("/nowhere")),
+        3,
+        "x.h5 cannot be read: Unable to synchronously open",
+    ),
+    (
+        link(h5py.SoftLink(f"/{BIAS}")),
+        3,
+        "x.h5 cannot be read: Special link traversal failed",
+    ),
+    (
+        link(h5py.SoftLink("/")),
+        3,
+        "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a",
+    ),
+    (
+        link(h5py.SoftLink(".")),
+        3,
+        "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a",
+    ),
     (virtual("y.h5"), 3, ELSEWHERE),
     (virtual("."), 3, ELSEWHERE),
     (h5(deep), 3, ELSEWHERE),
     (dataset(hard_loop), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
     # Objects and types that are no floats.
     (dataset(with_type), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
-    (dataset(lambda file: file.create_group(BIAS)), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
+    (
+        dataset(lambda file: file.create_group(BIAS)),
+        3,
+        "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a",
+    ),
     (dataset(compound), 3, FLOAT),
     (dataset(references), 3, FLOAT),
     (dataset(variable_length), 3, FLOAT),
@@ -135,7 +153,11 @@ _FILES = [
     (value(np.zeros(8, "complex64")), 3, FLOAT),
     (value(np.zeros(8, "uint8")), 3, FLOAT),
     (value(np.zeros(8, h5py.enum_dtype({"a": 0}))), 3, FLOAT),
-    (value(np.zeros(8, np.dtype(("f4", (2,))))), 3, "bert/pooler/dense/bias has shape (8, 2), expected"),
+    (
+        value(np.zeros(8, np.dtype(("f4", (2,))))),
+        3,
+        "bert/pooler/dense/bias has shape (8, 2), expected",
+    ),
     (value(np.zeros(8, "V4")), 3, FLOAT),
     (value(h5py.Empty("f4")), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' must be a"),
     # Shapes.
@@ -147,19 +169,35 @@ _FILES = [
     (shaped((10**6,), chunks=(9,)), 3, "declares"),
     (shaped((8,) * 32, chunks=(1,) * 32), 3, "declares"),
     (dataset(unset), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' declares"),
-    (shaped((8,), chunks=(8,), fillvalue=3), 3, "tensor 'Pooler-Dense/Pooler-Dense/bias:0' declares"),
+    (
+        shaped((8,), chunks=(8,), fillvalue=3),
+        3,
+        "tensor 'Pooler-Dense/Pooler-Dense/bias:0' declares",
+    ),
     # Numbers.
     (value(np.full(8, np.nan, "f4")), 3, "NaN"),
-    (value(np.full(8, np.inf, "f4")), 3, "bert/pooler/dense/bias must hold finite numbers,"),
-    (value(np.full(8, 1e300)), 3, "bert/pooler/dense/bias has values up to 1e+300,"),
+    (
+        value(np.full(8, np.inf, "f4")),
+        3,
+        "bert/pooler/dense/bias must hold finite numbers,",
+    ),
+    (value(np.full(8, 1e300)), 3, "numbers beyond float32's"),
     # Attributes.
     (attribute("layer_names", "x"), 3, UNREAD),
     (attribute("layer_names", 3), 3, UNREAD),
-    (attribute("layer_names", []), 3, "unexpected Embedding-Norm/Embedding-Norm/beta:0"),
+    (
+        attribute("layer_names", []),
+        3,
+        "unexpected Embedding-Norm/Embedding-Norm/beta:0",
+    ),
     (attribute("layer_names", [b"\xff\xfe"]), 3, UNREAD),
     (attribute("layer_names", ["."]), 3, UNREAD),
     (attribute("layer_names", ["/"]), 3, UNREAD),
-    (attribute("layer_names", ["Pooler-Dense"] * 2), 3, "unexpected Pooler-Dense/Pooler-Dense/kernel:0 (8,"),
+    (
+        attribute("layer_names", ["Pooler-Dense"] * 2),
+        3,
+        "unexpected Pooler-Dense/Pooler-Dense/kernel:0 (8,",
+    ),
     (attribute("layer_names", [1.5, 2.5]), 3, UNREAD),
     (attribute("layer_names", h5py.Empty("f4")), 3, UNREAD),
     (attribute("layer_names", np.zeros((2, 2), "S1")), 3, UNREAD),

@@ -4,7 +4,6 @@ import functools
 import io
 import json
 import os
-import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -72,9 +71,7 @@ def nested(depth, opening='{"config":', closing="}"):
 
 
 def without(*names):
-    return {
-        f"p/{name}": data for name, data in files("p").items() if name not in names
-    }
+    return {f"p/{name}": data for name, data in files("p").items() if name not in names}
 
 
 def linked(name, target):
@@ -124,10 +121,34 @@ _JSON = [
     (TASK, ("class_name",), "os.system", 2, "of class 'os.system'"),
     (TASK, ("class_name",), "__import__", 2, "of class '__import__'"),
     (TASK, ("class_name",), "Lambda", 2, "of class 'Lambda'"),
-    (TASK, ("class_name",), "RoFormerSeq2Seq", 2, "class_name and registered_name must be of one"),
-    (TASK, ("class_name",), "RoFormerTextClassifier", 2, "class_name and registered_name must be of one"),
-    (TASK, ("class_name",), "RoFormerNothing", 2, "p holds a model of class 'RoFormerNothing',"),
-    (TASK, ("class_name",), "RoFormerBackbone", 2, "class_name and registered_name must be of one"),
+    (
+        TASK,
+        ("class_name",),
+        "RoFormerSeq2Seq",
+        2,
+        "class_name and registered_name must be of one",
+    ),
+    (
+        TASK,
+        ("class_name",),
+        "RoFormerTextClassifier",
+        2,
+        "class_name and registered_name must be of one",
+    ),
+    (
+        TASK,
+        ("class_name",),
+        "RoFormerNothing",
+        2,
+        "p holds a model of class 'RoFormerNothing',",
+    ),
+    (
+        TASK,
+        ("class_name",),
+        "RoFormerBackbone",
+        2,
+        "class_name and registered_name must be of one",
+    ),
     (TASK, ("class_name",), ..., 2, NO_MODEL),
     (TASK, ("config",), ..., 2, NO_MODEL),
     (TASK, ("config",), 3, 2, NO_MODEL),
@@ -142,13 +163,31 @@ _JSON = [
     (TASK, BACKBONE, [1], 2, NO_MODEL),
     (TASK, BACKBONE, {}, 2, "RoFormerConfig must have vocabulary_size"),
     (TASK, (*BACKBONE, "colour"), "red", 2, "has no field colour"),
-    (TASK, (*BACKBONE, "num_layers"), 10**12, 3, "config.json and task.json must have one"),
+    (
+        TASK,
+        (*BACKBONE, "num_layers"),
+        10**12,
+        3,
+        "config.json and task.json must have one",
+    ),
     (TASK, (*BACKBONE, "num_layers"), "2", 2, "num_layers must be an integer"),
     (TASK, (*BACKBONE, "num_layers"), 2.0, 2, "num_layers must be an integer"),
     (TASK, (*BACKBONE, "num_layers"), True, 2, "num_layers must be an integer"),
     (TASK, (*BACKBONE, "hidden_dim"), [8], 2, "hidden_dim must be an integer"),
-    (TASK, (*BACKBONE, "vocabulary_size"), 10**30, 3, "config.json and task.json must have one"),
-    (TASK, (*BACKBONE, "activation"), {"class_name": "Lambda"}, 2, "activation must be a string, got {'class_name':"),
+    (
+        TASK,
+        (*BACKBONE, "vocabulary_size"),
+        10**30,
+        3,
+        "config.json and task.json must have one",
+    ),
+    (
+        TASK,
+        (*BACKBONE, "activation"),
+        {"class_name": "Lambda"},
+        2,
+        "activation must be a string, got {'class_name':",
+    ),
     (TASK, (*BACKBONE, "activation"), "lambda x: x", 2, "Keras activation"),
     (TASK, (*BACKBONE, "rotary"), 1, 2, "rotary must be True or False"),
     (TASK, (*BACKBONE, "rotary"), "False", 2, "rotary must be True or False"),
@@ -176,12 +215,30 @@ _JSON = [
     (CONFIG, (), b"\x80", 2, "p/config.json is not valid JSON: 'utf-8' codec"),
     (CONFIG, ("class_name",), [], 2, "p holds no RoFormer model"),
     (CONFIG, ("config", "num_layers"), 3, 3, "config.json and task.json must have one"),
-    (CONFIG, ("config", "hidden_dim"), 80, 3, "config.json and task.json must have one"),
+    (
+        CONFIG,
+        ("config", "hidden_dim"),
+        80,
+        3,
+        "config.json and task.json must have one",
+    ),
     ("metadata.json", ("crc32c",), [], 3, "must be an object of checksums"),
     ("metadata.json", ("crc32c",), 3, 3, "must be an object of checksums"),
-    ("metadata.json", ("crc32c",), {"task.json": 3}, 3, "must be an object of checksums"),
+    (
+        "metadata.json",
+        ("crc32c",),
+        {"task.json": 3},
+        3,
+        "must be an object of checksums",
+    ),
     ("metadata.json", ("crc32c",), {"task.json": None}, 3, "an object of checksums"),
-    ("metadata.json", ("crc32c", "task.json"), "00000000", 3, "is not what was written"),
+    (
+        "metadata.json",
+        ("crc32c", "task.json"),
+        "00000000",
+        3,
+        "is not what was written",
+    ),
     ("metadata.json", ("crc32c", "task.json"), ..., 3, "is not what was written"),
     ("metadata.json", ("crc32c", "config.json"), "", 3, "is not what was written"),
     ("metadata.json", (), b"[]", 2, "must hold one JSON object, got list"),
@@ -195,9 +252,19 @@ _TOKENIZERS = [
     (("config", "level"), 3, 2, "p/tokenizer.json holds no tokenizer, which is"),
     (("config", "level"), ["word"], 2, "p/tokenizer.json holds no tokenizer, which is"),
     (("config", "level"), "word", 2, "contradicts the vocabulary"),
-    (("config", "lower_case"), "no", 2, "p/tokenizer.json holds no tokenizer, which is"),
+    (
+        ("config", "lower_case"),
+        "no",
+        2,
+        "p/tokenizer.json holds no tokenizer, which is",
+    ),
     (("config", "lower_case"), 0, 2, "p/tokenizer.json holds no tokenizer, which is"),
-    (("config", "lower_case"), None, 2, "p/tokenizer.json holds no tokenizer, which is"),
+    (
+        ("config", "lower_case"),
+        None,
+        2,
+        "p/tokenizer.json holds no tokenizer, which is",
+    ),
     (("config", "colour"), "red", 2, "p/tokenizer.json holds no tokenizer, which is"),
     (("crc32c",), [], 3, "must be an object of checksums"),
     (("crc32c",), {"vocabulary.txt": "00000000"}, 3, "is not what was written"),
@@ -211,22 +278,62 @@ _FOLDERS = [
     (without("task.json"), 2, "p has a head (mlm) for which RoFormerBackbone has"),
     (without("task.weights.h5"), 3, "no mlm head: missing"),
     (without(*files("p")) | {"p/config.json": b"{}"}, 2, "no checkpoint in p"),
-    (linked("config.json", "config.json"), 2, "cannot read p: Too many levels of symbolic links"),
-    (linked("model.weights.h5", "/dev/zero"), 3, "p holds HDF5 weights of another kind of model:"),
-    (linked("model.weights.h5", "."), 3, "p holds HDF5 weights of another kind of model:"),
-    (linked("task.json", "/dev/null"), 2, "p/task.json must be a file: delete it, or copy it"),
-    (replaced_by_folder("task.json"), 2, "p/task.json must be a file: delete it, or copy it"),
-    (replaced_by_folder("model.weights.h5"), 3, "p holds HDF5 weights of another kind of model:"),
+    (
+        linked("config.json", "config.json"),
+        2,
+        "cannot read p: Too many levels of symbolic links",
+    ),
+    (
+        linked("model.weights.h5", "/dev/zero"),
+        3,
+        "p holds HDF5 weights of another kind of model:",
+    ),
+    (
+        linked("model.weights.h5", "."),
+        3,
+        "p holds HDF5 weights of another kind of model:",
+    ),
+    (
+        linked("task.json", "/dev/null"),
+        2,
+        "p/task.json must be a file: delete it, or copy it",
+    ),
+    (
+        replaced_by_folder("task.json"),
+        2,
+        "p/task.json must be a file: delete it, or copy it",
+    ),
+    (
+        replaced_by_folder("model.weights.h5"),
+        3,
+        "p holds HDF5 weights of another kind of model:",
+    ),
     (replaced_by_pipe("config.json"), 2, "p holds 2 checkpoints: model.weights.h5,"),
-    (replaced_by_pipe("task.weights.h5"), 2, "p/task.weights.h5 must be a file: delete it, or"),
+    (
+        replaced_by_pipe("task.weights.h5"),
+        2,
+        "p/task.weights.h5 must be a file: delete it, or",
+    ),
 ]
 _KERAS = [
     ("config.json", ("class_name",), [], 2, NO_MODEL),
     ("config.json", ("class_name",), "Functional", 2, "of class 'Functional'"),
     ("config.json", ("class_name",), "Lambda", 2, "of class 'Lambda'"),
     ("config.json", ("config", "backbone"), None, 2, "has no field backbone"),
-    ("config.json", ("config", "backbone", "config", "num_heads"), 3, 2, "hidden_dim must be a multiple of num_heads, got"),
-    ("config.json", ("config", "backbone", "config", "num_layers"), 10**9, 3, "the configuration has 1,000,000,000 layers, but"),
+    (
+        "config.json",
+        ("config", "backbone", "config", "num_heads"),
+        3,
+        2,
+        "hidden_dim must be a multiple of num_heads, got",
+    ),
+    (
+        "config.json",
+        ("config", "backbone", "config", "num_layers"),
+        10**9,
+        3,
+        "the configuration has 1,000,000,000 layers, but",
+    ),
     ("config.json", (), nested(50_000), 2, NO_JSON),
     ("config.json", (), b"", 2, NO_JSON),
     ("config.json", (), b"\xff", 2, NO_JSON),

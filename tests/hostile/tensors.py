@@ -49,7 +49,9 @@ def metadata(**fields):
 
 def twice(name):
     text = json.dumps(entries())
-    return of_header(text.replace("}}", f'}}, "{name}": {{"dtype": "F32", ', 1).encode())
+    return of_header(
+        text.replace("}}", f'}}, "{name}": {{"dtype": "F32", ', 1).encode()
+    )
 
 
 def first_as(array):
@@ -69,7 +71,11 @@ _SAFETENSORS = [
     (of_header(entries(), size=100), 3, DAMAGED),
     (of_header(entries(), size=6000), 3, DAMAGED),
     (of_header(b"{}"), 3, DAMAGED),
-    (of_header(b"{}", data=b""), 3, "the configuration has 2 layers, but there are only"),
+    (
+        of_header(b"{}", data=b""),
+        3,
+        "the configuration has 2 layers, but there are only",
+    ),
     (of_header(b"{" * 10**5), 3, DAMAGED),
     (of_header(b'{"a":' * 10**5), 3, DAMAGED),
     (of_header(b'{"\xff": 1}'), 3, DAMAGED),
@@ -84,16 +90,36 @@ _SAFETENSORS = [
     (changed(dtype="I32"), 3, "must be a float tensor"),
     (changed(dtype="U32"), 3, "must be a float tensor"),
     (changed(dtype="F16", shape=[16]), 3, "has shape (16,), expected (8,)"),
-    (changed(dtype="BOOL", shape=[32]), 3, "bert/embeddings/LayerNorm/beta has shape (32,),"),
-    (changed(dtype="F8_E4M3", shape=[32]), 3, "bert/embeddings/LayerNorm/beta has shape (32,),"),
-    (changed(dtype="F4", shape=[64]), 3, "bert/embeddings/LayerNorm/beta has shape (64,),"),
-    (changed(dtype="C64", shape=[4]), 3, "bert/embeddings/LayerNorm/beta has shape (4,),"),
+    (
+        changed(dtype="BOOL", shape=[32]),
+        3,
+        "bert/embeddings/LayerNorm/beta has shape (32,),",
+    ),
+    (
+        changed(dtype="F8_E4M3", shape=[32]),
+        3,
+        "bert/embeddings/LayerNorm/beta has shape (32,),",
+    ),
+    (
+        changed(dtype="F4", shape=[64]),
+        3,
+        "bert/embeddings/LayerNorm/beta has shape (64,),",
+    ),
+    (
+        changed(dtype="C64", shape=[4]),
+        3,
+        "bert/embeddings/LayerNorm/beta has shape (4,),",
+    ),
     (changed(shape=[2**63, 2]), 3, DAMAGED),
     (changed(shape=[2**32, 2**32, 2**32]), 3, DAMAGED),
     (changed(shape=[-8]), 3, DAMAGED),
     (changed(shape=[8.0]), 3, DAMAGED),
     (changed(shape=8), 3, DAMAGED),
-    (changed(shape=[1] * 40 + [8]), 3, "bert/embeddings/LayerNorm/beta has shape (1, 1, 1,"),
+    (
+        changed(shape=[1] * 40 + [8]),
+        3,
+        "bert/embeddings/LayerNorm/beta has shape (1, 1, 1,",
+    ),
     (changed(shape=[4, 2]), 3, "has shape (4, 2), expected (8,)"),
     (changed(data_offsets=[0, 2**62]), 3, DAMAGED),
     (changed(data_offsets=[32, 0]), 3, DAMAGED),
@@ -107,18 +133,30 @@ _SAFETENSORS = [
     (metadata(config="{"), 2, "config is not valid JSON"),
     (metadata(config="3"), 2, "config must hold one JSON object, got int"),
     (metadata(config="[" * 10**5), 2, "config is not valid JSON"),
-    (metadata(config='{"num_layers": 10000000000}'), 2, "RoFormerConfig must have vocabulary_size,"),
+    (
+        metadata(config='{"num_layers": 10000000000}'),
+        2,
+        "RoFormerConfig must have vocabulary_size,",
+    ),
     (metadata(config="null"), 2, "config must hold one JSON object, got NoneType"),
     (metadata(vocabulary="3"), 2, "its vocabulary is not a list of tokens"),
     (metadata(vocabulary="[" * 10**5), 2, "its vocabulary is not a list of tokens"),
     (metadata(vocabulary="[null]"), 2, "its vocabulary is not a list of tokens"),
     (metadata(vocabulary='["[PAD]"]'), 2, "the vocabulary has 1 tokens"),
     (metadata(tokenizer="[]"), 2, "tokenizer must hold one JSON object, got list"),
-    (metadata(model="os.system"), 2, "x.safetensors has a head (pooler, mlm) for which"),
-    (metadata(model=""), 2, "x.safetensors has a head (pooler, mlm) for which"),
-    (metadata(model="RoFormerSeq2Seq"), 2, "x.safetensors has a head (pooler, mlm) for which"),
-    (metadata(model="RoFormerTextClassifier"), 2, "x.safetensors has a head (pooler, mlm) for which"),
-    (metadata(model="RoFormerMaskedLM", model_options='{"a": 1}'), 2, "x.safetensors has a head (pooler) for which"),
+    (metadata(model="os.system"), 2, "model must be one of RoFormerBackbone"),
+    (metadata(model=""), 2, "model must be one of RoFormerBackbone"),
+    (metadata(model="RoFormerSeq2Seq"), 2, "model must be one of RoFormerBackbone"),
+    (
+        metadata(model="RoFormerTextClassifier"),
+        2,
+        "model must be one of RoFormerBackbone",
+    ),
+    (
+        metadata(model="RoFormerMaskedLM", model_options='{"a": 1}'),
+        2,
+        "x.safetensors has a head (pooler) for which",
+    ),
     (metadata(crc32c="[]"), 2, "crc32c must hold one JSON object, got list"),
     (metadata(crc32c='{"x": 3}'), 3, "must be an object of checksums"),
     (metadata(crc32c='{"x": "00000000"}'), 3, "and the metadata says None"),
@@ -191,8 +229,14 @@ _BUNDLES = [
     (bundle(header=b""), "the index cannot be used: it is for 0 data file(s),"),
     (bundle(header=b"\x08\x7f"), "the index cannot be used: it is for 127 data"),
     (bundle(header=b"\x08" + b"\xff" * 12), UNUSED),
-    (bundle(header=b"\x08\x01\x10\x01\x1a\x02\x08\x01"), "the index cannot be used: its tensors are"),
-    (bundle(header=b"\x08" + varint(2**31)), "the index cannot be used: it is for 2147483648 data"),
+    (
+        bundle(header=b"\x08\x01\x10\x01\x1a\x02\x08\x01"),
+        "the index cannot be used: its tensors are",
+    ),
+    (
+        bundle(header=b"\x08" + varint(2**31)),
+        "the index cannot be used: it is for 2147483648 data",
+    ),
     (bundle(entry(dtype=7)), "the configuration has 2 layers, but there are only"),
     (bundle(entry(dtype=0)), "the configuration has 2 layers, but there are only"),
     (bundle(entry(dtype=2**40)), "the configuration has 2 layers, but there are only"),
@@ -204,7 +248,10 @@ _BUNDLES = [
     (bundle(entry(shape=(9,))), "float32 of shape (9,) takes 36 bytes, but the index"),
     (bundle(entry(shard=7)), "it lies in data file 7, counted from 0, but there"),
     (bundle(entry(shard=2**31)), "it lies in data file 2147483648, counted from 0,"),
-    (bundle(entry(offset=2**40)), "it ends at byte 1099511627808 of data file 0, which"),
+    (
+        bundle(entry(offset=2**40)),
+        "it ends at byte 1099511627808 of data file 0, which",
+    ),
     (bundle(entry(offset=-1)), "it ends at byte 18446744073709551647 of data file"),
     (bundle(entry(offset=40)), "it ends at byte 72 of data file 0, which has 64:"),
     (bundle(entry(size=2**62)), "float32 of shape (8,) takes 32 bytes, but the index"),
@@ -214,11 +261,21 @@ _BUNDLES = [
     (bundle(b"\xff" * 9), "it ends within a number"),
     (bundle(b"\x12\xff\xff\xff\xff\x0f"), "field 2 runs past the end of its message"),
     (bundle(b"\x0a" * 40), "field 1 runs past the end of its message"),
-    (bundle(entry(raw=b"\x3a\x02\x0a\x00")), "the configuration has 2 layers, but there are only"),
+    (
+        bundle(entry(raw=b"\x3a\x02\x0a\x00")),
+        "the configuration has 2 layers, but there are only",
+    ),
     (bundle(entry(), entry(offset=8)), "unexpected bert/0 (8,) unexpected bert/1 (8,)"),
 ]
 CASES = [
-    *(("convert x.safetensors y", {"x.safetensors": data, "bert_config.json": CONFIG}, c, m)
-      for data, c, m in _SAFETENSORS),
+    *(
+        (
+            "convert x.safetensors y",
+            {"x.safetensors": data, "bert_config.json": CONFIG},
+            c,
+            m,
+        )
+        for data, c, m in _SAFETENSORS
+    ),
     *(("convert x y", files, 3, message) for files, message in _BUNDLES),
 ]

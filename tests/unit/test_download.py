@@ -345,10 +345,11 @@ def test_a_certificate_that_is_not_valid(tmp_path, fetch, monkeypatch):
     # A real one needs a certificate authority; what urllib raises is known.
     error = ssl.SSLCertVerificationError(1, "certificate verify failed: self-signed")
 
-    def urlopen(request, timeout):
+    def open_url(opener, request, timeout):
         raise urllib.error.URLError(error)
 
-    monkeypatch.setattr(download_module.urllib.request, "urlopen", urlopen)
+    opener = download_module.urllib.request.OpenerDirector
+    monkeypatch.setattr(opener, "open", open_url)
     fail("cannot be reached .certificate verify failed: self-", fetch, "https://x")
     assert left(tmp_path) == []
 

@@ -101,7 +101,10 @@ WHOLE = TOML + STAGE
         ('objective = "bert"\n', "must have data, stages"),
         (TOML + "[[stages]]\nlength=8", "stages must have steps"),
         (TOML + "[[stages]]\nsteps=0", "from 1 to 2147483647, got 0"),
-        (TOML + "[[stages]]\nsteps=9\nlength=3", "length must be .* from 4 to 1048576, got 3"),
+        (
+            TOML + "[[stages]]\nsteps=9\nlength=3",
+            "length must be .* from 4 to 1048576, got 3",
+        ),
         (TOML + "[[stages]]\nsteps=9\nlr=1", "stages has no field lr; it has steps"),
         (TOML + "[[stages]]\nsteps=9\nbatch_size=10\naccumulation=4", "multiple of"),
         (TOML + "[[stages]]\nsteps=9\nschedule=[[5,1],[5,0]]", "ascending"),
