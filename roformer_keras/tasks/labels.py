@@ -25,7 +25,7 @@ def parse_number(value) -> float:
     except (OverflowError, TypeError, ValueError):
         number = float("nan")
     # Weights and losses are float32.
-    if not abs(number) <= np.finfo("float32").max or isinstance(value, bool):
+    if not abs(number) <= float(np.finfo("float32").max) or isinstance(value, bool):
         raise ConfigurationError(f"a label must be a finite number, got {value!r}")
     return number
 

@@ -2,6 +2,6 @@
 
 A row is `(line, files, code, message)`. The words of the line are arguments of
 `roformer-keras`; words of `cli_errors.PATHS`, such as SMALL, are checkpoints. `files`
-is a dict of name to content (str, bytes, or a function that makes the file at a path), or
-a function that writes into the folder where the line runs.
+is a dict of name to content (str, bytes, or a function that makes the file at a
+path), or a function that writes into the folder where the line runs.
 """
