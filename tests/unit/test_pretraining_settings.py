@@ -124,7 +124,7 @@ WHOLE = TOML + STAGE
         ('initialize_heads="no"\n' + WHOLE, "initialize_heads must be True or False"),
         ("source=3\n" + WHOLE, "source must be a string or None"),
         ('max_vocabulary="x"\n' + WHOLE, "must be an integer or None, got 'x'"),
-        (TOML + "[[stages]]\nsteps=9\nlearning_rate=inf", "a finite number"),
+        (TOML + "[[stages]]\nsteps=9\nlearning_rate=inf", "number from 0 to 100"),
         (TOML + "[[stages]]\nsteps=9\nschedule=[[5,nan]]", "schedule must be .* pairs"),
         (TOML + "[[stages]]\nsteps=9\nschedule=[[5.5,1]]", "schedule must be .* pairs"),
         (TOML.replace("ema = 0.999", "clip_norm=inf") + STAGE, "finite"),
