@@ -379,7 +379,7 @@ def check_options(cls: type, saved: Mapping, label: str) -> None:
     """Raises ConfigurationError unless a class has these saved arguments."""
     names = [
         name
-        for name, one in inspect.signature(cls.__init__).parameters.items()
+        for name, one in inspect.signature(cls).parameters.items()
         if name not in ("self", "backbone", "tokenizer", "config")
         and one.kind is not one.VAR_KEYWORD
     ]

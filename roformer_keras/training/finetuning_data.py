@@ -143,7 +143,8 @@ def read_data(settings: FinetuningSettings) -> Data:
         names = task_class.find_names(train.labels, options)
         if names is not None:
             _check_classes(train, settings)
-    if names is not None and not isinstance(names, list | tuple):
+    names = list(names) if isinstance(names, tuple) else names
+    if names is not None and not isinstance(names, list):
         raise ConfigurationError(f"names of labels must be a list, got {names!r}")
     min_names = 1 if options.get("multi_label") else task_class.min_names
     if names is not None and len(names) < min_names:
