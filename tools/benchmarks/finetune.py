@@ -11,8 +11,9 @@ reviews     One epoch on labelled texts, from strings to updates: examples a sec
             text, or all to `--max-length`. Each turn has a new process: TensorFlow
             keeps the memory of an epoch.
 
-The limit is the time of the matrix products alone, in float32: a step has those of a
-forward pass three times.
+The limit is the time of the matrix products alone, in that type: a step has those of
+a forward pass three times. Hugging Face transformers take part in `step` if they are
+installed.
 """
 
 import sys
@@ -34,22 +35,34 @@ from tools.benchmarks.harness import (
     make_parser,
     matrix_products,
 )
+from tools.benchmarks.hugging_face import (
+    CLIP_NORM,
+    LEARNING_RATE,
+    WEIGHT_DECAY,
+    Transformers,
+)
+from tools.benchmarks.sides import is_installed
 from tools.commands import command
 from tools.reference import training
 from tools.reference.bert4keras import make_tokenizer
 from tools.reference.full_size_checkpoint import write_checkpoint
 
-LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, DROPOUT = 2e-5, 0.01, 1.0, 0.1
+DROPOUT = 0.1
 # Of bert4keras 0.11.5.
 LAYER_NORM_EPSILON = 1e-7
 # Two batches, from which Keras infers which sizes vary.
 WARM_UP = ("train", 2)
+TYPES = ("float32", "bfloat16")
 OURS = {f"roformer_keras {name}": name for name in ("float32", "mixed_bfloat16")}
 RUNS = {
     "step": {
-        f"{LIMIT} float32": Run("limit", "step"),
+        **{f"{LIMIT} {dtype}": Run("limit", "step", (dtype,)) for dtype in TYPES},
         **{name: Run(side, "step") for name, side in OURS.items()},
         THEIRS: Run("bert4keras", "step"),
+        **{
+            f"transformers {dtype}": Run("transformers", "step", (dtype,))
+            for dtype in TYPES
+        },
     },
     "reviews": {
         **{name: Run(side, "train", (), WARM_UP) for name, side in OURS.items()},
@@ -59,6 +72,7 @@ RUNS = {
         ),
     },
 }
+UNITS = {"step": "tokens/s", "reviews": "examples/s"}
 SIZES = {
     **MODEL_SIZES,
     "vocabulary": (12000, 200, "its tokens"),
@@ -73,7 +87,7 @@ SIZES = {
 
 @command
 def main(arguments=None):
-    parser = make_parser(__doc__, SIZES)
+    parser = make_parser(__doc__, SIZES, RUNS)
     help = "lines of a text, a tab and a label; plain or .gz"
     parser.add_argument("--reviews", type=Path, default=texts.FILES[0], help=help)
     options = parser.parse_args(arguments)
@@ -83,12 +97,11 @@ def main(arguments=None):
         write_checkpoint(benchmark.folder, "roformer", *sizes)
         benchmark.save("texts", check_sides(benchmark))
         tokens = options.steps * options.batch * options.length
-        for part, unit, amount in (
-            ("step", "tokens/s", tokens),
-            ("reviews", "examples/s", options.rows),
-        ):
-            is_fresh = part == "reviews"
-            runs = RUNS[part]
+        amounts = {"step": tokens, "reviews": options.rows}
+        for part in options.parts:
+            is_fresh, unit = part == "reviews", UNITS[part]
+            runs = {k: run for k, run in RUNS[part].items() if is_installed(run.side)}
+            amount = amounts[part]
             found = compare(benchmark, runs, part, unit, amount, fresh=is_fresh)
             benchmark.save(part, found)
             benchmark.stop()
@@ -115,7 +128,7 @@ def draw_reviews(options, folder):
 
 def check_sides(benchmark):
     """Checks that all sides have equal models and ids; returns their mean tokens."""
-    found = {s: benchmark[s].call("describe") for s in SIDES if s != "limit"}
+    found = {s: benchmark[s].call("describe") for s in COMPARED}
     for what in ("weights", "ids"):
         values = {side: description[what] for side, description in found.items()}
         if len(set(values.values())) > 1:
@@ -253,22 +266,34 @@ class Bert4keras(Classifier):
         )
 
 
-class Limit(Side):
-    def products(self):
-        return matrix_products(self.layers, self.hidden, self.batch * self.length)
+class Peer(Transformers):
+    """Hugging Face's classifier of the same size, with random weights."""
 
-    def step(self):
+    def step(self, dtype):
+        self.calls = self.steps
+        super().step(self.batch, self.length, dtype)
+
+
+class Limit(Side):
+    def products(self, dtype):
+        tokens = self.batch * self.length
+        return matrix_products(self.layers, self.hidden, tokens, dtype)
+
+    def step(self, dtype):
         # Forward, for the gradients of the inputs, and for those of the weights.
         for _ in range(3 * self.steps):
-            self.keep(self.products)()
+            self.keep(self.products, dtype)()
 
 
 SIDES = {
     "float32": RoFormer,
     "mixed_bfloat16": RoFormer,
     "bert4keras": Bert4keras,
+    "transformers": Peer,
     "limit": Limit,
 }
+# Sides with the same weights and texts.
+COMPARED = [name for name in SIDES if name not in ("transformers", "limit")]
 
 
 if __name__ == "__main__":

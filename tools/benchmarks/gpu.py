@@ -16,7 +16,6 @@ model's matrix products, at the rate of one large product. Needs JAX with a GPU;
 transformers and PyTorch their side is left out. `--quick` also runs on a CPU.
 """
 
-import importlib.util
 import math
 import os
 import sys
@@ -36,12 +35,19 @@ from tools.benchmarks.harness import (
     make_inputs,
     make_parser,
 )
+from tools.benchmarks.hugging_face import (
+    CLIP_NORM,
+    LEARNING_RATE,
+    TOP_P,
+    WEIGHT_DECAY,
+    Transformers,
+)
+from tools.benchmarks.sides import is_installed
 from tools.commands import command
 
 OURS, THEIRS = "roformer_keras bfloat16", "transformers bfloat16"
 LIMIT_NAME = f"{LIMIT} bfloat16"
-PROMPT, SENTENCE, TOP_P = 16, 16, 0.95
-LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 2e-5, 0.01, 1.0
+SENTENCE = 16
 SIZES = {
     **MODEL_SIZES,
     "vocabulary": (12000, 200, "its tokens"),
@@ -101,11 +107,6 @@ def measure(benchmark, part):
             benchmark, runs, f"{part} {shape}", unit, amount, theirs=THEIRS
         )
     return found
-
-
-def is_installed(side):
-    names = ("torch", "transformers") if side == "transformers" else ()
-    return all(importlib.util.find_spec(name) for name in names)
 
 
 class RoFormer(Side):
@@ -171,104 +172,6 @@ class RoFormer(Side):
         inputs = self.keep(make_inputs, rows, length, self.vocabulary)
         for _ in range(self.calls):
             self.keep(self.classifier).train_on_batch(inputs, np.arange(rows) % 2)
-
-
-class Transformers(Side):
-    """Hugging Face's models of the same size, with scaled dot-product attention."""
-
-    def model(self, name, **fields):
-        import torch
-        import transformers
-
-        config = transformers.RoFormerConfig(
-            vocab_size=self.vocabulary,
-            embedding_size=self.hidden,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.hidden // 64,
-            intermediate_size=4 * self.hidden,
-            **fields,
-        )
-        model = getattr(transformers, name)(config)
-        return model.to("cuda" if torch.cuda.is_available() else "cpu")
-
-    def inputs(self, rows, length, device):
-        import torch
-
-        token_ids, segment_ids = make_batch(rows, length, self.vocabulary)
-        token_ids = torch.from_numpy(token_ids).long()
-        return {
-            "input_ids": token_ids.to(device),
-            "attention_mask": (token_ids != 0).long().to(device),
-            "token_type_ids": torch.from_numpy(segment_ids).long().to(device),
-        }
-
-    def encoder(self):
-        """Compiled, where PyTorch can do so."""
-        import torch
-
-        model = self.model("RoFormerModel").eval().to(torch.bfloat16)
-        return torch.compile(model) if torch.cuda.is_available() else model
-
-    def encode(self, rows, length):
-        import torch
-
-        model = self.keep(self.encoder)
-        inputs = self.keep(self.inputs, rows, length, model.device)
-        with torch.inference_mode():
-            for _ in range(self.calls):
-                model(**inputs)[0][:, 0].float().cpu()
-
-    latency = encode
-
-    def writer(self):
-        import torch
-
-        model = self.model("RoFormerForCausalLM", is_decoder=True)
-        return model.eval().to(torch.bfloat16)
-
-    def generate(self, rows, length):
-        import torch
-
-        model = self.keep(self.writer)
-        ids = self.keep(self.inputs, 1, length, model.device)["input_ids"].clamp(min=1)
-        torch.manual_seed(0)
-        for _ in range(self.calls):
-            model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=True,
-                top_p=TOP_P,
-                top_k=0,
-                num_return_sequences=rows,
-                max_new_tokens=self.new,
-                min_new_tokens=self.new,
-                pad_token_id=0,
-            ).cpu()
-
-    def classifier(self):
-        import torch
-
-        model = self.model("RoFormerForSequenceClassification", num_labels=2).train()
-        optimizer = torch.optim.AdamW(
-            model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY
-        )
-        return model, optimizer
-
-    def step(self, rows, length):
-        import torch
-
-        model, optimizer = self.keep(self.classifier)
-        inputs = self.keep(self.inputs, rows, length, model.device)
-        labels = (torch.arange(rows) % 2).to(model.device)
-        for _ in range(self.calls):
-            with torch.autocast(model.device.type, torch.bfloat16):
-                loss = model(**inputs, labels=labels).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
-            optimizer.step()
-            optimizer.zero_grad()
-            loss.item()
 
 
 class Limit(Side):
