@@ -13,6 +13,7 @@ from .errors import RoFormerError as RoFormerError
 from .hub.catalog import CATALOG as CATALOG
 from .hub.catalog import SHIPPED as SHIPPED
 from .hub.download import download as download
+from .models import FastModel as FastModel
 from .models import RoFormerBackbone as RoFormerBackbone
 from .models import RoFormerCausalLM as RoFormerCausalLM
 from .models import RoFormerMaskedLM as RoFormerMaskedLM

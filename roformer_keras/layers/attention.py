@@ -115,11 +115,12 @@ class ProjectedAttention(keras.layers.Layer):
         mixed = ops.reshape(mixed, (batch, length, self.num_heads * self.head_dim))
         return self.output_dense(mixed)
 
-    def _rotated(self, query, key, position_ids, start=0, has_cache=False):
+    def _rotated(self, query, key, position_ids, start=0, has_cache=False, mask=None):
         """Rotates both `(batch, length, heads, dim)` by their positions.
 
         Args:
             position_ids: as in the call, or None to count from `start`.
+            mask: as in the call. Layers with one mask have rows of one length.
             has_cache: bool. Whether this is a step of generation, which XLA may
                 compile.
         """
@@ -130,7 +131,7 @@ class ProjectedAttention(keras.layers.Layer):
         # A complex number is two float32: casting other types would cost too much.
         is_complex = self.layout == "interleaved" and query.dtype == "float32"
         if operations and not has_cache and is_complex:
-            turn = operations.turn(position_ids, length, dim, self.base)
+            turn = operations.turn(position_ids, length, dim, self.base, mask)
             return operations.rotated(query, turn), operations.rotated(key, turn)
         if position_ids is None:
             position_ids = ops.arange(length)[None] + start
@@ -219,7 +220,9 @@ class RoPEAttention(ProjectedAttention):
     ) -> TensorLike:
         query, key, value = self._heads(x)
         query, key = self._rotated(
-            query, key, position_ids, cache_index, has_cache=cache is not None
+            *(query, key, position_ids, cache_index),
+            has_cache=cache is not None,
+            mask=attention_mask,
         )
         # (batch, heads, length, features per head): a cache in this order is not
         # transposed for each token that is generated.

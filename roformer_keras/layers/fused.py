@@ -26,8 +26,8 @@ _held = contextvars.ContextVar("fused_operations", default=None)
 def fused():
     """Lets layers that are called inside it use fused operations.
 
-    For one pass of one model on one batch, in a TensorFlow function without XLA,
-    gradients and export. It changes nothing but on TensorFlow on a CPU with oneDNN.
+    For passes of models in a TensorFlow function without XLA, gradients and export. It
+    changes nothing but on TensorFlow on a CPU with oneDNN.
     """
     token = _held.set(FusedOperations() if _is_possible() else None)
     try:
@@ -47,7 +47,7 @@ class FusedOperations:
     def __init__(self):
         self._turns = {}
 
-    def turn(self, position_ids, length, dim, base):
+    def turn(self, position_ids, length, dim, base, mask=None):
         """Rotations cos + i sin: complex64 `(batch or 1, length, 1, dim / 2)`.
 
         Args:
@@ -55,17 +55,20 @@ class FusedOperations:
             length: of the rows, an int or a scalar tensor.
             dim: int. Features per head.
             base: float.
+            mask: of the attention, or None. Without position ids the layers that share
+                it share the angles: an encoder and its decoder have other lengths.
         """
         import tensorflow as tf
 
-        key = (None if position_ids is None else id(position_ids), dim, base)
-        if key not in self._turns:
+        shared = mask if position_ids is None else position_ids
+        key = (id(shared), dim, base)
+        if shared is None or key not in self._turns:
             if position_ids is None:
                 position_ids = ops.arange(length)[None]
             table = rotary_table(position_ids, dim, base)
             sin, cos = (part[:, :, None, ::2] for part in table)
-            # The ids are kept, or another tensor might get their `id`.
-            self._turns[key] = tf.complex(cos, sin), position_ids
+            # What is shared is kept, or another tensor might get its `id`.
+            self._turns[key] = tf.complex(cos, sin), shared
         return self._turns[key][0]
 
     def rotated(self, x, turn):

@@ -289,7 +289,9 @@ class LinearRoPEAttention(ProjectedAttention):
         weighting: tuple[TensorLike, TensorLike]
         normalising: tuple[TensorLike, TensorLike]
         weighting, normalising = self._features(
-            query, key, position_ids, cache_index, has_cache=cache is not None
+            *(query, key, position_ids, cache_index),
+            has_cache=cache is not None,
+            mask=attention_mask,
         )
         ones = ops.ones_like(value[..., :1])
         if attention_mask is not None:
@@ -307,11 +309,11 @@ class LinearRoPEAttention(ProjectedAttention):
         output = self._joined(ops.cast(mixed, self.compute_dtype))
         return output if cache is None else (output, (values_so_far, keys_so_far))
 
-    def _features(self, query, key, position_ids, start, has_cache):
+    def _features(self, query, key, position_ids, start, has_cache, mask):
         """Features of query and key, for the weights and for the normaliser."""
 
         def turned(pair):
-            return self._rotated(*pair, position_ids, start, has_cache)
+            return self._rotated(*pair, position_ids, start, has_cache, mask)
 
         if self.kind == "cosine":
             pair = tuple(map(cosine_features, turned((_unit(query), _unit(key)))))

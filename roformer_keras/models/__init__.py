@@ -2,6 +2,7 @@
 
 from roformer_keras.config import Seq2SeqConfig
 from roformer_keras.models.backbone import RoFormerBackbone
+from roformer_keras.models.inference import FastModel
 from roformer_keras.models.language_models import (
     RoFormerCausalLM,
     RoFormerMaskedLM,
@@ -10,6 +11,7 @@ from roformer_keras.models.language_models import (
 from roformer_keras.models.seq2seq import RoFormerSeq2Seq
 
 __all__ = [
+    "FastModel",
     "RoFormerBackbone",
     "RoFormerCausalLM",
     "RoFormerMaskedLM",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from roformer_keras.checks import check_integer
+from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
@@ -86,12 +87,15 @@ class ObjectiveTrainer(_Model):
                 validation_data if is_pair else (validation_data, None)
             )
             validation_data = self._batches(objective, *parts, batch_size)
-        return trainer.fit(
-            batches,
-            shuffle=False,
-            validation_data=validation_data,
-            initial_epoch=initial_epoch,
-            **kwargs,
+        return call_without_wait(
+            trainer.fit,
+            (batches,),
+            {
+                "shuffle": False,
+                "validation_data": validation_data,
+                "initial_epoch": initial_epoch,
+                **kwargs,
+            },
         )
 
     def evaluate(
@@ -109,7 +113,8 @@ class ObjectiveTrainer(_Model):
             sizes = {} if y is None else {"batch_size": batch_size}
             return super().evaluate(x, y, **sizes, **kwargs)
         trainer, objective = self._training_model(max_length, options)
-        return trainer.evaluate(self._batches(objective, x, y, batch_size), **kwargs)
+        batches = self._batches(objective, x, y, batch_size)
+        return call_without_wait(trainer.evaluate, (batches,), kwargs)
 
     def _training_model(self, max_length, options):
         kind = OBJECTIVES[self.objective_name]

@@ -11,7 +11,6 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_names, is_integer
-from roformer_keras.compiled import refuse_forked_process
 from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
@@ -25,8 +24,8 @@ from roformer_keras.conversion.weights import (
 from roformer_keras.errors import ConfigurationError, VocabularyError, errors_at
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
-from roformer_keras.layers.projection import Structure
 from roformer_keras.models.distribution import allow_uneven_batches
+from roformer_keras.models.inference import FastInference
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.lora import PartialTraining, backbone_of
 from roformer_keras.models.quantization import (
@@ -61,7 +60,7 @@ def opened_checkpoint(
     return open_checkpoint(resolve(source), config)
 
 
-class PresetModel(PartialTraining, Quantizable, keras.Model):
+class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
     """A model that is loaded from a checkpoint and saved as a preset folder.
 
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
@@ -72,8 +71,6 @@ class PresetModel(PartialTraining, Quantizable, keras.Model):
     tokenizer: RoFormerTokenizer | None = None
     # Why that vocabulary gave no tokenizer.
     _tokenizer_error: VocabularyError | None = None
-    # The layers when Keras made functions of them.
-    _structure: Structure | None = None
 
     if TYPE_CHECKING:
 
@@ -116,29 +113,6 @@ class PresetModel(PartialTraining, Quantizable, keras.Model):
             }
         )
         super().export(filepath, format=format, **kwargs)
-
-    def make_predict_function(self, force: bool = False) -> Any:
-        """As in Keras; made again after LoRA or quantization has changed a layer."""
-        self._drop_old_functions()
-        return super().make_predict_function(force)
-
-    def make_test_function(self, force: bool = False) -> Any:
-        """As `make_predict_function`."""
-        self._drop_old_functions()
-        return super().make_test_function(force)
-
-    def make_train_function(self, force: bool = False) -> Any:
-        """As `make_predict_function`."""
-        self._drop_old_functions()
-        return super().make_train_function(force)
-
-    def _drop_old_functions(self):
-        refuse_forked_process()
-        if self._structure is None:
-            self._structure = Structure(self)
-        elif self._structure.has_changed():
-            self.train_function = self.test_function = self.predict_function = None
-            self._structure = Structure(self)
 
     def __setattr__(self, name, value):
         if keras.backend.backend() == "torch" and "_modules" not in vars(self):

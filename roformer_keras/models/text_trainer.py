@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
+from roformer_keras.data.adapters import is_adapter
 from roformer_keras.data.batches import NumberedBatches, TextBatches
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.errors import ConfigurationError
@@ -329,7 +330,8 @@ class MappedDataset(keras.utils.PyDataset):
 
 def is_ready(x) -> bool:
     """Whether `x` is input for Keras itself: batches, or dicts of ids."""
-    if isinstance(x, TextBatches | NumberedBatches | MappedDataset):
+    is_own = isinstance(x, TextBatches | NumberedBatches | MappedDataset)
+    if is_own or is_adapter(x):
         return True
     if isinstance(x, keras.utils.PyDataset):
         spec = x[0]

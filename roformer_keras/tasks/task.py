@@ -338,6 +338,8 @@ class TextTask(TextTrainer, BackboneModel):
         *,
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose: Verbose = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
     ) -> Iterator[np.ndarray]: ...
 
     @overload
@@ -348,6 +350,8 @@ class TextTask(TextTrainer, BackboneModel):
         *,
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose: Verbose = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
     ) -> Any: ...
 
     def predict(
@@ -357,6 +361,8 @@ class TextTask(TextTrainer, BackboneModel):
         *,
         batch_tokens: int = TOKENS_PER_BATCH,
         verbose: Verbose = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
     ) -> Any:
         """What `call` computes, for texts in their order.
 
@@ -373,6 +379,7 @@ class TextTask(TextTrainer, BackboneModel):
                 together; a longer row is computed alone.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal if
                 it takes more than a second.
+            steps, callbacks: as in `keras.Model.predict`, with dicts of ids only.
 
         Returns:
             Outputs of the texts: an array `(texts, ...)`; or, if outputs have the
@@ -380,7 +387,12 @@ class TextTask(TextTrainer, BackboneModel):
             iterator of the outputs.
         """
         if is_ready(x):
-            return super().predict(x, batch_size=batch_size, verbose=verbose)
+            return super().predict(x, batch_size, verbose, steps, callbacks)
+        if steps is not None or callbacks is not None:
+            raise ConfigurationError(
+                "steps and callbacks are those of Keras's loop, which takes dicts of "
+                "ids, and x holds texts: leave them out"
+            )
         return self.map_outputs(
             x,
             self._split_outputs,

@@ -49,8 +49,10 @@ ANYWHERE = "__init__"
 ALLOWED = {
     "tensorflow": {
         "compiled.py",
+        "data/adapters.py",
         "layers/dropout.py",
         "layers/fused.py",
+        "models/inference.py",
         "serving/runtime.py",
         "tasks/adversarial.py",
         "optimizers.py",

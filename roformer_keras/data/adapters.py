@@ -1,0 +1,164 @@
+"""Data for the loops of Keras, without the wait of `tf.data` at their end.
+
+On TensorFlow Keras makes a dataset of whatever it is given. A thread of `tf.data` tunes
+it, sleeps for 10, 20, 40, ... ms between its looks, and is waited for when the dataset
+is deleted: a call lasts until 70, 150, 310, 630, 1,270 or 2,550 ms. Without tuning
+there is no such thread. `python -m tools.predict_wait` shows both in plain Keras.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+try:
+    # Keras's loops take an adapter for data, and have no public name for one.
+    from keras.src.trainers.data_adapters import get_data_adapter
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+except ImportError:  # pragma: no cover
+    # Without these names data goes to Keras as it is, and waits.
+    get_data_adapter = None
+
+# Of `fit`, `evaluate` and `predict`: what an adapter is made of.
+_DATA = ("y", "sample_weight", "class_weight")
+
+
+def is_adapter(x: Any) -> bool:
+    """Whether `x` comes from `prepare_data`, which Keras's loops take as it is."""
+    return get_data_adapter is not None and isinstance(x, DataAdapter)
+
+
+def prepare_data(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    shuffle: bool | str = False,
+    class_weight: Mapping | None = None,
+    sliced: bool = False,
+) -> Any:
+    """An adapter of data that `fit`, `evaluate` and `predict` of Keras take as `x`.
+
+    Args:
+        x, y, sample_weight, batch_size, steps, shuffle, class_weight: as those methods
+            take them. The adapter stands for all of them but the steps.
+        sliced: bool. Whether arrays of several batches are sliced in Python as well, as
+            arrays of one batch are. A dataset takes as long to make as a short batch to
+            compute, but has one shape for all batches.
+
+    Returns:
+        Keras's own adapter, whose dataset is not tuned. A dataset whose options say
+        whether it is tuned stays as it is.
+    """
+    if is_adapter(x):
+        return x
+    adapter = get_data_adapter(
+        *(x, y, sample_weight),
+        batch_size=batch_size,
+        steps_per_epoch=steps,
+        shuffle=shuffle,
+        class_weight=class_weight,
+    )
+    make_dataset = adapter.get_tf_dataset
+
+    def get_tf_dataset():
+        is_short = sliced or adapter.num_batches == 1
+        if is_short and not shuffle and isinstance(adapter, ArrayDataAdapter):
+            arrays = keras.tree.flatten((x, y, sample_weight))
+            if all(_is_dense(array) for array in arrays):
+                return _Slices(adapter)
+        return without_tuning(make_dataset())
+
+    adapter.get_tf_dataset = get_tf_dataset
+    return adapter
+
+
+def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any:
+    """Calls `fit`, `evaluate` or `predict` of Keras with data that does not wait.
+
+    Args:
+        method: of a Keras model.
+        arguments, options: positional and keyword arguments of it.
+    """
+    if _is_left_to_keras(method.__self__, options):
+        return method(*arguments, **options)
+    bound = inspect.signature(method).bind(*arguments, **options)
+    given = bound.arguments
+    is_fit = method.__name__ == "fit"
+    if given.get("x") is None or given.get("validation_split"):
+        return method(*arguments, **options)
+    batch_size = given.get("batch_size")
+    validation = given.get("validation_data")
+    if validation is not None:
+        given["validation_data"] = prepare_data(
+            *keras.utils.unpack_x_y_sample_weight(validation),
+            batch_size=given.get("validation_batch_size") or batch_size,
+            steps=given.get("validation_steps"),
+        )
+    given["x"] = prepare_data(
+        given["x"],
+        **{name: given.pop(name) for name in _DATA if name in given},
+        batch_size=batch_size,
+        steps=given.get("steps_per_epoch" if is_fit else "steps"),
+        shuffle=given.get("shuffle", True) if is_fit else False,
+        # The function of `predict` has one graph for all shapes, see `FastInference`.
+        sliced=method.__name__ == "predict",
+    )
+    return method(*bound.args, **bound.kwargs)
+
+
+def without_tuning(dataset: Any) -> Any:
+    """A `tf.data.Dataset` whose tuning is off unless its options say otherwise."""
+    import tensorflow as tf
+
+    if not isinstance(dataset, tf.data.Dataset):
+        return dataset
+    if dataset.options().autotune.enabled is not None:
+        return dataset
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+class _Slices:
+    """The batches of an adapter of arrays, which Keras takes in place of a dataset."""
+
+    def __init__(self, adapter):
+        self._adapter = adapter
+
+    def __iter__(self) -> Iterator:
+        import tensorflow as tf
+
+        for batch in self._adapter.get_numpy_iterator():
+            yield keras.tree.map_structure(
+                lambda x: None if x is None else tf.convert_to_tensor(x),
+                keras.tree.lists_to_tuples(batch),
+            )
+
+
+def _is_dense(array):
+    import tensorflow as tf
+
+    return array is None or isinstance(array, np.ndarray | tf.Tensor)
+
+
+def _is_left_to_keras(model, options):
+    """Whether data must be Keras's own: elsewhere, or where Keras divides it."""
+    if get_data_adapter is None or keras.backend.backend() != "tensorflow":
+        return True
+    import tensorflow as tf
+
+    return bool(
+        # The data that `fit` has prepared for `evaluate`.
+        options.get("_use_cached_eval_dataset")
+        # Keras counts the steps for itself then.
+        or keras.config.max_steps_per_epoch()
+        or getattr(model, "_distribute_strategy", None)
+        or tf.distribute.has_strategy()
+        or keras.distribution.distribution()
+    )

@@ -1,0 +1,199 @@
+"""What users of Keras call by habit, without what makes it slow on TensorFlow."""
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from roformer_keras.compiled import Compiled, refuse_forked_process
+from roformer_keras.data.adapters import call_without_wait
+from roformer_keras.layers.fused import fused
+from roformer_keras.layers.projection import Structure
+
+# A mixin calls what a Keras model has.
+if TYPE_CHECKING:
+    from keras import Model as _Model
+else:
+    _Model = object
+
+
+class FastInference(_Model):
+    """A base of functional models whose habitual methods do not wait.
+
+    - `fit`, `evaluate` and `predict` do not wait for the tuning of `tf.data`.
+    - Steps of `evaluate` and `predict` use fused operations, see `layers.fused`.
+    - `predict` and `predict_on_batch` make one graph for batches of all shapes.
+    - `model(ids)` outside a graph runs a graph that is kept. Operation by operation
+      TensorFlow and Keras take most of the time of a short text to dispatch some 2,000
+      operations. The first call traces the graph, which takes as long as some ten calls
+      without one; from the first on the numbers are the same. With
+      `model.run_eagerly = True` nothing is traced, for those who watch the layers.
+
+    Other backends run as in Keras: PyTorch has no graph, and JAX would compile one for
+    each shape, which takes as long as some fifteen calls.
+    """
+
+    # The layers when Keras made functions of them.
+    _structure: Structure | None = None
+    # `_Call`, once the model was called outside a graph.
+    _kept_call: Any = None
+    predict_function: Any
+
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """As in Keras."""
+        return call_without_wait(super().fit, args, kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras."""
+        return call_without_wait(super().evaluate, args, kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras."""
+        return call_without_wait(super().predict, args, kwargs)
+
+    def predict_step(self, *args: Any) -> Any:
+        """As in Keras."""
+        with self._fused():
+            return super().predict_step(*args)
+
+    def test_step(self, *args: Any) -> Any:
+        """As in Keras."""
+        with self._fused():
+            return super().test_step(*args)
+
+    def _fused(self):
+        is_graph = self._is_graph_of_tensorflow()
+        return fused() if is_graph else contextlib.nullcontext()
+
+    # === The functions of Keras's loops ===
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """As in Keras; made again after LoRA or quantization has changed a layer."""
+        self._drop_old_functions()
+        before = self.predict_function
+        super().make_predict_function(force)
+        is_new = self.predict_function is not before
+        # A step of the user's may need the sizes of its batch.
+        is_own = type(self).predict_step is FastInference.predict_step
+        if is_new and is_own and self._is_graph_of_tensorflow():
+            self.predict_function = _for_any_shape(self.predict_function)
+        return self.predict_function
+
+    def _is_graph_of_tensorflow(self):
+        """Whether Keras's loops run a graph of TensorFlow, without XLA."""
+        is_graph = not (self.run_eagerly or self.jit_compile)
+        return is_graph and keras.backend.backend() == "tensorflow"
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """As `make_predict_function`."""
+        self._drop_old_functions()
+        return super().make_test_function(force)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """As `make_predict_function`."""
+        self._drop_old_functions()
+        return super().make_train_function(force)
+
+    def _drop_old_functions(self):
+        refuse_forked_process()
+        if self._structure is None:
+            self._structure = Structure(self)
+        elif self._structure.has_changed():
+            self.train_function = self.test_function = self.predict_function = None
+            self._structure = Structure(self)
+
+    # === The call ===
+
+    def call(
+        self, inputs: Any, training: bool | None = None, mask: Any = None, **kwargs: Any
+    ) -> Any:
+        """As in Keras."""
+        is_plain = not training and not kwargs and _has_no_mask(mask)
+        if is_plain and not self.run_eagerly and _is_outside_graph(inputs):
+            kept = self._kept_call
+            if kept is None or kept.structure.has_changed():
+                kept = self._kept_call = _Call(self, super().call)
+            return kept(inputs)
+        return super().call(inputs, training=training, mask=mask, **kwargs)
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class FastModel(FastInference, keras.Model):
+    """A functional `keras.Model` of your own whose methods do not wait.
+
+    `keras.Model(...)` on a backbone of this package runs as Keras does; this class in
+    its place does what `FastInference` says.
+
+    Example:
+    ```python
+    backbone = RoFormerBackbone.from_preset(source)
+    hidden = keras.layers.GlobalAveragePooling1D()(backbone.output)
+    model = FastModel(backbone.input, keras.layers.Dense(3)(hidden))
+    ```
+    """
+
+
+class _Call:
+    """The graph of a model's call, for one structure of the model."""
+
+    def __init__(self, model, call):
+        self.structure = Structure(model)
+        self._call = call
+        self._graph = Compiled(self._with_masks, model.weights, any_shape=True)
+
+    def __call__(self, inputs):
+        convert = keras.ops.convert_to_tensor
+        outputs, masks = self._graph(keras.tree.map_structure(convert, inputs))
+        for output, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
+            if mask is not None:
+                output._keras_mask = mask
+        return outputs
+
+    def _with_masks(self, inputs):
+        """The outputs, and the Keras mask of each of them or None."""
+        outputs = self._call(inputs, training=False)
+        flat = keras.tree.flatten(outputs)
+        return outputs, [getattr(output, "_keras_mask", None) for output in flat]
+
+
+def _has_no_mask(mask):
+    return all(one is None for one in keras.tree.flatten(mask))
+
+
+def _is_outside_graph(inputs):
+    """Whether TensorFlow computes numbers here, operation by operation."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return (
+        tf.executing_eagerly()
+        and not tf.config.functions_run_eagerly()
+        and not tf.distribute.has_strategy()
+        and all(
+            isinstance(x, np.ndarray | tf.Tensor) for x in keras.tree.flatten(inputs)
+        )
+    )
+
+
+def _for_any_shape(function):
+    """A TensorFlow function of a batch that is traced once for all shapes of it."""
+    import tensorflow as tf
+
+    traced = set()
+
+    def spec(x):
+        if not isinstance(x, tf.Tensor):
+            return x
+        return tf.TensorSpec([None] * len(x.shape), x.dtype)
+
+    def call(data):
+        specs = keras.tree.map_structure(spec, data)
+        if str(specs) not in traced:
+            # TensorFlow runs the most general graph that it has for some arguments.
+            function.get_concrete_function(specs)
+            traced.add(str(specs))
+        return function(data)
+
+    return call
