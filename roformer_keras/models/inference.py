@@ -183,12 +183,16 @@ def _for_any_shape(function):
 
     traced = set()
 
+    def tensor(x):
+        return tf.convert_to_tensor(x) if isinstance(x, np.ndarray) else x
+
     def spec(x):
         if not isinstance(x, tf.Tensor):
             return x
         return tf.TensorSpec([None] * len(x.shape), x.dtype)
 
     def call(data):
+        data = keras.tree.map_structure(tensor, data)
         specs = keras.tree.map_structure(spec, data)
         if str(specs) not in traced:
             # TensorFlow runs the most general graph that it has for some arguments.

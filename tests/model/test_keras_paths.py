@@ -1,0 +1,481 @@
+"""`predict`, `evaluate`, `fit` and the call of Keras: its contract, and no waiting."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from common import CHARACTER, GPT, SIM
+
+from roformer_keras import (
+    FastModel,
+    RoFormerBackbone,
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerSim,
+    RoFormerTextClassifier,
+    RoFormerTokenClassifier,
+)
+from roformer_keras.data import adapters
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.inference import FastInference
+
+ROWS, BATCH = 7, 3
+
+
+def ids(rows=ROWS, length=9):
+    token_ids = np.random.default_rng(0).integers(1, 50, (rows, length), "int32")
+    token_ids[0, length // 2 :] = 0
+    return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
+
+
+def dataset(*parts, batch=BATCH):
+    parts = parts[0] if len(parts) == 1 else parts
+    return tf.data.Dataset.from_tensor_slices(parts).batch(batch)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, *parts, **options):
+        super().__init__(**options)
+        self.parts = parts
+
+    def __len__(self):
+        return -(-ROWS // BATCH)
+
+    def __getitem__(self, number):
+        rows = slice(number * BATCH, (number + 1) * BATCH)
+        return keras.tree.map_structure(lambda x: x[rows], self.parts)
+
+
+def generator(*parts):
+    batches = Batches(*parts)
+    return (batches[number] for number in itertools.cycle(range(len(batches))))
+
+
+class Calls(keras.callbacks.Callback):
+    """What Keras calls, in order; batches with the shapes of their outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        is_call = name.startswith("on_") and ("predict" in name or "test" in name)
+        if not is_call:
+            return found
+
+        def noted(*arguments, **options):
+            *numbers, logs = [*arguments, *options.values()]
+            self.seen.append((name, *numbers, shapes(logs)))
+
+        return noted
+
+
+def shapes(logs):
+    return keras.tree.map_structure(lambda x: tuple(np.shape(x)), logs or {})
+
+
+@pytest.fixture(scope="module")
+def plain(masked_lm):
+    """A model of Keras alone with the layers of `masked_lm`."""
+    return keras.Model(masked_lm.input, masked_lm.output)
+
+
+def assert_close(found, expected, atol=2e-6):
+    keras.tree.assert_same_structure(found, expected)
+    for ours, theirs in zip(*map(keras.tree.flatten, (found, expected)), strict=True):
+        assert ours.shape == theirs.shape
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(ours, theirs, atol=atol)
+
+
+# === predict ===
+
+PREDICTED = {
+    "arrays": lambda x: (x, {"batch_size": BATCH}),
+    "one batch": lambda x: (x, {}),
+    "tensors": lambda x: (keras.tree.map_structure(tf.constant, x), {}),
+    "int64": lambda x: (keras.tree.map_structure(np.int64, x), {"batch_size": 2}),
+    "dataset": lambda x: (dataset(x), {}),
+    "dataset of pairs": lambda x: (dataset(x, np.zeros(ROWS)), {}),
+    "PyDataset": lambda x: (Batches(x), {}),
+    "PyDataset of workers": lambda x: (Batches(x, workers=2), {}),
+    "generator": lambda x: (generator(x), {"steps": 3}),
+    "steps": lambda x: (x, {"batch_size": BATCH, "steps": 2}),
+    "steps without a size": lambda x: (x, {"steps": 4}),
+    "steps of a dataset": lambda x: (dataset(x).repeat(), {"steps": 4}),
+}
+
+
+@pytest.mark.parametrize("case", PREDICTED)
+def test_predict_keeps_the_contract_of_keras(case, masked_lm, plain):
+    outputs, calls = [], []
+    for model in (masked_lm, plain):
+        (x, options), callback = PREDICTED[case](ids()), Calls()
+        outputs.append(model.predict(x, verbose=0, callbacks=[callback], **options))
+        calls.append(callback.seen)
+    assert_close(*outputs)
+    assert calls[0] == calls[1]
+    names = [name for name, *_ in calls[0]]
+    assert names[0] == "on_predict_begin" and names[-1] == "on_predict_end"
+    assert names.count("on_predict_batch_end") == len(names) // 2 - 1
+
+
+def test_predict_shows_the_progress_of_keras(masked_lm, capsys):
+    keras.config.disable_interactive_logging()
+    keras.config.enable_interactive_logging()
+    masked_lm.predict(ids(), batch_size=BATCH, verbose=1)
+    assert "3/3" in capsys.readouterr().out
+    masked_lm.predict(ids(), batch_size=BATCH, verbose=0)
+    assert capsys.readouterr().out == ""
+
+
+def test_predict_stops_where_a_callback_says_so(masked_lm):
+    class Stop(keras.callbacks.Callback):
+        def on_predict_batch_end(self, batch, logs=None):
+            self.model.stop_predicting = batch == 1
+
+    found = masked_lm.predict(ids(), BATCH, verbose=0, callbacks=[Stop()])
+    assert len(found) == 2 * BATCH
+
+
+def test_nested_outputs_stay_nested(sim):
+    found = sim.predict(ids(), batch_size=BATCH, verbose=0)
+    expected = keras.Model(sim.input, sim.output).predict(ids(), BATCH, verbose=0)
+    assert set(found) == {"logits", "pooled_output"}
+    assert_close(found, expected)
+
+
+def test_a_step_of_a_subclass_is_used(backbone):
+    class Rounded(FastModel):
+        def predict_step(self, data):
+            # Sizes are numbers, as in Keras.
+            assert data["token_ids"].shape[0] == ROWS
+            return keras.ops.round(super().predict_step(data))
+
+    model = Rounded(backbone.input, backbone.output)
+    found = model.predict(ids(), verbose=0)
+    np.testing.assert_array_equal(found, np.round(found))
+    assert np.abs(found).max() >= 1
+
+
+@pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])
+def test_predict_follows_compile(options, plain, masked_lm):
+    model = RoFormerMaskedLM.from_preset(CHARACTER)
+    model.compile(**options)
+    expected = plain.predict(ids(), verbose=0)
+    assert_close(model.predict(ids(), batch_size=2, verbose=0), expected)
+    assert_close(model.predict(dataset(ids(), batch=2), verbose=0), expected)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16", "mixed_float16"])
+def test_predict_in_other_types(dtype):
+    model = RoFormerBackbone.from_preset(CHARACTER, dtype=dtype)
+    expected = keras.Model(model.input, model.output).predict(ids(), verbose=0)
+    found = model.predict(ids(), batch_size=BATCH, verbose=0)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(
+        found.astype("float32"), expected.astype("float32"), atol=0.1
+    )
+
+
+def test_batches_of_all_shapes_have_one_graph(monkeypatch):
+    model = RoFormerBackbone.from_preset(CHARACTER)
+    traced = []
+    run = RoFormerBackbone.call
+
+    def noted(self, *arguments, **options):
+        traced.append(1)
+        return run(self, *arguments, **options)
+
+    monkeypatch.setattr(model, "call", noted.__get__(model))
+    for rows, length in ((1, 4), (5, 9), (7, 2), (7, 30)):
+        found = model.predict(ids(rows, length), batch_size=BATCH, verbose=0)
+        assert found.shape == (rows, length, 32)
+    # Keras wraps this batch in one tuple more.
+    for rows, length in ((1, 4), (5, 9)):
+        model.predict_on_batch(ids(rows, length))
+    assert len(traced) == 2
+
+
+def test_bad_rows_are_refused(masked_lm):
+    empty = keras.tree.map_structure(lambda x: x[:0], ids())
+    with pytest.raises(ConfigurationError, match="at least one row"):
+        masked_lm.predict(empty)
+    wrong = {**ids(), "segment_ids": np.full((ROWS, 9), 2)}
+    with pytest.raises(ConfigurationError, match="from 0 to 1, got 2"):
+        masked_lm.predict(wrong)
+
+
+def test_ids_and_callbacks_of_a_task():
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+    callback = Calls()
+    found = model.predict(ids(), 2, steps=2, callbacks=[callback], verbose=0)
+    assert found.shape == (4, 2)
+    assert len(callback.seen) == 6
+    with pytest.raises(ConfigurationError, match="leave them out"):
+        model.predict(["好"], callbacks=[callback])
+
+
+# === evaluate and fit ===
+
+EVALUATED = {
+    "arrays": lambda x, y, w: ((x, y), {"batch_size": BATCH}),
+    "one batch": lambda x, y, w: ((x, y), {"batch_size": ROWS}),
+    "weights": lambda x, y, w: ((x, y), {"batch_size": BATCH, "sample_weight": w}),
+    "weights, one batch": lambda x, y, w: ((x, y), {"sample_weight": w}),
+    "dataset": lambda x, y, w: ((dataset(x, y, w),), {}),
+    "PyDataset": lambda x, y, w: ((Batches(x, y, w),), {}),
+    "generator": lambda x, y, w: ((generator(x, y),), {"steps": 3}),
+    "steps": lambda x, y, w: ((x, y), {"batch_size": BATCH, "steps": 2}),
+}
+
+
+@pytest.mark.parametrize("case", EVALUATED)
+def test_evaluate_keeps_the_contract_of_keras(case, backbone):
+    random = np.random.default_rng(1)
+    y = random.integers(0, 32, ROWS)
+    weights = random.uniform(size=ROWS).astype("float32")
+    found = []
+    for kind in (FastModel, keras.Model):
+        model = kind(backbone.input, backbone.output[:, 0])
+        model.compile(
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            weighted_metrics=["accuracy"],
+        )
+        callback = Calls()
+        data, options = EVALUATED[case](ids(), y, weights)
+        logs = model.evaluate(
+            *data, **options, callbacks=[callback], return_dict=True, verbose=0
+        )
+        found.append((logs, callback.seen))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-5)
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("case", ["arrays", "split", "dataset", "PyDataset"])
+def test_fit_keeps_the_contract_of_keras(case):
+    y = np.random.default_rng(1).integers(0, 32, ROWS)
+    data = {
+        "arrays": lambda: {
+            "x": ids(),
+            "y": y,
+            "batch_size": BATCH,
+            "class_weight": dict.fromkeys(range(32), 2.0),
+            "validation_data": (ids(), y),
+        },
+        "split": lambda: {
+            "x": ids(),
+            "y": y,
+            "batch_size": BATCH,
+            "validation_split": 0.4,
+        },
+        "dataset": lambda: {
+            "x": dataset(ids(), y),
+            "validation_data": dataset(ids(), y),
+        },
+        "PyDataset": lambda: {
+            "x": Batches(ids(), y),
+            "validation_data": Batches(ids(), y),
+        },
+    }[case]
+    rates = dict.fromkeys(("dropout", "attention_dropout"), 0.0)
+    backbone = RoFormerBackbone.from_preset(CHARACTER, **rates)
+    weights, histories = backbone.get_weights(), []
+    for kind in (FastModel, keras.Model):
+        backbone.set_weights(weights)
+        model = kind(backbone.input, backbone.output[:, 0])
+        model.compile(
+            "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        )
+        history = model.fit(**data(), epochs=2, shuffle=False, verbose=0)
+        histories.append(history.history)
+    assert set(histories[0]) == {"loss", "val_loss"}
+    for name, values in histories[1].items():
+        assert histories[0][name] == pytest.approx(values, rel=1e-4)
+
+
+# === No dataset is tuned ===
+
+
+@pytest.fixture
+def datasets(monkeypatch):
+    """The datasets that Keras's loops iterate over."""
+    seen = []
+    create = tf.data.Dataset.__iter__
+
+    def noted(self):
+        seen.append(self)
+        return create(self)
+
+    kinds = {tf.data.Dataset, type(tf.data.Dataset.range(1))}
+    for kind in {base for one in kinds for base in one.__mro__}:
+        if "__iter__" in vars(kind) and issubclass(kind, tf.data.Dataset):
+            monkeypatch.setattr(kind, "__iter__", noted)
+    return seen
+
+
+def is_tuned(one):
+    return one.options().autotune.enabled is not False
+
+
+@pytest.mark.parametrize("case", ["dataset", "PyDataset", "generator"])
+def test_no_dataset_is_tuned(case, masked_lm, plain, datasets):
+    x, options = PREDICTED[case](ids())
+    masked_lm.predict(x, verbose=0, **options)
+    assert datasets and not any(map(is_tuned, datasets))
+    datasets.clear()
+    x, options = PREDICTED[case](ids())
+    plain.predict(x, verbose=0, **options)
+    # The fixture sees those of Keras, which are.
+    assert datasets and all(map(is_tuned, datasets))
+
+
+def test_arrays_need_no_dataset(masked_lm, datasets):
+    masked_lm.predict(ids(), batch_size=BATCH, verbose=0)
+    assert not datasets
+
+
+def test_no_dataset_of_training_is_tuned(datasets):
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+    texts, labels = ["好", "坏", "天气", "北京"], [0, 1, 0, 1]
+    model.fit(texts, labels, validation_data=(texts, labels), verbose=0)
+    model.evaluate(texts, labels, batch_size=2, verbose=0)
+    assert len(datasets) >= 3 and not any(map(is_tuned, datasets))
+    datasets.clear()
+    lm = RoFormerMaskedLM.from_preset(CHARACTER)
+    lm.fit(texts, validation_data=texts, verbose=0)
+    lm.evaluate(texts, verbose=0)
+    assert len(datasets) >= 3 and not any(map(is_tuned, datasets))
+
+
+def test_what_a_dataset_says_of_tuning_stays(masked_lm, datasets):
+    options = tf.data.Options()
+    options.autotune.enabled = True
+    masked_lm.predict(dataset(ids()).with_options(options), verbose=0)
+    assert datasets and all(map(is_tuned, datasets))
+
+
+def test_without_the_names_of_keras_data_goes_to_it_as_it_is(monkeypatch, masked_lm):
+    expected = masked_lm.predict(ids(), verbose=0)
+    monkeypatch.setattr(adapters, "get_data_adapter", None)
+    np.testing.assert_array_equal(masked_lm.predict(ids(), verbose=0), expected)
+
+
+# === model(ids) ===
+
+MODELS = {
+    "backbone": lambda: RoFormerBackbone.from_preset(CHARACTER),
+    "masked": lambda: RoFormerMaskedLM.from_preset(CHARACTER),
+    "causal": lambda: RoFormerCausalLM.from_preset(GPT),
+    "sim": lambda: RoFormerSim.from_preset(SIM),
+    "tagger": lambda: RoFormerTokenClassifier.from_preset(CHARACTER, labels=["LOC"]),
+}
+
+
+def eagerly(model, x):
+    model.run_eagerly = True
+    try:
+        return model(x)
+    finally:
+        model.run_eagerly = False
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_call_computes_what_each_operation_would(name):
+    model = MODELS[name]()
+    for length in (1, 9, 30):
+        x = ids(length=length)
+        found, expected = model(x), eagerly(model, x)
+        assert_close(found, expected, atol=2e-5)
+        for ours, theirs in zip(
+            *map(keras.tree.flatten, (found, expected)), strict=True
+        ):
+            has_mask = getattr(theirs, "_keras_mask", None) is not None
+            assert (getattr(ours, "_keras_mask", None) is not None) == has_mask
+            if has_mask:
+                np.testing.assert_array_equal(ours._keras_mask, theirs._keras_mask)
+    assert model._kept_call is not None
+
+
+def test_a_call_of_an_encoder_decoder(seq2seq):
+    random = np.random.default_rng(0)
+    x = {
+        "encoder_token_ids": random.integers(1, 14, (2, 5)),
+        "decoder_token_ids": random.integers(1, 14, (2, 8)),
+    }
+    expected = eagerly(seq2seq, x)
+    assert_close(seq2seq(x), expected)
+    np.testing.assert_allclose(seq2seq.predict(x, verbose=0), expected, atol=2e-6)
+
+
+def test_a_call_sees_new_weights_and_layers():
+    model = RoFormerBackbone.from_preset(CHARACTER)
+    before = np.asarray(model(ids()))
+    model.set_weights([1.1 * weight for weight in model.get_weights()])
+    changed = np.asarray(model(ids()))
+    np.testing.assert_allclose(changed, eagerly(model, ids()), atol=2e-6)
+    assert np.abs(changed - before).max() > 0.01
+    model.enable_lora(2)
+    for weight in model.trainable_variables:
+        if "lora" in weight.path:
+            weight.assign(np.full(weight.shape, 0.1))
+    tuned = np.asarray(model(ids()))
+    np.testing.assert_allclose(tuned, eagerly(model, ids()), atol=1e-5)
+    assert np.abs(tuned - changed).max() > 0.01
+    model.merge_lora()
+    np.testing.assert_allclose(model(ids()), tuned, atol=1e-5)
+    model.quantize("int8")
+    np.testing.assert_allclose(model(ids()), eagerly(model, ids()), atol=1e-5)
+
+
+def test_gradients_flow_through_a_call():
+    model = RoFormerBackbone.from_preset(CHARACTER)
+
+    def gradients(call):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(call(model, ids())))
+        found = tape.gradient(loss, model.trainable_variables)
+        return [tf.convert_to_tensor(one) for one in found]
+
+    expected = gradients(eagerly)
+    found = gradients(lambda model, x: model(x))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_dropout_and_graphs_are_left_to_keras(backbone, monkeypatch):
+    model = RoFormerBackbone.from_preset(CHARACTER)
+    x = ids()
+    first, second = model(x, training=True), model(x, training=True)
+    assert np.abs(first - second).max() > 0.01
+    tf.function(lambda: model(x), autograph=False)()
+    assert model._kept_call is None
+    # In a model that trains the backbone does as well.
+    head = keras.layers.GlobalAveragePooling1D()
+
+    class Own(keras.Model):
+        def call(self, x):
+            return head(model(x))
+
+    own = Own()
+    assert np.abs(own(x, training=True) - own(x, training=True)).max() > 0.01
+    assert model._kept_call is None
+    np.testing.assert_allclose(own(x), head(eagerly(model, x)), atol=1e-6)
+    assert model._kept_call is not None
+
+
+def test_models_of_users_are_fast_as_well(tmp_path, backbone):
+    hidden = keras.layers.GlobalAveragePooling1D()(backbone.output)
+    model = FastModel(backbone.input, keras.layers.Dense(3)(hidden))
+    assert isinstance(model, FastInference)
+    expected = keras.Model(model.input, model.output).predict(ids(), verbose=0)
+    np.testing.assert_allclose(model.predict(ids(), 2, verbose=0), expected, atol=1e-6)
+    np.testing.assert_allclose(model(ids()), expected, atol=1e-6)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded, FastModel)
+    np.testing.assert_allclose(loaded.predict(ids(), verbose=0), expected, atol=1e-6)
