@@ -18,7 +18,7 @@ import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ["KERAS_BACKEND"] = "tensorflow"
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 # Products of matrices of this width, and calls of each.
 PRODUCTS = (10, 25, 50, 100, 200, 400)

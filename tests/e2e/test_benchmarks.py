@@ -7,7 +7,7 @@ import pytest
 from benchmark_files import LocalWorker, write_texts
 from common import reference_folder
 
-from tools import ROOT
+from tools import ROOT, predict_wait
 from tools.benchmarks import (
     attention,
     checkpointing,
@@ -16,6 +16,7 @@ from tools.benchmarks import (
     generate,
     gpu,
     harness,
+    keras_paths,
     pretrain,
     tokenization,
 )
@@ -78,6 +79,27 @@ def test_encode(local_sides, tmp_path, monkeypatch, capsys):
     assert runs[encode.FLOAT32]["rate"] == 16 / runs[encode.FLOAT32]["seconds"][0]
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "times bert4keras" in capsys.readouterr().out
+
+
+@needs_bert4keras
+def test_keras_paths(local_sides, tmp_path, monkeypatch, capsys):
+    ours = f"{keras_paths.PREDICT} float32", f"{keras_paths.ON_BATCH} float32"
+    keep_runs(monkeypatch, keras_paths, "predict", *ours, harness.THEIRS)
+    calls = f"{keras_paths.CALL} float32", f"{keras_paths.EAGER} float32"
+    keep_runs(monkeypatch, keras_paths, "latency", *ours, *calls)
+    figures = measure(keras_paths, tmp_path, "--shapes", "2x8")
+    assert set(figures["predict"]["2x8"]) == {*ours, harness.THEIRS}
+    assert set(figures["latency"][keras_paths.SHORT]) == {*ours, *calls}
+    out = capsys.readouterr().out
+    assert out.count("the rate of") == 4
+
+
+def test_the_wait_in_plain_keras(monkeypatch, capsys):
+    monkeypatch.setattr(predict_wait, "PRODUCTS", (1,))
+    assert predict_wait.main() == 0
+    *_, titles, numbers = capsys.readouterr().out.splitlines()
+    assert titles.startswith("products  predict  predict of an untuned dataset")
+    assert len(numbers.split()) == 4
 
 
 @needs_bert4keras

@@ -51,10 +51,10 @@ class EncodeSide(Side):
     def inputs(self, shape):
         return make_inputs(*map(int, shape.split("x")), self.vocabulary)
 
-    def time_calls(self, call):
+    def time_calls(self, call, calls=None):
         """A sample of what a call returned; the median and a percentile of seconds."""
         seconds = []
-        for _ in range(self.calls):
+        for _ in range(calls or self.calls):
             start = time.perf_counter()
             found = call()
             seconds.append(time.perf_counter() - start)
