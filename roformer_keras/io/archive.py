@@ -11,11 +11,13 @@ import shutil
 import stat
 import struct
 import tempfile
+import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from roformer_keras.errors import CheckpointError, RoFormerError, SourceError
@@ -89,7 +91,12 @@ class ZipTree:
         return list(self.members), zips
 
     def blobs(self, parts: Mapping[str, str]) -> dict[str, Blob]:
-        """Stored members are read in place, the others are unpacked."""
+        """Stored members are read in place, the others are unpacked.
+
+        A data shard is unpacked by a thread while its beginning is read, because its
+        tensors have checksums of their own. What is wrong with the rest of it is raised
+        when the source is closed.
+        """
         deflated = [
             name
             for name in parts.values()
@@ -101,8 +108,14 @@ class ZipTree:
             label, size = self._name(name), self.members[name].file_size
             if folder is not None and name in deflated:
                 path = folder / str(len(blobs))
-                self._unpack(name, path)
-                blobs[role] = Blob(path, 0, size, label)
+                if role.startswith("data-"):
+                    unpacking = self._stack.enter_context(
+                        _Unpacking(self._unpack, name, path)
+                    )
+                    blobs[role] = _PendingBlob(path, 0, size, label, unpacking.wait)
+                else:
+                    self._unpack(name, path)
+                    blobs[role] = Blob(path, 0, size, label)
                 continue
             # A tensor in a data shard has its own checksum, which its reader compares.
             # Other stored parts have only that of the zip.
@@ -229,10 +242,16 @@ class ZipTree:
             )
         return self._stack.enter_context(scratch_folder())
 
-    def _unpack(self, name: str, path: Path):
+    def _unpack(self, name: str, path: Path, written: Callable = lambda count: None):
+        """Writes a member to a file; calls `written` with the bytes of each step."""
         try:
-            with open(path, "xb") as file:
-                file.writelines(self.chunks(name))
+            # Without a buffer, so that what was written can be read.
+            with open(path, "xb", buffering=0) as file:
+                for chunk in self.chunks(name):
+                    rest = memoryview(chunk)
+                    while rest:
+                        rest = rest[file.write(rest) :]
+                    written(len(chunk))
         except RoFormerError:
             raise
         except OSError as error:
@@ -241,6 +260,77 @@ class ZipTree:
                 f"({error.strerror}): free some space there, or set TMPDIR to a folder "
                 "on another disk"
             ) from error
+
+
+@dataclass(frozen=True)
+class _PendingBlob(Blob):
+    """A file that is being written.
+
+    Args:
+        wait: called with a number of bytes; returns when so many are written.
+    """
+
+    wait: Callable[[int], None]
+
+    def read(self, start: int = 0, size: int | None = None) -> bytes:
+        end = self.size if size is None else min(self.size, start + size)
+        self.wait(end)
+        return super().read(start, size)
+
+
+class _Stopped(Exception):
+    """The source was closed before a member was unpacked."""
+
+
+class _Unpacking:
+    """A member that a thread unpacks; a context that ends with the thread.
+
+    Args:
+        unpack: `ZipTree._unpack`.
+        name: str. The member.
+        path: Path. The file to write.
+    """
+
+    def __init__(self, unpack: Callable, name: str, path: Path):
+        self._written, self._error = 0, None
+        self._is_ended = self._is_stopped = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(
+            target=self._run, args=(unpack, name, path), daemon=True
+        )
+
+    def _run(self, unpack, *arguments):
+        try:
+            unpack(*arguments, self._count)
+        except BaseException as error:
+            self._error = error
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()
+
+    def _count(self, size):
+        if self._is_stopped:
+            raise _Stopped
+        with self._changed:
+            self._written += size
+            self._changed.notify_all()
+
+    def wait(self, size: int) -> None:
+        """Returns when so many bytes are written; raises what went wrong."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ended or self._written >= size)
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> "_Unpacking":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        self._is_stopped = kind is not None
+        self._thread.join()
+        if kind is None and self._error is not None:
+            raise self._error
 
 
 @contextmanager
