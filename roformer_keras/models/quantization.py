@@ -8,9 +8,14 @@ from typing import Any
 
 import keras
 
+from roformer_keras.checks import check_integer, check_number
 from roformer_keras.conversion.quantized import MODES, QuantizedLayer
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.tensor import Tensor
+
+# Mode -> Keras's class of configuration; weights of a group at most.
+_CONFIGS = {"int8": "Int8QuantizationConfig", "int4": "Int4QuantizationConfig"}
+_MAX_BLOCK = 2**20
 
 
 class Quantizable:
@@ -111,17 +116,57 @@ def restore_quantized(
         layer = own.get(path)
         if layer is None or layer.quantization_mode is not None:
             continue
-        config = stored.config and keras.saving.deserialize_keras_object(
-            dict(stored.config)
-        )
         with _quick_deletion():
-            layer.quantize(stored.mode, config=config)
+            layer.quantize(stored.mode, config=_config_of(stored, path))
         if stored.weight_name == "embeddings" and not by_row:
             continue
         variables = {variable.name: variable for variable in layer.variables}
         for name, tensor in stored.tensors.items():
             if name != "bias":
                 variables[name].assign(tensor.read())
+
+
+def _config_of(stored: QuantizedLayer, path: str):
+    """What Keras quantizes a layer by. It comes from a file: nothing else is made."""
+    if stored.config is None:
+        return None
+    try:
+        options = _options_of(stored.config, _CONFIGS[stored.mode])
+        block_size = options.get("block_size", 1)
+        if block_size not in (None, -1):
+            check_integer("block_size", block_size, 1, _MAX_BLOCK)
+        for name in ("weight_quantizer", "activation_quantizer"):
+            if options[name] is not None:
+                options[name] = _quantizer_of(options[name])
+        return getattr(keras.quantizers, _CONFIGS[stored.mode])(**options)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"quantization of {path} must have the configuration of {stored.mode} that "
+            f"Keras writes, got {str(stored.config)[:200]} ({error}): save the model "
+            "again"
+        ) from error
+
+
+def _options_of(config, class_name):
+    """The arguments in what Keras serialized of an object of a class."""
+    kind = config["module"], config["class_name"], config["registered_name"]
+    if kind != ("keras.quantizers", class_name, None):
+        raise ValueError(f"class_name must be {class_name!r}")
+    return dict(config["config"])
+
+
+def _quantizer_of(config):
+    options = _options_of(config, "AbsMaxQuantizer")
+    low, high = options["value_range"]
+    check_integer("value_range", low, -128, 127)
+    check_integer("value_range", high, low + 1, 127)
+    check_number("epsilon", options["epsilon"], above=0, maximum=1)
+    if options["output_dtype"] != "int8":
+        raise ValueError("output_dtype must be 'int8'")
+    axis = options.get("axis", 0)
+    for one in axis if isinstance(axis, list) else [axis]:
+        check_integer("axis", one, -2, 2)
+    return keras.quantizers.AbsMaxQuantizer(**options)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from roformer_keras import RoFormerBackbone, load_model
 from roformer_keras.conversion.convert import convert
 from roformer_keras.errors import CheckpointError
 from roformer_keras.layers.projection import Projection
+from roformer_keras.models.quantization import set_quantization_state
 from roformer_keras.tasks import RoFormerTextClassifier
 
 TEXTS = ["白日依山尽", "黄河入海流，欲穷千里目", "怎么把大象放进冰箱？", "今天天气不错"]
@@ -40,6 +41,68 @@ def test_all_products_become_int8_and_compiled_functions_are_renewed(float_vecto
     vectors = model.encode(TEXTS)
     assert not np.array_equal(vectors, float_vectors)
     assert cosines(vectors, float_vectors).min() >= 0.99
+
+
+QUANTIZER = {
+    "module": "keras.quantizers",
+    "class_name": "AbsMaxQuantizer",
+    "config": {"value_range": [-127, 127], "epsilon": 1e-07, "output_dtype": "int8"},
+    "registered_name": None,
+}
+INT4 = {
+    "module": "keras.quantizers",
+    "class_name": "Int4QuantizationConfig",
+    "config": {
+        "weight_quantizer": None,
+        "activation_quantizer": QUANTIZER,
+        "block_size": 64,
+    },
+    "registered_name": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ((), {"x": 1}),
+        (("module",), "keras.layers"),
+        (("class_name",), "Embedding"),
+        (("class_name",), "Int8QuantizationConfig"),
+        (("class_name",), ["Int4QuantizationConfig"]),
+        (("registered_name",), "evil>Layer"),
+        (("config",), 3),
+        (("config", "block_size"), 0),
+        (("config", "block_size"), 10**30),
+        (("config", "block_size"), "64"),
+        (("config", "x"), 1),
+        (("config", "weight_quantizer"), {"class_name": "__lambda__"}),
+        (("config", "weight_quantizer"), "os.system"),
+        (("config", "activation_quantizer", "module"), "os"),
+        (("config", "activation_quantizer", "class_name"), "Quantizer"),
+        (("config", "activation_quantizer", "config", "value_range"), ["a", 10**400]),
+        (("config", "activation_quantizer", "config", "value_range"), [0]),
+        (("config", "activation_quantizer", "config", "value_range"), [5, -5]),
+        (("config", "activation_quantizer", "config", "epsilon"), float("nan")),
+        (("config", "activation_quantizer", "config", "output_dtype"), "object"),
+        (("config", "activation_quantizer", "config", "axis"), 99),
+        (("config", "activation_quantizer", "config", "axis"), {}),
+    ],
+)
+def test_a_file_makes_nothing_but_configurations_of_keras(path, value):
+    config = changed(INT4, path, value)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+    path = model.layers[0].path
+    state = {path: {"mode": "int4", "config": config, "names": ["kernel"]}}
+    with pytest.raises(CheckpointError, match=f"quantization of {path} must have"):
+        set_quantization_state(model, state)
+
+
+def changed(config, path, value):
+    """A copy of nested dicts with another value at a path."""
+    if not path:
+        return value
+    first, *rest = path
+    return {**config, first: changed(config.get(first), rest, value)}
 
 
 def test_predict_is_renewed_when_the_backbone_is_quantized():
