@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.checks import is_integer
 from roformer_keras.extras import import_extra
 from roformer_keras.tasks.reports import nearest_rows
 from roformer_keras.tasks.spans import Span, spans_of_tags
@@ -45,6 +46,10 @@ class Baseline:
         """Answers, as the measure of the task takes them."""
         raise NotImplementedError
 
+    def is_valid(self, learned: Any) -> bool:
+        """Whether `fit` of these names may have returned it; files hold anything."""
+        return learned == {}
+
     def describe(self, learned: dict) -> dict:
         """What of it a report shows."""
         return {}
@@ -55,8 +60,8 @@ class Baseline:
 
 def jaccard(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
     """Shared characters divided by all characters of each pair: float `(pairs,)`."""
-    pairs = ((set(one), set(other)) for one, other in zip(first, second, strict=True))
-    return np.array([len(one & other) / len(one | other) for one, other in pairs])
+    pairs = [(set(one), set(other)) for one, other in zip(first, second, strict=True)]
+    return np.array([len(a & b) / max(len(a | b), 1) for a, b in pairs])
 
 
 def count_characters(texts: Sequence[str]) -> dict:
@@ -68,6 +73,18 @@ def count_characters(texts: Sequence[str]) -> dict:
     """
     counts = Counter(character for text in texts for character in set(text.lower()))
     return {"texts": len(texts), "characters": dict(sorted(counts.items()))}
+
+
+def are_counts(learned: Any) -> bool:
+    """Whether `count_characters` may have returned it."""
+    if not isinstance(learned, dict) or learned.keys() != {"texts", "characters"}:
+        return False
+    total, counts = learned["texts"], learned["characters"]
+    return (
+        is_integer(total)
+        and isinstance(counts, dict)
+        and all(is_integer(count) and 0 < count <= total for count in counts.values())
+    )
 
 
 def tf_idf_vectors(learned: dict, texts: Sequence[str]):
@@ -95,6 +112,9 @@ class Jaccard:
     def fit(self, texts: list[tuple[str, ...]]) -> dict:
         return {}
 
+    def is_valid(self, learned: Any) -> bool:
+        return learned == {}
+
     def cosines(self, learned, first, second):
         return jaccard(first, second)
 
@@ -106,6 +126,8 @@ class TfIdf:
 
     def fit(self, texts: list[tuple[str, ...]]) -> dict:
         return count_characters([text for row in texts for text in row])
+
+    is_valid = staticmethod(are_counts)
 
     def cosines(self, learned, first, second):
         # Fitted together, so that both have the same columns.
@@ -128,6 +150,9 @@ class PairSimilarity(Baseline):
     def fit(self, texts, expected):
         return self.similarity.fit(texts)
 
+    def is_valid(self, learned):
+        return self.similarity.is_valid(learned)
+
     def answer(self, learned, texts):
         return self.similarity.cosines(learned, *zip(*texts, strict=True))
 
@@ -143,6 +168,17 @@ class PairThreshold(Baseline):
         learned = self.similarity.fit(texts)
         found = self.similarity.cosines(learned, *zip(*texts, strict=True))
         return {**learned, **best_threshold(found, expected, len(self.names))}
+
+    def is_valid(self, learned):
+        if not isinstance(learned, dict):
+            return False
+        rest = dict(learned)
+        sides = [rest.pop(name, None) for name in ("below", "above")]
+        return (
+            _is_finite(rest.pop("threshold", None))
+            and all(is_integer(side) and 0 <= side < len(self.names) for side in sides)
+            and self.similarity.is_valid(rest)
+        )
 
     def answer(self, learned, texts):
         found = self.similarity.cosines(learned, *zip(*texts, strict=True))
@@ -200,6 +236,9 @@ class NearerText(Baseline):
     def fit(self, texts, expected):
         return self.similarity.fit(texts)
 
+    def is_valid(self, learned):
+        return self.similarity.is_valid(learned)
+
     def answer(self, learned, texts):
         anchors, second, third = zip(*texts, strict=True)
         found = self.similarity.cosines(learned, [*anchors] * 2, [*second, *third])
@@ -214,6 +253,8 @@ class NearestTexts(Baseline):
     def fit(self, texts, expected):
         return TfIdf().fit(texts)
 
+    is_valid = staticmethod(are_counts)
+
     def answer(self, learned, texts):
         rows = np.linspace(0, len(texts), min(len(texts), _MAX_QUERIES), endpoint=False)
         vectors = tf_idf_vectors(learned, [text for (text,) in texts])
@@ -224,14 +265,29 @@ class NearestTexts(Baseline):
 
 
 class MostFrequent(Baseline):
-    """The class, or the set of classes, that most rows are of."""
+    """The class, or the set of classes, that most rows are of.
 
-    def __init__(self, name: str):
-        self.name = name
+    Args:
+        name: str.
+        count: int. Number of classes.
+        multi_label: bool. Whether a row may be of several.
+    """
+
+    def __init__(self, name: str, count: int, multi_label: bool = False):
+        self.name, self.count, self.multi_label = name, count, multi_label
 
     def fit(self, texts, expected):
         rows, counts = np.unique(expected, axis=0, return_counts=True)
         return {"most_frequent": rows[counts.argmax()].tolist()}
+
+    def is_valid(self, learned):
+        if not isinstance(learned, dict) or learned.keys() != {"most_frequent"}:
+            return False
+        found = learned["most_frequent"]
+        if not self.multi_label:
+            return is_integer(found) and 0 <= found < self.count
+        is_list = isinstance(found, list) and len(found) == self.count
+        return is_list and all(one in (0, 1) for one in found)
 
     def answer(self, learned, texts):
         return np.array([learned["most_frequent"]] * len(texts))
@@ -244,6 +300,11 @@ class Mean(Baseline):
 
     def fit(self, texts, expected):
         return {"mean": float(np.mean(expected))}
+
+    def is_valid(self, learned):
+        is_dict = isinstance(learned, dict) and learned.keys() == {"mean"}
+        mean = learned["mean"] if is_dict else None
+        return _is_finite(mean)
 
     def answer(self, learned, texts):
         return np.full(len(texts), learned["mean"])
@@ -293,6 +354,15 @@ class CharacterTags(Baseline):
             }
         }
 
+    def is_valid(self, learned):
+        if not isinstance(learned, dict) or learned.keys() != {"tags"}:
+            return False
+        layers = learned["tags"]
+        return isinstance(layers, dict) and all(
+            isinstance(tags, dict) and all(map(_is_tag, tags.values()))
+            for tags in layers.values()
+        )
+
     def answer(self, learned, texts):
         return [
             [
@@ -302,6 +372,14 @@ class CharacterTags(Baseline):
             ]
             for (text,) in texts
         ]
+
+
+def _is_finite(value):
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _is_tag(tag):
+    return isinstance(tag, str) and tag[:2] in ("B-", "I-") and len(tag) > 2
 
 
 class BestSentence(Baseline):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roformer_keras.data.files import text_names
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.baselines import Baseline
 from roformer_keras.tasks.intervals import bootstrap_intervals, wilson_interval
 from roformer_keras.tasks.measures import Measure
@@ -38,6 +39,9 @@ def evaluate_task(
             baselines learn from these rows themselves, which is to their advantage.
         verbose: int. Whether a progress bar is shown.
 
+    Raises:
+        ConfigurationError: `learned` is not of these baselines.
+
     Returns:
         dict of the figures of `TextTask.report`, and
         `intervals`: dict of figure to both ends of its 95 % interval, or None;
@@ -53,6 +57,12 @@ def evaluate_task(
     # A task that was trained on texts may be measured on pairs.
     if learned is None or not {one.name for one in own_baselines} <= learned.keys():
         learned, source = fit_baselines(task, texts, labels), "this file"
+    for one in own_baselines:
+        if not one.is_valid(learned[one.name]):
+            raise ConfigurationError(
+                f"what the baseline {one.name!r} has learned must be as finetune wrote "
+                f"it, got {str(learned[one.name])[:80]}"
+            )
     baselines = [(one, learned[one.name]) for one in own_baselines]
     model = task.found_answers(texts, verbose)
     found = [(model, figures)]

@@ -232,7 +232,8 @@ class RoFormerSentenceEncoder(TextTask):
         if self.objective == "contrastive":
             return [NearestTexts()]
         thresholds = [PairThreshold(one, self._names) for one in SIMILARITIES]
-        return [MostFrequent("most frequent class"), *thresholds]
+        most = MostFrequent("most frequent class", len(self._names))
+        return [most, *thresholds]
 
     @property
     def _names(self):

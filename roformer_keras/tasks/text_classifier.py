@@ -197,9 +197,10 @@ class RoFormerTextClassifier(VectorTask):
         return self.classify(texts, probabilities=True, verbose=verbose)
 
     def baselines(self, text_count: int) -> list[Baseline]:
+        count = len(self._names)
         if self.multi_label:
-            return [MostFrequent("most frequent set of classes")]
-        found: list[Baseline] = [MostFrequent("most frequent class")]
+            return [MostFrequent("most frequent set of classes", count, True)]
+        found: list[Baseline] = [MostFrequent("most frequent class", count)]
         if text_count == 2:
             found += [PairThreshold(one, self._names) for one in SIMILARITIES]
         return found

@@ -107,7 +107,7 @@ class RoFormerTripletRanker(VectorTask):
 
     def baselines(self, text_count: int) -> list[Baseline]:
         similar = [NearerText(one) for one in SIMILARITIES]
-        return [MostFrequent("most frequent letter"), *similar]
+        return [MostFrequent("most frequent letter", 2), *similar]
 
     def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
         return [

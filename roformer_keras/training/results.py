@@ -184,8 +184,11 @@ def _read_baselines(preset):
     if not path.is_file():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError(f"an object is expected, got {str(found)[:80]}")
+        return found
+    except (OSError, ValueError, RecursionError) as error:
         raise SourceError(
             f"{path} must be what finetune wrote: {error}",
             hint="without the file, baselines learn from the rows that they are "

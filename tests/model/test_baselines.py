@@ -47,6 +47,7 @@ JACCARD, TF_IDF = SIMILARITIES
 def answered(baseline, texts, expected, others=None):
     """What a baseline learns of rows, through JSON, and answers to others."""
     learned = json.loads(json.dumps(baseline.fit(texts, expected)))
+    assert baseline.is_valid(learned)
     return baseline.answer(learned, others or texts)
 
 
@@ -55,11 +56,44 @@ def answered(baseline, texts, expected, others=None):
 
 def test_constants():
     texts = [("一",)] * 3
-    most = MostFrequent("most frequent class")
+    most = MostFrequent("most frequent class", 3)
     assert answered(most, texts, np.array([2, 0, 2]), [("二",)] * 2).tolist() == [2, 2]
     sets = np.array([[1, 0], [1, 1], [1, 1]], "float32")
+    most = MostFrequent("most frequent set of classes", 2, multi_label=True)
     assert answered(most, texts, sets).tolist() == [[1, 1]] * 3
     assert answered(Mean(), texts, [1.0, 2.0, 6.0]).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "learned"),
+    [
+        (MostFrequent("class", 3), {}),
+        (MostFrequent("class", 3), 3),
+        (MostFrequent("class", 3), {"most_frequent": 3}),
+        (MostFrequent("class", 3), {"most_frequent": -1}),
+        (MostFrequent("class", 3), {"most_frequent": [1, 2]}),
+        (MostFrequent("class", 3), {"most_frequent": "x"}),
+        (MostFrequent("set", 2, True), {"most_frequent": [1]}),
+        (MostFrequent("set", 2, True), {"most_frequent": [0, 2]}),
+        (Mean(), {"mean": "1"}),
+        (Mean(), {"mean": float("inf")}),
+        (Mean(), []),
+        (NearestTexts(), {"texts": 1, "characters": {"天": 2}}),
+        (NearestTexts(), {"texts": 1, "characters": ["天"]}),
+        (NearestTexts(), {"texts": "1", "characters": {}}),
+        (PairSimilarity(JACCARD), {"texts": 1}),
+        (NearerText(TF_IDF), {}),
+        (PairThreshold(JACCARD, "ab"), {"threshold": 0.5, "below": 0, "above": 2}),
+        (PairThreshold(JACCARD, "ab"), {"threshold": "x", "below": 0, "above": 1}),
+        (PairThreshold(TF_IDF, "ab"), {"threshold": 0.5, "below": 0, "above": 1}),
+        (CharacterTags(False), {"tags": []}),
+        (CharacterTags(False), {"tags": {"": {"天": 3}}}),
+        (CharacterTags(False), {"tags": {"": {"天": "X-地"}}}),
+        (NoAnswer(), {"x": 1}),
+    ],
+)
+def test_what_no_baseline_has_learned_is_refused(baseline, learned):
+    assert not baseline.is_valid(learned)
 
 
 def test_jaccard():
