@@ -7,23 +7,23 @@ import keras
 
 from roformer_keras.errors import BackendError, ConfigurationError
 
-# The process in which a backend has computed for this package.
-_computing_process: int | None = None
+# The process in which the first model was made.
+_process_of_models: int | None = None
 
 
 def refuse_forked_process() -> None:
     """Raises BackendError in a child of `os.fork()`, which would wait for ever.
 
-    A backend's threads are not in the child.
+    A backend's threads, which start when a model is made, are not in the child.
     """
-    global _computing_process
-    if _computing_process is None:
-        _computing_process = os.getpid()
-    elif _computing_process != os.getpid():
+    global _process_of_models
+    if _process_of_models is None:
+        _process_of_models = os.getpid()
+    elif _process_of_models != os.getpid():
         raise BackendError(
-            "a process must not be forked after a model has computed in it, and "
-            f"process {os.getpid()} is a child of {_computing_process}: start "
-            "processes by multiprocessing.get_context('spawn'), or fork first"
+            "a process must not be forked once a model is made or loaded, and process "
+            f"{os.getpid()} is a child of {_process_of_models}: start processes by "
+            "multiprocessing.get_context('spawn'), or fork before"
         )
 
 

@@ -109,6 +109,7 @@ class FastInference(_Model):
         self, inputs: Any, training: bool | None = None, mask: Any = None, **kwargs: Any
     ) -> Any:
         """As in Keras."""
+        refuse_forked_process()
         is_plain = not training and not kwargs and _has_no_mask(mask)
         if is_plain and not self.run_eagerly and _is_outside_graph(inputs):
             kept = self._kept_call

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_names, is_integer
+from roformer_keras.compiled import refuse_forked_process
 from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
@@ -78,6 +79,7 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         def config(self) -> RoFormerConfig | Seq2SeqConfig: ...
 
     def __init__(self, *args: Any, **kwargs: Any):
+        refuse_forked_process()
         super().__init__(*args, **kwargs)
         if keras.backend.backend() == "tensorflow":
             # Also for a model that predicts without being compiled; see `compile`.

@@ -13,8 +13,12 @@ from roformer_keras.errors import BackendError
 
 sim = roformer_keras.RoFormerSim.from_preset(sys.argv[1])
 ids = sim.tokenizer(["今天天气不错"])
-compute = {"encode": lambda: sim.encode("今天"), "predict": lambda: sim.predict(ids)}
-sim.encode("今天")
+compute = {
+    "encode": lambda: sim.encode("今天"),
+    "predict": lambda: sim.predict(ids),
+    "call": lambda: sim(ids),
+    "load": lambda: roformer_keras.RoFormerSim.from_preset(sys.argv[1]),
+}
 child = os.fork()
 if child == 0:
     try:
@@ -27,8 +31,8 @@ os.waitpid(child, 0)
 """
 
 
-@pytest.mark.parametrize("method", ["encode", "predict"])
-def test_a_child_that_is_forked_after_computing_is_refused(method):
+@pytest.mark.parametrize("method", ["encode", "predict", "call", "load"])
+def test_a_child_that_is_forked_after_loading_is_refused(method):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT, SIM, method],
         cwd=ROOT,
