@@ -26,6 +26,9 @@ from typing import Any, Self
 
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 
+# Of a TOML file: characters, and dots in a line.
+_MAX_TOML, _MAX_DOTS = 2**18, 2000
+
 # === Arguments ===
 
 
@@ -324,11 +327,21 @@ def read_toml(path: str | os.PathLike) -> dict:
         ConfigurationError: it is not TOML, or holds dates or times.
     """
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        text = Path(path).read_text(encoding="utf-8-sig")
+        # Keys of many parts take a time that grows with the square of their number.
+        dots = max((line.count(".") for line in text.splitlines()), default=0)
+        if len(text) > _MAX_TOML or dots > _MAX_DOTS:
+            raise ConfigurationError(
+                f"{path} must have at most {_MAX_TOML:,} characters and {_MAX_DOTS:,} "
+                f"dots in a line, got {len(text):,} and {dots:,}"
+            )
+        content = tomllib.loads(text)
         # What a run writes of its settings is JSON.
         json.dumps(content)
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
+    except ConfigurationError:
+        raise
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path} must be a TOML file: {error}") from error
     except TypeError as error:

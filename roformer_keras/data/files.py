@@ -89,6 +89,7 @@ def read_table(
     or_first: bool = False,
     format: str | None = None,
     groups: Sequence[str] = (),
+    skipped: list[tuple[int, str]] | None = None,
 ) -> Table:
     """Reads the texts and labels of a file.
 
@@ -103,6 +104,8 @@ def read_table(
             were given.
         format: str of `FORMATS`, where the extension does not say it.
         groups: more columns or keys to read, or those of the texts, by name or number.
+        skipped: list or None. If given, rows that lack a field or have no text are left
+            out, and their lines and reasons are added to it.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels.
@@ -160,13 +163,20 @@ def read_table(
         )
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
-        texts = tuple(values[:count])
+        error = values if isinstance(values, SourceError) else None
+        texts = () if error else tuple(values[:count])
         for text in texts:
             if not isinstance(text, str) or not text.strip():
-                raise SourceError(
+                error = SourceError(
                     f"{place(line, path)}: a text must be a str that is not empty, "
                     f"got {text!r:.60}"
                 )
+        if error:
+            if skipped is None:
+                raise error
+            reason = error.message.removeprefix(place(line, path)).lstrip(": ")
+            skipped.append((line, reason))
+            continue
         table.texts.append(texts)
         table.lines.append(line)
         if table.labels is not None:
@@ -175,7 +185,9 @@ def read_table(
             cells = [(max(p - count + 1, 0), str(values[p]).strip()) for p in places]
             table.groups.append(tuple(cell for cell in cells if cell[1]))
     if not table.texts:
-        raise SourceError(f"{_name(path)} has no row")
+        line, reason = skipped[0] if skipped else (0, "")
+        why = f" that can be read; line {line}: {reason}" if reason else ""
+        raise SourceError(f"{_name(path)} has no row{why}")
     if labelled and kind not in (".jsonl", *_TAGGED):
         _check_first_label(path, table)
     return table
@@ -245,6 +257,8 @@ def read_records(
 
 def _clean(path, rows, has_group):
     for line, values in rows:
+        if isinstance(values, SourceError):
+            raise values
         values = tuple([_as_text(value, line, path) for value in values])
         group = values[-1] if has_group else None
         values = values[:-1] if has_group else values
@@ -377,7 +391,10 @@ def _peek(rows):
 
 
 def _take_columns(path, rows, fields):
-    """The cells of some columns, by number or by the names of the first row."""
+    """The cells of some columns, by number or by the names of the first row.
+
+    In place of the cells of a row that lacks some, its SourceError.
+    """
     if _are_numbers(fields):
         places = [int(name) - 1 for name in fields]
     else:
@@ -392,12 +409,16 @@ def _take_columns(path, rows, fields):
             )
         places = [names.index(name) for name in fields]
     for line, cells in rows:
-        if max(places) >= len(cells):
-            raise SourceError(
-                f"{place(line, path)} must have {max(places) + 1} columns, got "
-                f"{len(cells)}"
+        if max(places) < len(cells):
+            yield line, [cells[place] for place in places]
+        else:
+            yield (
+                line,
+                SourceError(
+                    f"{place(line, path)} must have {max(places) + 1} columns, got "
+                    f"{len(cells)}"
+                ),
             )
-        yield line, [cells[place] for place in places]
 
 
 def _add_columns(path, fields, names, header, groups):
@@ -443,31 +464,33 @@ def _are_numbers(fields):
 
 
 def _read_objects(path, keys):
+    """Line numbers and the values of some keys; as in `_take_columns`."""
     for line, text in read_lines(path):
-        if text.isspace():
-            continue
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise SourceError(
-                f"{place(line, path)} must be a JSON object: {error}"
-            ) from error
-        if not isinstance(found, dict):
-            raise SourceError(
-                f"{place(line, path)} must be a JSON object, got {found!r:.60}"
-            )
-        if "\\u" in text and not _is_unicode(found):
-            raise SourceError(
-                f"{place(line, path)} must hold whole characters, got half of a "
-                "surrogate pair"
-            )
-        if not found.keys() >= set(keys):
-            raise SourceError(
-                f"{place(line, path)} must have {', '.join(map(repr, keys))}, got "
-                f"{', '.join(map(repr, found)) or 'none'}",
-                hint="name others with fields=",
-            )
-        yield line, [found[key] for key in keys]
+        if not text.isspace():
+            try:
+                yield line, _values_of(text, keys, place(line, path))
+            except SourceError as error:
+                yield line, error
+
+
+def _values_of(text, keys, where):
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{where} must be a JSON object: {error}") from error
+    if not isinstance(found, dict):
+        raise SourceError(f"{where} must be a JSON object, got {found!r:.60}")
+    if "\\u" in text and not _is_unicode(found):
+        raise SourceError(
+            f"{where} must hold whole characters, got half of a surrogate pair"
+        )
+    if not found.keys() >= set(keys):
+        raise SourceError(
+            f"{where} must have {', '.join(map(repr, keys))}, got "
+            f"{', '.join(map(repr, found)) or 'none'}",
+            hint="name others with fields=",
+        )
+    return [found[key] for key in keys]
 
 
 def _is_unicode(content):
@@ -524,9 +547,11 @@ def _have_places(tokens):
     """
     if not all(len(token) > 1 and token[1:].isdecimal() for token in tokens):
         return False
-    places = [int(token[1:]) for token in tokens]
+    # int() takes no number of thousands of digits.
+    places = [int(token[1:]) for token in tokens if len(token) < 10]
     pairs = itertools.pairwise([-1, *places])
-    return all(place in (0, before + 1) for before, place in pairs)
+    is_row = all(place in (0, before + 1) for before, place in pairs)
+    return is_row and len(places) == len(tokens)
 
 
 def _tags_of(token, tag):

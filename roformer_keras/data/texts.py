@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import keras
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError
@@ -82,8 +81,8 @@ def _check_list(texts):
         raise ConfigurationError(
             f"texts must be a list of str, got one: [{texts!r:.40}]"
         )
-    # A loop over such an object need not end.
-    if isinstance(texts, keras.utils.PyDataset):
+    # A loop over a `PyDataset`, which only has numbered batches, need not end.
+    if not hasattr(texts, "__iter__"):
         raise ConfigurationError(
             f"texts must be a list or another container, got {type(texts).__name__}: "
             "give the texts of its batches as a list"

@@ -233,7 +233,9 @@ class TextTrainer(_Model):
     def train_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
-        """As in Keras, on texts or on a dict of ids."""
+        """As in Keras, on texts or on a dict of ids; compiles as `fit` does."""
+        if not self.compiled:
+            self.compile()
         if not isinstance(x, dict):
             x, y, *rest = self._tokenize(x, y, sample_weight, copies=self.row_copies)
             sample_weight = rest[0] if rest else None
@@ -242,7 +244,9 @@ class TextTrainer(_Model):
     def test_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
-        """As in Keras, on texts or on a dict of ids."""
+        """As in Keras, on texts or on a dict of ids; compiles as `fit` does."""
+        if not self.compiled:
+            self.compile()
         if not isinstance(x, dict):
             x, y, *rest = self._tokenize(x, y, sample_weight)
             sample_weight = rest[0] if rest else None

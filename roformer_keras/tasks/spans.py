@@ -240,7 +240,7 @@ def tags_of_spans(
                 f"a span must have a token of its own, but {label} from {start} to "
                 f"{end} lies in the token of the span before it",
                 row=number,
-                hint="leave the row out by on_bad_row='skip', or use "
+                hint="leave the row out, in files by on_bad_row='skip', or use "
                 "RoFormerSpanExtractor",
             )
         found[first] = tags[f"B-{label}"]

@@ -402,6 +402,12 @@ class TextTask(TextTrainer, BackboneModel):
             verbose=verbose,
         )
 
+    def predict_on_batch(self, x: Texts) -> Any:
+        """As `predict`, of texts or of a dict of ids, without a progress bar."""
+        if isinstance(x, dict):
+            return super().predict_on_batch(x)
+        return self.predict(x, verbose=0)
+
     def map_outputs(
         self,
         x: Texts,

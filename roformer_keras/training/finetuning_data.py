@@ -171,11 +171,16 @@ def read_examples(
 ) -> Examples:
     """Reads one file for a task with these options; see `read_table`.
 
-    `skips` leaves out rows whose label is none, instead of raising an error.
+    `skips` leaves out rows that have no text or a label that is none, instead of
+    raising an error.
     """
-    table = read_table(path, count, fields, format=format, groups=groups)
+    skipped: list[tuple[int, str]] | None = [] if skips else None
+    table = read_table(
+        path, count, fields, format=format, groups=groups, skipped=skipped
+    )
     assert table.labels is not None
     found = Examples(str(path), [], [], [], None if table.groups is None else [])
+    found.skipped.extend(skipped or [])
     for row, (value, texts, line) in enumerate(
         zip(table.labels, table.texts, table.lines, strict=True)
     ):

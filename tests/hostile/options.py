@@ -235,6 +235,8 @@ _FLAGS = {
 }
 # A TOML file of `finetune`, and what is said of it.
 _TOML = [
+    ("a." * 50_000 + "b=1", "c.toml must have at most 262,144 characters and 2,000 do"),
+    ("#" * 300_000, "c.toml must have at most 262,144 characters and 2,000 dots"),
     ("[" * 5000, "c.toml must be a TOML file: Invalid initial character for a"),
     (
         "a = " + "[" * 5000,

@@ -88,6 +88,7 @@ _TRAIN = [
     (CLASS, "x.jsonl", "", "x.jsonl has no row"),
     (CLASS, "x.jsonl", " \n\t\n", "x.jsonl has no row"),
     (TAGS, "x.bio", "", "x.bio has no row"),
+    (TAGS, "x.bio", f"科{'9' * 5000} 地\n", "line 1 of x.bio: a tag must be O, or"),
     (TAGS, "x.bio", "\n \n", "x.bio has no row"),
     # Bytes.
     (CLASS, "x.tsv", GOOD.encode("utf-16"), "line 1 of x.tsv must be UTF-8"),

@@ -643,6 +643,14 @@ def test_a_language_model_refuses_a_dataset_of_texts():
             method(Batches())
 
 
+def test_a_task_that_is_not_compiled_learns_and_answers_by_batch():
+    model = classifier()
+    assert model.test_on_batch(TEXTS[:4], LABELS[:4]) is not None
+    assert model.train_on_batch(TEXTS[:4], LABELS[:4]) is not None
+    expected = model.predict(TEXTS[:4], verbose=0)
+    np.testing.assert_array_equal(model.predict_on_batch(TEXTS[:4]), expected)
+
+
 def test_a_generator_without_labels_is_refused():
     with pytest.raises(ConfigurationError, match="must give pairs of texts and labels"):
         classifier().fit(iter([TEXTS]))

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import lzma
+import re
 
 import pytest
 
@@ -69,6 +70,33 @@ def test_several_texts_and_other_labels(tmp_path):
     assert table.labels == [0.5, 3]
     triplets = read_table(written(tmp_path, "b.tsv", "甲\t乙\t丙\tB\n"), 3)
     assert (triplets.texts, triplets.labels) == ([("甲", "乙", "丙")], ["B"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.tsv", "甲\t好\n乙\n丙\t坏\n", "must have 2 columns, got 1"),
+        ("a.csv", "甲,好\n ,好\n丙,坏\n", "a text must be a str that is not empty"),
+        ("a.jsonl", '{"text": 3, "label": 1}', "a text must be a str"),
+        ("a.jsonl", '{"text": "乙"}', "must have 'text', 'label', got 'text'"),
+        ("a.jsonl", "[" * 10**5, "must be a JSON object"),
+    ],
+)
+def test_rows_without_a_text_or_a_column_can_be_left_out(
+    tmp_path, name, content, reason
+):
+    if name == "a.jsonl":
+        rows = [json.dumps({"text": a, "label": b}) for a, b in ("甲好", "丙坏")]
+        content = "\n".join([rows[0], content, rows[1]])
+    skipped = []
+    path = written(tmp_path, name, content)
+    table = read_table(path, 1, skipped=skipped)
+    assert (table.texts, table.labels) == ([("甲",), ("丙",)], ["好", "坏"])
+    assert table.lines == [1, 3]
+    ((line, found),) = skipped
+    assert line == 2 and found.startswith(reason)
+    with pytest.raises(SourceError, match=f"line 2 of .*{re.escape(reason)}"):
+        read_table(path, 1)
 
 
 def test_quoted_cells_may_go_over_lines(tmp_path):
