@@ -15,12 +15,17 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.compiled import Compiled
-from roformer_keras.errors import CheckpointError
+from roformer_keras.generation.buckets import (
+    ROWS,
+    pad_rows,
+    padded_origins,
+    round_up_to_bucket,
+)
+from roformer_keras.generation.choosing import check_finite
 from roformer_keras.generation.options import GenerationConfig, Prompt, RowState
 from roformer_keras.generation.sampling import choose, log_probabilities
 
-# Sizes that programs are compiled for: rows, tokens of prompts, stop ids.
-ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 100, 128)
+# Sizes that programs are compiled for: tokens of prompts, stop ids.
 _PROMPTS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _STOP_IDS = (8,)
 # From so many rows on a step takes longer the more rows there are. Then the search
@@ -363,27 +368,6 @@ class Decoder:
 # === Arrays of programs ===
 
 
-def check_finite(numbers):
-    """Raises CheckpointError where weights lead to NaN or infinity."""
-    if not np.isfinite(numbers).all():
-        raise CheckpointError(
-            "the model's logits must be finite numbers, got NaN or infinity: its "
-            "weights, or its precision, do not allow to generate; check the file that "
-            "they come from, or load it with dtype='float32'"
-        )
-
-
-def round_up_to_bucket(number, buckets):
-    """The smallest bucket that holds a number; after the last each is the double."""
-    for bucket in buckets:
-        if number <= bucket:
-            return bucket
-    last = buckets[-1]
-    while last < number:
-        last *= 2
-    return last
-
-
 def padded_prompts(prompts: Sequence[Prompt]) -> tuple:
     """Ids, segments and lengths of prompts, padded to buckets.
 
@@ -401,17 +385,6 @@ def padded_prompts(prompts: Sequence[Prompt]) -> tuple:
         token_ids[at, : lengths[at]] = prompt.token_ids
         segment_ids[at, : lengths[at]] = prompt.segment_ids
     return token_ids, segment_ids, lengths
-
-
-def padded_origins(rows, all_rows=None):
-    """Numbers of rows, padded to a bucket with the first of them."""
-    origins = np.full(all_rows or round_up_to_bucket(len(rows), ROWS), rows[0])
-    origins[: len(rows)] = rows
-    return origins
-
-
-def pad_rows(array, rows):
-    return np.pad(array, ((0, rows - len(array)), *([(0, 0)] * (array.ndim - 1))))
 
 
 def padded_limits(rows: RowState, all_rows: int) -> tuple:

@@ -10,6 +10,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
+from roformer_keras.generation.engines import check_engine, make_decoder, weight_sums
 from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.progress import progress_bar
@@ -38,7 +39,8 @@ class Scored(NamedTuple):
 class TextGeneration(_Model):
     """What models share that write text token by token; a mixin of `PresetModel`.
 
-    Subclasses define `_make_decoder`.
+    Subclasses define `_make_decoder`, and `_networks` and `_reading` for the engines
+    other than Keras.
     """
 
     # Where neither is given. `default_max_new_tokens` comes first.
@@ -99,6 +101,7 @@ class TextGeneration(_Model):
         return_scores: bool = False,
         batch_size: int = 64,
         first_number: int = 0,
+        engine: str = "keras",
         verbose: int | str = "auto",
         **options: Any,
     ) -> str | Scored | list[Any]:
@@ -130,6 +133,11 @@ class TextGeneration(_Model):
             batch_size: int. Maximum texts, or beams, of a batch.
             first_number: int. The number of the first prompt in a longer list: with the
                 seed of the list, its part gets the same texts.
+            engine: what computes the steps: `"keras"`; `"openvino"`, faster on a CPU;
+                or `"openvino-int8"`, with weights in 8 bits, the fastest for a few
+                texts. Both need the extra `export`, and a few seconds when they are
+                first used and when weights have changed. They give the same texts up
+                to rounding.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
             options: further fields of `GenerationConfig`: `method`, `temperature`,
                 `top_k`, `top_p`, `num_beams`, `length_penalty`.
@@ -160,7 +168,9 @@ class TextGeneration(_Model):
         }
         rows = [self.as_prompt(row, **lengths) for row in rows]
         outputs: list[Any] = []
-        for texts in self._decode(rows, config, batch_size, first_number, verbose):
+        for texts in self._decode(
+            rows, config, batch_size, first_number, verbose, engine
+        ):
             found: list[Any] = [text.token_ids for text in texts]
             if is_text:
                 found = [self.text_tokenizer().decode(ids) for ids in found]
@@ -180,6 +190,7 @@ class TextGeneration(_Model):
         min_new_tokens: int = 0,
         stop_tokens: Sequence[str | int] | None = None,
         seed: int | None = None,
+        engine: str = "keras",
         **options: Any,
     ) -> Iterator[str]:
         """Continues one text piece by piece.
@@ -211,7 +222,7 @@ class TextGeneration(_Model):
         def is_settled(token_id):
             return _SETTLED.fullmatch(tokenizer.id_to_token(token_id)) is not None
 
-        token_ids = stream(self._decoder(), row, config)
+        token_ids = stream(self._decoder(engine), row, config)
         return text_pieces(token_ids, tokenizer.decode, is_settled)
 
     # === From the arguments of a user to those of a search ===
@@ -362,10 +373,10 @@ class TextGeneration(_Model):
             ids += [found, self.text_tokenizer().sep_id]
         return tuple(dict.fromkeys(ids))
 
-    def _decode(self, prompts, config, batch_size, first_number, verbose):
+    def _decode(self, prompts, config, batch_size, first_number, verbose, engine):
         check_integer("batch_size", batch_size, minimum=1)
         check_integer("first_number", first_number, minimum=0)
-        decoder, begin = self._decoder(), time()
+        decoder, begin = self._decoder(engine), time()
         total = len(prompts) * config.copies
         with progress_bar(verbose, total=total, desc="writing", unit="text") as bar:
 
@@ -389,14 +400,29 @@ class TextGeneration(_Model):
             finally:
                 decoder.on_compile = None
 
-    def _decoder(self):
+    def _decoder(self, engine="keras"):
         """Kept with its programs, as long as the model computes with the same."""
+        check_engine(engine)
         begin = getattr(self.tokenizer, "cls_id", None)
         # A Performer's random features are no weights; their seed is in the config.
-        version = [self.config, begin, *(id(weight) for weight in self.weights)]
-        if getattr(self, "_kept_decoder", (None,))[0] != version:
-            self._kept_decoder = (version, self._make_decoder())
-        return self._kept_decoder[1]
+        version = [engine, self.config, begin, *(id(weight) for weight in self.weights)]
+        if engine != "keras":
+            # Its programs hold the weights.
+            version += weight_sums(self.weights)
+        kept = getattr(self, "_kept_decoders", ())
+        for own, decoder in kept:
+            if own == version:
+                return decoder
+        # Before another is made, so that there are never two of an engine.
+        others = tuple(pair for pair in kept if pair[0][0] != engine)
+        self._kept_decoders = others
+        decoder = self._make_decoder() if engine == "keras" else self._engine(engine)
+        self._kept_decoders = (*others, (version, decoder))
+        return decoder
+
+    def _engine(self, engine):
+        is_bfloat16 = self.dtype_policy.compute_dtype == "bfloat16"
+        return make_decoder(self._networks(), self._reading(), engine, is_bfloat16)
 
 
 def as_rows(prompts):

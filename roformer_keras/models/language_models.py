@@ -12,9 +12,12 @@ from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.cached import CachedDecoder
+from roformer_keras.generation.engines import Networks
 from roformer_keras.generation.generate import Scored, TextGeneration, as_rows
+from roformer_keras.generation.network import write_language_model
 from roformer_keras.generation.options import MAX_TEXTS
 from roformer_keras.generation.recurrent import RecurrentDecoder
+from roformer_keras.generation.stateful import Reading
 from roformer_keras.layers import MaskedLMHead
 from roformer_keras.layers.norms import activation_from_name
 from roformer_keras.models.backbone import RoFormerBackbone
@@ -216,12 +219,27 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
         return visible
 
     def _make_decoder(self) -> CachedDecoder | RecurrentDecoder:
+        self._check_inputs()
+        return (RecurrentDecoder if self.config.is_linear else CachedDecoder)(self)
+
+    def _networks(self) -> Networks:
+        self._check_inputs()
+        return {"decoder": lambda graph: write_language_model(graph, self)}
+
+    def _reading(self) -> Reading:
+        config = self.config
+        return Reading(
+            vocabulary_size=config.vocabulary_size,
+            attention=config.attention,
+            pad_segments=config.shared_segment_embeddings,
+        )
+
+    def _check_inputs(self) -> None:
         missing = sorted(set(self.input) - {"token_ids", "segment_ids", "position_ids"})
         if missing:
             raise ConfigurationError(
                 f"a prompt gives no {missing[0]}, which this model takes"
             )
-        return (RecurrentDecoder if self.config.is_linear else CachedDecoder)(self)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -374,6 +392,7 @@ class RoFormerSim(RoFormerCausalLM):
         seed: int | None = None,
         batch_size: int = 128,
         first_number: int = 0,
+        engine: str = "keras",
         verbose: Verbose = "auto",
         **options: Any,
     ) -> list:
@@ -387,8 +406,8 @@ class RoFormerSim(RoFormerCausalLM):
             k: int. The most sentences to return for each text.
             masked_positions: ints. Tokens of each text to replace with `[MASK]` first,
                 so that others are found for them; 1 is the first, 0 is `[CLS]`.
-            max_length, max_new_tokens, seed, batch_size, first_number, verbose: as in
-                `generate`.
+            max_length, max_new_tokens, seed, batch_size, first_number, engine, verbose:
+                as in `generate`. Keras computes the vectors in any case.
             options: `temperature`, `top_k` and `top_p`, as in `generate`.
 
         Returns:
@@ -411,7 +430,9 @@ class RoFormerSim(RoFormerCausalLM):
             )
             for row in rows
         ]
-        written = self._decode(prompts, config, batch_size, first_number, verbose)
+        written = self._decode(
+            prompts, config, batch_size, first_number, verbose, engine
+        )
         found = list(map(self._candidates, rows, written))
         pairs = zip(rows, found, strict=True)
         vectors = self.encode(

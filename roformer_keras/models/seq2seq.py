@@ -12,7 +12,10 @@ from roformer_keras.data.rows import PairRows
 from roformer_keras.data.texts import as_pairs
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
+from roformer_keras.generation.engines import Networks
 from roformer_keras.generation.generate import TextGeneration
+from roformer_keras.generation.network import write_decoder, write_encoder
+from roformer_keras.generation.stateful import Reading
 from roformer_keras.layers import (
     AttentionMask,
     CrossAttention,
@@ -288,6 +291,18 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
         # `encode` gives the mask of the prompts.
         model: Any = _Cached(self)
         return EncoderDecoder(model, self.text_tokenizer().cls_id)
+
+    def _networks(self) -> Networks:
+        return {
+            "encoder": lambda graph: write_encoder(graph, self),
+            "decoder": lambda graph: write_decoder(graph, self),
+        }
+
+    def _reading(self) -> Reading:
+        return Reading(
+            vocabulary_size=self.config.vocabulary_size,
+            start_id=self.text_tokenizer().cls_id,
+        )
 
 
 class _Cached:

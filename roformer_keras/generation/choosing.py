@@ -1,0 +1,136 @@
+"""Choosing the next token in NumPy, for engines that Keras does not run.
+
+Equal logits and random numbers give the tokens of `sampling.choose`, up to rounding.
+"""
+
+import math
+
+import numpy as np
+
+from roformer_keras.errors import CheckpointError
+from roformer_keras.generation.options import RowState
+
+# Sums of the same weights in another order differ by less.
+_ROUNDING, _FLOAT32 = 1e-12, 1e-5
+_HALVINGS = 5
+
+
+def check_finite(numbers: np.ndarray) -> None:
+    """Raises CheckpointError where weights lead to NaN or infinity."""
+    if not np.isfinite(numbers).all():
+        raise CheckpointError(
+            "the model's logits must be finite numbers, got NaN or infinity: its "
+            "weights, or its precision, do not allow to generate; check the file that "
+            "they come from, or load it with dtype='float32'"
+        )
+
+
+def choose_next(
+    logits: np.ndarray, uniforms: np.ndarray, rows: RowState
+) -> tuple[np.ndarray, np.ndarray, RowState]:
+    """Chooses one token for each row.
+
+    Args:
+        logits: float32 `(rows, vocabulary)`.
+        uniforms: float32 `(rows,)` in [0, 1).
+        rows: `RowState`.
+
+    Returns:
+        int32 tokens and float32 log-probabilities `(rows,)`, 0 in rows that have
+        ended, and the next `RowState`.
+    """
+    config, allowed = rows.config, logits
+    # With one token left to the minimum, a stop token may be that token.
+    barred = rows.min_left > 1
+    if config.suppressed_stop_ids and barred.any():
+        allowed = logits.copy()
+        allowed[np.ix_(barred, config.suppressed_stop_ids)] = -1e30
+    largest = logits.max(axis=1, keepdims=True)
+    weights = np.exp(logits - largest)
+    total = weights.sum(axis=1)
+    if config.method == "sample":
+        if allowed is not logits or config.temperature != 1:
+            top = allowed.max(axis=1, keepdims=True)
+            weights = np.exp((allowed - top) / np.float32(config.temperature))
+        tokens = _draw(_kept(weights, config.top_k, config.top_p), uniforms)
+    else:
+        tokens = allowed.argmax(axis=1).astype("int32")
+    scores = np.take_along_axis(logits - largest, tokens[:, None], axis=1)[:, 0]
+    going = ~rows.done
+    tokens, scores = tokens * going, (scores - np.log(total)) * going
+    max_left, min_left = rows.max_left - going, rows.min_left - going
+    stops = np.isin(tokens, config.stop_ids) & (min_left <= 0)
+    limits = max_left, min_left, rows.done | stops | (max_left <= 0)
+    return tokens, scores, rows.with_limits(limits)
+
+
+def _kept(weights, top_k, top_p):
+    """The weights, with 0 for those that are cut; equal ones are kept together."""
+    vocabulary = weights.shape[1]
+    if top_k is not None and top_k < vocabulary:
+        at = vocabulary - top_k
+        bound = np.partition(weights, at, axis=1)[:, at : at + 1]
+        weights = weights * (weights >= bound)
+    if top_p < 1:
+        weights = weights * (weights >= _lowest_kept(weights, top_p)[:, None])
+    return weights
+
+
+def _lowest_kept(weights, top_p):
+    """The largest weight such that it and the larger ones have the share `top_p`.
+
+    A few halvings leave few weights between two bounds, which are sorted: to sort a
+    whole vocabulary takes several times as long.
+    """
+    count, vocabulary = weights.shape
+    rows = np.arange(count)
+    total = weights.sum(axis=1, dtype="float64")
+    enough = top_p * (1 - _ROUNDING) * total
+    # All smaller ones together have no more than the share that is cut.
+    low = ((1 - top_p) * total / vocabulary).astype("float32")
+    high = np.full(count, 2, "float32")
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(low * high)
+        mass = np.einsum("ij,ij->i", weights, weights >= middle[:, None])
+        low = np.where(mass > enough * (1 + _FLOAT32), middle, low)
+        high = np.where(mass < enough * (1 - _FLOAT32), middle, high)
+    is_above = weights >= high[:, None]
+    above = np.einsum("ij,ij->i", weights, is_above, dtype="float64")
+    found = np.flatnonzero((weights >= low[:, None]) & ~is_above)
+    row = found // vocabulary
+    counts = np.bincount(row, minlength=count)
+    between = np.zeros((count, counts.max()), "float32")
+    starts = np.cumsum(counts) - counts
+    between[row, np.arange(len(found)) - starts[row]] = weights.ravel()[found]
+    between = np.sort(between, axis=1)[:, ::-1]
+    sums = above[:, None] + between.cumsum(axis=1, dtype="float64")
+    return between[rows, (sums >= enough[:, None]).argmax(axis=1)]
+
+
+def _draw(weights, uniforms):
+    """int32 `(rows,)`: where the running sum of a row passes its share of the total.
+
+    First the block, then the token in it, as `sampling.choose` does.
+    """
+    rows, vocabulary = weights.shape
+    size = math.isqrt(vocabulary - 1) + 1
+    count = -(-vocabulary // size)
+    padded = np.zeros((rows, count * size), "float32")
+    padded[:, :vocabulary] = weights
+    blocks = padded.reshape(rows, count, size)
+    sums = blocks.sum(axis=-1).cumsum(axis=-1)
+    target = uniforms[:, None] * sums[:, -1:]
+    block = _index_passed(sums, target)
+    every = np.arange(rows)
+    before = np.where(block > 0, sums[every, block - 1], 0)[:, None]
+    within = blocks[every, block].cumsum(axis=-1)
+    drawn = block * size + _index_passed(within, target - before)
+    drawn = np.minimum(drawn, vocabulary - 1)
+    # Rounding may lead to a token that was cut.
+    is_kept = weights[every, drawn] > 0
+    return np.where(is_kept, drawn, weights.argmax(axis=1)).astype("int32")
+
+
+def _index_passed(sums, target):
+    """How many sums are not above the target; an index in any case."""
+    return np.minimum((sums <= target).sum(axis=-1), sums.shape[-1] - 1)

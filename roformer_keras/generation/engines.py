@@ -1,0 +1,75 @@
+"""Which runtime computes the steps of a generation: Keras's backend or another."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import keras
+import numpy as np
+
+from roformer_keras.checks import check_choice
+from roformer_keras.generation.openvino_graph import OpenVINOGraph
+from roformer_keras.generation.stateful import (
+    OpenVINOProgram,
+    Program,
+    Reading,
+    StatefulDecoder,
+    available_cores,
+)
+from roformer_keras.generation.stateful_encoder_decoder import StatefulEncoderDecoder
+
+# The first one is the default. With `int8`, weights are stored in 8 bits.
+ENGINES = ("keras", "openvino", "openvino-int8")
+
+# Name of a network -> function that writes it to a graph.
+Networks = Mapping[str, Callable[[Any], None]]
+
+
+def check_engine(engine: str) -> None:
+    """Raises ConfigurationError unless there is such an engine."""
+    check_choice("engine", engine, ENGINES)
+
+
+def make_decoder(
+    networks: Networks, reading: Reading, engine: str, bfloat16: bool
+) -> StatefulDecoder:
+    """The decoder of a model's networks, with its weights as they are now.
+
+    Args:
+        networks: `decoder`, and `encoder` of an encoder-decoder.
+        engine: one of `ENGINES` but `"keras"`.
+        bfloat16: bool. Whether it computes in bfloat16.
+
+    Raises:
+        ConfigurationError: the engine is not installed, or does not know the network.
+    """
+    programs: dict[str, Program] = {}
+    for name, write in networks.items():
+        graph = OpenVINOGraph(int8=engine.endswith("int8"))
+        write(graph)
+        programs[name] = OpenVINOProgram(graph.finish(), bfloat16)
+    return decoder_of(programs, reading)
+
+
+def decoder_of(programs: Mapping[str, Program], reading: Reading) -> StatefulDecoder:
+    """The decoder of compiled networks."""
+    if "encoder" in programs:
+        return StatefulEncoderDecoder(programs["encoder"], programs["decoder"], reading)
+    return StatefulDecoder(programs["decoder"], reading)
+
+
+def weight_sums(weights: Sequence[Any]) -> list[int]:
+    """A number for each Keras variable, which changes with any of its values."""
+    with ThreadPoolExecutor(available_cores()) as pool:
+        return list(pool.map(_sum_of_words, weights))
+
+
+def _sum_of_words(weight):
+    value = weight.value
+    # Keras copies TensorFlow's values, and NumPy does not know PyTorch's gradients.
+    is_torch = keras.backend.backend() == "torch"
+    array = keras.ops.convert_to_numpy(value) if is_torch else np.asarray(value)
+    content = np.ascontiguousarray(array).reshape(-1).view("uint8")
+    whole = len(content) // 8 * 8
+    words = content[:whole].view("uint64")
+    return int(words.sum()) + int(content[whole:].sum())

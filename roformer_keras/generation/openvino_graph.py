@@ -1,0 +1,225 @@
+"""The operations of a decoding network, as OpenVINO's.
+
+`network.py` writes networks of them.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import import_extra
+
+# Keras's activations by name, as functions of OpenVINO's operations and a tensor.
+_ACTIVATIONS = {
+    "linear": lambda op, x: x,
+    "gelu": lambda op, x: op.gelu(x, "erf"),
+    "elu": lambda op, x: op.elu(x, 1.0),
+    "hard_swish": lambda op, x: op.hswish(x),
+    "hard_silu": lambda op, x: op.hswish(x),
+    "mish": lambda op, x: op.mish(x),
+    "relu": lambda op, x: op.relu(x),
+    "relu6": lambda op, x: op.clamp(x, 0.0, 6.0),
+    "sigmoid": lambda op, x: op.sigmoid(x),
+    "silu": lambda op, x: op.swish(x),
+    "swish": lambda op, x: op.swish(x),
+    "softplus": lambda op, x: op.softplus(x),
+    "tanh": lambda op, x: op.tanh(x),
+}
+
+
+class OpenVINOGraph:
+    """Writes one model.
+
+    Args:
+        int8: bool. Whether kernels and embeddings are stored in 8 bits, with a scale
+            for each output or token.
+
+    Tensors are OpenVINO's nodes, of shape `(rows, length, features)` where nothing
+    else is said; arguments that are NumPy arrays become constants.
+    """
+
+    def __init__(self, int8: bool = False):
+        import_extra("openvino", "the engine 'openvino'")
+        import openvino
+        from openvino import opset13
+
+        self._ov, self._op, self._int8 = openvino, opset13, int8
+        self._inputs: dict[str, Any] = {}
+        self._results: list = []
+        self._assigned: list = []
+
+    def finish(self) -> Any:
+        """The `openvino.Model`."""
+        return self._ov.Model(
+            self._results, self._assigned, list(self._inputs.values())
+        )
+
+    # === Inputs and outputs ===
+
+    def input(self, name: str, dtype: str, shape: tuple) -> Any:
+        """An input; None is an axis of any size."""
+        sizes = [-1 if size is None else size for size in shape]
+        node = self._op.parameter(sizes, np.dtype(dtype), name=name)
+        node.output(0).set_names({name})
+        self._inputs[name] = node
+        return node
+
+    def output(self, name: str, x: Any) -> None:
+        result = self._op.result(x)
+        result.output(0).set_names({name})
+        self._results.append(result)
+
+    # === Operations ===
+
+    def table(self, embeddings: np.ndarray) -> Any:
+        """Embeddings `(tokens, features)`, for `take` and `score`."""
+        return self._stored(embeddings)
+
+    def take(self, table: Any, ids: Any) -> Any:
+        """Rows of a `table` by their numbers."""
+        zero = np.int64(0)
+        if not self._int8:
+            return self._op.gather(table, ids, zero)
+        integers, scale = table
+        rows = self._op.convert(self._op.gather(integers, ids, zero), "f32")
+        return self.multiply(rows, self._op.gather(scale, ids, zero))
+
+    def score(self, x: Any, table: Any) -> Any:
+        """`x` times the transposed `table`."""
+        return self._product(x, table)
+
+    def linear(self, x: Any, kernel: np.ndarray, bias: np.ndarray | None) -> Any:
+        """`x` times a kernel `(features, outputs)`, plus a bias."""
+        y = self._product(x, self._stored(np.ascontiguousarray(kernel.T)))
+        return y if bias is None else self.add(y, bias)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return self._op.add(x, y)
+
+    def multiply(self, x: Any, y: Any) -> Any:
+        return self._op.multiply(x, y)
+
+    def activation(self, name: str, x: Any) -> Any:
+        """A Keras activation by its name."""
+        if name not in _ACTIVATIONS:
+            raise ConfigurationError(
+                "generation on other engines knows the activations "
+                f"{', '.join(map(repr, sorted(_ACTIVATIONS)))}, got {name!r}: generate "
+                "with engine='keras'"
+            )
+        return _ACTIVATIONS[name](self._op, x)
+
+    def layer_norm(
+        self, x: Any, gamma: np.ndarray, beta: np.ndarray, epsilon: float
+    ) -> Any:
+        y = self._op.mvn(x, np.array([-1]), True, epsilon, "INSIDE_SQRT")
+        return self.add(self.multiply(y, gamma), beta)
+
+    def rms_norm(self, x: Any, epsilon: float) -> Any:
+        square = self._op.reduce_mean(self.multiply(x, x), np.array([-1]), True)
+        root = self._op.sqrt(self.add(square, np.float32(epsilon)))
+        return self._op.divide(x, root)
+
+    def angles(self, positions: Any, frequencies: np.ndarray) -> tuple:
+        """Cosines and sines of `(rows, length)` times frequencies, on a last axis."""
+        positions = self._op.unsqueeze(positions, np.array([2]))
+        angles = self.multiply(positions, frequencies)
+        return self._op.cos(angles), self._op.sin(angles)
+
+    def where(self, condition: np.ndarray, x: Any, y: Any) -> Any:
+        return self._op.select(condition, x, y)
+
+    def heads(self, x: Any, heads: int) -> Any:
+        """`(rows, length, heads * dim)` to `(rows, heads, length, dim)`."""
+        x = self._op.reshape(x, np.array([0, 0, heads, -1]), True)
+        return self._op.transpose(x, np.array([0, 2, 1, 3]))
+
+    def joined(self, x: Any, width: int) -> Any:
+        """`(rows, heads, length, dim)` to `(rows, length, width)`."""
+        x = self._op.transpose(x, np.array([0, 2, 1, 3]))
+        return self._op.reshape(x, np.array([0, 0, width]), True)
+
+    def rotated(self, x: Any, angles: tuple, dim: int) -> Any:
+        """Pairs of features (i, i + dim / 2) of `(rows, heads, length, dim)`, turned.
+
+        Args:
+            angles: cosines and sines `(rows, length, dim)`.
+        """
+        # In this form OpenVINO computes it as one operation.
+        op, one, last = self._op, np.array([1]), np.array([3])
+        half, end = np.array([dim // 2]), np.array([2**31 - 1])
+        first = op.slice(x, np.array([0]), half, one, last)
+        second = op.slice(x, half, end, one, last)
+        minus = np.full((1, 1, 1, 1), -1, "float32")
+        turned = op.concat([self.multiply(second, minus), first], -1)
+        cos, sin = (op.unsqueeze(table, one) for table in angles)
+        return self.add(self.multiply(x, cos), self.multiply(turned, sin))
+
+    def cached(self, name: str, new: Any, heads: int, dim: int, rows: Any) -> Any:
+        """Keys or values of all tokens so far: those of before, and the new ones.
+
+        Args:
+            name: of the cache.
+            new: `(rows, heads, length, dim)`.
+            rows: int32 `(rows,)`. Which of the rows of before each row continues.
+        """
+        op = self._op
+        info = self._ov.op.util.VariableInfo()
+        info.data_shape = self._ov.PartialShape([-1, heads, -1, dim])
+        info.data_type, info.variable_id = self._ov.Type.f32, name
+        variable = self._ov.op.util.Variable(info)
+        shape = op.concat([op.shape_of(rows, "i64"), np.array([heads, 0, dim])], 0)
+        before = op.read_value(op.broadcast(np.float32(0), shape), variable)
+        before = op.gather(before, rows, np.int64(0))
+        both = op.concat([before, new], 2)
+        self._assigned.append(op.assign(both, variable))
+        return both
+
+    def attention(self, query: Any, keys: Any, values: Any, mask: Any) -> Any:
+        """Softmax attention; the mask is added to the scores."""
+        return self._op.scaled_dot_product_attention(
+            query, keys, values, mask, causal=False
+        )
+
+    def grouped(self, query: Any, keys: Any, heads: int, dim: int) -> Any:
+        """Queries of neighbouring rows that share keys, as queries of one row.
+
+        Args:
+            query: `(rows, heads, 1, dim)`.
+            keys: `(groups, heads, length, dim)`.
+
+        Returns:
+            `(groups, heads, rows / groups, dim)`.
+        """
+        op, zero = self._op, np.int64(0)
+        groups = op.gather(op.shape_of(keys, "i64"), np.array([0]), zero)
+        shape = op.concat([groups, np.array([-1, heads, dim])], 0)
+        by_group = op.reshape(query, shape, False)
+        return op.transpose(by_group, np.array([0, 2, 1, 3]))
+
+    def ungrouped(self, x: Any, width: int) -> Any:
+        """`(groups, heads, rows / groups, dim)` to `(rows, 1, width)`."""
+        x = self._op.transpose(x, np.array([0, 2, 1, 3]))
+        return self._op.reshape(x, np.array([-1, 1, width]), False)
+
+    def token(self, x: Any, at: int) -> Any:
+        """One token of each row, `(rows, features)`: the first is 0, the last -1."""
+        return self._op.gather(x, np.int64(at), np.int64(1))
+
+    # === Constants ===
+
+    def _stored(self, matrix):
+        """A matrix `(outputs, features)`; with `int8` integers and their scales."""
+        if not self._int8:
+            return self._op.constant(matrix)
+        scale = np.abs(matrix).max(axis=1, keepdims=True) / 127
+        scale = np.where(scale > 0, scale, 1).astype("float32")
+        integers = np.round(matrix / scale).astype("int8")
+        return self._op.constant(integers), self._op.constant(scale)
+
+    def _product(self, x, stored):
+        if self._int8:
+            integers, scale = stored
+            stored = self._op.multiply(self._op.convert(integers, "f32"), scale)
+        return self._op.matmul(x, stored, False, True)

@@ -1,0 +1,294 @@
+"""Decoding by a runtime other than Keras, which keeps the keys and values itself.
+
+A step of the network is a program, such as `OpenVINOProgram`; what follows it is NumPy.
+The searches are those of `search.py`.
+
+Rows of a batch have the same number of keys: shorter prompts stand at the right, and a
+mask hides what is left of them.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from roformer_keras.checks import Settings, choice, integer
+from roformer_keras.extras import import_extra
+from roformer_keras.generation.buckets import ROWS, padded_origins, round_up_to_bucket
+from roformer_keras.generation.choosing import check_finite, choose_next
+from roformer_keras.generation.options import Prompt, RowState
+
+# Steps after which a search looks at the rows.
+_STEPS = 8
+# Added to the score of a key that is hidden.
+_HIDDEN = -1e9
+
+
+class Program(Protocol):
+    """A network with a memory of keys and values."""
+
+    def start(self) -> Any:
+        """A new memory, with no row."""
+
+    def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
+        """The outputs by name, valid until the next call with this memory."""
+
+
+class OpenVINOProgram:
+    """A network of `OpenVINOGraph`.
+
+    Args:
+        model: `openvino.Model`, or the path of one.
+        bfloat16: bool. Whether it computes in bfloat16, if the processor does.
+    """
+
+    def __init__(self, model: Any, bfloat16: bool = False):
+        openvino = import_extra("openvino", "the engine 'openvino'")
+        dtype = "bf16" if bfloat16 else "f32"
+        options = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": available_cores(),
+            "INFERENCE_PRECISION_HINT": dtype,
+            # By default they are rounded to 8 bits.
+            "KV_CACHE_PRECISION": dtype,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        }
+        self._compiled = openvino.Core().compile_model(model, "CPU", options)
+        self._names = [output.any_name for output in self._compiled.outputs]
+
+    def start(self) -> Any:
+        return self._compiled.create_infer_request()
+
+    def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
+        found = memory.infer(inputs, share_inputs=True, share_outputs=True)
+        return dict(zip(self._names, found.values(), strict=True))
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading(Settings):
+    """What a decoder must know of a network.
+
+    Args:
+        vocabulary_size: int.
+        attention: `"causal"`, or `"unilm"`, which sees the prompt both ways.
+        pad_segments: bool. Whether segment 0 is padding too, but at position 0.
+        start_id: int or None. The token that stands before a text that answers another;
+            None for a text that continues its prompt.
+    """
+
+    vocabulary_size: int = integer(minimum=1)
+    attention: str = choice("causal", choices=("causal", "unilm"))
+    pad_segments: bool = False
+    start_id: int | None = integer(None, minimum=0)
+
+    @property
+    def generated_segment(self) -> int:
+        return 1 if self.attention == "unilm" else 0
+
+    def visible(self, token_ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
+        """Whether later tokens see these, unless they are the first; bool."""
+        visible = token_ids != 0
+        return visible & (segment_ids != 0) if self.pad_segments else visible
+
+
+@dataclasses.dataclass(kw_only=True)
+class StatefulState:
+    """How far the rows of a batch are.
+
+    Attributes:
+        memory: of the program. It has rows for those that have not ended.
+        rows: int. How many there were at first.
+        slots: int `(rows,)`. The row of the memory for each row.
+        positions: int32 `(rows,)`, of the next tokens.
+        mask: float32 `(rows, capacity)`. 0 for the keys that are visible.
+        keys: int. How many there are.
+        shared: arrays that a step reads and does not change, by name; each row serves
+            as many neighbouring rows.
+    """
+
+    memory: Any
+    rows: int
+    slots: np.ndarray
+    positions: np.ndarray
+    mask: np.ndarray
+    keys: int
+    shared: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+class StatefulDecoder:
+    """Decodes with a `Program`; it has the methods of `Decoder` that a search calls.
+
+    Args:
+        program: of `network.write_language_model`.
+        reading: `Reading`.
+    """
+
+    on_compile: Callable[[str], Any] | None = None
+
+    def __init__(self, program: Program, reading: Reading):
+        self._program, self._reading = program, reading
+
+    def start(
+        self, prompts: Sequence[Prompt], copies: int, max_new_tokens: int
+    ) -> tuple[np.ndarray, StatefulState]:
+        """As `Decoder.start`."""
+        return self._start(prompts, copies, max_new_tokens, {})
+
+    def _start(self, prompts, copies, max_new_tokens, shared):
+        inputs, lengths = self._prompt_inputs(prompts)
+        memory = self._program.start()
+        logits = self._program.run(memory, {**inputs, **shared})["logits"]
+        check_finite(logits)
+        origins = np.repeat(np.arange(len(prompts)), copies)
+        width = inputs["token_ids"].shape[1]
+        mask = np.zeros((len(origins), width + max_new_tokens), "float32")
+        # What the last token of a prompt sees, all others see.
+        mask[:, :width] = inputs["mask"][origins, 0, -1]
+        state = StatefulState(
+            memory=memory,
+            rows=len(origins),
+            slots=origins,
+            positions=lengths[origins],
+            mask=mask,
+            keys=width,
+            shared=shared,
+        )
+        return logits[origins], state
+
+    def choose(
+        self, logits: np.ndarray, uniforms: np.ndarray, rows: RowState
+    ) -> tuple[np.ndarray, np.ndarray, RowState]:
+        """As `Decoder.choose`."""
+        return choose_next(logits, uniforms, rows)
+
+    def advance(
+        self,
+        state: StatefulState,
+        tokens: np.ndarray,
+        uniforms: np.ndarray,
+        rows: RowState,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, RowState]:
+        """As `Decoder.advance`; the logits of rows that have ended are 0."""
+        count, steps = uniforms.shape
+        chosen, scores = np.zeros((count, steps), "int32"), np.zeros((count, steps))
+        done = 0
+        while done < steps and not rows.done.all():
+            going = np.flatnonzero(~rows.done)
+            found = self._step(state, tokens, going)
+            part = rows.select(going)
+            picked, score, part = choose_next(found, uniforms[going, done], part)
+            check_finite(score)
+            tokens = chosen[:, done]
+            tokens[going], scores[going, done] = picked, score
+            rows, done = _updated(rows, going, part), done + 1
+        logits = found.copy()
+        if len(going) < count:
+            logits = np.zeros((count, logits.shape[1]), "float32")
+            logits[going] = found
+        return chosen[:, :done], scores[:, :done].astype("float32"), logits, rows
+
+    def room(self, state: StatefulState) -> int:
+        """As `Decoder.room`."""
+        return _STEPS
+
+    def select(self, state: StatefulState, rows: np.ndarray) -> None:
+        """As `Decoder.select`. The memory changes with the next step."""
+        self._select_shared(state, rows)
+        state.slots, state.positions = state.slots[rows], state.positions[rows]
+        state.mask = state.mask[rows]
+
+    def pays_to_leave(self, state: StatefulState, rows: int, steps: int) -> bool:
+        """As `Decoder.pays_to_leave`."""
+        return rows < len(state.slots)
+
+    # === What subclasses change ===
+
+    def _prompt_inputs(self, prompts):
+        """The inputs of the prompts, shorter ones at the right; and their lengths."""
+        lengths = np.array([len(prompt.token_ids) for prompt in prompts], "int32")
+        width = int(lengths.max())
+        token_ids = np.zeros((len(prompts), width), "int32")
+        segment_ids = np.zeros_like(token_ids)
+        for row, prompt in enumerate(prompts):
+            token_ids[row, width - lengths[row] :] = prompt.token_ids
+            segment_ids[row, width - lengths[row] :] = prompt.segment_ids
+        positions = np.arange(width) - (width - lengths[:, None])
+        visible = self._reading.visible(token_ids, segment_ids) & (positions > 0)
+        visible |= positions == 0
+        order = np.arange(width)[None]
+        if self._reading.attention == "unilm":
+            order = segment_ids.cumsum(axis=1)
+        sees = visible[:, None, :] & (order[:, None, :] <= order[:, :, None])
+        inputs = {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "position_ids": np.maximum(positions, 0).astype("float32"),
+            "mask": hidden(sees)[:, None],
+            "rows": np.arange(len(prompts), dtype="int32"),
+        }
+        return inputs, lengths
+
+    def _step_inputs(self, state, tokens):
+        segments = np.full_like(tokens, self._reading.generated_segment)
+        return {"segment_ids": segments}, self._reading.visible(tokens, segments)
+
+    def _select_shared(self, state, rows):
+        pass
+
+    # === Helpers ===
+
+    def _step(self, state, tokens, going):
+        """Logits after one more token in the rows that are going on."""
+        if state.keys == state.mask.shape[1]:
+            state.mask = np.pad(state.mask, ((0, 0), (0, state.keys)))
+        rows, found = self._rows_of_step(state, going)
+        tokens = tokens[rows, None].astype("int32")
+        more, visible = self._step_inputs(state, tokens)
+        state.mask[rows, state.keys] = hidden(visible[:, 0])
+        state.keys += 1
+        mask = state.mask[rows, : state.keys]
+        inputs = {
+            "token_ids": tokens,
+            "position_ids": state.positions[rows, None].astype("float32"),
+            "mask": np.ascontiguousarray(mask)[:, None, None, :],
+            "rows": state.slots[rows].astype("int32"),
+            **more,
+            **state.shared,
+        }
+        logits = self._program.run(state.memory, inputs)["logits"]
+        state.slots[going] = np.arange(len(rows))[found]
+        state.positions[going] += 1
+        return logits[found]
+
+    def _rows_of_step(self, state, going):
+        """The rows to compute, and where among them those are that are going on.
+
+        A runtime prepares for each number of rows: once some have ended, it is one of
+        a few.
+        """
+        if len(going) < state.rows:
+            count = min(round_up_to_bucket(len(going), ROWS), state.rows)
+            return padded_origins(going, count), slice(len(going))
+        return going, slice(None)
+
+
+def hidden(visible: np.ndarray) -> np.ndarray:
+    """What is added to scores: 0 where a key is visible, else so much less."""
+    return np.where(visible, np.float32(0), np.float32(_HIDDEN))
+
+
+def _updated(rows, going, part):
+    """The `RowState` in which some rows are those of a part."""
+    limits = [array.copy() for array in rows.limits]
+    for whole, own in zip(limits, part.limits, strict=True):
+        whole[going] = own
+    return rows.with_limits(limits)
