@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+from roformer_keras.cli.generate import load_model as load_generator
 from roformer_keras.cli.models import (
     check_no_files,
     load_encoder,
@@ -15,6 +16,7 @@ from roformer_keras.cli.texts import print_json, read_lines
 EXAMPLES = (
     "export roformer-sim-char served --format onnx --int8",
     "export reviews served",
+    "export roformer-gpt-char writer --generator --int8",
 )
 
 
@@ -22,8 +24,9 @@ def run(
     source: str,
     target: str,
     *,
-    format: Literal["saved_model", "onnx", "openvino"] = "saved_model",
+    format: Literal["saved_model", "onnx", "openvino"] | None = None,
     int8: bool = False,
+    generator: bool = False,
     calibration_texts: str | None = None,
     config: str | None = None,
     vocabulary: str | None = None,
@@ -33,12 +36,15 @@ def run(
     """Write a model that runs without this package and without Keras.
 
     A fine-tuned model gives its answers, RoFormerSim its vectors; any other model gives
-    the output of each position, and the pooled output if it has a pooler.
+    the output of each position, and the pooled output if it has a pooler. With
+    --generator it is a model that writes, for generate and paraphrase.
 
     Args:
         target: folder.
-        format: of the model (default: saved_model).
-        int8: compute products of integers, with --format onnx and openvino.
+        format: of the model (default: saved_model, with --generator openvino).
+        int8: compute products of integers, with --format onnx and openvino; of a
+            generator store weights in 8 bits.
+        generator: export what generate runs, not what the model computes for a text.
         calibration_texts: file of some 100 typical texts, one a line; for --int8 with
             --format openvino.
     """
@@ -49,6 +55,15 @@ def run(
     # Checked before a model is loaded.
     check_target(Path(target), overwrite, folder=True)
     texts = () if calibration_texts is None else read_lines(calibration_texts)
+    if generator:
+        from roformer_keras.serving import check_generator_export, export_generator
+
+        check_generator_export(format or "openvino", texts)
+        model = load_generator(source, None, False, config, vocabulary)
+        options = {"int8": int8, "overwrite": overwrite}
+        _show_generator(target, export_generator(model, target, **options), as_json)
+        return
+    format = format or "saved_model"
     check_export(format, int8, texts)
     found = export_model(
         _load(source, config, vocabulary),
@@ -68,6 +83,18 @@ def run(
             f"mean {difference['mean']:.1e}, cosine at least "
             f"{difference['min_cosine']:.6f}"
         )
+
+
+def _show_generator(target, found, as_json):
+    if as_json:
+        print_json(found)
+        return
+    difference = found["differences"]
+    print(target)
+    print(
+        f"  {found['model']}, logits to Keras at most {difference['largest']:.1e}, "
+        f"mean {difference['mean']:.1e}"
+    )
 
 
 def _load(source, config, vocabulary):

@@ -49,6 +49,7 @@ def run(
     stop: list[str] | None = None,
     seed: int | None = None,
     batch_size: Count = 64,
+    engine: Literal["keras", "openvino", "openvino-int8"] = "keras",
     overwrite: bool = False,
     quiet: bool = False,
     **search,
@@ -77,6 +78,8 @@ def run(
         stop: token that ends a text, such as 。 (default: [SEP]); may be repeated.
         seed: the same seed gives the same texts.
         batch_size: texts that are computed, and written, together.
+        engine: what computes the steps; openvino and openvino-int8, with weights in 8
+            bits, need roformer-keras[export].
     """
     prompts = read_inputs(file, text)
     is_sim = unilm or model == "RoFormerSim"
@@ -113,6 +116,7 @@ def run(
             seed=job.seed,
             batch_size=batch_size,
             first_number=job.done,
+            engine=engine,
             return_scores=True,
             verbose=0,
         )
@@ -124,7 +128,12 @@ def run(
         options = {name: search[name] for name in _SAMPLING}
         _print_stream(
             load().stream(
-                prompts[0][1], seed=seed, **options, **lengths, stop_tokens=stop
+                prompts[0][1],
+                seed=seed,
+                **options,
+                **lengths,
+                stop_tokens=stop,
+                engine=engine,
             ),
             quiet,
         )
@@ -140,6 +149,7 @@ def run(
             **lengths,
             **search,
             "stop_tokens": stop,
+            "engine": engine,
         },
         source,
         config=config,
@@ -175,8 +185,16 @@ def load_model(
         quiet: bool. Whether no remark says that the class was a guess.
     """
     from roformer_keras import models
+    from roformer_keras.generation.served import ServedGenerator, is_served_generator
     from roformer_keras.tasks.load import model_class
 
+    if is_served_generator(source):
+        check_no_files(source, config, vocabulary)
+        if name is not None or unilm:
+            raise ConfigurationError(
+                f"{source} is an exported model: leave --model and --unilm out"
+            )
+        return ServedGenerator(source)
     found = model_class(source, config)
     if found == "RoFormerSeq2Seq":
         check_no_files(source, config, vocabulary)

@@ -1,8 +1,10 @@
 """`roformer-keras paraphrase`."""
 
+from typing import Literal
+
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
-from roformer_keras.cli.models import load_sim
+from roformer_keras.cli.models import check_no_files, load_sim
 from roformer_keras.cli.texts import (
     check_inputs,
     output_lines,
@@ -30,6 +32,7 @@ def run(
     max_new_tokens: Count | None = None,
     seed: int | None = None,
     batch_size: Count = 128,
+    engine: Literal["keras", "openvino", "openvino-int8"] = "keras",
     overwrite: bool = False,
     quiet: bool = False,
     **sampling,
@@ -52,6 +55,8 @@ def run(
         max_new_tokens: maximum of tokens of a similar sentence (default: 64).
         seed: the same seed gives the same sentences.
         batch_size: sentences that are computed, and written, together.
+        engine: what computes the steps; openvino and openvino-int8, with weights in 8
+            bits, need roformer-keras[export].
     """
     sentences = read_inputs(file, text)
     lengths = {"max_length": max_length, "max_new_tokens": max_new_tokens}
@@ -65,7 +70,7 @@ def run(
     style = output_style(output, text)
 
     def load():
-        model = load_sim(source, config, vocabulary)
+        model = _load_model(source, config, vocabulary)
         check_inputs(
             sentences,
             lambda sentence: model.as_prompt(
@@ -81,13 +86,14 @@ def run(
             seed=job.seed,
             batch_size=batch_size,
             first_number=job.done,
+            engine=engine,
             verbose=0,
         )
         return output_lines(batch, written, style)
 
     run_job(
         *(load, write, sentences, max(1, batch_size // n), output),
-        {"command": "paraphrase", **options},
+        {"command": "paraphrase", **options, "engine": engine},
         source,
         config=config,
         vocabulary=vocabulary,
@@ -95,3 +101,13 @@ def run(
         overwrite=overwrite,
         quiet=quiet,
     )
+
+
+def _load_model(source, config, vocabulary):
+    """A `RoFormerSim`, or what was exported of one."""
+    from roformer_keras.generation.served import ServedGenerator, is_served_generator
+
+    if is_served_generator(source):
+        check_no_files(source, config, vocabulary)
+        return ServedGenerator(source)
+    return load_sim(source, config, vocabulary)

@@ -9,3 +9,4 @@ from .options import RowState as RowState
 from .recurrent import RecurrentDecoder as RecurrentDecoder
 from .search import decode as decode
 from .search import stream as stream
+from .served import ServedGenerator as ServedGenerator

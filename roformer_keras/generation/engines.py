@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import keras
 import numpy as np
 
 from roformer_keras.checks import check_choice
@@ -65,6 +64,9 @@ def weight_sums(weights: Sequence[Any]) -> list[int]:
 
 
 def _sum_of_words(weight):
+    # Exported models need no Keras.
+    import keras
+
     value = weight.value
     # Keras copies TensorFlow's values, and NumPy does not know PyTorch's gradients.
     is_torch = keras.backend.backend() == "torch"

@@ -46,6 +46,8 @@ class TextGeneration(_Model):
     # Where neither is given. `default_max_new_tokens` comes first.
     default_max_length: int = 256
     default_max_new_tokens: int | None = None
+    # Tokens that a text may have more than its prompt, instead of these.
+    default_longer: int | None = None
 
     @overload
     def generate(
@@ -327,6 +329,8 @@ class TextGeneration(_Model):
 
     def _default_new_tokens(self, ids, min_new_tokens: int) -> int | None:
         """New tokens where no length is given; None for `default_max_length`."""
+        if self.default_longer is not None:
+            return max(len(ids) + self.default_longer, min_new_tokens)
         return self.default_max_new_tokens
 
     def _check_ids(self, ids):

@@ -50,9 +50,9 @@ def write_vectors(graph: Any, model: Any) -> None:
 def write_encoder(graph: Any, model: Any) -> None:
     """Writes the encoder of a `RoFormerSeq2Seq`, and what its decoder sees of it.
 
-    Inputs are int32 `token_ids` and float32 `position_ids` `(rows, length)`, and float32
-    `mask` `(rows, 1, 1, length)`. Outputs are the keys and values of each block of the
-    decoder, `(rows, heads, length, dim)`, by the names of `memory_names`.
+    Inputs are int32 `token_ids` and float32 `position_ids` `(rows, length)`, and
+    float32 `mask` `(rows, 1, 1, length)`. Outputs are the keys and values of each block
+    of the decoder, `(rows, heads, length, dim)`, by the names of `memory_names`.
     """
     ids, positions = _ids(graph, "token_ids"), _positions(graph)
     mask = graph.input("mask", "float32", (None, 1, None, None))

@@ -40,8 +40,6 @@ from roformer_keras.types import Texts
 # As in Vaswani et al., section 5.3: for width d and W updates of warm-up the highest
 # rate is (d W) ** -0.5.
 _WARMUP, _SMOOTHING = 4000, 0.1
-# Tokens that a text may have more than its source.
-_LONGER = 50
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -91,6 +89,8 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
 
     default_batch_size = 64
     row_options = ("max_length",)
+    # As in section 6.1 of Vaswani et al.
+    default_longer = 50
     config: Seq2SeqConfig
 
     def __init__(
@@ -282,10 +282,6 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
 
     def _counted_length(self, ids):
         return 0
-
-    def _default_new_tokens(self, ids, min_new_tokens):
-        # As in section 6.1 of Vaswani et al.
-        return max(len(ids) + _LONGER, min_new_tokens)
 
     def _make_decoder(self) -> EncoderDecoder:
         # `encode` gives the mask of the prompts.

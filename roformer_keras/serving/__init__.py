@@ -1,12 +1,17 @@
 """Models for serving, where neither this package nor Keras need be installed."""
 
+from roformer_keras.generation.served import ServedGenerator
 from roformer_keras.serving.export import check_export, export_model
+from roformer_keras.serving.generator import check_generator_export, export_generator
 from roformer_keras.serving.runtime import FORMATS, ServedEncoder, load_exported
 
 __all__ = [
     "FORMATS",
     "ServedEncoder",
+    "ServedGenerator",
     "check_export",
+    "check_generator_export",
+    "export_generator",
     "export_model",
     "load_exported",
 ]

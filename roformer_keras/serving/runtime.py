@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from roformer_keras.data.rows import TOKENS_PER_BATCH
+from roformer_keras.data.vectors import embed_rows
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
-from roformer_keras.models.embedding import embed_rows
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 # Tokens of a text, for models without a limit.

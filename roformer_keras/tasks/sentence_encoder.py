@@ -10,11 +10,11 @@ from keras import ops
 from roformer_keras.checks import check_choice, check_number
 from roformer_keras.data.rows import GroupRows, Rows
 from roformer_keras.data.texts import as_numbers
+from roformer_keras.data.vectors import pair_cosines, unit_rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.losses import CoSENT, SupervisedContrastive
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.models.embedding import pair_cosines, unit_rows
 from roformer_keras.models.text_trainer import TextData
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,

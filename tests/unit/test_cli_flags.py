@@ -28,7 +28,8 @@ FLAGS = {
     "vocabulary",
     "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
     "format on-bad-row overwrite quiet tokenize",
-    "export": "calibration-texts config format int8 json overwrite vocabulary",
+    "export": "calibration-texts config format generator int8 json overwrite "
+    "vocabulary",
     "fill-mask": "config json source top-k vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
     "class-weights config crf dropout dtype epochs fields format freeze-embeddings "
@@ -38,12 +39,12 @@ FLAGS = {
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
     "no-pairs objective on-bad-row output overwrite pairs patience pooling quiet "
     "r-drop schedule seed source test train valid warmup-ratio",
-    "generate": f"{LINES} batch-size length-penalty max-length max-new-tokens method "
-    "min-length min-new-tokens model num-beams num-return-sequences seed stop "
+    "generate": f"{LINES} batch-size engine length-penalty max-length max-new-tokens "
+    "method min-length min-new-tokens model num-beams num-return-sequences seed stop "
     "temperature top-k top-p unilm",
     "inspect": "config json tensors vocabulary",
     "list": "json",
-    "paraphrase": f"{LINES} batch-size k masked-positions max-length "
+    "paraphrase": f"{LINES} batch-size engine k masked-positions max-length "
     "max-new-tokens n seed temperature top-k top-p",
     "predict": "fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "

@@ -9,13 +9,15 @@ generate    RoFormer-GPT, prompt of 16 ids, no early end: one sample; sixteen of
 paraphrase  RoFormer-Sim as in roformer-sim's generate.py, n=100, k=20. Random weights
             hardly ever end a text: once as they are, and once with an output bias of
             [SEP] that ends texts after about 20 tokens.
+engines     The same with every engine, in float32, bfloat16 and with weights of 8 bits.
 first       In fresh processes, compilation included: seconds to the first and second
             piece of a stream, and of a whole first `generate`.
 memory      In fresh processes, above one with a tiny model of as many layers: peaks of
             a generation that needs no compiling, and of loading with the first one;
             compared with the weights, keys and values. Linux only.
 
-The limit is the time of the matrix products of a step, of as many rows.
+The limit is the time of the matrix products of a step, of as many rows; of `engines`
+those of OpenVINO.
 """
 
 import ctypes
@@ -63,6 +65,12 @@ SIZES = {
     "rounds": (5, 1, "runs of roformer_keras and of the limit"),
     "their-rounds": (2, 1, "runs of bert4keras; 0 leaves it out"),
 }
+# The types and engines that are compared.
+ENGINE_RUNS = (
+    *(("float32", "keras"), ("bfloat16", "keras")),
+    *(("float32", "openvino"), ("bfloat16", "openvino")),
+    *(("float32", "openvino-int8"), ("bfloat16", "openvino-int8")),
+)
 # Label, method of RoFormer, and the option with its count.
 MEMORY_RUNS = (
     ("GPT, 1 sample", "generate", None),
@@ -131,6 +139,36 @@ def measure_paraphrases(benchmark):
     return found
 
 
+def measure_engines(benchmark):
+    options, found = benchmark.options, {}
+    many, n = options.samples, options.candidates
+    jobs = (
+        ("GPT, 1 sample", "tokens/s", options.new, "generate", 1, options.new),
+        (f"GPT, {many} samples", "tokens/s", options.new, "generate", many, None),
+        (f"Sim, paraphrase n={n}", "s", options.longest, "paraphrase", n, 1),
+    )
+    for title, unit, steps, method, count, amount in jobs:
+        runs = {
+            f"{LIMIT} {dtype}, OpenVINO": Run(
+                "openvino", "take_steps", (dtype, count, steps)
+            )
+            for dtype in ("float32", "bfloat16")
+        }
+        for dtype, engine in ENGINE_RUNS:
+            arguments = (count, ".", dtype, engine)
+            runs[f"{engine} {dtype}"] = Run("roformer_keras", method, arguments)
+        figures = compare(
+            benchmark,
+            runs,
+            title,
+            unit,
+            amount or steps * count,
+            theirs="keras float32",
+        )
+        found[title] = figures
+    return found
+
+
 def runs_of(their_rounds, steps, *job):
     """The runs of a job (method, rows, ...) of both sides, and of so many steps."""
     method, *arguments = job
@@ -185,6 +223,7 @@ def measure_memory(benchmark):
 MEASURES = {
     "generate": measure_generation,
     "paraphrase": measure_paraphrases,
+    "engines": measure_engines,
     "first": measure_first_tokens,
     "memory": measure_memory,
 }
@@ -207,56 +246,60 @@ class Writer(Side):
 class RoFormer(Writer):
     """roformer_keras, from a folder below the scratch folder."""
 
-    def model(self, kind, source="."):
+    def model(self, kind, source=".", dtype="float32"):
         import roformer_keras
 
-        return getattr(roformer_keras, kind).from_preset(self.folder / source)
+        source = self.folder / source
+        return getattr(roformer_keras, kind).from_preset(source, dtype=dtype)
 
     def load(self, kind):
-        self.keep(self.model, kind, ".")
+        self.keep(self.model, kind, ".", "float32")
 
-    def write(self, prompts, count=None, source="."):
-        self.keep(self.model, GPT, source).generate(
+    def write(self, prompts, count=None, source=".", dtype="float32", engine="keras"):
+        self.keep(self.model, GPT, source, dtype).generate(
             prompts,
             num_return_sequences=count,
             max_length=PROMPT + self.new,
             stop_tokens=(),
             batch_size=self.samples,
+            engine=engine,
             verbose=0,
             **DRAWING,
         )
 
-    def generate(self, count, source="."):
-        self.write(self.prompts(1)[0], count, source)
+    def generate(self, count, *form):
+        self.write(self.prompts(1)[0], count, *form)
 
     def continue_prompts(self, count):
         self.write(self.prompts(count))
 
-    def sim(self, count, source):
+    def sim(self, count, source, dtype="float32", engine="keras"):
         """The model, and options of generation."""
         sizes = {"max_new_tokens": self.longest, "batch_size": count}
-        return self.keep(self.model, SIM, source), {**sizes, **DRAWING, "verbose": 0}
+        model = self.keep(self.model, SIM, source, dtype)
+        return model, {**sizes, **DRAWING, "engine": engine, "verbose": 0}
 
-    def sample_candidates(self, count, source):
-        model, options = self.sim(count, source)
+    def sample_candidates(self, count, *form):
+        model, options = self.sim(count, *form)
         prompt = model.text_tokenizer().encode(self.sentence())[0]
         texts = model.generate(prompt, num_return_sequences=count, **options)
         return sum(map(len, texts)) / count
 
-    def rank(self, count, source):
-        model, options = self.sim(count, source)
+    def rank(self, count, *form):
+        model, options = self.sim(count, *form)
         model.paraphrase(self.sentence(), count, NEAREST, **options)
 
-    def paraphrase(self, count, source):
+    def paraphrase(self, count, *form):
         start = time.perf_counter()
-        self.rank(count, source)
+        self.rank(count, *form)
         seconds = time.perf_counter() - start
         # The same seed gives the texts that were ranked.
-        tokens = self.sample_candidates(count, source)
+        tokens = self.sample_candidates(count, *form)
         return {"seconds": seconds, "tokens a text": tokens}
 
     def stream(self):
-        model, start = self.keep(self.model, GPT, "."), time.perf_counter()
+        model = self.keep(self.model, GPT, ".", "float32")
+        start = time.perf_counter()
         text = self.text(self.prompts(1)[0][1:])
         pieces = model.stream(text, max_length=PROMPT + self.new, **DRAWING)
         return {
@@ -267,7 +310,7 @@ class RoFormer(Writer):
     def memory(self, source, method, count):
         """MB of weights, cache, a second generation, and the process until then."""
         is_gpt = method == "generate"
-        model = self.keep(self.model, GPT if is_gpt else SIM, source)
+        model = self.keep(self.model, GPT if is_gpt else SIM, source, "float32")
         getattr(self, method)(count, source)
         process = peak_memory()
         settle_memory()
@@ -406,7 +449,50 @@ class Limit(Side):
         return {"seconds": (time.perf_counter() - start) / LIMIT_STEPS * steps}
 
 
-SIDES = {"roformer_keras": RoFormer, "bert4keras": Bert4keras, "limit": Limit}
+class OpenVINOLimit(Side):
+    """The same products by OpenVINO."""
+
+    def request(self, dtype):
+        import openvino
+        from openvino import opset13 as op
+
+        from roformer_keras.generation.stateful import OpenVINOProgram
+
+        random, hidden = np.random.default_rng(0), self.hidden
+        inputs = op.parameter([-1, hidden], np.float32, name="x")
+
+        def product(x, rows, columns):
+            kernel = random.standard_normal((columns, rows), "float32") / rows**0.5
+            return op.matmul(x, kernel, False, True)
+
+        x = inputs
+        for _ in range(self.layers):
+            for _ in range(4):
+                x = product(x, hidden, hidden)
+            x = product(product(x, hidden, 4 * hidden), 4 * hidden, hidden)
+        logits = product(product(x, hidden, hidden), hidden, self.vocabulary)
+        largest = op.result(op.reduce_max(logits, np.array([1]), True))
+        largest.output(0).set_names({"largest"})
+        model = openvino.Model([largest], [inputs], "products")
+        program = OpenVINOProgram(model, bfloat16=dtype == "bfloat16")
+        return program, program.start()
+
+    def take_steps(self, dtype, rows, steps):
+        """Seconds of so many steps; `LIMIT_STEPS` are measured."""
+        program, request = self.keep(self.request, dtype)
+        x = np.random.default_rng(0).standard_normal((rows, self.hidden), "float32")
+        start = time.perf_counter()
+        for _ in range(LIMIT_STEPS):
+            program.run(request, {"x": x})
+        return {"seconds": (time.perf_counter() - start) / LIMIT_STEPS * steps}
+
+
+SIDES = {
+    "roformer_keras": RoFormer,
+    "bert4keras": Bert4keras,
+    "limit": Limit,
+    "openvino": OpenVINOLimit,
+}
 
 
 if __name__ == "__main__":

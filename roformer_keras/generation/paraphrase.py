@@ -1,0 +1,124 @@
+"""Similar sentences: a mixin of models that write them and compare vectors."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation.generate import Scored, TextGeneration, as_rows
+from roformer_keras.generation.options import MAX_TEXTS
+from roformer_keras.types import Verbose
+
+
+class Paraphrasing(TextGeneration):
+    """What `RoFormerSim` and its export share; subclasses define `encode`."""
+
+    default_max_new_tokens = 64
+
+    def encode(self, texts: Any, **options: Any) -> Any:
+        """Vectors of length 1 of a list of texts, float32 `(texts, dim)`."""
+        raise NotImplementedError
+
+    @overload
+    def paraphrase(
+        self, texts: str, n: int = 100, k: int = 20, **options: Any
+    ) -> list[Scored]: ...
+
+    @overload
+    def paraphrase(
+        self, texts: Sequence[str], n: int = 100, k: int = 20, **options: Any
+    ) -> list[list[Scored]]: ...
+
+    def paraphrase(
+        self,
+        texts: str | Sequence[str],
+        n: int = 100,
+        k: int = 20,
+        *,
+        masked_positions: Sequence[int] = (),
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
+        seed: int | None = None,
+        batch_size: int = 128,
+        first_number: int = 0,
+        engine: str = "keras",
+        verbose: Verbose = "auto",
+        **options: Any,
+    ) -> list:
+        """Similar sentences: writes `n`, and keeps the `k` nearest to the original.
+
+        Repeated sentences and the original do not count, so there may be fewer.
+
+        Args:
+            texts: a str, or a list of them.
+            n: int. Sentences to write for each text.
+            k: int. The most sentences to return for each text.
+            masked_positions: ints. Tokens of each text to replace with `[MASK]` first,
+                so that others are found for them; 1 is the first, 0 is `[CLS]`.
+            max_length, max_new_tokens, seed, batch_size, first_number, engine, verbose:
+                as in `generate`. Keras computes the vectors in any case.
+            options: `temperature`, `top_k` and `top_p`, as in `generate`.
+
+        Returns:
+            A list of `(sentence, cosine)` pairs, nearest first; for a list of texts a
+            list of those.
+
+        Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
+        """
+        for name, value in (("n", n), ("k", k)):
+            check_integer(name, value, 1, MAX_TEXTS)
+        rows, is_text, is_one = as_rows(texts)
+        if not is_text:
+            raise ConfigurationError("texts to paraphrase must be str, got ids")
+        config = self._config(None, seed, num_return_sequences=n, **options)
+        prompts = [
+            self.as_prompt(
+                self.masked(row, masked_positions),
+                max_length,
+                max_new_tokens=max_new_tokens,
+            )
+            for row in rows
+        ]
+        written = self._decode(
+            prompts, config, batch_size, first_number, verbose, engine
+        )
+        found = list(map(self._candidates, rows, written))
+        pairs = zip(rows, found, strict=True)
+        vectors = self.encode(
+            [one for own, others in pairs for one in (own, *others)], verbose=0
+        )
+        ends = np.cumsum([1 + len(candidates) for candidates in found])
+        ranked = []
+        for candidates, part in zip(found, np.split(vectors, ends)[:-1], strict=True):
+            scores = part[1:] @ part[0]
+            order = np.argsort(-scores, kind="stable")[:k]
+            ranked.append([Scored(candidates[i], float(scores[i])) for i in order])
+        return ranked[0] if is_one else ranked
+
+    def masked(self, text: str, positions: Sequence[int]) -> str | list[int]:
+        """The ids of a text with `[MASK]` at some of them; the text if at none."""
+        if not isinstance(positions, Iterable):
+            raise ConfigurationError(
+                f"masked_positions must be a list of integers, got {positions!r}"
+            )
+        positions = list(positions)
+        if not positions:
+            return text
+        ids = self.as_ids(text)
+        for position in positions:
+            if not is_integer(position) or not 1 <= position < len(ids) - 1:
+                raise ConfigurationError(
+                    f"masked_positions must be integers from 1 to {len(ids) - 2}, the "
+                    f"tokens of {text!r:.40}, got {position!r}"
+                )
+            ids[position] = self.text_tokenizer().mask_id
+        return ids
+
+    def _candidates(self, text, written):
+        """Different texts, none of them the original or empty, in their order."""
+        decode = self.text_tokenizer().decode
+        own = {text, decode(self.as_ids(text)), ""}
+        found = dict.fromkeys(decode(one.token_ids) for one in written)
+        return [candidate for candidate in found if candidate not in own]

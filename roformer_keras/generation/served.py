@@ -1,0 +1,142 @@
+"""Generation by an exported model, which loads without Keras."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.generation.engines import decoder_of
+from roformer_keras.generation.paraphrase import Paraphrasing
+from roformer_keras.generation.stateful import OpenVINOProgram, Reading, hidden
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+
+# The file that describes an export, and its field for one that writes.
+METADATA, FIELD = "export.json", "generator"
+
+
+def is_served_generator(source: str | os.PathLike) -> bool:
+    """Whether a source is a folder of `export_generator`."""
+    path = Path(source) / METADATA
+    return path.is_file() and FIELD in json.loads(path.read_text(encoding="utf-8"))
+
+
+class ServedGenerator(Paraphrasing):
+    """Writes texts by an exported model, as the model did.
+
+    Args:
+        folder: the folder that `export_generator` wrote.
+        bfloat16: bool. Whether it computes in bfloat16, if the processor does.
+
+    Attributes:
+        metadata: dict, the content of `export.json`.
+        tokenizer: `RoFormerTokenizer`.
+
+    Raises:
+        SourceError: there is no such export in the folder.
+        ConfigurationError: OpenVINO is not installed.
+
+    Example:
+    ```python
+    export_generator(gpt, "served", int8=True)
+    ServedGenerator("served").generate("今天天气", stop_tokens="。")
+    ```
+    """
+
+    def __init__(self, folder: str | os.PathLike, bfloat16: bool = False):
+        if not is_served_generator(folder):
+            raise SourceError(
+                f"a generator is exported by export_generator, or by export "
+                f"--generator; {folder} has no {METADATA} of one"
+            )
+        self._folder, self._bfloat16 = Path(folder), bfloat16
+        text = (self._folder / METADATA).read_text(encoding="utf-8")
+        self.metadata = json.loads(text)
+        found = self.metadata[FIELD]
+        self._reads = Reading.from_dict(found["reading"])
+        self.default_max_new_tokens = found["new_tokens"]["fixed"]
+        self.default_longer = found["new_tokens"]["longer"]
+        self.config = SimpleNamespace(
+            attention=self._reads.attention,
+            vocabulary_size=self._reads.vocabulary_size,
+        )
+        self.tokenizer = RoFormerTokenizer.from_preset(folder)
+        names = [name for name in found["networks"] if name != "vectors"]
+        programs = {name: self._program(name) for name in names}
+        self._own_decoder = decoder_of(programs, self._reads)
+        self._vectors: OpenVINOProgram | None = None
+
+    def text_tokenizer(self) -> RoFormerTokenizer:
+        return self.tokenizer
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        *,
+        max_length: int = 512,
+        verbose: int | str = "auto",
+        **options: Any,
+    ) -> np.ndarray:
+        """Vectors of length 1, as those of `RoFormerSim.encode`.
+
+        Raises:
+            ConfigurationError: the export is of a model without vectors.
+        """
+        from roformer_keras.data.rows import TOKENS_PER_BATCH
+        from roformer_keras.data.vectors import embed_rows
+
+        if "vectors" not in self.metadata[FIELD]["networks"]:
+            raise ConfigurationError(
+                "similar sentences need a RoFormerSim, which gives vectors; "
+                f"{self._folder} holds a {self.metadata['model']}"
+            )
+        if self._vectors is None:
+            self._vectors = self._program("vectors")
+        return embed_rows(
+            self._unit_vectors,
+            self.tokenizer,
+            texts,
+            dim=self.metadata["dim"],
+            max_length=max_length,
+            verbose=verbose,
+            batch_tokens=options.pop("batch_tokens", TOKENS_PER_BATCH),
+        )
+
+    def _unit_vectors(self, inputs):
+        from roformer_keras.data.vectors import unit_rows
+
+        token_ids, segment_ids = inputs["token_ids"], inputs["segment_ids"]
+        positions = np.arange(token_ids.shape[1], dtype="float32")[None]
+        visible = self._reads.visible(token_ids, segment_ids) | (positions == 0)
+        assert self._vectors is not None
+        found = self._vectors.run(
+            self._vectors.start(),
+            {
+                "token_ids": token_ids,
+                "segment_ids": segment_ids,
+                "position_ids": np.repeat(positions, len(token_ids), axis=0),
+                # A text alone is seen both ways.
+                "mask": hidden(visible)[:, None, None, :],
+            },
+        )
+        return unit_rows(found["vectors"].astype("float32"))
+
+    def _program(self, name):
+        return OpenVINOProgram(str(self._folder / f"{name}.xml"), self._bfloat16)
+
+    # === What `TextGeneration` asks for ===
+
+    @property
+    def is_continuation(self) -> bool:
+        return self._reads.start_id is None and super().is_continuation
+
+    def _counted_length(self, ids):
+        return super()._counted_length(ids) if self._reads.start_id is None else 0
+
+    def _decoder(self, engine="keras"):
+        # The engine is that of the export.
+        return self._own_decoder

@@ -1,0 +1,142 @@
+"""Exporting models that write text, with their keys and values, for serving."""
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.extras import import_extra
+from roformer_keras.generation.engines import Networks
+from roformer_keras.generation.generate import TextGeneration
+from roformer_keras.generation.network import write_vectors
+from roformer_keras.generation.openvino_graph import OpenVINOGraph
+from roformer_keras.generation.options import Prompt
+from roformer_keras.generation.served import FIELD, METADATA, ServedGenerator
+from roformer_keras.io.atomic import replacing
+from roformer_keras.models import RoFormerSim
+
+# Largest difference to Keras in float32, as a share of the largest logit (at least 1).
+_TOLERANCE = 1e-4
+# Tokens of the prompts that are compared.
+_CHECKED = (24, 12, 5, 1)
+
+
+def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
+    """Raises ConfigurationError for arguments of an export that cannot work.
+
+    It needs no model, so that errors come before one is loaded.
+    """
+    if format != "openvino":
+        raise ConfigurationError(
+            f"a model that writes is exported to the format 'openvino', got {format!r}"
+        )
+    if calibration_texts:
+        raise ConfigurationError(
+            "a model that writes has weights of 8 bits, which need no texts to "
+            "calibrate with",
+            hint="leave out calibration_texts=",
+        )
+    import_extra("openvino", "the format 'openvino'")
+
+
+def export_generator(
+    model: Any,
+    folder: str | os.PathLike,
+    *,
+    int8: bool = False,
+    overwrite: bool = False,
+) -> dict:
+    """Exports a model that writes text, and checks it against Keras.
+
+    `ServedGenerator` loads it, and so do the commands `generate` and `paraphrase`. It
+    is a stateful OpenVINO model, which keeps keys and values itself; see
+    `generation.network` for its inputs.
+
+    Args:
+        model: `RoFormerCausalLM`, `RoFormerSim` or `RoFormerSeq2Seq`, with its
+            tokenizer.
+        folder: the folder to write: `decoder.xml` and `decoder.bin`; likewise `encoder`
+            of an encoder-decoder and `vectors` of a RoFormerSim; the tokenizer's files;
+            and `export.json`.
+        int8: bool. Whether kernels and embeddings are stored in 8 bits, with a scale
+            for each output and token. Computation stays in floats.
+        overwrite: bool. Whether an existing folder is replaced.
+
+    Returns:
+        The content of `export.json`: `model`, its class; `dim`, its width; `format`,
+        `int8`; `generator`, what is needed to generate; and `differences` of the logits
+        to Keras, `largest` and `mean`, on random prompts.
+
+    Raises:
+        ConfigurationError: OpenVINO is missing, or the model is not one of those or has
+            an option that the export lacks.
+        OutputError: the folder exists or cannot be written, or the export is too far
+            from Keras: by 1e-4 in float32.
+    """
+    check_generator_export("openvino")
+    if not isinstance(model, TextGeneration):
+        raise ConfigurationError(
+            f"only models that write text have a generator, got {type(model).__name__}"
+        )
+    import openvino
+
+    tokenizer = model.text_tokenizer()
+    networks: Networks = dict(model._networks())
+    if isinstance(model, RoFormerSim):
+        networks["vectors"] = lambda graph: write_vectors(graph, model)
+    reading = model._reading()
+    metadata = {
+        "model": type(model).__name__,
+        "dim": model.config.hidden_dim,
+        "format": "openvino",
+        "int8": int8,
+        FIELD: {
+            "networks": list(networks),
+            "reading": reading.to_dict(),
+            "new_tokens": {
+                "fixed": model.default_max_new_tokens,
+                "longer": model.default_longer,
+            },
+        },
+    }
+    with replacing(folder, overwrite, folder=True) as partial:
+        tokenizer.save_to_preset(partial)
+        for name, write in networks.items():
+            graph = OpenVINOGraph(int8=int8)
+            write(graph)
+            path = partial / f"{name}.xml"
+            openvino.save_model(graph.finish(), path, compress_to_fp16=False)
+        _write_metadata(partial, metadata)
+        served = ServedGenerator(partial)
+        metadata["differences"] = _compare(model, served, reading, int8)
+        # It maps the weights into memory.
+        del served
+        _write_metadata(partial, metadata)
+    return metadata
+
+
+def _write_metadata(folder, metadata):
+    text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
+    (folder / METADATA).write_text(text, encoding="utf-8")
+
+
+def _compare(model, served, reading, int8):
+    """Differences of the logits after prompts; raises OutputError if too large."""
+    generator = np.random.default_rng(0)
+    rows = [generator.integers(1, reading.vocabulary_size, n) for n in _CHECKED]
+    prompts = [Prompt(tuple(ids.tolist()), (0,) * len(ids), 1) for ids in rows]
+    expected, found = (
+        writer._decoder().start(prompts, 1, 1)[0] for writer in (model, served)
+    )
+    gap = np.abs(found - expected)
+    largest = float(gap.max())
+    limit = _TOLERANCE * max(1.0, float(np.abs(expected).max()))
+    is_exact = model.dtype_policy.compute_dtype == "float32" and not int8
+    if is_exact and not largest <= limit:
+        raise OutputError(
+            f"logits of the export must be within {limit:.1g} of what Keras computes, "
+            f"got {largest:.2g}: nothing was written"
+        )
+    return {"largest": largest, "mean": float(gap.mean())}
