@@ -10,9 +10,11 @@ import numpy as np
 from roformer_keras.errors import CheckpointError
 from roformer_keras.generation.options import RowState
 
-# Sums of the same weights in another order differ by less.
+# Sums of the same weights in another order differ by less, in float64 and float32.
 _ROUNDING, _FLOAT32 = 1e-12, 1e-5
 _HALVINGS = 5
+# Rows that are computed at once.
+_ROWS = 8
 
 
 def check_finite(numbers: np.ndarray) -> None:
@@ -45,41 +47,64 @@ def choose_next(
     if config.suppressed_stop_ids and barred.any():
         allowed = logits.copy()
         allowed[np.ix_(barred, config.suppressed_stop_ids)] = -1e30
-    largest = logits.max(axis=1, keepdims=True)
-    weights = np.exp(logits - largest)
-    total = weights.sum(axis=1)
-    if config.method == "sample":
-        if allowed is not logits or config.temperature != 1:
-            top = allowed.max(axis=1, keepdims=True)
-            weights = np.exp((allowed - top) / np.float32(config.temperature))
-        tokens = _draw(_kept(weights, config.top_k, config.top_p), uniforms)
-    else:
-        tokens = allowed.argmax(axis=1).astype("int32")
-    scores = np.take_along_axis(logits - largest, tokens[:, None], axis=1)[:, 0]
+    temperature = config.temperature if config.method == "sample" else 0.0
+    tokens = choose(allowed, uniforms, temperature, config.top_k, config.top_p)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    scores = np.take_along_axis(shifted, tokens[:, None], axis=1)[:, 0]
+    scores = scores - np.log(np.exp(shifted).sum(axis=1))
     going = ~rows.done
-    tokens, scores = tokens * going, (scores - np.log(total)) * going
+    tokens, scores = tokens * going, scores * going
     max_left, min_left = rows.max_left - going, rows.min_left - going
     stops = np.isin(tokens, config.stop_ids) & (min_left <= 0)
     limits = max_left, min_left, rows.done | stops | (max_left <= 0)
     return tokens, scores, rows.with_limits(limits)
 
 
-def _kept(weights, top_k, top_p):
-    """The weights, with 0 for those that are cut; equal ones are kept together."""
-    vocabulary = weights.shape[1]
+def choose(
+    logits: np.ndarray,
+    uniforms: np.ndarray,
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+) -> np.ndarray:
+    """As `sampling.choose`, a few rows at a time: the caches hold as many.
+
+    Args: as there; `top_k` may be None.
+    """
+    if not temperature:
+        return logits.argmax(axis=1).astype("int32")
+    chosen = [
+        _choose(
+            logits[at : at + _ROWS],
+            uniforms[at : at + _ROWS],
+            temperature,
+            top_k,
+            top_p,
+        )
+        for at in range(0, len(logits), _ROWS)
+    ]
+    return np.concatenate(chosen)
+
+
+def _choose(logits, uniforms, temperature, top_k, top_p):
+    vocabulary = logits.shape[1]
+    largest = logits.max(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        logits = (logits - largest) / np.float32(temperature)
+    weights = np.exp(logits)
     if top_k is not None and top_k < vocabulary:
         at = vocabulary - top_k
-        bound = np.partition(weights, at, axis=1)[:, at : at + 1]
-        weights = weights * (weights >= bound)
+        bound = np.partition(logits, at, axis=1)[:, at : at + 1]
+        weights *= logits >= bound
     if top_p < 1:
-        weights = weights * (weights >= _lowest_kept(weights, top_p)[:, None])
-    return weights
+        weights *= logits >= _lowest_kept(logits, weights, top_p)[:, None]
+    return _draw(weights, uniforms)
 
 
-def _lowest_kept(weights, top_p):
-    """The largest weight such that it and the larger ones have the share `top_p`.
+def _lowest_kept(logits, weights, top_p):
+    """The largest logit such that it and larger ones have the share `top_p`.
 
-    A few halvings leave few weights between two bounds, which are sorted: to sort a
+    A few halvings leave few logits between two bounds, which are sorted: to sort a
     whole vocabulary takes several times as long.
     """
     count, vocabulary = weights.shape
@@ -87,24 +112,27 @@ def _lowest_kept(weights, top_p):
     total = weights.sum(axis=1, dtype="float64")
     enough = top_p * (1 - _ROUNDING) * total
     # All smaller ones together have no more than the share that is cut.
-    low = ((1 - top_p) * total / vocabulary).astype("float32")
-    high = np.full(count, 2, "float32")
+    low = np.log((1 - top_p) * total / vocabulary).astype("float32")
+    high = np.ones(count, "float32")
     for _ in range(_HALVINGS):
-        middle = np.sqrt(low * high)
-        mass = np.einsum("ij,ij->i", weights, weights >= middle[:, None])
+        middle = (low + high) / 2
+        mass = np.einsum("ij,ij->i", weights, logits >= middle[:, None])
         low = np.where(mass > enough * (1 + _FLOAT32), middle, low)
         high = np.where(mass < enough * (1 - _FLOAT32), middle, high)
-    is_above = weights >= high[:, None]
+    is_above = logits >= high[:, None]
     above = np.einsum("ij,ij->i", weights, is_above, dtype="float64")
-    found = np.flatnonzero((weights >= low[:, None]) & ~is_above)
+    found = np.flatnonzero((logits >= low[:, None]) & ~is_above)
     row = found // vocabulary
     counts = np.bincount(row, minlength=count)
-    between = np.zeros((count, counts.max()), "float32")
-    starts = np.cumsum(counts) - counts
-    between[row, np.arange(len(found)) - starts[row]] = weights.ravel()[found]
-    between = np.sort(between, axis=1)[:, ::-1]
-    sums = above[:, None] + between.cumsum(axis=1, dtype="float64")
-    return between[rows, (sums >= enough[:, None]).argmax(axis=1)]
+    column = np.arange(len(found)) - (np.cumsum(counts) - counts)[row]
+    between = np.full((2, count, counts.max()), -np.inf, "float32")
+    between[0, row, column] = logits.ravel()[found]
+    order = between[0].argsort(axis=1)[:, ::-1]
+    between[1] = 0
+    between[1, row, column] = weights.ravel()[found]
+    ordered, own = (np.take_along_axis(part, order, axis=1) for part in between)
+    sums = above[:, None] + own.cumsum(axis=1, dtype="float64")
+    return ordered[rows, (sums >= enough[:, None]).argmax(axis=1)]
 
 
 def _draw(weights, uniforms):
