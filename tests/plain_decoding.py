@@ -253,7 +253,7 @@ def beam(model, prompt, limit, beams, penalty=0.0, stops=(), suppressed=(), mini
     return sorted(finished, key=lambda one: -one[0])[:beams]
 
 
-def assert_logits(model, prompts, length, room):
+def assert_logits(model, prompts, length, room, decoder=None):
     """A decoder's logits, prompts and random texts being fed, are those of the model.
 
     Args:
@@ -261,12 +261,13 @@ def assert_logits(model, prompts, length, room):
         prompts: two rows of ids.
         length: int. Tokens to feed, some of them of id 0, which later ones do not see.
         room: int. New tokens for which the decoder makes room.
+        decoder: another than the model's own.
     """
     from roformer_keras.generation import GenerationConfig, Prompt, RowState
 
     texts = np.random.default_rng(1).integers(1, 260, (len(prompts), length))
     texts[:, [3, length - 3, length - 2]] = 0
-    decoder = model._decoder()
+    decoder = decoder or model._decoder()
     rows = [Prompt(prompt, (0,) * len(prompt), 999) for prompt in prompts]
     logits, state = decoder.start(rows, 1, room)
     endless = RowState.endless(GenerationConfig(method="greedy"), len(rows))

@@ -40,8 +40,13 @@ def choose_next(
     Returns:
         int32 tokens and float32 log-probabilities `(rows,)`, 0 in rows that have
         ended, and the next `RowState`.
+
+    Raises:
+        CheckpointError: the logits are not finite.
     """
     config, allowed = rows.config, logits
+    largest = logits.max(axis=1, keepdims=True)
+    check_finite(largest)
     # With one token left to the minimum, a stop token may be that token.
     barred = rows.min_left > 1
     if config.suppressed_stop_ids and barred.any():
@@ -49,7 +54,7 @@ def choose_next(
         allowed[np.ix_(barred, config.suppressed_stop_ids)] = -1e30
     temperature = config.temperature if config.method == "sample" else 0.0
     tokens = choose(allowed, uniforms, temperature, config.top_k, config.top_p)
-    shifted = logits - logits.max(axis=1, keepdims=True)
+    shifted = logits - largest
     scores = np.take_along_axis(shifted, tokens[:, None], axis=1)[:, 0]
     scores = scores - np.log(np.exp(shifted).sum(axis=1))
     going = ~rows.done

@@ -186,7 +186,6 @@ class StatefulDecoder:
             found = self._step(state, tokens, going)
             part = rows.select(going)
             picked, score, part = choose_next(found, uniforms[going, done], part)
-            check_finite(score)
             tokens = chosen[:, done]
             tokens[going], scores[going, done] = picked, score
             rows, done = _updated(rows, going, part), done + 1

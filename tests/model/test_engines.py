@@ -1,0 +1,319 @@
+"""Engines other than Keras write what Keras writes.
+
+The logits are compared with the model's for each architecture, texts with those that
+Keras's backend decodes. As in `test_generation.py` tests share the programs of four
+rows, prompts of up to 16 tokens and up to 32 new ones.
+"""
+
+import sys
+
+import numpy as np
+import plain_decoding as plain
+import pytest
+from common import CHECKPOINTS, GPT, V2, V2_EMBEDDING_SIZE, random_lm
+
+from roformer_keras import RoFormerCausalLM, RoFormerConfig
+from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.generation import search
+from roformer_keras.generation.stateful import StatefulDecoder
+
+KEY_SIZE = CHECKPOINTS / "roformer-key-size_L-3_H-24_A-4.zip"
+SHORT, LONG = (2, 7, 9), (2, 30, 8, 0, 11, 200, 41)
+STOPS = (5, 17, 60, 61, 62, 63, 101)
+# Of one program of Keras.
+BATCH = {"batch_size": 4, "verbose": 0}
+
+
+@pytest.fixture(scope="module")
+def v2():
+    return RoFormerCausalLM.from_preset(V2)
+
+
+@pytest.fixture(params=["causal_lm", "sim", "v2", "seq2seq"])
+def model(request):
+    return request.getfixturevalue(request.param)
+
+
+def prompts_of(model, count=50):
+    """Rows of 1 to 12 ids; some have the id of padding in the middle."""
+    random = np.random.default_rng(4)
+    size = model.config.vocabulary_size
+    return [
+        [2, *random.integers(0, size, random.integers(0, 12)).tolist()]
+        for _ in range(count)
+    ]
+
+
+def stops_of(model):
+    return [i for i in STOPS if i < model.config.vocabulary_size]
+
+
+def assert_same(model, prompts, **options):
+    """Both engines write the same, with scores that rounding alone parts."""
+    options = {**BATCH, "return_scores": True, "num_return_sequences": 1, **options}
+    own = model.generate(prompts, **options)
+    other = model.generate(prompts, engine="openvino", **options)
+    assert len(own) == len(prompts)
+    for texts, others in zip(own, other, strict=True):
+        assert [text.output for text in texts] == [text.output for text in others]
+        scores = [text.score for text in texts]
+        assert [text.score for text in others] == pytest.approx(scores, abs=1e-3)
+    return own
+
+
+# === As Keras ===
+
+MAKE = {
+    "v2": lambda: RoFormerCausalLM.from_preset(V2),
+    "v2-embedding-size": lambda: RoFormerCausalLM.from_preset(
+        V2_EMBEDDING_SIZE, initialize_heads=True, attention="unilm"
+    ),
+    "key-size": lambda: RoFormerCausalLM.from_preset(KEY_SIZE, attention="unilm"),
+    "shared-segments": lambda: random_lm(num_layers=2, shared_segment_embeddings=True),
+    "shared-segments-unilm": lambda: random_lm(
+        "RoFormerSim",
+        num_layers=2,
+        attention="unilm",
+        pooler_activation="linear",
+        shared_segment_embeddings=True,
+    ),
+    "no-rotation": lambda: random_lm(rotary=False, activation="silu"),
+    "other-base-position-ids": lambda: random_lm(
+        rotary_base=500.0, custom_position_ids=True, activation="relu"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_logits_of_every_architecture(name):
+    model = MAKE[name]()
+    decoder = model._decoder("openvino")
+    assert isinstance(decoder, StatefulDecoder)
+    plain.assert_logits(model, [SHORT, LONG], 36, room=9, decoder=decoder)
+
+
+def test_greedy_texts_of_fifty_prompts(model):
+    options = {"method": "greedy", "max_new_tokens": 19}
+    assert_same(model, prompts_of(model), stop_tokens=stops_of(model), **options)
+
+
+def test_equal_draws_give_equal_texts(model):
+    own = assert_same(
+        model,
+        prompts_of(model, 8),
+        num_return_sequences=3,
+        max_new_tokens=19,
+        min_new_tokens=4,
+        stop_tokens=stops_of(model),
+        temperature=0.7,
+        top_k=30,
+        top_p=0.9,
+        seed=5,
+    )
+    assert all(len(text.output) >= 4 for texts in own for text in texts)
+
+
+def test_beams_and_their_scores(model):
+    assert_same(
+        model,
+        prompts_of(model, 4),
+        method="beam",
+        num_beams=4,
+        num_return_sequences=4,
+        max_new_tokens=9,
+        min_new_tokens=3,
+        length_penalty=0.6,
+        stop_tokens=stops_of(model),
+    )
+
+
+def test_a_stream_is_what_generate_returns(causal_lm):
+    options = {"max_length": 26, "stop_tokens": ["。"], "seed": 6, "min_length": 8}
+    options["engine"] = "openvino"
+    pieces = list(causal_lm.stream("今天天气", **options))
+    assert "".join(pieces) == causal_lm.generate("今天天气", **options)
+    assert len(pieces) > 3
+
+
+def test_streams_of_one_decoder_do_not_disturb_each_other(causal_lm):
+    options = {"method": "greedy", "max_length": 20, "engine": "openvino"}
+    alone = [list(causal_lm.stream(text, **options)) for text in ("今天", "北京人")]
+    both = [causal_lm.stream(text, **options) for text in ("今天", "北京人")]
+    found = list(zip(*both, strict=False))
+    for at, pieces in enumerate(found):
+        assert pieces == (alone[0][at], alone[1][at])
+
+
+def test_paraphrases(sim):
+    options = {"n": 4, "k": 3, "max_new_tokens": 19, "seed": 2, **BATCH}
+    own = sim.paraphrase("今天天气不错", **options)
+    other = sim.paraphrase("今天天气不错", engine="openvino", **options)
+    assert [text for text, _ in own] == [text for text, _ in other] != []
+    assert [x for _, x in other] == pytest.approx([x for _, x in own], abs=1e-5)
+
+
+def test_a_text_does_not_depend_on_its_batch(model):
+    """Prompts of other lengths, and rows that end: all in one batch, or alone."""
+    prompts = prompts_of(model, 30)
+    options = {"max_new_tokens": 19, "stop_tokens": stops_of(model), "seed": 3}
+    options |= {"engine": "openvino", "temperature": 0.5, "verbose": 0}
+    together = model.generate(prompts, batch_size=64, **options)
+    assert len(set(map(len, together))) > 2
+    for number, prompt in enumerate(prompts):
+        alone = model.generate([prompt], first_number=number, **options)
+        assert alone == together[number : number + 1]
+
+
+def test_rows_that_have_ended_leave_the_program(causal_lm):
+    """As many rows are computed as a bucket holds."""
+    decoder = causal_lm._decoder("openvino")
+    computed, run = [], decoder._program.run
+
+    def counted(memory, inputs):
+        computed.append(len(inputs["token_ids"]))
+        return run(memory, inputs)
+
+    decoder._program.run = counted
+    try:
+        random = np.random.default_rng(0)
+        lengths = random.integers(1, 19, 20)
+        prompts = [causal_lm.as_prompt((2, 7), max_new_tokens=int(n)) for n in lengths]
+        config = causal_lm._config((), 1, method="greedy")
+        texts = search.decode(decoder, prompts, config)
+    finally:
+        del decoder._program.run
+    assert [len(text.token_ids) for (text,) in texts] == lengths.tolist()
+    assert set(computed) <= {20, 16, 8, 4, 2, 1}
+    assert computed == sorted(computed, reverse=True)
+    assert computed[-1] <= 2
+
+
+# === Weights ===
+
+
+def test_new_weights_show_in_the_next_text(causal_lm):
+    options = {"method": "greedy", "max_length": 20, "stop_tokens": (), **BATCH}
+    before = causal_lm.generate(SHORT, engine="openvino", **options)
+    decoder = causal_lm._decoder("openvino")
+    assert causal_lm._decoder("openvino") is decoder
+    weight = causal_lm.backbone.transformer_layers[0].attention.value.kernel
+    value = weight.numpy()
+    try:
+        weight.assign(value[::-1])
+        after = causal_lm.generate(SHORT, engine="openvino", **options)
+        assert after == causal_lm.generate(SHORT, **options) != before
+        assert causal_lm._decoder("openvino") is not decoder
+        # There are never two of an engine, and the own one stays.
+        engines = [version[0] for version, _ in causal_lm._kept_decoders]
+        assert sorted(engines) == ["keras", "openvino"]
+    finally:
+        weight.assign(value)
+    assert causal_lm.generate(SHORT, engine="openvino", **options) == before
+
+
+def test_lora_is_part_of_the_weights():
+    model = random_lm()
+    options = {"method": "greedy", "max_length": 4, "stop_tokens": ()}
+    options |= {"return_scores": True, "engine": "openvino"}
+    before = model.generate(SHORT, **options)
+    value = model.backbone.transformer_layers[0].attention.value
+    value.enable_lora(2)
+    value.lora_kernel_a.assign(np.tile([[1.0, -1.0]], (16, 1)))
+    value.lora_kernel_b.assign(np.tile([[1.0], [0.5]], (1, 16)))
+    after = model.generate(SHORT, **options)
+    assert after.score == pytest.approx(
+        plain.score(model, SHORT, after.output), abs=1e-4
+    )
+    assert after.score != pytest.approx(before.score, rel=1e-2)
+
+
+def test_bfloat16(causal_lm):
+    model = RoFormerCausalLM.from_preset(GPT, dtype="bfloat16")
+    found = model.generate(
+        SHORT,
+        max_length=20,
+        method="greedy",
+        stop_tokens=(),
+        return_scores=True,
+        engine="openvino",
+    )
+    assert len(found.output) == 17
+    score = plain.score(causal_lm, SHORT, found.output)
+    assert found.score == pytest.approx(score, abs=0.5)
+
+
+def test_eight_bits(causal_lm):
+    """Close to the logits of the model, and not the same."""
+    prompts = [causal_lm.as_prompt(ids, max_new_tokens=1) for ids in (SHORT, LONG)]
+    exact, _ = causal_lm._decoder().start(prompts, 1, 1)
+    found, _ = causal_lm._decoder("openvino-int8").start(prompts, 1, 1)
+    gap = np.abs(found - exact).max()
+    assert 0 < gap < 0.05 * np.abs(exact).max()
+
+
+# === Errors ===
+
+
+def test_an_engine_that_does_not_exist(causal_lm):
+    for write in (causal_lm.generate, causal_lm.stream):
+        with pytest.raises(ConfigurationError, match="engine must be one of 'keras'"):
+            write("今天", engine="tensorrt")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attention_type": "linear"}, "need attention_type='softmax', got 'linear'"),
+        (
+            {"residual_attention_scores": True},
+            "need residual_attention_scores=False, got True",
+        ),
+        ({"activation": "celu"}, "'tanh', got 'celu'"),
+    ],
+)
+def test_a_model_that_the_engine_does_not_know(fields, message):
+    model = random_lm(**fields)
+    with pytest.raises(ConfigurationError, match=message) as error:
+        model.generate(SHORT, stop_tokens=(), engine="openvino")
+    assert "engine='keras'" in str(error.value)
+
+
+def test_a_model_that_takes_more_than_ids():
+    model = random_lm(layer_norm_cond_size=3)
+    with pytest.raises(ConfigurationError, match="gives no layer_norm_cond, which"):
+        model.generate([2, 3], stop_tokens=(), engine="openvino")
+
+
+def test_a_model_that_keras_quantized():
+    model = RoFormerCausalLM.from_roformer_config(
+        RoFormerConfig(
+            vocabulary_size=260,
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=16,
+            intermediate_dim=24,
+            attention="causal",
+        )
+    )
+    model.quantize("int8")
+    with pytest.raises(ConfigurationError, match=r"take float weights, got .* in int8"):
+        model.generate(SHORT, stop_tokens=(), engine="openvino")
+
+
+def test_without_openvino(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ConfigurationError, match=r"roformer-keras\[export\]"):
+        random_lm().generate(SHORT, stop_tokens=(), engine="openvino")
+
+
+def test_weights_that_are_no_numbers_are_an_error():
+    model = random_lm(attention="unilm")
+    embedding = model.backbone.segment_embedding.embeddings
+    value, options = embedding.numpy(), {"max_length": 20, "stop_tokens": STOPS}
+    # The prompt is of segment 0: first a step shows it, then the prompt.
+    for row in (1, 0):
+        value[row, 0] = np.nan
+        embedding.assign(value)
+        for more in ({}, {"method": "beam", "num_beams": 1}):
+            with pytest.raises(CheckpointError, match=r"must be finite .* got NaN"):
+                model.generate(SHORT, engine="openvino", **options, **more)
