@@ -73,10 +73,8 @@ def random_lm(class_name="RoFormerCausalLM", num_layers=1, **fields):
     import roformer_keras
 
     sizes = {"num_heads": 2, "hidden_dim": 16, "intermediate_dim": 24}
-    fields = {"attention": "causal", **sizes, **fields}
-    config = roformer_keras.RoFormerConfig(
-        vocabulary_size=260, num_layers=num_layers, **fields
-    )
+    fields = {"attention": "causal", "vocabulary_size": 260, **sizes, **fields}
+    config = roformer_keras.RoFormerConfig(num_layers=num_layers, **fields)
     model = getattr(roformer_keras, class_name).from_roformer_config(config)
     generator = np.random.default_rng(3)
     for weight in model.weights:

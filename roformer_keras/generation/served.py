@@ -13,15 +13,16 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.generation.engines import decoder_of
 from roformer_keras.generation.paraphrase import Paraphrasing
 from roformer_keras.generation.stateful import OpenVINOProgram, Reading, hidden
+from roformer_keras.io.sources import EXPORT
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-# The file that describes an export, and its field for one that writes.
-METADATA, FIELD = "export.json", "generator"
+# The field of the metadata that only an export which writes has.
+FIELD = "generator"
 
 
 def is_served_generator(source: str | os.PathLike) -> bool:
     """Whether a source is a folder of `export_generator`."""
-    path = Path(source) / METADATA
+    path = Path(source) / EXPORT
     return path.is_file() and FIELD in json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -51,10 +52,10 @@ class ServedGenerator(Paraphrasing):
         if not is_served_generator(folder):
             raise SourceError(
                 f"a generator is exported by export_generator, or by export "
-                f"--generator; {folder} has no {METADATA} of one"
+                f"--generator; {folder} has no {EXPORT} of one"
             )
         self._folder, self._bfloat16 = Path(folder), bfloat16
-        text = (self._folder / METADATA).read_text(encoding="utf-8")
+        text = (self._folder / EXPORT).read_text(encoding="utf-8")
         self.metadata = json.loads(text)
         found = self.metadata[FIELD]
         self._reads = Reading.from_dict(found["reading"])

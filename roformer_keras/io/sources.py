@@ -37,6 +37,8 @@ PRESET_BASELINES = "baselines.json"
 PRESET_NAMES = frozenset(
     (PRESET_BASELINES, *(name.split("/")[0] for name in _PRESET_PARTS.values()))
 )
+# What describes an exported model, in its folder.
+EXPORT = "export.json"
 _COMPANIONS = {"bert_config": "bert_config.json", "vocabulary": "vocab.txt"}
 _WANTED = (
     "a checkpoint is bert_model.ckpt.index with its .data file, HDF5 weights, "
@@ -99,11 +101,15 @@ def open_source(source: str | os.PathLike) -> Iterator[SourceFiles]:
 def list_files(source: str | os.PathLike) -> list[Path]:
     """The files on disk that `open_source` would read: of a zip, the zip.
 
+    Of a folder that was exported they are all its files.
+
     Raises:
         SourceError: there is no such file, or it holds no checkpoint or several.
     """
     path = _as_path(source)
     with _readable(path):
+        if (path / EXPORT).is_file():
+            return sorted(file for file in path.rglob("*") if file.is_file())
         tree, candidate = _find(path)
     return [tree.path / name for name in candidate.parts.values()]
 

@@ -16,6 +16,7 @@ from roformer_keras.data.rows import padded
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 from roformer_keras.models.forward import run_model
 from roformer_keras.serving.onnx_graph import OPSET, exact_products, join_operations
@@ -103,7 +104,7 @@ def export_model(
             for name in expected
         }
         text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
-        (partial / "export.json").write_text(text, encoding="utf-8")
+        (partial / EXPORT).write_text(text, encoding="utf-8")
     return metadata
 
 

@@ -13,8 +13,9 @@ from roformer_keras.generation.generate import TextGeneration
 from roformer_keras.generation.network import write_vectors
 from roformer_keras.generation.openvino_graph import OpenVINOGraph
 from roformer_keras.generation.options import Prompt
-from roformer_keras.generation.served import FIELD, METADATA, ServedGenerator
+from roformer_keras.generation.served import FIELD, ServedGenerator
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 
 # Largest difference to Keras in float32, as a share of the largest logit (at least 1).
@@ -119,7 +120,7 @@ def export_generator(
 
 def _write_metadata(folder, metadata):
     text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
-    (folder / METADATA).write_text(text, encoding="utf-8")
+    (folder / EXPORT).write_text(text, encoding="utf-8")
 
 
 def _compare(model, served, reading, int8):

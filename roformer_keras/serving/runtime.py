@@ -11,6 +11,7 @@ from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
+from roformer_keras.io.sources import EXPORT
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 # Tokens of a text, for models without a limit.
@@ -87,14 +88,15 @@ class ServedEncoder:
     """
 
     def __init__(self, folder: str | os.PathLike, bfloat16: bool | None = None):
-        path = Path(folder) / "export.json"
+        path = Path(folder) / EXPORT
         if not path.is_file():
-            raise SourceError(f"an export has an export.json; there is no {path}")
+            raise SourceError(f"an export has an {EXPORT}; there is no {path}")
         self.metadata = json.loads(path.read_text(encoding="utf-8"))
-        if "vectors" not in self.metadata["outputs"]:
+        outputs = self.metadata.get("outputs", {"texts": None})
+        if "vectors" not in outputs:
             raise ConfigurationError(
                 f"the model in {folder} must give vectors, as RoFormerSim and sentence "
-                f"encoders do; it gives {', '.join(self.metadata['outputs'])}"
+                f"encoders do; it gives {', '.join(outputs)}"
             )
         self.tokenizer = RoFormerTokenizer.from_preset(folder)
         bfloat16 = self.metadata["int8"] if bfloat16 is None else bfloat16

@@ -1,0 +1,252 @@
+"""Generators that were exported: what they write, and what is refused."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from common import CHARACTER, GPT, ROOT, SHARED, SIM, json_lines, random_lm
+from common import run_main as run
+
+from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM
+from roformer_keras.errors import ConfigurationError, OutputError, SourceError
+from roformer_keras.generation import GenerationConfig, Prompt, RowState
+from roformer_keras.serving import (
+    ServedEncoder,
+    ServedGenerator,
+    export_generator,
+)
+
+TEXTS = ["今天天气不错", "北京", "我爱北京天安门"]
+POEMS = SHARED / "data" / "poetry" / "tang_poems.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def served(request, tmp_path_factory):
+    """`served(name)`: the model of a session fixture, and what was exported of it."""
+    root = tmp_path_factory.mktemp("served")
+
+    def make(name):
+        model, folder = request.getfixturevalue(name), root / name
+        if not folder.exists():
+            export_generator(model, folder)
+        return model, ServedGenerator(folder)
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["causal_lm", "sim", "seq2seq"])
+def test_an_export_writes_what_the_model_writes(name, served):
+    model, exported = served(name)
+    texts = ["天地玄黄", "日月"] if name == "seq2seq" else TEXTS
+    for options in (
+        {"method": "greedy", "max_new_tokens": 12},
+        {"seed": 4, "num_return_sequences": 3, "max_new_tokens": 12, "top_p": 0.8},
+        {"method": "beam", "num_beams": 3, "max_new_tokens": 6},
+    ):
+        expected = model.generate(texts, engine="openvino", **options)
+        assert exported.generate(texts, **options) == expected
+    options = {"seed": 4, "max_new_tokens": 12}
+    assert "".join(exported.stream(texts[0], **options)) == model.generate(
+        texts[0], engine="openvino", **options
+    )
+    # Lengths count alike.
+    for more in ({}, {"max_length": 20}, {"min_length": 9}):
+        assert exported.as_prompt(texts[0], **more) == model.as_prompt(texts[0], **more)
+
+
+def test_paraphrases_and_vectors(served):
+    sim, exported = served("sim")
+    vectors = exported.encode(TEXTS)
+    np.testing.assert_allclose(vectors, sim.encode(TEXTS), rtol=0, atol=1e-5)
+    assert exported.encode(TEXTS[0]).shape == vectors[0].shape
+    options = {"n": 8, "k": 5, "seed": 1, "max_new_tokens": 10}
+    found = exported.paraphrase(TEXTS[:2], **options)
+    expected = sim.paraphrase(TEXTS[:2], engine="openvino", **options)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [text for text, _ in ours] == [text for text, _ in theirs]
+        cosines = [cosine for _, cosine in theirs]
+        assert [cosine for _, cosine in ours] == pytest.approx(cosines, abs=1e-5)
+
+
+def test_a_generator_without_vectors(served):
+    _, exported = served("causal_lm")
+    with pytest.raises(ConfigurationError, match=r"RoFormerSim, .* RoFormerCausalLM"):
+        exported.paraphrase("今天", n=1)
+
+
+def test_what_an_export_says_of_itself(served):
+    _, exported = served("sim")
+    metadata = exported.metadata
+    assert metadata["model"] == "RoFormerSim" and metadata["int8"] is False
+    assert metadata["generator"]["networks"] == ["decoder", "vectors"]
+    assert 0 < metadata["differences"]["mean"] <= metadata["differences"]["largest"]
+    assert metadata["differences"]["largest"] < 1e-4
+
+
+def test_it_loads_and_writes_without_keras(served, tmp_path):
+    causal_lm, _ = served("causal_lm")
+    folder = tmp_path / "served"
+    export_generator(causal_lm, folder)
+    code = f"""
+import sys
+from roformer_keras.generation import ServedGenerator
+
+text = ServedGenerator({str(folder)!r}).generate({TEXTS[0]!r}, method="greedy",
+                                                 max_new_tokens=12)
+print("keras" in sys.modules, "tensorflow" in sys.modules, text, sep="\\n")
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    options = {"method": "greedy", "max_new_tokens": 12}
+    expected = causal_lm.generate(TEXTS[0], **options)
+    assert result.stdout.splitlines() == ["False", "False", expected]
+
+
+def test_eight_bits_are_smaller(causal_lm, tmp_path):
+    sizes = []
+    for int8 in (False, True):
+        folder = tmp_path / str(int8)
+        metadata = export_generator(causal_lm, folder, int8=int8)
+        sizes.append((folder / "decoder.bin").stat().st_size)
+        assert metadata["int8"] is int8
+    assert sizes[1] < 0.5 * sizes[0]
+    assert 1e-4 < metadata["differences"]["largest"] < 0.1
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not POEMS.exists(), reason="needs poems")
+def test_eight_bits_cost_less_than_a_percent_of_perplexity():
+    """Of the shipped RoFormer-GPT on poems, each token after those before it."""
+    model = RoFormerCausalLM.from_preset("roformer-gpt-char")
+    with gzip.open(POEMS, "rt", encoding="utf-8") as lines:
+        poems = ["".join(json.loads(line)["lines"]) for line in lines][-256:]
+    rows = [model.text_tokenizer().encode(poem, max_length=64)[0] for poem in poems]
+    exact, found = (
+        perplexity(model._decoder(engine), rows)
+        for engine in ("openvino", "openvino-int8")
+    )
+    assert 10 < exact < 200
+    assert abs(found / exact - 1) < 0.01
+
+
+def perplexity(decoder, rows):
+    """The exponential of the mean cross-entropy of all tokens but the first."""
+    prompts = [Prompt(tuple(ids[:1]), (0,), 99) for ids in rows]
+    logits, state = decoder.start(prompts, 1, 99)
+    endless = RowState.endless(GenerationConfig(method="greedy"), len(rows))
+    losses = []
+    for step in range(1, max(map(len, rows))):
+        tokens = np.array([ids[step] if step < len(ids) else 0 for ids in rows])
+        exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares = exponents / exponents.sum(axis=1, keepdims=True)
+        chosen = shares[np.arange(len(rows)), tokens]
+        losses += [
+            -np.log(p) for p, ids in zip(chosen, rows, strict=True) if step < len(ids)
+        ]
+        uniforms = np.zeros((len(rows), 1), "float32")
+        *_, logits, _ = decoder.advance(state, tokens, uniforms, endless)
+    return float(np.exp(np.mean(losses)))
+
+
+# === Commands ===
+
+
+def test_commands_export_and_write(tmp_path, capsys):
+    folder = tmp_path / "served"
+    arguments = ["export", SIM, folder, "--generator", "--json"]
+    code, out, err = run(*arguments, capsys=capsys)
+    assert code == 0, err
+    assert json.loads(out)["model"] == "RoFormerSim"
+    common = ["--text", TEXTS[0], "--seed", 3, "--quiet", "-o"]
+    for verb, flags in (
+        ("generate", ["--num-return-sequences", 2, "--max-new-tokens", 9]),
+        ("paraphrase", ["--n", 4, "--max-new-tokens", 9]),
+    ):
+        found = []
+        for name, own in (
+            ("served", ["--source", folder]),
+            ("engine", ["--source", SIM, "--engine", "openvino"]),
+        ):
+            output = tmp_path / f"{verb}-{name}.jsonl"
+            code, _, err = run(verb, *own, *flags, *common, output, capsys=capsys)
+            assert code == 0, err
+            found.append(json_lines(output.read_text(encoding="utf-8")))
+        ours, theirs = (str(lines)[:80] for lines in found)
+        assert ours == theirs
+    code, out, err = run(
+        *("generate", "--source", folder, "--text", TEXTS[0], "--method", "greedy"),
+        *("--max-new-tokens", 9, "--quiet"),
+        capsys=capsys,
+    )
+    assert (code, err) == (0, "")
+    expected = ServedGenerator(folder).generate(
+        TEXTS[0], method="greedy", max_new_tokens=9
+    )
+    (line,) = json_lines(out)
+    assert line["outputs"][0]["text"] == expected
+
+
+def test_export_shows_the_difference(tmp_path, capsys):
+    folder = tmp_path / "served"
+    code, out, _ = run("export", GPT, folder, "--generator", "--int8", capsys=capsys)
+    assert code == 0
+    assert out.splitlines()[0] == str(folder)
+    assert "RoFormerCausalLM, logits to Keras at most" in out
+
+
+# === Errors ===
+
+
+def test_options_that_an_export_does_not_have(tmp_path, capsys):
+    for flags, message in (
+        (["--format", "onnx"], "exported to the format 'openvino', got 'onnx'"),
+        (["--calibration-texts", ROOT / "README.md"], "need no texts to calibrate"),
+    ):
+        code, _, err = run(
+            "export", GPT, tmp_path / "x", "--generator", *flags, capsys=capsys
+        )
+        assert code == 2 and message in err
+    folder = tmp_path / "served"
+    export_generator(RoFormerCausalLM.from_preset(GPT), folder)
+    for flags, message in (
+        (["--unilm"], "leave --model and --unilm out"),
+        (["--config", ROOT / "README.md"], "leave --config and --vocabulary out"),
+    ):
+        arguments = ["generate", "--text", "今天", "--source", folder, *flags]
+        code, _, err = run(*arguments, capsys=capsys)
+        assert code == 2 and message in err
+
+
+def test_what_is_no_generator(tmp_path, causal_lm):
+    with pytest.raises(SourceError, match=r"has no export\.json of one"):
+        ServedGenerator(tmp_path)
+    with pytest.raises(ConfigurationError, match="got RoFormerMaskedLM"):
+        export_generator(RoFormerMaskedLM.from_preset(CHARACTER), tmp_path / "x")
+    export_generator(causal_lm, tmp_path / "served")
+    with pytest.raises(OutputError, match="exists"):
+        export_generator(causal_lm, tmp_path / "served")
+    with pytest.raises(ConfigurationError, match="vectors"):
+        ServedEncoder(tmp_path / "served")
+    model = random_lm(residual_attention_scores=True, vocabulary_size=669)
+    model.tokenizer = causal_lm.tokenizer
+    with pytest.raises(ConfigurationError, match="residual_attention_scores"):
+        export_generator(model, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_export_that_differs_is_not_kept(causal_lm, tmp_path, monkeypatch):
+    start = type(causal_lm._decoder()).start
+
+    def shifted(self, *arguments):
+        logits, state = start(self, *arguments)
+        return logits + 0.01, state
+
+    monkeypatch.setattr(type(causal_lm._decoder()), "start", shifted)
+    with pytest.raises(OutputError, match=r"within 0\.0001 of what Keras computes"):
+        export_generator(causal_lm, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
