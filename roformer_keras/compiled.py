@@ -38,16 +38,22 @@ class Compiled:
         weights: the variables that it reads and does not assign.
         any_shape: bool. Whether TensorFlow makes one graph for all shapes, without
             XLA; otherwise XLA makes one program for each. JAX always does the latter.
+        xla: bool. False for one graph for each shape, without XLA, on TensorFlow.
 
     Raises:
         ConfigurationError: Keras runs on another backend.
     """
 
     def __init__(
-        self, function: Callable, weights: Sequence[keras.Variable], any_shape: bool
+        self,
+        function: Callable,
+        weights: Sequence[keras.Variable],
+        any_shape: bool,
+        xla: bool = True,
     ):
         self._weights = list(weights)
         self._any_shape = any_shape
+        self._xla = xla and not any_shape
         make = {"tensorflow": _in_tensorflow, "jax": _in_jax, "torch": _in_torch}
         backend = keras.backend.backend()
         if backend not in make:
@@ -75,7 +81,7 @@ def _in_tensorflow(compiled, function):
             kept[key] = tf.function(
                 function,
                 input_signature=specs,
-                jit_compile=not compiled._any_shape or None,
+                jit_compile=compiled._xla or None,
                 autograph=False,
             ).get_concrete_function()
         return kept[key](*arguments)

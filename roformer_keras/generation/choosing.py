@@ -51,7 +51,8 @@ def choose_next(
     barred = rows.min_left > 1
     if config.suppressed_stop_ids and barred.any():
         allowed = logits.copy()
-        allowed[np.ix_(barred, config.suppressed_stop_ids)] = -1e30
+        suppressed = np.array(config.suppressed_stop_ids)
+        allowed[np.flatnonzero(barred)[:, None], suppressed] = -1e30
     temperature = config.temperature if config.method == "sample" else 0.0
     tokens = choose(allowed, uniforms, temperature, config.top_k, config.top_p)
     shifted = logits - largest

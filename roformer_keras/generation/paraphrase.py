@@ -13,12 +13,12 @@ from roformer_keras.types import Verbose
 
 
 class Paraphrasing(TextGeneration):
-    """What `RoFormerSim` and its export share; subclasses define `encode`."""
+    """What `RoFormerSim` and its export share; subclasses define `_text_vectors`."""
 
     default_max_new_tokens = 64
 
-    def encode(self, texts: Any, **options: Any) -> Any:
-        """Vectors of length 1 of a list of texts, float32 `(texts, dim)`."""
+    def _text_vectors(self, texts: list[str]) -> np.ndarray:
+        """Vectors of length 1, float32 `(texts, dim)`."""
         raise NotImplementedError
 
     @overload
@@ -86,8 +86,8 @@ class Paraphrasing(TextGeneration):
         )
         found = list(map(self._candidates, rows, written))
         pairs = zip(rows, found, strict=True)
-        vectors = self.encode(
-            [one for own, others in pairs for one in (own, *others)], verbose=0
+        vectors = self._text_vectors(
+            [one for own, others in pairs for one in (own, *others)]
         )
         ends = np.cumsum([1 + len(candidates) for candidates in found])
         ranked = []

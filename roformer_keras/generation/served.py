@@ -2,10 +2,9 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -76,13 +75,13 @@ class ServedGenerator(Paraphrasing):
 
     def encode(
         self,
-        texts: str | Sequence[str],
+        texts: str | Iterable[str],
         *,
         max_length: int = 512,
         verbose: int | str = "auto",
-        **options: Any,
-    ) -> np.ndarray:
-        """Vectors of length 1, as those of `RoFormerSim.encode`.
+        batch_tokens: int | None = None,
+    ) -> np.ndarray | Iterator[np.ndarray]:
+        """Vectors of length 1; arguments and returns as those of `RoFormerSim.encode`.
 
         Raises:
             ConfigurationError: the export is of a model without vectors.
@@ -104,8 +103,11 @@ class ServedGenerator(Paraphrasing):
             dim=self.metadata["dim"],
             max_length=max_length,
             verbose=verbose,
-            batch_tokens=options.pop("batch_tokens", TOKENS_PER_BATCH),
+            batch_tokens=batch_tokens or TOKENS_PER_BATCH,
         )
+
+    def _text_vectors(self, texts):
+        return self.encode(texts, verbose=0)
 
     def _unit_vectors(self, inputs):
         from roformer_keras.data.vectors import unit_rows

@@ -30,10 +30,9 @@ class StatefulEncoderDecoder(StatefulDecoder):
     def start(
         self, prompts: Sequence[Prompt], copies: int, max_new_tokens: int
     ) -> tuple[np.ndarray, StatefulState]:
-        first = [
-            Prompt((self._reading.start_id,), (0,), prompt.max_new_tokens)
-            for prompt in prompts
-        ]
+        assert self._reading.start_id is not None
+        start = (self._reading.start_id,)
+        first = [Prompt(start, (0,), prompt.max_new_tokens) for prompt in prompts]
         shared = self._read(prompts)
         logits, state = self._start(first, copies, max_new_tokens, shared)
         return logits, state

@@ -369,6 +369,9 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
 
         return pair_cosines(encode, first, second)
 
+    def _text_vectors(self, texts: list[str]) -> np.ndarray:
+        return self.encode(texts, verbose=0)
+
     def check_text(self, text: str) -> None:
         """Raises ConfigurationError unless there is something to compare."""
         self.as_ids(text, "a text to compare")

@@ -310,6 +310,7 @@ class _Cached:
         self._model = model
         self.vocabulary_size = model.config.vocabulary_size
         self.weights = model.weights
+        self.compute_dtype = model.compute_dtype
         self.logits = model._score_tokens
 
     def encode(self, token_ids):

@@ -2,13 +2,13 @@
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.extras import import_extra
-from roformer_keras.generation.engines import Networks
 from roformer_keras.generation.generate import TextGeneration
 from roformer_keras.generation.network import write_vectors
 from roformer_keras.generation.openvino_graph import OpenVINOGraph
@@ -84,7 +84,7 @@ def export_generator(
     import openvino
 
     tokenizer = model.text_tokenizer()
-    networks: Networks = dict(model._networks())
+    networks: dict[str, Callable[[Any], None]] = dict(model._networks())
     if isinstance(model, RoFormerSim):
         networks["vectors"] = lambda graph: write_vectors(graph, model)
     reading = model._reading()

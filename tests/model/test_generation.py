@@ -202,6 +202,24 @@ def test_a_stream_is_what_generate_returns(causal_lm):
     assert len(pieces) > 3
 
 
+def test_a_graph_without_xla_writes_the_same(causal_lm, monkeypatch):
+    options = {"max_new_tokens": NEW, "seed": 5, "num_return_sequences": 2}
+    expected = causal_lm.generate(PROMPTS[:2], stop_tokens=STOPS, **options)
+    monkeypatch.setattr(CachedDecoder, "_pays_xla", lambda self, rows: False)
+    decoder = causal_lm._decoder()
+    monkeypatch.setattr(decoder, "_loop", None)
+    assert causal_lm.generate(PROMPTS[:2], stop_tokens=STOPS, **options) == expected
+
+
+def test_many_rows_in_bfloat16_are_left_to_the_graph():
+    found = {}
+    for dtype in ("float32", "bfloat16", "mixed_bfloat16"):
+        model = RoFormerCausalLM.from_preset(GPT, dtype=dtype)
+        found[dtype] = [model._decoder()._pays_xla(rows) for rows in (1, 8, 16, 128)]
+    assert found.pop("float32") == [True] * 4
+    assert list(found.values()) == [[True, True, False, False]] * 2
+
+
 # === Programs ===
 
 
