@@ -3,7 +3,10 @@
 Equal logits and random numbers give the tokens of `sampling.choose`, up to rounding.
 """
 
+import functools
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -13,8 +16,8 @@ from roformer_keras.generation.options import RowState
 # Sums of the same weights in another order differ by less, in float64 and float32.
 _ROUNDING, _FLOAT32 = 1e-12, 1e-5
 _HALVINGS = 5
-# Rows that are computed at once.
-_ROWS = 8
+# Rows that are computed at once, and of how many such parts threads compute some.
+_ROWS, _MIN_PARTS = 8, 3
 
 
 def check_finite(numbers: np.ndarray) -> None:
@@ -79,17 +82,29 @@ def choose(
     """
     if not temperature:
         return logits.argmax(axis=1).astype("int32")
-    chosen = [
-        _choose(
-            logits[at : at + _ROWS],
-            uniforms[at : at + _ROWS],
-            temperature,
-            top_k,
-            top_p,
-        )
-        for at in range(0, len(logits), _ROWS)
-    ]
-    return np.concatenate(chosen)
+    starts = range(0, len(logits), _ROWS)
+
+    def choose_some(at):
+        rows = slice(at, at + _ROWS)
+        return _choose(logits[rows], uniforms[rows], temperature, top_k, top_p)
+
+    in_turn = len(starts) < _MIN_PARTS
+    return np.concatenate(
+        list((map if in_turn else _threads().map)(choose_some, starts))
+    )
+
+
+@functools.cache
+def _threads():
+    # NumPy's loops run beside each other.
+    return ThreadPoolExecutor(available_cores())
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _choose(logits, uniforms, temperature, top_k, top_p):

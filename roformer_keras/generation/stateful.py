@@ -8,7 +8,6 @@ mask hides what is left of them.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,7 +16,11 @@ import numpy as np
 from roformer_keras.checks import Settings, choice, integer
 from roformer_keras.extras import import_extra
 from roformer_keras.generation.buckets import ROWS, padded_origins, round_up_to_bucket
-from roformer_keras.generation.choosing import check_finite, choose_next
+from roformer_keras.generation.choosing import (
+    available_cores,
+    check_finite,
+    choose_next,
+)
 from roformer_keras.generation.options import Prompt, RowState
 
 # Steps after which a search looks at the rows.
@@ -64,13 +67,6 @@ class OpenVINOProgram:
     def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
         found = memory.infer(inputs, share_inputs=True, share_outputs=True)
         return dict(zip(self._names, found.values(), strict=True))
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

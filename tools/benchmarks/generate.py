@@ -10,6 +10,8 @@ paraphrase  RoFormer-Sim as in roformer-sim's generate.py, n=100, k=20. Random w
             hardly ever end a text: once as they are, and once with an output bias of
             [SEP] that ends texts after about 20 tokens.
 engines     The same with every engine, in float32, bfloat16 and with weights of 8 bits.
+mix         Many prompts of 4 to 128 ids for RoFormer-GPT, in float32 and bfloat16: most
+            texts end after about 20 tokens, some are as long as they may be.
 first       In fresh processes, compilation included: seconds to the first and second
             piece of a stream, and of a whole first `generate`.
 memory      In fresh processes, above one with a tiny model of as many layers: peaks of
@@ -60,6 +62,7 @@ SIZES = {
     "vocabulary": (12000, 500, "its tokens"),
     "new": (112, 8, "tokens to write with RoFormer-GPT"),
     "samples": (16, 2, "samples at a time with RoFormer-GPT"),
+    "prompts": (1000, 12, "prompts of the mix"),
     "candidates": (100, 8, "n of paraphrase"),
     "longest": (64, 24, "max_new_tokens of paraphrase"),
     "rounds": (5, 1, "runs of roformer_keras and of the limit"),
@@ -169,6 +172,18 @@ def measure_engines(benchmark):
     return found
 
 
+def measure_mix(benchmark):
+    count = benchmark.options.prompts
+    runs = {
+        f"{engine} {dtype}": Run(
+            "roformer_keras", "write_mix", (count, dtype, engine), rounds=1
+        )
+        for dtype, engine in ENGINE_RUNS[:4]
+    }
+    title = f"GPT, {count} prompts"
+    return compare(benchmark, runs, title, "s", theirs="keras float32")
+
+
 def runs_of(their_rounds, steps, *job):
     """The runs of a job (method, rows, ...) of both sides, and of so many steps."""
     method, *arguments = job
@@ -224,6 +239,7 @@ MEASURES = {
     "generate": measure_generation,
     "paraphrase": measure_paraphrases,
     "engines": measure_engines,
+    "mix": measure_mix,
     "first": measure_first_tokens,
     "memory": measure_memory,
 }
@@ -272,6 +288,25 @@ class RoFormer(Writer):
 
     def continue_prompts(self, count):
         self.write(self.prompts(count))
+
+    def write_mix(self, count, dtype, engine):
+        random = np.random.default_rng(0)
+        lengths = np.minimum(4 + random.geometric(1 / 24, count), 128)
+        prompts = [
+            [CLS, *random.integers(106, self.vocabulary, length - 1).tolist()]
+            for length in lengths
+        ]
+        start = time.perf_counter()
+        texts = self.keep(self.model, GPT, "ending", dtype).generate(
+            prompts,
+            max_new_tokens=self.new,
+            stop_tokens=[SEP],
+            engine=engine,
+            verbose=0,
+            **DRAWING,
+        )
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "tokens a text": sum(map(len, texts)) / count}
 
     def sim(self, count, source, dtype="float32", engine="keras"):
         """The model, and options of generation."""
