@@ -30,7 +30,7 @@ class Writer(TextGeneration):
             raise VocabularyError("set model.tokenizer")
         return self.tokenizer
 
-    def _decoder(self):
+    def _decoder(self, engine="keras"):
         return self.decoder
 
 
