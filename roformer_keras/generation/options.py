@@ -1,6 +1,7 @@
 """What a search is given and what it returns. Nothing here imports a backend."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -144,3 +145,8 @@ class RowState:
 
     def select(self, rows) -> "RowState":
         return self.with_limits(array[rows] for array in self.limits)
+
+    def joined(self, others: Sequence["RowState"]) -> "RowState":
+        """These rows, and then those of others."""
+        parts = zip(self.limits, *(other.limits for other in others), strict=True)
+        return self.with_limits(np.concatenate(arrays) for arrays in parts)

@@ -4,8 +4,10 @@ A decoder has the methods of `Decoder` that a search calls. Nothing here imports
 backend.
 """
 
+import dataclasses
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -46,29 +48,43 @@ def decode(
     Raises:
         CheckpointError: the model's logits are not finite.
     """
-    beams = config.method == "beam"
-    copies = config.copies
-    results: list[list[GeneratedText]] = [[] for _ in prompts]
     order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i].token_ids))
-    # The samples of one prompt may go into several batches, its beams may not.
-    at_once = copies if beams else min(copies, batch_size)
-    together = max(1, batch_size // copies)
-    for at in range(0, len(order), together):
-        numbers = order[at : at + together]
-        batch = [prompts[i] for i in numbers]
-        for first in range(0, copies, at_once):
-            count = min(at_once, copies - first)
-            if beams:
-                written = _beam_search(decoder, batch, config, on_rows)
-            else:
-                streams = [
-                    RandomStream(config, (first_number + i) * copies + first + copy)
-                    for i in numbers
-                    for copy in range(count)
-                ]
-                written = _sample(decoder, batch, config, count, streams, on_rows)
+    together = max(1, batch_size // config.copies)
+    batches = [order[at : at + together] for at in range(0, len(order), together)]
+    results: list[list[GeneratedText]] = [[] for _ in prompts]
+    if config.method == "beam":
+        for numbers in batches:
+            batch = [prompts[i] for i in numbers]
+            written = _beam_search(decoder, batch, config, on_rows)
             for number, texts in zip(numbers, written, strict=True):
-                results[number] += texts
+                results[number] = texts
+        return results
+    texts = {
+        (number, copy): _Text(
+            RandomStream(config, (first_number + number) * config.copies + copy)
+        )
+        for number in range(len(prompts))
+        for copy in range(config.copies)
+    }
+    # The samples of one prompt may go into several batches.
+    at_once = min(config.copies, batch_size)
+    starts = [
+        (numbers, range(first, min(first + at_once, config.copies)))
+        for numbers in batches
+        for first in range(0, config.copies, at_once)
+    ]
+    begin = (
+        _Batch.started(
+            decoder,
+            [prompts[i] for i in numbers],
+            [texts[number, copy] for number in numbers for copy in copies],
+            config,
+        )
+        for numbers, copies in starts
+    )
+    _sample(decoder, begin, len(starts), batch_size, on_rows)
+    for (number, _), text in texts.items():
+        results[number].append(GeneratedText(text.token_ids, text.score))
     return results
 
 
@@ -107,43 +123,113 @@ class RandomStream:
 # === Samples, and the greedy text ===
 
 
-def _sample(decoder, prompts, config, copies, streams, on_rows):
-    count = len(prompts) * copies
-    rows = RowState.of_prompts(config, prompts, copies)
-    max_new_tokens = rows.max_left
-    longest = int(max_new_tokens.max())
-    texts, scores = np.zeros((count, longest), "int32"), np.zeros(count)
-    lengths = np.zeros(count, int)
-    # Which text a row of the state is; rows leave as they end.
-    numbers = np.arange(count)
-    logits, state = decoder.start(prompts, copies, longest)
-    uniforms = np.concatenate([stream.take(1) for stream in streams])
-    tokens, score, rows = decoder.choose(logits, uniforms, rows)
-    written, score = tokens[:, None], score[:, None]
-    length, active = 0, count
+@dataclasses.dataclass
+class _Text:
+    """A text that is being written, and its random numbers."""
+
+    random: RandomStream
+    token_ids: list[int] = dataclasses.field(default_factory=list)
+    score: float = 0.0
+
+
+@dataclasses.dataclass
+class _Batch:
+    """Texts that are written together, one a row, and how far they are.
+
+    Attributes:
+        tokens: int32 `(rows,)`, the last that were chosen.
+    """
+
+    texts: list[_Text]
+    state: Any
+    tokens: np.ndarray
+    rows: RowState
+
+    @classmethod
+    def started(cls, decoder, prompts, texts, config):
+        """A batch with its first tokens; neighbouring texts are of one prompt."""
+        copies = len(texts) // len(prompts)
+        rows = RowState.of_prompts(config, prompts, copies)
+        longest = int(rows.max_left.max())
+        logits, state = decoder.start(prompts, copies, longest)
+        uniforms = np.concatenate([text.random.take(1) for text in texts])
+        tokens, scores, after = decoder.choose(logits, uniforms, rows)
+        batch = cls(texts, state, tokens, rows)
+        batch.add(tokens[:, None], scores[:, None], after)
+        return batch
+
+    def add(self, written, scores, rows):
+        """Adds tokens `(rows, steps)` to the texts that had not ended."""
+        counts = self.rows.max_left - rows.max_left
+        sums = scores.sum(axis=1, dtype="float64")
+        found = zip(self.texts, written, counts, sums, strict=True)
+        for text, ids, count, score in found:
+            text.token_ids += ids[:count].tolist()
+            text.score += float(score)
+        self.tokens, self.rows = written[:, -1], rows
+
+    def keep(self, decoder, rows):
+        decoder.select(self.state, rows)
+        self.texts = [self.texts[row] for row in rows]
+        self.tokens, self.rows = self.tokens[rows], self.rows.select(rows)
+
+    def joined(self, decoder, others):
+        """This batch and others, with their texts in one."""
+        batches = [self, *others]
+        return _Batch(
+            [text for batch in batches for text in batch.texts],
+            decoder.join([batch.state for batch in batches]),
+            np.concatenate([batch.tokens for batch in batches]),
+            self.rows.joined([batch.rows for batch in others]),
+        )
+
+
+def _sample(decoder, batches, count, batch_size, on_rows):
+    """Writes all texts of an iterator of `count` batches.
+
+    The few texts that go on when most of their batch have ended would take as long as
+    many. A decoder that can join batches writes them later, those of several together.
+    """
+    rest, few = [], batch_size // 4 if getattr(decoder, "can_join", False) else 0
+    while count or rest:
+        waiting = sum(len(batch.texts) for batch in rest)
+        if count and waiting + few <= batch_size:
+            batch, count = next(batches), count - 1
+        else:
+            first, *others = rest
+            taken, size = 0, len(first.texts)
+            while taken < len(others) and size + len(others[taken].texts) <= batch_size:
+                size, taken = size + len(others[taken].texts), taken + 1
+            batch = first.joined(decoder, others[:taken]) if taken else first
+            rest = others[taken:]
+        _write(decoder, batch, few if count or rest else 0, on_rows)
+        if batch.texts:
+            decoder.leave(batch.state)
+            rest.append(batch)
+
+
+def _write(decoder, batch, few, on_rows):
+    """Writes until only a few texts of a batch go on, which alone stay in it."""
+    active = len(batch.texts)
     while True:
-        texts[numbers, length : length + written.shape[1]] = written
-        length += written.shape[1]
-        scores[numbers] += score.sum(axis=1, dtype="float64")
-        lengths[numbers] = max_new_tokens[numbers] - rows.max_left
-        going = np.flatnonzero(~rows.done)
+        going = np.flatnonzero(~batch.rows.done)
         on_rows(active - len(going))
         active = len(going)
-        if not active:
-            break
-        tokens = written[:, -1]
-        steps = int(rows.max_left[going].max())
-        if decoder.pays_to_leave(state, active, steps):
-            decoder.select(state, going)
-            numbers, tokens, rows = numbers[going], tokens[going], rows.select(going)
-        steps = min(steps, decoder.room(state))
-        uniforms = np.stack([streams[number].take(steps) for number in numbers])
-        written, score, _, rows = decoder.advance(state, tokens, uniforms, rows)
-    found = [
-        GeneratedText(ids[:length].tolist(), float(score))
-        for ids, length, score in zip(texts, lengths, scores, strict=True)
-    ]
-    return [found[at : at + copies] for at in range(0, count, copies)]
+        if active <= few:
+            if active:
+                batch.keep(decoder, going)
+            else:
+                batch.texts = []
+            return
+        steps = int(batch.rows.max_left[going].max())
+        if decoder.pays_to_leave(batch.state, active, steps):
+            batch.keep(decoder, going)
+        steps = min(steps, decoder.room(batch.state))
+        uniforms = np.stack([text.random.take(steps) for text in batch.texts])
+        written, scores, _, rows = decoder.advance(
+            batch.state, batch.tokens, uniforms, batch.rows
+        )
+        batch.add(written, scores, rows)
 
 
 # === Beams ===

@@ -32,8 +32,11 @@ _HIDDEN = -1e9
 class Program(Protocol):
     """A network with a memory of keys and values."""
 
-    def start(self) -> Any:
-        """A new memory, with no row."""
+    def start(self, arrays: Mapping[str, np.ndarray] | None = None) -> Any:
+        """A new memory, with no row or with what `read` has read."""
+
+    def read(self, memory: Any) -> dict[str, np.ndarray]:
+        """Keys and values by name, float32 `(rows, heads, keys, dim)`."""
 
     def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
         """The outputs by name, valid until the next call with this memory."""
@@ -58,11 +61,19 @@ class OpenVINOProgram:
             "KV_CACHE_PRECISION": dtype,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
         }
+        self._tensor = openvino.Tensor
         self._compiled = openvino.Core().compile_model(model, "CPU", options)
         self._names = [output.any_name for output in self._compiled.outputs]
 
-    def start(self) -> Any:
-        return self._compiled.create_infer_request()
+    def start(self, arrays: Mapping[str, np.ndarray] | None = None) -> Any:
+        memory = self._compiled.create_infer_request()
+        if arrays is not None:
+            for part in memory.query_state():
+                part.state = self._tensor(arrays[part.name])
+        return memory
+
+    def read(self, memory: Any) -> dict[str, np.ndarray]:
+        return {part.name: part.state.data.copy() for part in memory.query_state()}
 
     def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
         found = memory.infer(inputs, share_inputs=True, share_outputs=True)
@@ -129,6 +140,8 @@ class StatefulDecoder:
     """
 
     on_compile: Callable[[str], Any] | None = None
+    # Whether there are `leave` and `join`.
+    can_join = True
 
     def __init__(self, program: Program, reading: Reading):
         self._program, self._reading = program, reading
@@ -204,6 +217,39 @@ class StatefulDecoder:
     def pays_to_leave(self, state: StatefulState, rows: int, steps: int) -> bool:
         """As `Decoder.pays_to_leave`."""
         return rows < len(state.slots)
+
+    def leave(self, state: StatefulState) -> None:
+        """Frees the memory of a state but for its rows; it can only be joined then."""
+        arrays = self._program.read(state.memory)
+        state.memory = {name: array[state.slots] for name, array in arrays.items()}
+
+    def join(self, states: Sequence[StatefulState]) -> StatefulState:
+        """One state of the rows of several that were left."""
+        keys = max(state.keys for state in states)
+
+        def joined(parts, axis, **options):
+            """The parts, the shorter ones filled up at the left of an axis."""
+            filled = []
+            for part in parts:
+                widths = [(0, 0)] * part.ndim
+                widths[axis] = keys - part.shape[axis], 0
+                filled.append(np.pad(part, widths, **options))
+            return np.concatenate(filled)
+
+        arrays = {
+            name: joined((state.memory[name] for state in states), 2)
+            for name in states[0].memory
+        }
+        masks = (state.mask[:, : state.keys] for state in states)
+        count = sum(len(state.slots) for state in states)
+        return StatefulState(
+            memory=self._program.start(arrays),
+            rows=count,
+            slots=np.arange(count),
+            positions=np.concatenate([state.positions for state in states]),
+            mask=joined(masks, 1, constant_values=_HIDDEN),
+            keys=keys,
+        )
 
     # === What subclasses change ===
 

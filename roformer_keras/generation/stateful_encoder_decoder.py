@@ -23,6 +23,9 @@ class StatefulEncoderDecoder(StatefulDecoder):
         reading: `Reading` with a `start_id`.
     """
 
+    # Texts that were read have different lengths.
+    can_join = False
+
     def __init__(self, encoder: Program, decoder: Program, reading: Reading):
         super().__init__(decoder, reading)
         self._encoder = encoder

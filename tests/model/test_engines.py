@@ -164,6 +164,48 @@ def test_a_text_does_not_depend_on_its_batch(model):
         assert alone == together[number : number + 1]
 
 
+@pytest.mark.parametrize("batch_size", [8, 20])
+def test_what_is_left_of_batches_is_written_together(causal_lm, batch_size):
+    """Many prompts of different lengths; most texts end early, some late."""
+    decoder = causal_lm._decoder("openvino")
+    random = np.random.default_rng(1)
+    ids = [
+        [2, *random.integers(1, 260, n).tolist()] for n in random.integers(1, 14, 60)
+    ]
+    limits = [int(n) for n in np.minimum(random.geometric(0.2, 60), 19)]
+    prompts = [
+        causal_lm.as_prompt(row, max_new_tokens=limit)
+        for row, limit in zip(ids, limits, strict=True)
+    ]
+    config = causal_lm._config((), 1, top_p=0.8)
+    joined, join = [], decoder.join
+
+    def counted(states):
+        state = join(states)
+        joined.append(len(state.slots))
+        return state
+
+    decoder.join = counted
+    ended = []
+    try:
+        texts = search.decode(
+            decoder, prompts, config, batch_size, on_rows=ended.append
+        )
+    finally:
+        del decoder.join
+    assert joined and 1 < max(joined) <= batch_size
+    assert sum(ended) == 60
+    assert [len(text.token_ids) for (text,) in texts] == limits
+    decoder.can_join = False
+    try:
+        apart = search.decode(decoder, prompts, config, batch_size)
+    finally:
+        del decoder.can_join
+    for (text,), (other,) in zip(texts, apart, strict=True):
+        assert text.token_ids == other.token_ids
+        assert text.score == pytest.approx(other.score, abs=1e-4)
+
+
 def test_rows_that_have_ended_leave_the_program(causal_lm):
     """As many rows are computed as a bucket holds."""
     decoder = causal_lm._decoder("openvino")
