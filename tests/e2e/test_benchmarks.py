@@ -139,6 +139,20 @@ def test_generate(local_sides, tmp_path, monkeypatch, capsys):
     assert "with_compilation" in capsys.readouterr().out
 
 
+def test_engines_of_generation(local_sides, tmp_path):
+    figures = measure(generate, tmp_path, "--parts", "engines", "mix")
+    one, many, paraphrases = figures["engines"].values()
+    names = {f"{engine} {dtype}" for dtype, engine in generate.ENGINE_RUNS}
+    limits = [f"{harness.LIMIT} {dtype}, OpenVINO" for dtype in ("float32", "bfloat16")]
+    for runs in (one, many, paraphrases):
+        assert runs.keys() == {*names, *limits}
+        shares = harness.shares_of_limit(runs, "openvino float32")
+        assert 0 < shares[0] < 1
+    assert figures["mix"].keys() == {
+        f"{engine} {dtype}" for dtype, engine in generate.ENGINE_RUNS[:4]
+    }
+
+
 def test_pretrain(tmp_path, capsys):
     figures = measure(pretrain, tmp_path)
     assert 0 <= figures["float32"]["from files"]["waiting"] < 1
