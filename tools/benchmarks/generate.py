@@ -62,7 +62,7 @@ SIZES = {
     "vocabulary": (12000, 500, "its tokens"),
     "new": (112, 8, "tokens to write with RoFormer-GPT"),
     "samples": (16, 2, "samples at a time with RoFormer-GPT"),
-    "prompts": (1000, 12, "prompts of the mix"),
+    "mix-prompts": (1000, 12, "prompts of the mix"),
     "candidates": (100, 8, "n of paraphrase"),
     "longest": (64, 24, "max_new_tokens of paraphrase"),
     "rounds": (5, 1, "runs of roformer_keras and of the limit"),
@@ -173,7 +173,7 @@ def measure_engines(benchmark):
 
 
 def measure_mix(benchmark):
-    count = benchmark.options.prompts
+    count = benchmark.options.mix_prompts
     runs = {
         f"{engine} {dtype}": Run(
             "roformer_keras", "write_mix", (count, dtype, engine), rounds=1
