@@ -109,7 +109,8 @@ class ReferenceUnavailable(RoFormerError, RuntimeError):
 def printable(text: str) -> str:
     """The text with escapes for what a terminal would obey, such as names in a file."""
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode()
+        # The full-width space, which Chinese texts have, is harmless.
+        one if one.isprintable() or one == "\u3000" else ascii(one)[1:-1]
         for one in text
     )
 
