@@ -30,6 +30,7 @@ from roformer_keras import (
     RoFormerTripletRanker,
     Seq2SeqConfig,
 )
+from roformer_keras.generation import ServedGenerator
 from roformer_keras.generation.generate import Scored
 from roformer_keras.models.fill_mask import MaskCandidate
 from roformer_keras.models.preset import PresetModel
@@ -98,6 +99,10 @@ def write() -> None:
     scored = model.generate("今天", return_scores=True)
     assert_type(scored, str | Scored | list[Any])
     assert_type(model.stream("今天"), Iterator[str])
+    assert_type(model.generate("今天", engine="openvino"), str)
+    served = ServedGenerator("served")
+    assert_type(served.generate("今天", seed=1), str)
+    assert_type(served.paraphrase("今天", n=24), list[Scored])
     translator = RoFormerSeq2Seq.from_preset("seq2seq")
     assert_type(translator.generate(TEXTS, method="beam", num_beams=4), list[str])
 

@@ -96,7 +96,7 @@ def choose(
 
 @functools.cache
 def _threads():
-    # NumPy's loops run beside each other.
+    # NumPy releases the lock of the interpreter, so threads run in parallel.
     return ThreadPoolExecutor(available_cores())
 
 
