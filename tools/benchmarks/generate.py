@@ -42,6 +42,8 @@ from tools.benchmarks.harness import (
     make_parser,
     show,
 )
+from tools.benchmarks.hugging_face import Transformers
+from tools.benchmarks.sides import is_installed
 from tools.commands import command
 from tools.reference.bert4keras import build_model, make_tokenizer
 from tools.reference.full_size_checkpoint import (
@@ -160,6 +162,8 @@ def measure_engines(benchmark):
         for dtype, engine in ENGINE_RUNS:
             arguments = (count, ".", dtype, engine)
             runs[f"{engine} {dtype}"] = Run("roformer_keras", method, arguments)
+        if method == "generate":
+            runs |= peers_of(count, min(1, options.their_rounds))
         figures = compare(
             benchmark,
             runs,
@@ -170,6 +174,18 @@ def measure_engines(benchmark):
         )
         found[title] = figures
     return found
+
+
+def peers_of(count, rounds):
+    """The samples of others; of Hugging Face if it is installed."""
+    job = "generate", count
+    theirs = Run("bert4keras", "generate", (count,), ("warm_up", *job), rounds)
+    runs = {THEIRS: theirs}
+    if is_installed("transformers"):
+        for dtype in ("float32", "bfloat16"):
+            arguments = (count, dtype)
+            runs[f"transformers {dtype}"] = Run("transformers", "write", arguments)
+    return runs
 
 
 def measure_mix(benchmark):
@@ -441,6 +457,14 @@ class Bert4keras(Writer):
         sampler.maxlen = length
 
 
+class Peer(Transformers):
+    """Hugging Face's RoFormer of the same size, with random weights."""
+
+    def write(self, count, dtype):
+        self.calls = 1
+        self.generate(count, PROMPT, dtype)
+
+
 class Limit(Side):
     def forms(self):
         """Functions that do `LIMIT_STEPS` steps; each weight is its own variable."""
@@ -525,6 +549,7 @@ class OpenVINOLimit(Side):
 SIDES = {
     "roformer_keras": RoFormer,
     "bert4keras": Bert4keras,
+    "transformers": Peer,
     "limit": Limit,
     "openvino": OpenVINOLimit,
 }

@@ -8,6 +8,8 @@ smallest and the largest.
 
 import contextlib
 import itertools
+import os
+import platform
 import statistics
 import tempfile
 import types
@@ -38,6 +40,16 @@ def make_parser(description: str, sizes: Mapping, parts=()) -> Parser:
     parser = Parser(description, sizes, parts)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     return parser
+
+
+def processor() -> str:
+    """The processor and how many of its cores this process may use."""
+    count = len(os.sched_getaffinity(0))
+    lines = []
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    return f"{count} cores of {(names or [platform.processor() or 'unknown'])[0]}"
 
 
 class Side(types.SimpleNamespace):
