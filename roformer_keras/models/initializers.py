@@ -1,4 +1,4 @@
-"""New weights as bert4keras draws them, or zeros where they will be loaded."""
+"""New weights as bert4keras draws them, or any where they will be loaded."""
 
 import contextlib
 import contextvars
@@ -11,9 +11,10 @@ _LOADING = contextvars.ContextVar("roformer_keras_loading", default=False)
 
 @contextlib.contextmanager
 def weights_to_be_loaded():
-    """Inside it, models are built with zeros instead of random numbers.
+    """Inside it, models are built without drawing random numbers.
 
-    Drawing 95 million normal numbers takes longer than reading them.
+    The caller assigns every weight, because what these hold is undefined. Drawing 95
+    million normal numbers takes longer than reading them.
     """
     token = _LOADING.set(True)
     try:
@@ -22,23 +23,34 @@ def weights_to_be_loaded():
         _LOADING.reset(token)
 
 
+def _undefined(shape, dtype):
+    if keras.backend.backend() != "tensorflow":
+        return ops.zeros(shape, dtype)
+    import tensorflow as tf
+
+    # Memory that is never written takes none: with zeros, a model and what is being
+    # read would be there at the same time.
+    dtype = keras.backend.standardize_dtype(dtype)
+    return tf.raw_ops.Empty(shape=shape, dtype=dtype, init=False)
+
+
 @keras.saving.register_keras_serializable("roformer_keras")
 class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """Keras's initializer, or zeros inside `weights_to_be_loaded`."""
+    """Keras's initializer, or any numbers inside `weights_to_be_loaded`."""
 
     def __call__(self, shape, dtype=None):
         if _LOADING.get():
-            return ops.zeros(shape, dtype)
+            return _undefined(shape, dtype)
         return super().__call__(shape, dtype)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class ScaledTruncatedNormal(keras.initializers.VarianceScaling):
-    """Keras's `VarianceScaling`, or zeros inside `weights_to_be_loaded`."""
+    """Keras's `VarianceScaling`, or any numbers inside `weights_to_be_loaded`."""
 
     def __call__(self, shape, dtype=None):
         if _LOADING.get():
-            return ops.zeros(shape, dtype)
+            return _undefined(shape, dtype)
         return super().__call__(shape, dtype)
 
 

@@ -41,6 +41,7 @@ from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.errors import ConfigurationError, OutputError, VocabularyError
+from roformer_keras.models import initializers
 
 MODELS = [
     pytest.param(RoFormerMaskedLM, CHARACTER, {}, id="char"),
@@ -53,6 +54,21 @@ MODELS = [
         RoFormerMaskedLM, NSP, {"pooler_activation": "tanh", "with_nsp": True}, id="nsp"
     ),
 ]
+
+
+@pytest.mark.parametrize(("model", "source", "options"), MODELS)
+def test_every_weight_left_undefined_is_loaded(model, source, options, monkeypatch):
+    undefined = []
+
+    def not_a_number(shape, dtype):
+        undefined.append(shape)
+        return keras.ops.full(shape, np.nan, dtype)
+
+    monkeypatch.setattr(initializers, "_undefined", not_a_number)
+    loaded = model.from_preset(source, **options)
+    assert undefined
+    for weight in loaded.weights:
+        assert np.isfinite(keras.ops.convert_to_numpy(weight)).all(), weight.path
 
 
 # === Between Keras's files and ours ===
