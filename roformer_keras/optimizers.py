@@ -106,6 +106,14 @@ class AdamW(keras.optimizers.AdamW):
         # Keras leaves them out of a configuration.
         self.not_decayed = tuple(var_names or ())
 
+    def _clip_gradients(self, grads):
+        # Keras's other ways to clip come first.
+        by_norm = self.global_clipnorm and not self.clipnorm
+        is_float32 = all(g is None or g.dtype == "float32" for g in grads)
+        if keras.backend.backend() == "tensorflow" and by_norm and is_float32:
+            return _clipped_by_global_norm(grads, self.global_clipnorm)
+        return super()._clip_gradients(grads)
+
     def update_step(
         self, gradient: TensorLike, variable: TensorLike, learning_rate: TensorLike
     ) -> None:
@@ -169,6 +177,35 @@ class AdamW(keras.optimizers.AdamW):
     def get_config(self) -> dict[str, Any]:
         own = {"rates": self.rates, "not_decayed": list(self.not_decayed)}
         return {**super().get_config(), **own}
+
+
+def _clipped_by_global_norm(gradients, most):
+    """What Keras computes, in one pass over memory; in two if the norm is above.
+
+    Keras makes three: it writes the squares, sums them and scales each gradient.
+
+    Args:
+        gradients: float32 tensors, `tf.IndexedSlices` or None.
+        most: float. The norm to which larger ones are scaled.
+    """
+    import tensorflow as tf
+
+    known = [gradient for gradient in gradients if gradient is not None]
+    # The rows of an embedding are not summed for the norm: as in Keras.
+    halves = [
+        tf.nn.l2_loss(getattr(gradient, "values", gradient)) for gradient in known
+    ]
+    norm = tf.sqrt(2 * tf.add_n(halves))
+    known = [tf.convert_to_tensor(gradient) for gradient in known]
+
+    def scaled():
+        # Of an infinite norm NaN, as in Keras.
+        scale = most / norm + (norm - norm)
+        return [gradient * scale for gradient in known]
+
+    # NaN is no norm within the limit.
+    clipped = iter(tf.cond(norm <= most, lambda: list(known), scaled))
+    return [None if gradient is None else next(clipped) for gradient in gradients]
 
 
 def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:

@@ -70,3 +70,25 @@ def test_updates_are_those_of_the_formula(beta_2, epsilon, jit_compile):
 @pytest.mark.parametrize("width, rate", [(768, 2e-5), (384, 8e-5), (32, 5e-4)])
 def test_rate_of_a_finetuning_that_names_none(width, rate):
     assert finetuning_rate(width) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("norm", [0.5, 4.0, np.inf, np.nan])
+def test_gradients_are_clipped_as_keras_clips_them(norm):
+    def updated(optimizer):
+        table = keras.Variable(np.ones((4, 2), "float32"), name="embeddings")
+        kernel = keras.Variable(np.ones((2, 3), "float32"), name="kernel")
+        unused = keras.Variable(np.ones(2, "float32"), name="unused")
+        optimizer.build([table, kernel, unused])
+        # Rows 1 and 3 of the table, one of them twice.
+        rows = tf.constant([[0.6, 0.0], [0.0, 0.4], [0.2, 0.2]])
+        rows = tf.IndexedSlices(
+            rows * norm, tf.constant([1, 3, 1]), tf.constant([4, 2])
+        )
+        clipped = optimizer._clip_gradients([rows, tf.fill((2, 3), norm / 4), None])
+        assert clipped[2] is None
+        return [tf.convert_to_tensor(gradient).numpy() for gradient in clipped[:2]]
+
+    ours = updated(make_optimizer(0.1, clip_norm=1.5))
+    theirs = updated(keras.optimizers.AdamW(0.1, global_clipnorm=1.5))
+    for own, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-6)
