@@ -18,6 +18,7 @@ from tools.benchmarks import (
     harness,
     keras_paths,
     pretrain,
+    step_profile,
     tokenization,
 )
 
@@ -114,6 +115,12 @@ def test_finetune(local_sides, tmp_path, monkeypatch, capsys):
     assert own["tokens"] == theirs["tokens"] <= own["padded"] <= theirs["padded"]
     assert figures["step"][ours]["rate"] > 0 and figures["reviews"][ours]["rate"] > 0
     assert "a review has" in capsys.readouterr().out
+
+
+def test_step_profile(tmp_path):
+    for shares in measure(step_profile, tmp_path).values():
+        assert sum(shares.values()) == pytest.approx(1)
+        assert shares[step_profile.PRODUCTS] > 0.01 and "ResourceApplyAdam" in shares
 
 
 @needs_bert4keras
