@@ -44,7 +44,7 @@ ACTIVATIONS = (
 )
 
 # Fields of bert_config.json -> fields of RoFormerConfig: all that bert4keras reads, and
-# `layer_norm_epsilon`, which it ignores.
+# the epsilons, which it ignores.
 # Required.
 _REQUIRED_BERT_FIELDS = {
     "vocab_size": "vocabulary_size",
@@ -60,6 +60,7 @@ BERT_CONFIG_OPTIONS = (
     "shared_segment_embeddings",
     "custom_position_ids",
     "layer_norm_epsilon",
+    "head_norm_epsilon",
 )
 # All.
 _BERT_CONFIG_FIELDS = {
@@ -95,6 +96,8 @@ class RoFormerConfig(Settings):
         attention_dropout: float. On attention weights, which only softmax has.
         layer_norm_epsilon: float. 1e-12 as the checkpoints were trained; bert4keras
             computes with 1e-7 from 0.11.4 on.
+        head_norm_epsilon: float. Of the norm in the MLM head, which has 1e-12 in every
+            version of bert4keras.
         initializer_range: float. Standard deviation of new v1 weights.
         rotary_base: float. Pair i of a head's features turns by
             `rotary_base ** (-2i / features)` radians a token. bert4keras has 10000
@@ -139,6 +142,7 @@ class RoFormerConfig(Settings):
     dropout: float = number(0.1, minimum=0, below=1)
     attention_dropout: float = number(0.1, minimum=0, below=1)
     layer_norm_epsilon: float = number(1e-12, above=0, maximum=1)
+    head_norm_epsilon: float = number(1e-12, above=0, maximum=1)
     initializer_range: float = number(0.02, above=0, maximum=100)
     # Float32 has no larger numbers by far, nor smaller ones.
     rotary_base: float = number(10000.0, minimum=1e-30, maximum=1e30)

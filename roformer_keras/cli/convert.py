@@ -14,7 +14,9 @@ def run(
     source: str,
     target: str,
     *,
-    format: Literal["preset", "weights.h5", "keras", "safetensors", "bert4keras"]
+    format: Literal[
+        "preset", "weights.h5", "keras", "safetensors", "bert4keras", "huggingface"
+    ]
     | None = None,
     dtype: Literal["float32", "float16"] = "float32",
     model: str | None = None,
@@ -28,7 +30,7 @@ def run(
 
     Args:
         target: NAME.zip (bert4keras), NAME.keras, NAME.weights.h5, NAME.safetensors,
-            or a folder (preset).
+            or a folder (preset, or huggingface with --format).
         format: of the target, if its name does not say it.
         dtype: of the weights.
         model: class of the result, such as RoFormerCausalLM.

@@ -29,7 +29,7 @@ def run(
     """
     from roformer_keras.conversion.convert import model_of
     from roformer_keras.conversion.reader import open_checkpoint
-    from roformer_keras.text.level import vocabulary_level
+    from roformer_keras.io.vocabulary import vocabulary_level
 
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         tokens = checkpoint.vocabulary
@@ -47,6 +47,7 @@ def run(
             },
             "unexpected": list(checkpoint.unexpected),
             "training_state": list(checkpoint.training_state),
+            "left_out": list(checkpoint.left_out),
         }
     if as_json:
         print_json(content)
@@ -73,6 +74,8 @@ def run(
         print(f"  {printable(name):<60} {tensor['dtype']:<9} {shape}{mark}")
     if content["training_state"]:
         print(f"ignored      {len(content['training_state'])} of an optimizer")
+    if content["left_out"]:
+        print(f"left out     {len(content['left_out'])} of a head")
     if tensors:
         print("configuration")
         for name, value in fields.items():

@@ -49,7 +49,7 @@ class Checkpoint:
     Args:
         label: str. Name of the source in messages.
         format: str. `"bert4keras"`, `"tf_object"`, `"hdf5"`, `"keras_weights"`,
-            `"keras"`, `"preset"`, `"safetensors"` or `"model"`.
+            `"keras"`, `"preset"`, `"safetensors"`, `"huggingface"` or `"model"`.
         config: `RoFormerConfig` of the stored tensors, or `Seq2SeqConfig`.
         tensors: dict of checkpoint name to `Tensor`; `task_rows` names those in the
             head of a task.
@@ -60,6 +60,7 @@ class Checkpoint:
         bert_config: dict or None. Content of `bert_config.json`.
         unexpected: names that belong to no model with this configuration.
         training_state: names that belong to an optimizer or a counter.
+        left_out: names of tensors in a head that no class of this package has.
         quantized: dict of layer path to `QuantizedLayer`; `tensors` has their weights
             as floats.
     """
@@ -75,6 +76,7 @@ class Checkpoint:
     bert_config: Mapping | None = None
     unexpected: tuple[str, ...] = ()
     training_state: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict)
 
     @property

@@ -15,7 +15,7 @@ from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.hub.catalog import CATALOG, resolve
 from roformer_keras.io.atomic import check_name, replacing
-from roformer_keras.io.sources import PRESET_NAMES
+from roformer_keras.io.sources import HUGGINGFACE_NAMES, PRESET_NAMES
 from roformer_keras.io.vocabulary import check_tokens
 from roformer_keras.progress import progress_bar
 
@@ -26,6 +26,8 @@ _SUFFIXES = {
     ".safetensors": "safetensors",
     ".zip": "bert4keras",
 }
+# Formats that are folders, with all the names that such a folder may hold.
+FOLDERS = {"preset": PRESET_NAMES, "huggingface": HUGGINGFACE_NAMES}
 
 
 def convert(
@@ -48,9 +50,10 @@ def convert(
         source: a zip, folder, checkpoint prefix, weights file, preset folder, or the
             name of a downloaded checkpoint of the catalogue.
         target: path of the result, which appears whole or not at all.
-        format: `"preset"`, `"weights.h5"`, `"keras"`, `"safetensors"` or
-            `"bert4keras"`; by the target's extension if not given: a name without one
-            is a preset folder, `.zip` a bert4keras zip.
+        format: `"preset"`, `"weights.h5"`, `"keras"`, `"safetensors"`,
+            `"bert4keras"` or `"huggingface"`, the folder that Transformers loads; by
+            the target's extension if not given: a name without one is a preset folder,
+            `.zip` a bert4keras zip.
         dtype: `"float32"` or `"float16"`.
         model: class that the result is for. By default the one that was saved or that
             the catalogue names, or else by the heads in the source.
@@ -71,8 +74,8 @@ def convert(
     target = Path(target)
     format = format or _format_of(target)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
-        if model is None and checkpoint.is_task and format != "preset":
-            # Only a preset has a place for the head of a task.
+        if model is None and checkpoint.is_task and format not in FOLDERS:
+            # Only a folder has a place for the head of a task.
             model = "RoFormerBackbone"
         ready = prepare(checkpoint, model, ignore, **changes)
         save(ready, target, format, dtype, overwrite, verbose)
@@ -150,9 +153,9 @@ def save(
             f"{checkpoint.label} holds an encoder-decoder, which only the format "
             f"'preset' can store, got {format!r}"
         )
-    is_folder = format == "preset"
+    is_folder = format in FOLDERS
     if is_folder:
-        _check_only_preset(Path(target))
+        _check_only(Path(target), format)
     count, name = len(checkpoint.tensors), Path(target).name
     with (
         replacing(target, overwrite, folder=is_folder) as partial,
@@ -161,14 +164,14 @@ def save(
         FORMATS[format](partial, checkpoint, dtype, bar.update)
 
 
-def _check_only_preset(folder: Path) -> None:
+def _check_only(folder: Path, format: str) -> None:
     """Replacing a folder deletes all that is in it."""
     if not folder.is_dir():
         return
-    strangers = sorted({path.name for path in folder.iterdir()} - PRESET_NAMES)
+    strangers = sorted({path.name for path in folder.iterdir()} - FOLDERS[format])
     if strangers:
         raise OutputError(
-            f"{folder} holds files that are no part of a preset "
+            f"{folder} holds files that are no part of a {format} "
             f"({', '.join(strangers[:3])}), and would be replaced whole: give another "
             "folder"
         )

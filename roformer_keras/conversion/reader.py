@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,18 +27,26 @@ from roformer_keras.config import (
     config_for_model,
 )
 from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.huggingface import (
+    is_huggingface,
+    open_weights,
+    own_tensors,
+    read_config,
+    read_task,
+    read_vocabulary_file,
+)
 from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.weights import (
     KERAS_BACKBONE,
     TASK_PREFIX,
     Weight,
     is_training_state,
+    task_rows,
     weight_table,
 )
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
-    SourceError,
     VocabularyError,
     errors_at,
 )
@@ -56,6 +64,8 @@ from roformer_keras.io.hdf5 import (
     hdf5_text,
     open_hdf5,
 )
+from roformer_keras.io.json_file import parse_json, read_json
+from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import open_source
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.tensor_bundle import TensorBundleReader
@@ -117,20 +127,26 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
             for role, name in _TOKENIZER_FILES.items()
             if os.path.isfile(Path(source, name))
         }
-        if "tokenizer" in parts:
+        # Hugging Face has another file of that name.
+        if "tokenizer" in parts and not (
+            "vocabulary" not in parts
+            and Path(source, "tokenizer_config.json").is_file()
+        ):
             saved = _saved_tokenizer(parts)
         else:
             files = stack.enter_context(open_source(source))
             saved = _saved_tokenizer(files.parts)
             if saved and "bert_config" in files.parts:
-                size = _read_json(files.parts["bert_config"]).get("vocab_size")
+                size = read_json(files.parts["bert_config"]).get("vocab_size")
                 found = len(saved["vocabulary"])
                 if size != found:
                     raise VocabularyError(
                         f"the vocabulary of {source} must have the vocab_size of its "
                         f"bert_config.json, {size!r}, got {found} tokens"
                     )
-            if not saved and files.format == "safetensors":
+            if files.format == "huggingface":
+                saved = _huggingface_tokenizer(files.parts)
+            elif not saved and files.format == "safetensors":
                 saved = _open_safetensors(files, stack).saved
     if saved.get("vocabulary") is None:
         raise VocabularyError(
@@ -156,6 +172,8 @@ class _Found:
         format: str, as in `Checkpoint`.
         tensors: dict of the source's name to a pair of key and `Tensor`.
         key_of: function of a `Weight` that returns its key in this format.
+        is_turned: function of a `Weight`: whether this format holds the transpose of
+            the tensor in a checkpoint; by default, tensors lie as in Keras.
         task: dict of variable path to `Tensor`: the head of a task.
         saved: fields of `Checkpoint` that the source gives.
         quantized: dict of layer path to `QuantizedLayer`, without tensors yet.
@@ -164,6 +182,7 @@ class _Found:
     format: str
     tensors: Mapping[str, tuple[Hashable, Tensor]]
     key_of: Callable[[Weight], Hashable]
+    is_turned: Callable[[Weight], bool] = lambda row: row.transposed
     task: Mapping[str, Tensor] = field(default_factory=dict)
     saved: Mapping = field(default_factory=dict)
     quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict)
@@ -180,14 +199,14 @@ def _find_config(files, found, given):
             "config out"
         )
     if isinstance(given, str | os.PathLike):
-        given = _read_json(_given_file("config", given))
+        given = read_json(_given_file("config", given))
     elif given is None:
         if "bert_config" not in files.parts:
             raise ConfigurationError(
                 f"{files.label} comes without a bert_config.json: put it next to the "
                 "weights, or give it as config="
             )
-        given = _read_json(files.parts["bert_config"])
+        given = read_json(files.parts["bert_config"])
     is_whole = isinstance(given, RoFormerConfig)
     with errors_at(files.label):
         config = given if is_whole else RoFormerConfig.from_bert_config(given)
@@ -235,8 +254,7 @@ def _place_tensors(label, found, config):
     for name, (key, tensor) in found.tensors.items():
         row = rows.pop(key, None)
         if row is not None:
-            # Under checkpoint names, tensors lie as in a checkpoint, else as in Keras.
-            turned = row.transposed and key != row.name
+            turned = found.is_turned(row)
             tensors[row.name] = tensor.transposed() if turned else tensor
         elif is_training_state(name):
             state.append(name)
@@ -309,7 +327,7 @@ def _saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
     if "vocabulary" in parts:
         saved["vocabulary"] = _read_tokens(parts["vocabulary"])
     if "tokenizer" in parts:
-        content = _read_json(parts["tokenizer"])
+        content = read_json(parts["tokenizer"])
         label = parts["tokenizer"].label
         saved["tokenizer"] = check_tokenizer(content.get("config"), label)
         sums = check_sums(content.get(FIELD), label)
@@ -335,22 +353,6 @@ def check_tokenizer(fields, label: str) -> dict:
 
 def _read_tokens(blob: Blob) -> tuple[str, ...]:
     return tuple(read_vocabulary(blob.read(), blob.label))
-
-
-def _read_json(blob: Blob) -> dict:
-    return _parse_json(blob.read(), blob.label)
-
-
-def _parse_json(text: str | bytes, label: str) -> dict:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{label} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigurationError(
-            f"{label} must hold one JSON object, got {type(content).__name__}"
-        )
-    return content
 
 
 # === Files of bert4keras ===
@@ -380,7 +382,7 @@ def _open_tensor_bundle(files, stack):
 def _by_name(format, tensors, **saved):
     """Tensors that have their checkpoint names already."""
     found = {name: (name, tensor) for name, tensor in tensors.items()}
-    return _Found(format, found, lambda row: row.name, saved=saved)
+    return _Found(format, found, lambda row: row.name, lambda row: False, saved=saved)
 
 
 def _object_key(key: str, variable: str):
@@ -458,7 +460,7 @@ _KERAS_EMBEDDING = "layers/reversible_embedding/vars/0"
 
 
 def _open_keras(files, stack):
-    saved = _saved_model(_read_json(files.parts["config"]), files.label)
+    saved = _saved_model(read_json(files.parts["config"]), files.label)
     quantized = saved.pop("quantized")
     tensors = _datasets(files.parts["weights"], stack)
     if saved["model"] not in MODEL_FIELDS:
@@ -472,12 +474,12 @@ def _open_keras(files, stack):
 def _open_preset(files, stack):
     parts, sums = files.parts, _preset_sums(files)
     saved = _saved_model(
-        _read_json(parts["task" if "task" in parts else "config"]), files.label
+        read_json(parts["task" if "task" in parts else "config"]), files.label
     )
     quantized = saved.pop("quantized")
     if "task" in parts:
         # Both say what the backbone is; Keras-Hub reads this one.
-        other = _saved_model(_read_json(parts["config"]), files.label)["config"]
+        other = _saved_model(read_json(parts["config"]), files.label)["config"]
         if other != saved["config"]:
             raise CheckpointError(
                 f"{files.label}: config.json and task.json must have one backbone, and "
@@ -510,7 +512,7 @@ def _preset_sums(files):
     """Checksums of a preset's tensors; those of its other files are compared here."""
     if "metadata" not in files.parts:
         return {}
-    metadata = _read_json(files.parts["metadata"])
+    metadata = read_json(files.parts["metadata"])
     sums = check_sums(metadata.get(FIELD), files.parts["metadata"].label)
     for role in ("config", "task", "tokenizer"):
         name = f"{role}.json"
@@ -576,33 +578,17 @@ def _saved_model(serialized: dict, label: str) -> dict:
 
 # === safetensors ===
 
-_SAFETENSORS_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-
 
 def _open_safetensors(files, stack):
-    from safetensors import SafetensorError, safe_open
-
-    blob = files.parts["weights"]
-    try:
-        path = _as_file(blob, stack)
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {
-                name: _safetensors_tensor(path, name, file.get_slice(name))
-                for name in file.keys()  # noqa: SIM118
-            }
-    except SafetensorError as error:
-        raise CheckpointError(
-            f"{blob.label} is damaged: {error}; convert or copy it again"
-        ) from error
+    tensors, metadata = open_safetensors(files.parts["weights"], stack)
     sums = check_sums(
-        _parse_json(metadata.get(FIELD, "{}"), f"{files.label}: {FIELD}"), files.label
+        parse_json(metadata.get(FIELD, "{}"), f"{files.label}: {FIELD}"), files.label
     )
     for name in metadata.keys() - {FIELD}:
         check_content(metadata[name].encode(), name, sums, f"{files.label}: {name}")
     tensors = checked_tensors(tensors, "", sums, files.label)
     saved = {
-        name: _parse_json(metadata.get(name, "{}"), f"{files.label}: {name}")
+        name: parse_json(metadata.get(name, "{}"), f"{files.label}: {name}")
         for name in ("model_options", "tokenizer")
     }
     if saved["tokenizer"]:
@@ -615,7 +601,7 @@ def _open_safetensors(files, stack):
         )
     if "config" in metadata:
         with errors_at(files.label):
-            fields = _parse_json(metadata["config"], "config")
+            fields = parse_json(metadata["config"], "config")
             saved["config"] = RoFormerConfig.from_dict(fields)
     if "vocabulary" in metadata:
         try:
@@ -623,7 +609,80 @@ def _open_safetensors(files, stack):
         except (ValueError, RecursionError):
             tokens = None
         saved["vocabulary"] = _check_tokens(tokens, files.label)
+    if is_huggingface(tensors):
+        return _by_huggingface_name("safetensors", own_tensors(tensors, files.label))
     return _by_name("safetensors", tensors, **saved)
+
+
+# === Hugging Face ===
+
+
+def _by_huggingface_name(format, tensors, **options):
+    found = {name: (name, tensor) for name, tensor in tensors.items()}
+    return _Found(
+        format,
+        found,
+        lambda row: row.huggingface,
+        lambda row: row.huggingface_transposed,
+        **options,
+    )
+
+
+def _open_huggingface(files, stack):
+    tensors = open_weights(files, stack)
+    config = files.parts["config"]
+    if not is_huggingface(tensors):
+        raise CheckpointError(
+            f"{files.label} must hold the weights of a RoFormer of Hugging Face, such "
+            "as roformer.embeddings.word_embeddings.weight, got "
+            f"{', '.join(sorted(tensors)[:3]) or 'none'}"
+        )
+    fields = read_json(config)
+    is_tied = fields.get("tie_word_embeddings") is not False
+    tensors = own_tensors(tensors, files.label, is_tied)
+    with errors_at(config.label):
+        saved = read_config(fields, tensors)
+        head: dict[str, Tensor] = {}
+        if {"vocabulary", "tokenizer_file"} & files.parts.keys():
+            # A task without a tokenizer would be no task here.
+            head, changes = read_task(fields, tensors, saved)
+            saved |= changes
+    saved |= _huggingface_tokenizer(files.parts)
+    if saved["left_out"]:
+        warnings.warn(
+            f"{files.label}: {len(saved['left_out'])} tensors are left out, "
+            f"{saved['left_out'][0]} among them, because no class of this package has "
+            "that head; the rest is whole",
+            stacklevel=2,
+        )
+    gone = {
+        *saved["left_out"],
+        *(
+            row.huggingface
+            for row in task_rows({path: tensor.shape for path, tensor in head.items()})
+        ),
+    }
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in gone}
+    return _by_huggingface_name("huggingface", tensors, task=head, saved=saved)
+
+
+def _huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict:
+    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
+    saved: dict[str, Any] = {}
+    if "vocabulary" in parts:
+        saved["vocabulary"] = _read_tokens(parts["vocabulary"])
+    elif "tokenizer_file" in parts:
+        blob = parts["tokenizer_file"]
+        saved["vocabulary"] = read_vocabulary_file(read_json(blob), blob.label)
+    if "tokenizer_config" in parts:
+        blob = parts["tokenizer_config"]
+        is_lower = read_json(blob).get("do_lower_case", True)
+        if not isinstance(is_lower, bool):
+            raise ConfigurationError(
+                f"{blob.label}: do_lower_case must be true or false, got {is_lower!r}"
+            )
+        saved["tokenizer"] = {"lower_case": is_lower}
+    return saved
 
 
 def _check_tokens(tokens, label: str) -> tuple[str, ...]:
@@ -632,40 +691,11 @@ def _check_tokens(tokens, label: str) -> tuple[str, ...]:
     return tuple(tokens)
 
 
-def _safetensors_tensor(path: Path, name: str, piece) -> Tensor:
-    from safetensors import safe_open
-
-    def read():
-        # Opened anew each time: what was read stays mapped as long as the file is
-        # open, and counts as memory of the process.
-        with safe_open(path, framework="numpy") as file:
-            return file.get_tensor(name)
-
-    dtype = _SAFETENSORS_DTYPES.get(piece.get_dtype(), piece.get_dtype())
-    return Tensor(tuple(piece.get_shape()), dtype, read)
-
-
-def _as_file(blob: Blob, stack: ExitStack) -> Path:
-    """A file with these bytes: safetensors opens nothing inside a zip."""
-    if blob.offset == 0:
-        return blob.path
-    try:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        path = Path(folder, "weights.safetensors")
-        with open(path, "wb") as file:
-            file.writelines(blob.chunks())
-    except OSError as error:
-        raise SourceError(
-            f"could not unpack {blob.label} into {tempfile.gettempdir()} "
-            f"({error.strerror}): free some space there, or unpack the zip yourself"
-        ) from error
-    return path
-
-
 _OPENERS = {
     "tensor_bundle": _open_tensor_bundle,
     "hdf5": _open_hdf5,
     "keras": _open_keras,
     "preset": _open_preset,
     "safetensors": _open_safetensors,
+    "huggingface": _open_huggingface,
 }

@@ -2,9 +2,10 @@
 
 A weight has a name in a checkpoint (`bert/encoder/layer_0/...`, the name that readers
 return and writers expect), a variable path in the Keras model, a dataset in the HDF5
-files of presets and of Keras, and a place in one of bert4keras's layers, for the files
-that users of bert4keras saved. The table follows from the configuration alone: no model
-is built. bert4keras has no encoder-decoder: its weights are named by their paths.
+files of presets and of Keras, a name in PyTorch models of Hugging Face, and a place in
+one of bert4keras's layers, for the files that users of bert4keras saved. The table
+follows from the configuration alone: no model is built. bert4keras has no
+encoder-decoder: its weights are named by their paths.
 """
 
 import re
@@ -59,6 +60,40 @@ class Weight:
     def checkpoint_shape(self) -> tuple[int, ...]:
         """Shape of the tensor in a checkpoint."""
         return self.shape[::-1] if self.transposed else self.shape
+
+    @property
+    def huggingface(self) -> str:
+        """Name in a PyTorch model of Hugging Face."""
+        if self.head == "task":
+            return _HUGGINGFACE_HEADS.get(self.path, self.path)
+        name = self.name
+        for pattern, theirs in _HUGGINGFACE:
+            name = re.sub(pattern, theirs, name)
+        return name.replace("/", ".")
+
+    @property
+    def huggingface_transposed(self) -> bool:
+        """Whether PyTorch holds the transpose of the tensor in a checkpoint."""
+        return self.path.endswith("/kernel") and not self.transposed
+
+
+# Parts of a checkpoint name -> of the name in a PyTorch model, one after another.
+_HUGGINGFACE = (
+    (r"^bert/encoder/embedding_hidden_mapping_in/", "roformer/embeddings_project/"),
+    (r"^bert/", "roformer/"),
+    (r"/layer_(\d+)/", r"/layer/\1/"),
+    (r"/output_(weights|bias)$", r"/\1"),
+    (r"/(kernel|gamma|weights)$", "/weight"),
+    (r"/beta$", "/bias"),
+    (r"(_embeddings)$", r"\1/weight"),
+)
+# The same of the heads of tasks that both sides have.
+_HUGGINGFACE_HEADS = {
+    "tags/kernel": "classifier.weight",
+    "tags/bias": "classifier.bias",
+    "ends/kernel": "qa_outputs.weight",
+    "ends/bias": "qa_outputs.bias",
+}
 
 
 def weight_table(

@@ -19,6 +19,13 @@ import numpy as np
 
 from roformer_keras.config import BERT_CONFIG_OPTIONS, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.huggingface import (
+    MAX_POSITIONS,
+    POSITIONS,
+    position_table,
+    write_config,
+    write_tokenizer_config,
+)
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.io.atomic import replacing
@@ -258,6 +265,33 @@ def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor
     save_file(tensors, path, {**metadata, FIELD: json.dumps(sums)})
 
 
+# === Hugging Face ===
+
+
+def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
+    """The folder from which Transformers loads the same model and tokenizer."""
+    from safetensors.numpy import save_file
+
+    config = write_config(checkpoint)
+    rows, is_bare = checkpoint.rows, checkpoint.model == "RoFormerBackbone"
+    encoder = cast(RoFormerConfig, checkpoint.config)
+    table = position_table(MAX_POSITIONS, encoder.head_dim)
+    tensors = {POSITIONS: table.astype(dtype)}
+    for name, value in _values(checkpoint, dtype, on_tensor):
+        row = rows[name]
+        turned = value.T if row.huggingface_transposed else value
+        tensors[row.huggingface] = np.ascontiguousarray(turned)
+    if is_bare:
+        tensors = {n.removeprefix("roformer."): v for n, v in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    _write_json(folder / "config.json", {**config, "dtype": dtype})
+    if checkpoint.vocabulary is not None:
+        tokens = write_vocabulary(checkpoint.vocabulary)
+        (folder / "vocab.txt").write_bytes(tokens)
+        tokenizer = write_tokenizer_config(checkpoint)
+        _write_json(folder / "tokenizer_config.json", tokenizer)
+
+
 # === bert4keras ===
 
 
@@ -338,4 +372,5 @@ FORMATS = {
     "keras": _write_keras,
     "safetensors": _write_safetensors,
     "bert4keras": _write_bert4keras,
+    "huggingface": _write_huggingface,
 }

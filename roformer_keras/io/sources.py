@@ -18,6 +18,7 @@ from pathlib import Path
 from roformer_keras.errors import RoFormerError, SourceError
 from roformer_keras.io.archive import ZipTree, is_zip, looks_like_zip
 from roformer_keras.io.blob import HEAD_SIZE, Blob, unreadable
+from roformer_keras.io.hdf5 import HDF5_MAGIC
 
 _KERAS_PARTS = {
     "config": "config.json",
@@ -39,10 +40,23 @@ PRESET_NAMES = frozenset(
 )
 # What describes an exported model, in its folder.
 EXPORT = "export.json"
+# A folder of Hugging Face: its parts, and its weights in the order of preference, whole
+# or in shards that an index lists.
+_HUGGINGFACE_PARTS = {
+    "config": "config.json",
+    "vocabulary": "vocab.txt",
+    "tokenizer_config": "tokenizer_config.json",
+    "tokenizer_file": "tokenizer.json",
+}
+_HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
+# Every name that such a folder of this package holds.
+HUGGINGFACE_NAMES = frozenset((*_HUGGINGFACE_PARTS.values(), "model.safetensors"))
+_HUGGINGFACE_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
 _COMPANIONS = {"bert_config": "bert_config.json", "vocabulary": "vocab.txt"}
 _WANTED = (
     "a checkpoint is bert_model.ckpt.index with its .data file, HDF5 weights, "
-    ".safetensors, .keras, or a preset's config.json with model.weights.h5"
+    ".safetensors, .keras, a preset's config.json with model.weights.h5, or a Hugging "
+    f"Face config.json with {', '.join(_HUGGINGFACE_WEIGHTS)}"
 )
 _SHARD = re.compile(r"(?P<prefix>.+)\.data-(?P<number>\d{5})-of-(?P<count>\d{5})")
 _OTHER_ARCHIVES = {
@@ -60,12 +74,16 @@ class SourceFiles:
 
     Args:
         label: str. How messages name the source.
-        format: `"tensor_bundle"`, `"hdf5"`, `"safetensors"`, `"keras"` or `"preset"`.
+        format: `"tensor_bundle"`, `"hdf5"`, `"safetensors"`, `"keras"`, `"preset"` or
+            `"huggingface"`.
         parts: dict of role to `Blob`. `"bert_config"` and `"vocabulary"` where they lie
             next to the weights; then, by format: tensor_bundle `"index"` and every
             `"data-00000-of-00001"`; hdf5 and safetensors `"weights"`; keras `"config"`,
             `"weights"`, `"metadata"`; preset `"config"`, `"weights"`, and, where there,
-            `"task"`, `"task_weights"`, `"tokenizer"`, `"vocabulary"`, `"metadata"`.
+            `"task"`, `"task_weights"`, `"tokenizer"`, `"vocabulary"`, `"metadata"`;
+            huggingface `"config"`, and `"weights"` or an `"index"` and the shards by
+            their names, and, where there, `"vocabulary"`, `"tokenizer_config"` and
+            `"tokenizer_file"`.
     """
 
     label: str
@@ -80,7 +98,8 @@ def open_source(source: str | os.PathLike) -> Iterator[SourceFiles]:
     Args:
         source: a zip, a folder (possibly inside one other folder), a TensorFlow
             checkpoint prefix or its `.index`, an HDF5, safetensors or `.keras` file,
-            or a preset folder. The content determines the format, not the extension.
+            a preset folder, or one of Hugging Face. The content determines the format,
+            not the extension.
 
     Returns:
         A context manager that yields `SourceFiles`. What had to be unpacked lies in a
@@ -195,7 +214,7 @@ def _find(path: Path) -> tuple["_FolderTree", _Candidate]:
     if status.st_size == 0:
         raise _unknown_content(path)
     tree = _FolderTree(path.parent)
-    candidate = _candidate(tree, "", path.name)
+    candidate = _huggingface(tree, "", path.name) or _candidate(tree, "", path.name)
     if candidate is None:
         if not is_zip(path):
             raise _unknown_content(path)
@@ -249,7 +268,33 @@ def _candidates(tree, folder: str) -> list[_Candidate]:
     if {_PRESET_PARTS["config"], _PRESET_PARTS["weights"]} <= set(names):
         found.append(_preset(tree, folder))
         names = [name for name in names if name not in _PRESET_PARTS.values()]
+    elif huggingface := _huggingface(tree, folder):
+        # Such folders hold the same weights in several formats.
+        return [huggingface]
     return found + [c for name in names if (c := _candidate(tree, folder, name))]
+
+
+def _huggingface(tree, folder: str, wanted: str | None = None) -> _Candidate | None:
+    """The model of a Hugging Face folder, on request the one in a named file."""
+    parts = _present(tree, folder, _HUGGINGFACE_PARTS)
+    if "config" not in parts:
+        return None
+    for name in _HUGGINGFACE_WEIGHTS:
+        full, index = _join(folder, name), _join(folder, f"{name}.index.json")
+        if wanted not in (None, name, f"{name}.index.json"):
+            continue
+        if tree.has(full):
+            return _Candidate("huggingface", full, {**parts, "weights": full})
+        if tree.has(index):
+            stem, extension = name.split(".")
+            shards = {
+                file: _join(folder, file)
+                for file in tree.files(folder)
+                if (match := _HUGGINGFACE_SHARD.fullmatch(file))
+                and match.groups() == (stem, f".{extension}")
+            }
+            return _Candidate("huggingface", full, {**parts, "index": index, **shards})
+    return None
 
 
 def _preset(tree, folder: str) -> _Candidate:
@@ -279,7 +324,7 @@ def _candidate(tree, folder: str, name: str) -> _Candidate | None:
 
 def _kind(tree, name: str) -> str | None:
     head, size = tree.head(name)
-    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+    if head.startswith(HDF5_MAGIC):
         return "hdf5"
     # Safetensors: the length of a JSON header in 8 bytes, then that header.
     header_size = int.from_bytes(head[:8], "little")

@@ -64,6 +64,7 @@ class LanguageModel(ObjectiveTrainer, BackboneModel):
             transform=config.use_bias,
             activation=config.activation,
             dropout=config.dropout,
+            layer_norm_epsilon=config.head_norm_epsilon,
             conditional=config.layer_norm_cond_size is not None,
             condition_hidden_dim=config.layer_norm_cond_hidden_size,
             condition_hidden_activation=config.layer_norm_cond_hidden_activation,

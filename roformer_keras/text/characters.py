@@ -5,21 +5,17 @@ import re
 import string
 import unicodedata
 
-# The blocks that BERT calls CJK; neither kana nor 々 and 〇 are among them.
-_CJK = (
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df"
-    "\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
-)
-CJK_CHARACTER = re.compile(f"[{_CJK}]")
-CJK_WORD = re.compile(f"[{_CJK}]{{2}}")
+from roformer_keras.io.vocabulary import CJK_BLOCKS
+
+CJK_CHARACTER = re.compile(f"[{CJK_BLOCKS}]")
 # The most frequent punctuation.
 _MARKS = "!-/:-@\\[-`{-~\u2010-\u2027\u3001-\u3003\u3008-\u3011，．：；？！（）"
 # A text that is its own normal form and of which every character stands alone.
 PLAIN = re.compile(f"[\u3400-\u4dbf\u4e00-\u9fff{_MARKS}]*")
 # In a normalised text: a run of characters that stand alone, or what else there is
 # between spaces.
-ALONE = re.compile(f"[{_CJK}{_MARKS}]+")
-RUNS = re.compile(f"([{_CJK}{_MARKS}]+)|([^{_CJK}{_MARKS} \\t\\n\\r]+)")
+ALONE = re.compile(f"[{CJK_BLOCKS}{_MARKS}]+")
+RUNS = re.compile(f"([{CJK_BLOCKS}{_MARKS}]+)|([^{CJK_BLOCKS}{_MARKS} \\t\\n\\r]+)")
 # Everything but the most frequent blocks that hold no combining mark.
 _MAYBE_MARKS = re.compile(
     "[^\\u0000-\\u02ff\u2000-\u206f\u3000-\u3029\u4e00-\u9fff\uff00-\uffef]+"

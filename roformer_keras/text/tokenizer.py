@@ -34,7 +34,9 @@ from roformer_keras.io.vocabulary import (
     SEP,
     UNK,
     check_tokens,
+    count_words,
     read_vocabulary,
+    resolve_level,
     write_vocabulary,
 )
 from roformer_keras.text.characters import (
@@ -47,7 +49,6 @@ from roformer_keras.text.characters import (
     normalise,
     normalise_with_origins,
 )
-from roformer_keras.text.level import count_words, resolve_level
 from roformer_keras.text.truncation import join, join_rows
 from roformer_keras.text.words import default_segmenter
 

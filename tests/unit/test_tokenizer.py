@@ -18,9 +18,9 @@ from roformer_keras.errors import (
     SourceError,
     VocabularyError,
 )
+from roformer_keras.io.vocabulary import vocabulary_level
 from roformer_keras.text import characters
 from roformer_keras.text import words as segmentation
-from roformer_keras.text.level import vocabulary_level
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from tools.reference.tokenizer import answer_questions
 

@@ -6,7 +6,8 @@
 Without --output they replace the committed files in tests/; with it they are written
 below FOLDER, to compare. Each writer runs in its own process, with bert4keras 0.11.5;
 `checkpoints` also runs 0.10.6, and needs half a minute. `python3 tools/dev.py setup`
-installs both. What each file holds is in the docstring of its writer.
+installs both, and Transformers, which `huggingface` runs. What each file holds is in
+the docstring of its writer.
 
 Equal versions of TensorFlow and NumPy on the same processor give the same bytes, except
 the one `.meta` in the checkpoints, because Keras orders its nodes differently every
@@ -22,7 +23,10 @@ from tools.commands import Parser, command
 from tools.reference.bert4keras import reference_worker
 
 # In the order in which they depend on each other: the others read the checkpoints.
-WRITERS = ("checkpoints", "layers", "losses", "finetuning", "generation", "tokenizer")
+WRITERS = (
+    *("checkpoints", "layers", "losses", "finetuning", "generation", "tokenizer"),
+    "huggingface",
+)
 
 
 @command

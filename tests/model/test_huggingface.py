@@ -1,0 +1,360 @@
+"""Folders of Hugging Face, in and out, against outputs of the real Transformers.
+
+The folders and outputs in `data/huggingface` are written by `tools.reference`.
+"""
+
+import json
+import math
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+from common import CHARACTER, GPT, NSP, SIM, SMALL, V2, WORD
+from huggingface_folders import FOLDER, WORDS, changed
+from safetensors.numpy import load_file, save_file
+from sources import assert_same, copied, listing, outputs, packed, tensors_of
+
+import roformer_keras
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerQuestionAnswerer,
+    RoFormerSim,
+    RoFormerTextClassifier,
+    RoFormerTokenClassifier,
+    RoFormerTokenizer,
+    convert,
+)
+from roformer_keras.cli import main
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.conversion.huggingface import position_table
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.errors import (
+    ConfigurationError,
+    OutputError,
+    VocabularyError,
+)
+
+with np.load(FOLDER / "outputs.npz") as arrays:
+    GOLDEN = dict(arrays)
+INPUTS = {name: GOLDEN[name] for name in ("token_ids", "segment_ids")}
+LEFT_OUT = "4 tensors are left out, classifier.dense.bias among them"
+
+
+# === In ===
+
+
+MODELS = {
+    "encoder": (RoFormerBackbone, "sequence"),
+    "masked-lm": (RoFormerMaskedLM, "logits"),
+    "masked-lm-bin": (RoFormerMaskedLM, "logits"),
+    "causal-lm": (RoFormerCausalLM, "logits"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_those_of_transformers(name):
+    model_class, role = MODELS[name]
+    model = roformer_keras.load_model(FOLDER / name)
+    assert type(model) is model_class
+    (found,) = outputs(model, INPUTS).values()
+    assert np.abs(found - GOLDEN[f"{name}/{role}"]).max() <= 1e-5
+    assert model.tokenizer.vocabulary[:3] == ["[PAD]", "[unused1]", "[UNK]"]
+
+
+def test_a_tagger_answers_as_in_transformers():
+    """Its tags are in another order there."""
+    model = roformer_keras.load_model(FOLDER / "tagger")
+    assert type(model) is RoFormerTokenClassifier
+    assert model.tags == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    (found,) = outputs(model, INPUTS).values()
+    expected = GOLDEN["tagger/logits"][..., [2, 0, 1, 3, 4]]
+    assert np.abs(found - expected).max() <= 1e-5
+
+
+def test_an_answerer_scores_places_as_in_transformers():
+    model = roformer_keras.load_model(FOLDER / "answerer")
+    assert type(model) is RoFormerQuestionAnswerer
+    (found,) = outputs(model, INPUTS).values()
+    expected = [GOLDEN[f"answerer/{role}"] for role in ("starts", "ends")]
+    # The other places are outside of the text, where no answer can be.
+    inside = found > -1e8
+    assert inside.sum() > 20
+    difference = np.abs(found - np.stack(expected, axis=-1))
+    assert difference[inside].max() <= 1e-5
+
+
+def test_a_head_that_no_class_has_is_left_out_and_said(capsys):
+    with pytest.warns(UserWarning, match=LEFT_OUT):
+        model = roformer_keras.load_model(FOLDER / "classifier")
+    assert type(model) is RoFormerBackbone
+    with pytest.warns(UserWarning, match=LEFT_OUT):
+        assert main(["inspect", str(FOLDER / "classifier")]) == 0
+    assert "left out     4 of a head" in capsys.readouterr().out
+    with pytest.warns(UserWarning, match=LEFT_OUT):
+        RoFormerTextClassifier.from_preset(FOLDER / "classifier", num_classes=3)
+
+
+def test_a_tagger_without_bio_tags_or_vocabulary_is_its_backbone(tmp_path):
+    tags = {"id2label": {str(n): f"LABEL_{n}" for n in range(5)}}
+    source = changed("tagger", tmp_path, tags)
+    with pytest.warns(UserWarning, match="2 tensors are left out"):
+        assert type(roformer_keras.load_model(source)) is RoFormerBackbone
+    (tmp_path / "b").mkdir()
+    source = copied(FOLDER / "tagger", tmp_path / "b")
+    (source / "vocab.txt").unlink()
+    with pytest.warns(UserWarning, match="2 tensors are left out"):
+        assert type(roformer_keras.load_model(source)) is RoFormerBackbone
+
+
+def test_all_layouts_hold_the_same_tensors(tmp_path):
+    """One file, shards, both formats of PyTorch, TensorFlow, a zip of the folder."""
+    expected = tensors_of(FOLDER / "masked-lm")
+    source = copied(FOLDER / "masked-lm", tmp_path)
+    index = source / "model.safetensors.index.json"
+    assert_same(tensors_of(index), expected)
+    assert_same(tensors_of(packed(source, tmp_path / "x.zip", "x/")), expected)
+    whole = {}
+    for path in source.glob("*-of-*"):
+        whole |= load_file(path)
+        path.unlink()
+    index.unlink()
+    save_file(whole, source / "model.safetensors")
+    assert_same(tensors_of(source), expected)
+    assert_same(tensors_of(source / "model.safetensors"), expected)
+    (source / "model.safetensors").unlink()
+    with h5py.File(source / "tf_model.h5", "w") as file:
+        for name, value in whole.items():
+            file[tensorflow_name(name)] = value.T if is_kernel(name) else value
+    assert_same(tensors_of(source), expected)
+
+
+def is_kernel(name):
+    return name.endswith("weight") and not ("_embeddings" in name or "Norm" in name)
+
+
+def tensorflow_name(name):
+    """The dataset of a tensor in the `tf_model.h5` of older versions."""
+    name = name.replace("encoder.layer.", "encoder.layer_._").replace(".", "/")
+    name = name.replace("layer_/_", "layer_._").replace("cls/", "mlm___cls/")
+    if is_kernel(name):
+        name = f"{name.removesuffix('weight')}kernel"
+    name = name.replace("LayerNorm/weight", "LayerNorm/gamma")
+    name = name.replace("LayerNorm/bias", "LayerNorm/beta")
+    layer = name.split("/")[0]
+    return f"{layer}/tf_ro_former_for_masked_lm/{name}:0"
+
+
+def test_safetensors_is_preferred_and_other_files_are_passed_over(tmp_path):
+    source = copied(FOLDER / "encoder", tmp_path)
+    for name in ("pytorch_model.bin", "tf_model.h5", "README.md", "flax_model.msgpack"):
+        (source / name).write_bytes(b"not read")
+    assert_same(tensors_of(source), tensors_of(FOLDER / "encoder"))
+
+
+def test_names_of_hugging_face_next_to_a_bert_config(tmp_path):
+    """Without a config.json; the norms show that it is no RoFormerV2."""
+    source = copied(FOLDER / "masked-lm", tmp_path)
+    tensors = {}
+    for path in source.glob("*-of-*"):
+        tensors |= load_file(path)
+    shutil.rmtree(source)
+    source.mkdir()
+    save_file(tensors, source / "model.safetensors")
+    shutil.copy(FOLDER / "masked-lm" / "config.json", source / "bert_config.json")
+    with open_checkpoint(source) as checkpoint:
+        assert checkpoint.config.model_type == "roformer"
+        assert checkpoint.unexpected == ()
+    assert_same(tensors_of(source), tensors_of(FOLDER / "masked-lm"))
+
+
+def test_fields_of_the_configuration():
+    with open_checkpoint(FOLDER / "masked-lm") as checkpoint:
+        config = checkpoint.config
+    assert config == RoFormerConfig(
+        vocabulary_size=145,
+        num_layers=2,
+        num_heads=4,
+        hidden_dim=16,
+        intermediate_dim=24,
+        activation="relu",
+        dropout=0.1,
+        attention_dropout=0.1,
+        layer_norm_epsilon=1e-3,
+        head_norm_epsilon=1e-3,
+    )
+    with open_checkpoint(FOLDER / "causal-lm") as checkpoint:
+        assert checkpoint.config.attention == "causal"
+        assert checkpoint.config.embedding_dim == 12
+
+
+def test_what_a_config_lacks_has_the_default_of_transformers(tmp_path):
+    lacking = dict.fromkeys(
+        ("hidden_dropout_prob", "layer_norm_eps", "hidden_act", "model_type"), ...
+    )
+    lacking |= dict.fromkeys(("is_decoder", "type_vocab_size", "rotary_value"), ...)
+    source = changed("encoder", tmp_path, lacking)
+    with open_checkpoint(source) as checkpoint:
+        assert checkpoint.config.layer_norm_epsilon == 1e-12
+        assert checkpoint.config.activation == "gelu"
+        assert checkpoint.config.dropout == 0.1
+
+
+def test_poolers_and_v2_of_another_package(tmp_path):
+    """The layouts of JunnYu's package `roformer`, by their tensors."""
+    dense = {
+        "roformer.pooler.dense.weight": np.eye(16, dtype="float32")[::-1].copy(),
+        "roformer.pooler.dense.bias": np.ones(16, "float32"),
+    }
+    fields = {"pooler_activation": "linear", "is_decoder": True, "norm_type": "x"}
+    tensors = {}
+    for path in (FOLDER / "masked-lm").glob("*-of-*"):
+        tensors |= load_file(path)
+    source = copied(FOLDER / "masked-lm", tmp_path)
+    for path in (*source.glob("*-of-*"), source / "model.safetensors.index.json"):
+        path.unlink()
+    save_file({**tensors, **dense}, source / "model.safetensors")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, **fields}))
+    model = roformer_keras.load_model(source)
+    assert type(model) is RoFormerSim
+    found = outputs(model, INPUTS)
+    sequence = outputs(RoFormerBackbone.from_preset(source, attention="unilm"), INPUTS)
+    expected = sequence["output"][:, 0, ::-1] + 1
+    assert np.abs(found["pooled_output"] - expected).max() <= 1e-6
+    # RoFormerV2: no norms, no biases.
+    kept = {
+        name: value
+        for name, value in {**tensors, **dense}.items()
+        if not name.endswith("bias") and "Norm" not in name and "cls" not in name
+    }
+    kept["cls.predictions.decoder.weight"] = tensors[WORDS]
+    save_file(kept, source / "model.safetensors")
+    fields = {"use_bias": False, "norm_type": "rms_norm"}
+    (source / "config.json").write_text(json.dumps({**config, **fields}))
+    with pytest.warns(UserWarning, match=r"1 tensors are left out, roformer\.pooler"):
+        model = roformer_keras.load_model(source)
+    assert model.config.model_type == "roformer_v2"
+    assert type(model) is RoFormerMaskedLM
+
+
+def test_a_tokenizer_of_transformers_alone_is_read(tmp_path):
+    """Since version 5 only `tokenizer.json` is saved, not `vocab.txt`."""
+    source = copied(FOLDER / "encoder", tmp_path)
+    tokens = (source / "vocab.txt").read_text(encoding="utf-8").split()
+    (source / "vocab.txt").unlink()
+    ids = {token: number for number, token in enumerate(tokens)}
+    content = {"model": {"type": "WordPiece", "vocab": dict(sorted(ids.items()))}}
+    (source / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    tokenizer = RoFormerBackbone.from_preset(source).tokenizer
+    assert list(tokenizer.vocabulary) == tokens
+    assert not tokenizer.lower_case
+    assert list(RoFormerTokenizer.from_preset(source).vocabulary) == tokens
+    (source / "tokenizer.json").write_text('{"model": {"vocab": {"[PAD]": 1}}}')
+    with pytest.raises(VocabularyError, match="an id from 0 on for each token"):
+        RoFormerBackbone.from_preset(source)
+
+
+# === Out ===
+
+
+@pytest.mark.parametrize("name", [*MODELS, "tagger", "answerer"])
+def test_there_and_back_gives_the_same_bits(name, tmp_path):
+    source = FOLDER / name
+    ours = convert(source, tmp_path / "ours", verbose=0)
+    there = convert(ours, tmp_path / "there", format="huggingface", verbose=0)
+    direct = convert(source, tmp_path / "direct", format="huggingface", verbose=0)
+    assert listing(there) == listing(direct)
+    for file in listing(there):
+        assert (there / file).read_bytes() == (direct / file).read_bytes()
+    assert_same(tensors_of(there), tensors_of(source))
+    with open_checkpoint(there) as found, open_checkpoint(source) as expected:
+        assert found.config == expected.config
+        assert found.model == expected.model
+        assert found.model_options == expected.model_options
+        assert found.vocabulary == expected.vocabulary
+
+
+@pytest.mark.parametrize("source", [CHARACTER, WORD, GPT, SIM, SMALL])
+def test_from_bert4keras_there_and_back_gives_the_same_bits(source, tmp_path):
+    there = convert(source, tmp_path / "there", format="huggingface", verbose=0)
+    back = convert(there, tmp_path / "back.zip", verbose=0)
+    for path in (there, back):
+        assert_same(tensors_of(path), tensors_of(source))
+    written = json.loads((there / "tokenizer_config.json").read_text())
+    is_word = source is WORD
+    kind = "RoFormerTokenizer" if is_word else "BertTokenizer"
+    assert written["tokenizer_class"] == kind
+
+
+def test_a_folder_is_what_transformers_writes(tmp_path):
+    """Names, shapes and fields; positions included, to the bit."""
+    there = convert(
+        FOLDER / "encoder", tmp_path / "there", format="huggingface", verbose=0
+    )
+    found, expected = (
+        load_file(folder / "model.safetensors")
+        for folder in (there, FOLDER / "encoder")
+    )
+    positions = "encoder.embed_positions.weight"
+    assert_same({**found, positions: found[positions][:32]}, expected)
+    assert found[positions].shape == (1536, 4)
+    fields, theirs = (
+        json.loads((folder / "config.json").read_text())
+        for folder in (there, FOLDER / "encoder")
+    )
+    theirs["max_position_embeddings"] = 1536
+    assert {name: theirs[name] for name in fields} == fields
+
+
+def test_positions_are_sines_and_cosines():
+    table = position_table(50, 8)
+    for position, pair in ((0, 0), (7, 1), (49, 3)):
+        angle = position / 10000 ** (2 * pair / 8)
+        assert table[position, pair] == np.float32(math.sin(angle))
+        assert table[position, 4 + pair] == np.float32(math.cos(angle))
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "message"),
+    [
+        (V2, {}, "has model_type='roformer_v2'"),
+        (NSP, {}, "has with_nsp=True"),
+        (CHARACTER, {"rotary_base": 20000.0}, "has rotary_base=20000.0"),
+        (CHARACTER, {"attention_type": "linear"}, "has attention_type='linear'"),
+        (CHARACTER, {"rotary": False}, "has rotary=False"),
+        (CHARACTER, {"residual_attention_scores": True}, "has residual_attention"),
+        (CHARACTER, {"custom_position_ids": True}, "has custom_position_ids=True"),
+        (CHARACTER, {"activation": "elu"}, "has activation='elu'"),
+        (CHARACTER, {"layer_norm_epsilon": 1e-7}, "has head_norm_epsilon=1e-12 next"),
+    ],
+)
+def test_what_transformers_cannot_compute_is_refused(
+    source, changes, message, tmp_path
+):
+    with pytest.raises(ConfigurationError, match=message):
+        convert(source, tmp_path / "x", format="huggingface", verbose=0, **changes)
+    assert listing(tmp_path) == []
+
+
+def test_a_head_that_transformers_has_otherwise_is_refused(tmp_path):
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+    model.save_to_preset(tmp_path / "preset")
+    with pytest.raises(ConfigurationError, match="holds a RoFormerTextClassifier, and"):
+        convert(tmp_path / "preset", tmp_path / "x", format="huggingface", verbose=0)
+    model = RoFormerTokenClassifier.from_preset(CHARACTER, labels=["A"], crf=True)
+    model.save_to_preset(tmp_path / "crf")
+    with pytest.raises(ConfigurationError, match="has a conditional random field"):
+        convert(tmp_path / "crf", tmp_path / "x", format="huggingface", verbose=0)
+
+
+def test_only_a_folder_of_this_format_is_replaced(tmp_path):
+    there = convert(CHARACTER, tmp_path / "x", format="huggingface", verbose=0)
+    arguments = {"format": "huggingface", "verbose": 0, "overwrite": True}
+    convert(GPT, there, **arguments)
+    (there / "thesis.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"no part of a huggingface \(thesis\.txt\)"):
+        convert(GPT, there, **arguments)

@@ -1,0 +1,342 @@
+"""Folders of Hugging Face that are refused: hostile, damaged, or of other models."""
+
+import json
+import os
+import pickle
+import struct
+import zipfile
+from collections import OrderedDict
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_folders import FOLDER, WORDS, changed
+from sources import assert_same, copied, listing
+
+import roformer_keras
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerMaskedLM,
+)
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    RoFormerError,
+    SourceError,
+)
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.pytorch import open_pytorch
+
+QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
+
+
+# === Pickles ===
+
+
+class Hostile:
+    """Unpickles as a call of a function."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+STORAGE = "ctorch\nFloatStorage\n"
+PID = f"(X\x07\x00\x00\x00storage{STORAGE}X\x01\x00\x00\x000X\x03\x00\x00\x00cpu"
+
+
+def torch_zip(path, data, members=(("data/0", b"\0" * 64), ("byteorder", b"little"))):
+    """A file of `torch.save` with this pickle."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", data)
+        for name, content in members:
+            archive.writestr(f"archive/{name}", content)
+
+
+def tensor_pickle(offset=0, shape=(4,), strides=(1,), count=16, storage=STORAGE):
+    """A dict of one tensor, as `torch.save` writes it."""
+
+    def number(value):
+        return f"L{value}L\n"
+
+    def numbers(values):
+        return f"({''.join(map(number, values))}t"
+
+    pid = f"(Vstorage\n{storage}V0\nVcpu\n{number(count)}tQ"
+    tensor = (
+        f"ctorch._utils\n_rebuild_tensor_v2\n({pid}{number(offset)}{numbers(shape)}"
+        f"{numbers(strides)}I00\nccollections\nOrderedDict\n(tRtR"
+    )
+    return b"\x80\x02" + f"(dVx\n{tensor}s.".encode()
+
+
+def opened(path):
+    with ExitStack() as stack:
+        found = open_pytorch(Blob.of_file(path), stack)
+        return {name: tensor.read() for name, tensor in found.items()}
+
+
+def test_a_pickle_of_a_tensor_is_read(tmp_path):
+    """The bad ones below differ from it in one point."""
+    torch_zip(tmp_path / "x", tensor_pickle())
+    assert_same(opened(tmp_path / "x"), {"x": np.zeros(4, "float32")})
+
+
+PICKLES = {
+    "os.system": (pickle.dumps(Hostile(os.system, "touch x")), "asks for posix.system"),
+    "eval": (pickle.dumps(Hostile(eval, "1"), 2), "asks for __builtin__.eval"),
+    "getattr": (
+        pickle.dumps(Hostile(getattr, 1, "real"), 4),
+        "asks for builtins.getat",
+    ),
+    "nested": (pickle.dumps({"x": [Hostile(os.remove, "x")]}), "asks for posix.remove"),
+    "import by name": (b"\x8c\x02os\x8c\x06system\x93.", "asks for os.system"),
+    "a class": (pickle.dumps(Path("x")), "asks for"),
+    "instance": (b"(i__main__\nx\n.", "operation INST"),
+    "new object": (b"\x80\x02ctorch\nFloatStorage\n)\x81.", "operation NEWOBJ"),
+    "extension": (b"\x80\x02\x82\x01.", "operation EXT1"),
+    "other torch": (b"ctorch.hub\nload\n(Vx\ntR.", "asks for torch.hub.load"),
+    "a storage called": (f"{STORAGE}(I5\ntR.".encode(), "a damaged pickle"),
+    "a function changed": (
+        b"ctorch._utils\n_rebuild_tensor_v2\n(dVdtype\nI1\nsb.",
+        "it changes what it has made",
+    ),
+    "a tensor changed": (
+        tensor_pickle()[:-2] + b"(dVshape\nI9\nsbs.",
+        "it changes what it has made",
+    ),
+    "memo": (b"\x80\x02]r\xff\xff\xff\x7f.", "place 2147483647 of 1 in the memo"),
+    "long text": (b"\x80\x02X\xff\xff\xff\x7fx.", "a damaged pickle"),
+    "depth": (b"\x80\x02" + b"(" * 100_000 + b".", "a damaged pickle"),
+    "no tensors": (pickle.dumps([1]), "must hold tensors by name"),
+    "numbers": (pickle.dumps({"x": 1}), "got int under 'x'"),
+    "cut": (tensor_pickle()[:-9], "a damaged pickle"),
+    "beyond": (tensor_pickle(offset=13), "reaches beyond its storage"),
+    "negative": (tensor_pickle(offset=-1), "must be an integer of at least 0"),
+    "negative stride": (tensor_pickle(strides=(-1,)), "an integer of at least 0"),
+    "endless": (tensor_pickle(shape=(10**12,), strides=(0,)), "reaches beyond its"),
+    "huge": (tensor_pickle(shape=(2**62, 2**62), strides=(0, 0)), "reaches beyond"),
+    "axes": (tensor_pickle(shape=(2, 2)), "2 axes and 1 strides"),
+    "lying count": (tensor_pickle(count=10**15), "must have 1,000,000,000,000,000"),
+    "complex": (
+        tensor_pickle(storage="ctorch\nComplexFloatStorage\n"),
+        "asks for torch.ComplexFloatStorage",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_hostile_pickle_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, message = PICKLES[name]
+    source = copied(FOLDER / "masked-lm-bin", tmp_path)
+    torch_zip(source / "pytorch_model.bin", data)
+    before = listing(tmp_path)
+    with pytest.raises(CheckpointError, match=message.replace("(", r"\(")):
+        opened(source / "pytorch_model.bin")
+    # The older format begins with three more pickles.
+    magic = pickle.dumps(0x1950A86A20F9469CFC6C, 2)
+    legacy = magic + pickle.dumps(1001, 2) + pickle.dumps({}, 2) + data
+    legacy += pickle.dumps(["0"], 2) + struct.pack("<q", 16) + b"\0" * 64
+    (source / "pytorch_model.bin").write_bytes(legacy)
+    with pytest.raises(CheckpointError):
+        opened(source / "pytorch_model.bin")
+    with pytest.raises(CheckpointError):
+        roformer_keras.load_model(source)
+    assert listing(tmp_path) == before
+
+
+def test_every_cut_of_a_pytorch_file_is_refused(tmp_path):
+    for name in ("masked-lm-bin", "causal-lm"):
+        whole = (FOLDER / name / "pytorch_model.bin").read_bytes()
+        path = tmp_path / "pytorch_model.bin"
+        for share in (0.001, 0.01, 0.1, 0.3, 0.5, 0.9, 0.999):
+            path.write_bytes(whole[: int(len(whole) * share)])
+            with pytest.raises(RoFormerError):
+                opened(path)
+
+
+def test_views_of_one_storage_are_read(tmp_path):
+    """Strides, offsets and a scalar."""
+    data = tensor_pickle(offset=1, shape=(3, 2), strides=(1, 4))
+    numbers = np.arange(16, dtype="float32")
+    torch_zip(tmp_path / "x", data, [("data/0", numbers.tobytes())])
+    expected = np.array([[1, 5], [2, 6], [3, 7]], "float32")
+    assert_same(opened(tmp_path / "x"), {"x": expected})
+    torch_zip(tmp_path / "y", tensor_pickle(3, (), ()), [("data/0", numbers.tobytes())])
+    assert opened(tmp_path / "y")["x"].shape == ()
+
+
+# === Configurations, tensors, files ===
+
+
+FIELDS = {
+    "model_type": ("bert", "model_type must be 'roformer', got 'bert'"),
+    "rotary_value": (True, "rotary_value must be False"),
+    "add_cross_attention": (True, "add_cross_attention must be False"),
+    "is_encoder_decoder": (True, "is_encoder_decoder must be False"),
+    "pad_token_id": (1, "pad_token_id must be 0"),
+    "pruned_heads": ({"0": [1]}, "pruned_heads must be"),
+    "quantization_config": ({"bits": 4}, "quantization_config must be None"),
+    "hidden_act": ("gelu_new", "hidden_act must be one of gelu"),
+    "is_decoder": ("yes", "is_decoder must be true or false"),
+    "use_bias": (False, "use_bias must be True for tensors with norms"),
+    "hidden_size": (15, "hidden_dim must be a multiple"),
+    "num_hidden_layers": (10**9, "has 1,000,000,000 layers, but there are only"),
+    "layer_norm_eps": (0, "layer_norm_epsilon must be"),
+    "vocab_size": ("145", "vocabulary_size"),
+    "embedding_size": (11, r"expected \(145, 11\)"),
+    "type_vocab_size": (3, r"expected \(3, 12\)"),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_is_mapped_or_refused(name, tmp_path):
+    value, message = FIELDS[name]
+    source = changed("encoder", tmp_path, {name: value})
+    with pytest.raises((CheckpointError, ConfigurationError), match=message):
+        RoFormerBackbone.from_preset(source)
+
+
+def array(*shape):
+    return np.ones(shape, "float32")
+
+
+TENSORS = {
+    "missing": ({"encoder.layer.1.output.dense.weight": None}, "missing bert/encoder"),
+    "unexpected": ({"encoder.extra": array(2)}, r"unexpected roformer\.encoder\.extra"),
+    "shape": ({"embeddings_project.bias": array(5)}, r"has shape \(5,\)"),
+    "positions": ({"encoder.embed_positions.weight": array(8, 4)}, "sines and cosines"),
+    "untied": ({"cls.predictions.decoder.weight": array(145, 12)}, "must equal roform"),
+    "twice": (
+        {f"roformer.{'embeddings.LayerNorm.bias'}": array(12)},
+        "two tensors for",
+    ),
+    "nan": ({"embeddings.LayerNorm.bias": array(12) * np.nan}, "must hold finite"),
+    "integers": ({"embeddings.LayerNorm.bias": np.ones(12, "int32")}, "a float tensor"),
+    "another model": (
+        {"embeddings.word_embeddings.weight": None},
+        "must hold the weights of a RoFormer of Hugging Face",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_that_do_not_fit_are_refused(name, tmp_path):
+    tensors, message = TENSORS[name]
+    source = changed("encoder", tmp_path, tensors=tensors)
+    with pytest.raises(CheckpointError, match=message):
+        RoFormerBackbone.from_preset(source)
+
+
+def header(change):
+    """A damaged safetensors file: another header over the same numbers."""
+
+    def damage(data):
+        size = struct.unpack("<Q", data[:8])[0]
+        fields = json.loads(data[8 : 8 + size])
+        change(fields)
+        text = json.dumps(fields).encode()
+        return struct.pack("<Q", len(text)) + text + data[8 + size :]
+
+    return damage
+
+
+def lie(key, value):
+    def change(fields):
+        fields["embeddings.LayerNorm.bias"][key] = value
+
+    return header(change)
+
+
+HEADERS = {
+    "truncated": lambda data: data[:-100],
+    "in the header": lambda data: data[:40],
+    "longer": lambda data: data + b"\0" * 8,
+    "header of 1 TB": lambda data: struct.pack("<Q", 2**40) + data[8:],
+    "shape": lie("shape", [10**9]),
+    "negative shape": lie("shape", [-12]),
+    "dtype": lie("dtype", "F64"),
+    "unknown dtype": lie("dtype", "X7"),
+    "offsets": lie("data_offsets", [0, 10**12]),
+    "reversed offsets": lie("data_offsets", [48, 0]),
+    "overlap": lie("data_offsets", [4, 52]),
+    "no JSON": lambda data: data[:8] + b"x" * (len(data) - 8),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_lying_header_is_refused(name, tmp_path):
+    source = copied(FOLDER / "encoder", tmp_path)
+    path = source / "model.safetensors"
+    path.write_bytes(HEADERS[name](path.read_bytes()))
+    with pytest.raises(CheckpointError, match="is damaged"):
+        RoFormerBackbone.from_preset(source)
+
+
+def reindex(change):
+    def damage(folder):
+        path = folder / "model.safetensors.index.json"
+        index = json.loads(path.read_text())
+        change(index["weight_map"])
+        path.write_text(json.dumps(index))
+
+    return damage
+
+
+def write_index(text):
+    return lambda folder: (folder / "model.safetensors.index.json").write_text(text)
+
+
+THIRD = "model-00003-of-00003.safetensors"
+SHARDS = {
+    "missing shard": (lambda folder: (folder / THIRD).unlink(), "no such shard"),
+    "missing entry": (reindex(lambda index: index.pop(WORDS)), "in the shard only"),
+    "extra entry": (reindex(lambda index: index.update(x=THIRD)), "x is in the index"),
+    "other shard": (
+        reindex(lambda index: index.update({WORDS: THIRD, QUERY: THIRD})),
+        "must name the same tensors",
+    ),
+    "outside": (
+        reindex(lambda index: index.update(x="../../secret.safetensors")),
+        "names '../../secret.safetensors'",
+    ),
+    "other file": (reindex(lambda i: i.update(x="config.json")), "'config.json'"),
+    "a role": (reindex(lambda i: i.update(x="config")), "no such shard"),
+    "number": (reindex(lambda index: index.update(x=3)), "must have a weight_map"),
+    "no map": (write_index("{}"), "must have a weight_map"),
+    "no object": (write_index("[]"), "must hold one JSON object"),
+    "no JSON": (write_index("{"), "is not valid JSON"),
+    "truncated shard": (
+        lambda folder: (folder / THIRD).write_bytes((folder / THIRD).read_bytes()[:-8]),
+        "is damaged",
+    ),
+    "empty shard": (lambda folder: (folder / THIRD).write_bytes(b""), "is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_shards_that_do_not_fit_their_index_are_refused(name, tmp_path):
+    damage, message = SHARDS[name]
+    source = copied(FOLDER / "masked-lm", tmp_path)
+    damage(source)
+    errors = (CheckpointError, ConfigurationError, SourceError)
+    with pytest.raises(errors, match=message):
+        RoFormerMaskedLM.from_preset(source)
+
+
+def test_a_bin_without_a_config_says_what_is_missing(tmp_path):
+    source = copied(FOLDER / "masked-lm-bin", tmp_path)
+    (source / "config.json").unlink()
+    with pytest.raises(SourceError, match=r"config\.json with model\.safetensors"):
+        RoFormerMaskedLM.from_preset(source)
+
+
+def test_ordered_dicts_in_a_pickle_are_read(tmp_path):
+    """`state_dict` of older versions is one, with versions in its attributes."""
+    empty = OrderedDict()
+    torch_zip(tmp_path / "x", pickle.dumps(empty, 2), [])
+    assert opened(tmp_path / "x") == {}
