@@ -8,6 +8,7 @@ from roformer_keras.errors import ConfigurationError
 _EXTRAS = {
     "train": ("matplotlib", "scipy", "sklearn", "tensorboardX"),
     "evaluate": ("sacrebleu",),
+    "hub": ("huggingface_hub",),
     "export": ("nncf", "onnx", "onnxruntime", "openvino", "tf2onnx"),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}

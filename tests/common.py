@@ -1,5 +1,6 @@
 """What several tests need: where things lie, and what belongs together."""
 
+import importlib.util
 import io
 import json
 import os
@@ -164,3 +165,11 @@ def interruptible():
     """Signals reach the process, also where a shell in the background ignores them."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+
+
+def transformers_python():
+    """An interpreter that can run Transformers, or None."""
+    found = os.environ.get("ROFORMER_KERAS_TRANSFORMERS_PYTHON")
+    if found is None and importlib.util.find_spec("transformers") is not None:
+        found = sys.executable
+    return found

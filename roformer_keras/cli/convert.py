@@ -7,6 +7,7 @@ from roformer_keras.cli.terminal import shows_progress
 EXAMPLES = (
     "convert roformer-char preset",
     "convert roformer-gpt-char gpt.safetensors",
+    "convert roformer-char folder --format huggingface",
 )
 
 

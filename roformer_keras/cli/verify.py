@@ -1,5 +1,7 @@
 """`roformer-keras verify`."""
 
+from typing import Literal
+
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import print_json
 
@@ -9,6 +11,7 @@ EXAMPLES = ("verify roformer-char", "verify roformer-sim-char --lengths 1,2,64")
 def run(
     source: str,
     *,
+    against: Literal["bert4keras", "transformers"] = "bert4keras",
     bert4keras: str | None = None,
     python: str | None = None,
     reference: str | None = None,
@@ -19,13 +22,14 @@ def run(
     quiet: bool = False,
     as_json: bool = False,
 ) -> int:
-    """Compare a checkpoint with the real bert4keras.
+    """Compare a checkpoint with the real bert4keras or Transformers.
 
     Args:
+        against: what it is compared with.
         bert4keras: folder that holds bert4keras.
-        python: interpreter to run it with.
-        reference: file that --save-reference wrote, instead of a running bert4keras.
-        save_reference: file to save bert4keras's outputs to.
+        python: interpreter to run that with.
+        reference: file that --save-reference wrote, instead of running that.
+        save_reference: file to save its outputs to.
         published: compare with published values of these weights instead.
         lengths: of the batches.
     """
@@ -34,6 +38,7 @@ def run(
 
     report = verify(
         source,
+        against=against,
         bert4keras=bert4keras,
         python=python,
         reference=reference,

@@ -47,8 +47,9 @@ def convert(
     """Writes the weights of a source in another format; nothing is left out.
 
     Args:
-        source: a zip, folder, checkpoint prefix, weights file, preset folder, or the
-            name of a downloaded checkpoint of the catalogue.
+        source: a zip, folder, checkpoint prefix, weights file, preset folder, folder
+            of Hugging Face, `hf://owner/name`, or the name of a downloaded checkpoint
+            of the catalogue.
         target: path of the result, which appears whole or not at all.
         format: `"preset"`, `"weights.h5"`, `"keras"`, `"safetensors"`,
             `"bert4keras"` or `"huggingface"`, the folder that Transformers loads; by

@@ -28,7 +28,7 @@ from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import SourceFiles
 from roformer_keras.io.tensor import Tensor
-from roformer_keras.io.vocabulary import vocabulary_level
+from roformer_keras.io.vocabulary import CLS, MASK, PAD, SEP, UNK, vocabulary_level
 
 # Length of the table of positions that is written; that of the released models.
 MAX_POSITIONS = 1536
@@ -470,14 +470,71 @@ def write_tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
     tokens = checkpoint.vocabulary or ()
     level = checkpoint.tokenizer.get("level") or vocabulary_level(tokens)
     kind = "RoFormerTokenizer" if level == "word" else "BertTokenizer"
-    special = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
     return {
         "tokenizer_class": kind,
         "do_lower_case": checkpoint.tokenizer.get("lower_case", True),
         "tokenize_chinese_chars": True,
         "strip_accents": None,
         "model_max_length": MAX_POSITIONS,
-        **{f"{name[1:-1].lower()}_token": name for name in special if name in tokens},
+        **{f"{name[1:-1].lower()}_token": name for name in _SPECIAL if name in tokens},
+    }
+
+
+_SPECIAL = (PAD, UNK, CLS, SEP, MASK)
+
+
+def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The `tokenizer.json` of a vocabulary of words.
+
+    From a `vocab.txt` alone, Transformers 5 cuts every word into its characters.
+    """
+    tokens = checkpoint.vocabulary or ()
+    ids = {token: number for number, token in enumerate(tokens)}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    template = [
+        {"SpecialToken": {"id": CLS, "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": SEP, "type_id": 0}},
+    ]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": ids[name], "content": name, **flags, "special": True}
+            for name in sorted(_SPECIAL, key=lambda name: ids.get(name, -1))
+            if name in ids
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": False,
+            "strip_accents": None,
+            "lowercase": checkpoint.tokenizer.get("lower_case", True),
+        },
+        # Transformers puts jieba in its place, which no file can hold.
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": template,
+            "pair": [
+                *template,
+                {"Sequence": {"id": "B", "type_id": 1}},
+                {"SpecialToken": {"id": SEP, "type_id": 1}},
+            ],
+            "special_tokens": {
+                name: {"id": name, "ids": [ids[name]], "tokens": [name]}
+                for name in (CLS, SEP)
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": UNK,
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": ids,
+        },
     }
 
 

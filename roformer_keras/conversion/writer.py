@@ -25,6 +25,7 @@ from roformer_keras.conversion.huggingface import (
     position_table,
     write_config,
     write_tokenizer_config,
+    write_tokenizer_file,
 )
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
@@ -290,6 +291,8 @@ def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tens
         (folder / "vocab.txt").write_bytes(tokens)
         tokenizer = write_tokenizer_config(checkpoint)
         _write_json(folder / "tokenizer_config.json", tokenizer)
+        if tokenizer["tokenizer_class"] == "RoFormerTokenizer":
+            _write_json(folder / "tokenizer.json", write_tokenizer_file(checkpoint))
 
 
 # === bert4keras ===

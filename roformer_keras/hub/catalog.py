@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from roformer_keras.errors import SourceError
+from roformer_keras.hub.huggingface import PREFIX, fetch
 from roformer_keras.io.sources import list_files
 
 BASE_URL = "https://open.zhuiyi.ai/releases/nlp/models/zhuiyi"
@@ -255,7 +256,8 @@ def resolve(
 
     Args:
         source: a path, a checkpoint prefix, the name or alias of a checkpoint that
-            comes with this package, or a catalogue name.
+            comes with this package, a catalogue name, or `hf://owner/name`, which is
+            downloaded.
         checkpoints: folder of the downloads. Defaults to `checkpoints_folder()`.
 
     Returns:
@@ -266,10 +268,13 @@ def resolve(
         SourceError: a catalogue name that is not downloaded (says how to get it), or
             a bare name that is neither a file nor in the catalogue.
     """
-    path = Path(os.fsdecode(source))
-    if not os.fspath(source):
+    text = os.fsdecode(source)
+    if not text:
         # Path("") is the folder of the process.
         raise SourceError("a source must be a path or a name, got ''")
+    if text.startswith(PREFIX):
+        return fetch(text)
+    path = Path(text)
     if len(path.name) > _MAX_NAME or len(str(path)) > _MAX_PATH:
         raise SourceError(
             f"a source must be a path or a name, got {len(str(path)):,} characters: "

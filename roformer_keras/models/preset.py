@@ -166,8 +166,9 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         Args:
             source: a zip, folder or checkpoint prefix as released; HDF5 weights, whole
                 models or object checkpoints that bert4keras's users saved; `.keras`,
-                `.weights.h5`, safetensors; a preset folder; the name of a downloaded
-                checkpoint of the catalogue; or an open `Checkpoint`.
+                `.weights.h5`, safetensors; a preset folder; a folder of Hugging Face,
+                or `hf://owner/name`; the name of a downloaded checkpoint of the
+                catalogue; or an open `Checkpoint`.
             config: for sources without a configuration, or instead of theirs: the
                 path or content of a `bert_config.json`; or a `RoFormerConfig`, which
                 is used as it is, attention and pooler included.

@@ -1,4 +1,4 @@
-"""The real bert4keras in a separate process, seen from this one."""
+"""The real bert4keras or Transformers in a separate process, seen from this one."""
 
 import contextlib
 import json
@@ -25,6 +25,14 @@ The real bert4keras runs in a separate process. Install it with
 
 or set ROFORMER_KERAS_REFERENCE=bert4keras-0.11.5 in the environment. A reference file
 that was saved before, passed as reference=, needs none of this."""
+_INSTALL_TRANSFORMERS = """\
+The real Transformers runs in a separate process. Install it with
+
+    pip install 'roformer-keras[transformers]'
+
+or name an interpreter that can import transformers and torch: pass
+
+    python=OTHER/bin/python"""
 
 
 class Reference:
@@ -52,13 +60,21 @@ class Reference:
             raise ReferenceUnavailable(
                 f"there is no bert4keras package in {folder}", hint=_INSTALL
             )
+        info = self._begin(python, folder)
+        self.layer_norm_epsilon = info["layer_norm_epsilon"]
+
+    # What a subclass replaces: packages of the process, the first of them the
+    # reference, and how to install them.
+    packages: tuple[str, ...] = ("bert4keras", "tensorflow", "tf_keras")
+    install = _INSTALL
+
+    def _begin(self, python, folder=None):
         self._python, self._folder = python, folder
         self._process: Any = None
         ((_, info),) = self.run([{"op": "info"}])
-        self.version = info["bert4keras"]
-        self.layer_norm_epsilon = info["layer_norm_epsilon"]
-        names = ("bert4keras", "tensorflow", "tf_keras")
-        self.versions = {name: info[name] for name in names}
+        self.version = info[self.packages[0]]
+        self.versions = {name: info[name] for name in self.packages}
+        return info
 
     def run(self, jobs: Sequence[Mapping]) -> Iterator[tuple[Mapping, dict]]:
         """Each job with its answer, in order; see `reference_process.py`.
@@ -113,7 +129,7 @@ class Reference:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
-                [python, str(_SCRIPT)],
+                [python, str(_SCRIPT), self.packages[0]],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -136,11 +152,11 @@ class Reference:
             raise ReferenceUnavailable(
                 f"the reference process ended early, with code {code}; the end of what "
                 f"it said:\n{tail}",
-                hint=_INSTALL,
+                hint=self.install,
             )
         answer = json.loads(line)
         if answer["op"] is None:
-            raise ReferenceUnavailable(answer["error"], hint=_INSTALL)
+            raise ReferenceUnavailable(answer["error"], hint=self.install)
         return answer
 
     def _failure(self, job, error):
@@ -151,7 +167,30 @@ class Reference:
                 f"bert4keras {self.version} has no model {model!r}: compare with a "
                 "later version, such as 0.11.5"
             )
+        what = keywords or job.get("architecture")
         return CheckpointError(
-            f"bert4keras {self.version} could not do {job['op']} with {keywords}: "
+            f"{self.packages[0]} {self.version} could not do {job['op']} with {what}: "
             f"{error}"
         )
+
+
+class TransformersReference(Reference):
+    """A running Transformers; `close` it, or use it in a `with` statement.
+
+    Args:
+        python: path of an interpreter that can import transformers and torch; this
+            one if not given.
+
+    Attributes:
+        version, versions: as in `Reference`.
+        is_causal: bool. Whether its causal model sees no future token.
+
+    Raises:
+        ReferenceUnavailable: it cannot be run; says how to install it.
+    """
+
+    packages = ("transformers", "torch")
+    install = _INSTALL_TRANSFORMERS
+
+    def __init__(self, python: str | None = None):
+        self.is_causal = self._begin(python)["is_causal"]

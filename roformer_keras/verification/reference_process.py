@@ -1,6 +1,7 @@
-"""Runs the real bert4keras: a script for a process of its own.
+"""Runs the real bert4keras, or Transformers: a script for a separate process.
 
     PYTHONPATH=<folder of bert4keras> python reference_process.py
+    python reference_process.py transformers
 
 bert4keras needs Keras 2 and replaces `sys.modules["keras"]`, so nothing of this
 package can live in its process. Each line of standard input is a job in JSON, which
@@ -11,11 +12,11 @@ nothing else is printed:
     {"op": "predict", "ok": false, "seconds": 0.1, "error": "KeyError: 'roformer_v2'",
      "traceback": "..."}
 
-A failed job does not stop the next. The process ends with its input. If bert4keras
+A failed job does not stop the next. The process ends with its input. If the package
 cannot be imported, the only line is `{"op": null, "ok": false, "error", "traceback"}`.
-Exit codes: 0 every job succeeded, 1 a job failed, 3 bert4keras cannot be imported.
+Exit codes: 0 every job succeeded, 1 a job failed, 3 it cannot be imported.
 
-Every op but "info" builds a model from these fields:
+For bert4keras every op but "info" builds a model from these fields:
 
     bert_config   path of a bert_config.json
     kwargs        keywords of build_transformer_model, as JSON. Three are not JSON:
@@ -38,6 +39,14 @@ The ops:
                    where the model takes them. Outputs hold, in float32, what the model
                    returns: sequence, pooled, nsp, mlm, or head for a wrapped model.
                    Reports outputs, their names in the model's order.
+
+For Transformers, "info" reports transformers, torch (versions) and is_causal: whether
+its causal RoFormer sees no future token. "predict" has the fields `batches` and
+`batch_size` as above, and
+
+    folder         of Hugging Face
+    architecture   name of a class, such as RoFormerForMaskedLM
+    fields         changes of the configuration
 """
 
 import gc
@@ -217,9 +226,92 @@ class Reference:
         return model.input_names
 
 
+class Transformers:
+    """The imported Transformers, on the CPU; its `ops` are those of `Reference`."""
+
+    ops = ("info", "predict")
+
+    def __init__(self):
+        import numpy
+        import torch
+        import transformers
+
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        self.np, self.torch, self.transformers = numpy, torch, transformers
+
+    def run(self, job):
+        """Does one job; returns what its op reports."""
+        op = job.get("op")
+        if op not in self.ops:
+            raise ValueError(f"op must be one of {', '.join(self.ops)}, got {op!r}")
+        return getattr(self, op)(job)
+
+    def info(self, _):
+        names = ("transformers", "torch")
+        versions = {name: getattr(self, name).__version__ for name in names}
+        return {**versions, "is_causal": self.is_causal()}
+
+    def is_causal(self):
+        """Whether outputs of a random model stay if a later token changes."""
+        self.torch.manual_seed(0)
+        config = self.transformers.RoFormerConfig(
+            vocab_size=9,
+            hidden_size=8,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=8,
+            max_position_embeddings=8,
+            initializer_range=1.0,
+            is_decoder=True,
+        )
+        model = self.transformers.RoFormerForCausalLM(config).eval()
+        ids = self.np.array([[1, 2, 3, 4], [1, 2, 3, 5]])
+        logits = self.outputs(model, ids, ids * 0)[0]
+        return bool(self.np.allclose(logits[0, :-1], logits[1, :-1], atol=1e-5))
+
+    def outputs(self, model, token_ids, segment_ids):
+        """What a model returns, by bert4keras's mask: position 0 is always visible."""
+        visible = token_ids != 0
+        visible[:, 0] = True
+        with self.torch.no_grad():
+            return [
+                value.numpy()
+                for value in model(
+                    *map(self.long, (token_ids, visible, segment_ids)),
+                    use_cache=False,
+                    return_dict=False,
+                )
+            ]
+
+    def long(self, array):
+        return self.torch.tensor(self.np.asarray(array, "int64"))
+
+    def predict(self, job):
+        name = job["architecture"]
+        architecture = getattr(self.transformers, name)
+        config = self.transformers.RoFormerConfig.from_pretrained(job["folder"])
+        for field, value in job["fields"].items():
+            setattr(config, field, value)
+        model = architecture.from_pretrained(
+            job["folder"], config=config, dtype=self.torch.float32
+        ).eval()
+        role = "sequence" if name == "RoFormerModel" else "mlm"
+        for batch in job["batches"]:
+            with self.np.load(batch["inputs"]) as arrays:
+                inputs = [arrays[name] for name in ("token_ids", "segment_ids")]
+            size = job.get("batch_size", 4)
+            parts = [
+                self.outputs(model, *(array[at : at + size] for array in inputs))[0]
+                for at in range(0, len(inputs[0]), size)
+            ]
+            self.np.savez(batch["outputs"], **{role: self.np.concatenate(parts)})
+        return {"outputs": [role]}
+
+
 def main(make_reference=Reference):
     """Answers the jobs of standard input."""
-    # TensorFlow and bert4keras print; only answers may reach standard output.
+    # Libraries print; only answers may reach standard output.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -252,4 +344,4 @@ def main(make_reference=Reference):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Transformers if "transformers" in sys.argv[1:] else Reference))

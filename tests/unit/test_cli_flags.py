@@ -57,8 +57,8 @@ FLAGS = {
     "similarity": "config fields max-length output overwrite pair quiet source "
     "vocabulary",
     "tokenize": "decode json max-length source vocabulary",
-    "verify": "bert4keras config json lengths published python quiet reference "
-    "save-reference",
+    "verify": "against bert4keras config json lengths published python quiet "
+    "reference save-reference",
 }
 
 
