@@ -4,9 +4,13 @@ It runs in separate processes, by this interpreter if it can import Transformers
 $ROFORMER_KERAS_TRANSFORMERS_PYTHON.
 """
 
+import gzip
 import json
+import re
+import shlex
 import subprocess
 import textwrap
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +18,15 @@ from common import (
     CHARACTER,
     GPT,
     NSP,
+    ROOT,
+    SHARED,
     SIM,
     V2,
     WORD,
     run_main,
     transformers_python,
+    write_folder,
+    zipped,
 )
 from huggingface_folders import FOLDER
 
@@ -29,6 +37,10 @@ from roformer_keras import (
     RoFormerTokenizer,
     convert,
     verify,
+)
+from roformer_keras.conversion.huggingface import (
+    write_tokenizer_config,
+    write_tokenizer_file,
 )
 from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
 from roformer_keras.verification.reference import TransformersReference
@@ -253,3 +265,67 @@ def test_our_outputs_are_those_of_the_goldens_now():
     for name in ("encoder", "masked-lm", "masked-lm-bin", "causal-lm"):
         assert verify(FOLDER / name, lengths=(1, 13), **options).passed
         assert any(key.startswith(f"{name}/") for key in golden)
+
+
+def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("\n## Hugging Face\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"```shell\n(.*?)```", section, re.S)[0].splitlines()
+    assert len(lines) == 5
+    for line in lines:
+        command, *arguments = shlex.split(line)
+        assert command == "roformer-keras"
+        if arguments[0] == "verify":
+            arguments += ["--python", PYTHON]
+        code, out, error = run_main(*arguments, capsys=capsys)
+        assert code == 0, (line, out, error)
+    code = re.findall(r"```python\n(.*?)```", section, re.S)[0]
+    assert run_transformers(f"{code}\nprint(json.dumps(len(tokenizer)))") > 5000
+
+
+@pytest.mark.parametrize("source", ["words", "characters"])
+def test_ids_of_1000_reviews(source, tmp_path):
+    """All but that with a private-use character are equal."""
+    vocabulary = SHARED / "data" / "vocab"
+    names = {"words": "word_50000.txt", "characters": "char_12000.txt"}
+    if vocabulary.is_dir():
+        tokens = (vocabulary / names[source]).read_text(encoding="utf-8").split("\n")
+    else:
+        zip_file = WORD if source == "words" else CHARACTER
+        tokens = zipped(zip_file, "vocab.txt").decode().split("\n")
+    tokens = tuple(token.strip() for token in tokens if token.strip())
+    path = ROOT / "notebooks" / "data" / "reviews.train.tsv.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        texts = [line.split("\t")[0].strip() for line in file]
+    texts = [text for text in texts if text][:1000]
+    checkpoint = SimpleNamespace(vocabulary=tokens, tokenizer={})
+    folder = tmp_path / "tokenizer"
+    written = {"config.json": {"model_type": "roformer"}}
+    written["tokenizer_config.json"] = write_tokenizer_config(checkpoint)
+    if source == "words":
+        written["tokenizer.json"] = write_tokenizer_file(checkpoint)
+    write_folder(
+        folder,
+        {
+            "vocab.txt": "".join(f"{token}\n" for token in tokens).encode(),
+            **{name: json.dumps(content).encode() for name, content in written.items()},
+            "texts.json": json.dumps(texts).encode(),
+        },
+    )
+    found = run_transformers(
+        """
+        tokenizer = transformers.AutoTokenizer.from_pretrained(sys.argv[1])
+        texts = json.load(open(f"{sys.argv[1]}/texts.json"))
+        print(json.dumps([tokenizer(text)["input_ids"] for text in texts]))
+        """,
+        folder,
+    )
+    tokenizer = RoFormerTokenizer(tokens)
+    different = [
+        text
+        for text, ids in zip(texts, found, strict=True)
+        if list(map(int, tokenizer.encode(text)[0])) != ids
+    ]
+    assert len(different) == 1
+    assert "\ue844" in different[0]
