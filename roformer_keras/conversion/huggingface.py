@@ -1,4 +1,4 @@
-"""Models of Hugging Face: their configuration, and tensors that follow from others.
+"""Models of Hugging Face: their files, and tensors that follow from others.
 
 RoFormer of Transformers is bert4keras's v1 with one epsilon for all norms and a table
 of positions. JunnYu's package `roformer` adds poolers and RoFormerV2 to the same names.
@@ -6,71 +6,36 @@ The names are in the weight table, `Weight.huggingface`.
 """
 
 import re
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.found import Found
+from roformer_keras.conversion.huggingface_config import (
+    read_config,
+    read_task,
+    read_vocabulary_file,
+)
+from roformer_keras.conversion.weights import task_rows
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
     SourceError,
-    VocabularyError,
+    errors_at,
 )
 from roformer_keras.io.archive import looks_like_zip
 from roformer_keras.io.blob import HEAD_SIZE, Blob
 from roformer_keras.io.hdf5 import HDF5_MAGIC, hdf5_datasets, open_hdf5
-from roformer_keras.io.json_file import parse_json
+from roformer_keras.io.json_file import parse_json, read_json
 from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import SourceFiles
 from roformer_keras.io.tensor import Tensor
-from roformer_keras.io.vocabulary import CLS, MASK, PAD, SEP, UNK, vocabulary_level
+from roformer_keras.io.vocabulary import read_vocabulary
 
-# Length of the table of positions that is written; that of the released models.
-MAX_POSITIONS = 1536
-
-# Fields of config.json -> field of RoFormerConfig, and Transformers' default.
-_FIELDS: dict[str, tuple[str, Any]] = {
-    "vocab_size": ("vocabulary_size", 50000),
-    "embedding_size": ("embedding_dim", None),
-    "hidden_size": ("hidden_dim", 768),
-    "num_hidden_layers": ("num_layers", 12),
-    "num_attention_heads": ("num_heads", 12),
-    "intermediate_size": ("intermediate_dim", 3072),
-    "hidden_dropout_prob": ("dropout", 0.1),
-    "attention_probs_dropout_prob": ("attention_dropout", 0.1),
-    "type_vocab_size": ("num_segments", 2),
-    "initializer_range": ("initializer_range", 0.02),
-    "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
-}
-# What both sides can compute only if it has one of these values. Transformers' limit of
-# positions is no limit here.
-_ONLY: dict[str, tuple[Any, ...]] = {
-    "rotary_value": (False, None),
-    "add_cross_attention": (False, None),
-    "is_encoder_decoder": (False, None),
-    "pad_token_id": (0, None),
-    "pruned_heads": ({}, None),
-    "quantization_config": (None,),
-    "position_embedding_type": ("rotary", "absolute", None),
-}
-# Names of activations there -> here, where both are the same function.
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "linear": "linear",
-    "mish": "mish",
-    "relu": "relu",
-    "relu6": "relu6",
-    "sigmoid": "sigmoid",
-    "silu": "silu",
-    "swish": "silu",
-    "tanh": "tanh",
-}
 _WORDS = "roformer.embeddings.word_embeddings.weight"
 POSITIONS = "roformer.encoder.embed_positions.weight"
 # A tensor that must equal another, and that other.
@@ -78,10 +43,10 @@ _TIED = {
     "cls.predictions.decoder.weight": _WORDS,
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
+# Features per head; no model has nearly as many.
+_MAX_HEAD_SIZE = 65_536
 _BUFFERS = ("roformer.embeddings.position_ids", "roformer.embeddings.token_type_ids")
 _BARE = re.compile(r"(embeddings|embeddings_project|encoder|pooler)\.")
-# Heads of Transformers that no task here computes.
-_LEFT_OUT = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
 
 
 def is_huggingface(names: Any) -> bool:
@@ -143,7 +108,8 @@ def _are_equal(first, second):
 
 
 def _check_positions(tensor, label):
-    if len(tensor.shape) == 2 and tensor.shape[1] % 2 == 0:
+    columns = tensor.shape[1] if len(tensor.shape) == 2 else 1
+    if columns % 2 == 0 and columns <= _MAX_HEAD_SIZE:
         found = tensor.read().astype("float32")
         bar = 1e-4 if tensor.dtype in ("float32", "float64") else 1e-2
         if np.abs(found - position_table(*tensor.shape)).max(initial=0) <= bar:
@@ -242,344 +208,73 @@ def _from_tensorflow(name: str, tensor: Tensor) -> tuple[str, Tensor]:
     return ".".join([*parts, last]), tensor.transposed() if is_kernel else tensor
 
 
-# === Reading ===
+# === Folders ===
 
 
-def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Fields of a `Checkpoint` from a `config.json` and the tensors next to it.
+def by_huggingface_name(
+    format: str, tensors: Mapping[str, Tensor], **options: Any
+) -> Found:
+    """Tensors that have the names and shapes of a PyTorch model."""
+    found = {name: (name, tensor) for name, tensor in tensors.items()}
+    return Found(
+        format,
+        found,
+        lambda row: row.huggingface,
+        lambda row: row.huggingface_transposed,
+        **options,
+    )
 
-    Args:
-        fields: content of the file. What it lacks has Transformers' default.
-        tensors: as `own_tensors` returns them.
 
-    Returns:
-        dict of `config`, `model`, `model_options` and `left_out`: the names of tensors
-        that this package has no layer for.
-
-    Raises:
-        ConfigurationError: a field asks for what this package does not compute.
-    """
-    if fields.get("model_type", "roformer") != "roformer":
-        raise ConfigurationError(
-            f"model_type must be 'roformer', got {fields['model_type']!r}"
+def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
+    """A model of Hugging Face; raises as `open_checkpoint` does."""
+    tensors = open_weights(files, stack)
+    config = files.parts["config"]
+    if not is_huggingface(tensors):
+        raise CheckpointError(
+            f"{files.label} must hold the weights of a RoFormer of Hugging Face, such "
+            "as roformer.embeddings.word_embeddings.weight, got "
+            f"{', '.join(sorted(tensors)[:3]) or 'none'}"
         )
-    for name, allowed in _ONLY.items():
-        value = fields.get(name)
-        if value not in allowed or (value == 0 and type(value) is not type(allowed[0])):
+    fields = read_json(config)
+    is_tied = fields.get("tie_word_embeddings") is not False
+    tensors = own_tensors(tensors, files.label, is_tied)
+    with errors_at(config.label):
+        saved = read_config(fields, tensors)
+        head: dict[str, Tensor] = {}
+        if {"vocabulary", "tokenizer_file"} & files.parts.keys():
+            # A task without a tokenizer would be no task here.
+            head, changes = read_task(fields, tensors, saved)
+            saved |= changes
+    saved |= huggingface_tokenizer(files.parts)
+    if saved["left_out"]:
+        warnings.warn(
+            f"{files.label}: {len(saved['left_out'])} tensors are left out, "
+            f"{saved['left_out'][0]} among them, because no class of this package has "
+            "that head; the rest is whole",
+            stacklevel=2,
+        )
+    rows = task_rows({path: tensor.shape for path, tensor in head.items()})
+    gone = {*saved["left_out"], *(row.huggingface for row in rows)}
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in gone}
+    return by_huggingface_name("huggingface", tensors, task=head, saved=saved)
+
+
+def huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict[str, Any]:
+    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
+    saved: dict[str, Any] = {}
+    if "vocabulary" in parts:
+        saved["vocabulary"] = tuple(
+            read_vocabulary(parts["vocabulary"].read(), parts["vocabulary"].label)
+        )
+    elif "tokenizer_file" in parts:
+        blob = parts["tokenizer_file"]
+        saved["vocabulary"] = read_vocabulary_file(read_json(blob), blob.label)
+    if "tokenizer_config" in parts:
+        blob = parts["tokenizer_config"]
+        is_lower = read_json(blob).get("do_lower_case", True)
+        if not isinstance(is_lower, bool):
             raise ConfigurationError(
-                f"{name} must be {allowed[0]!r}, which is all that this package "
-                f"computes, got {value!r:.80}"
+                f"{blob.label}: do_lower_case must be true or false, got {is_lower!r}"
             )
-    known = {
-        ours: fields.get(theirs, value) for theirs, (ours, value) in _FIELDS.items()
-    }
-    known["activation"] = _activation(fields, "hidden_act", "gelu")
-    if known["embedding_dim"] == known["hidden_dim"]:
-        known["embedding_dim"] = None
-    config = RoFormerConfig.from_dict(known)
-    has_norms = any(name.endswith("embeddings.LayerNorm.weight") for name in tensors)
-    if fields.get("use_bias", has_norms) is not has_norms:
-        raise ConfigurationError(
-            f"use_bias must be {has_norms} for tensors with"
-            f"{'' if has_norms else 'out'} norms, got {fields['use_bias']!r}"
-        )
-    config = config.replace(model_type="roformer" if has_norms else "roformer_v2")
-    has_mlm = any(name.startswith("cls.predictions.") for name in tensors)
-    left_out = [name for name in tensors if _LEFT_OUT.match(name)]
-    pooler = [name for name in tensors if name.startswith("roformer.pooler.")]
-    is_decoder = _flag(fields, "is_decoder", False)
-    model = "RoFormerMaskedLM" if has_mlm or not has_norms else "RoFormerBackbone"
-    if not has_norms:
-        # RoFormerV2 was trained without the pooler that JunnYu's class adds.
-        left_out += pooler
-    elif pooler:
-        activation = _activation(fields, "pooler_activation", "tanh")
-        config = config.replace(pooler_activation=activation)
-        if has_mlm and activation == "linear":
-            model = "RoFormerSim"
-    if model == "RoFormerSim":
-        config = config.replace(attention="unilm")
-    elif is_decoder:
-        config = config.replace(attention="causal")
-        model = "RoFormerCausalLM" if model == "RoFormerMaskedLM" else model
-    if has_mlm and has_norms:
-        config = config.replace(head_norm_epsilon=config.layer_norm_epsilon)
-    return {"config": config, "model": model, "left_out": tuple(left_out)}
-
-
-def read_task(
-    fields: Mapping, tensors: Mapping[str, Tensor], saved: Mapping[str, Any]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The head of a task that both sides have: its tensors by path, and what changes.
-
-    Args:
-        fields: content of the `config.json`.
-        tensors: as `own_tensors` returns them.
-        saved: as `read_config` returns it.
-
-    Returns:
-        Empty dicts if there is no such head.
-    """
-    width = saved["config"].hidden_dim
-    if saved["model"] != "RoFormerBackbone" or saved["config"].attention == "causal":
-        return {}, {}
-    answers = _dense(tensors, "qa_outputs", width)
-    if answers is not None and answers[1].shape == (2,):
-        head = {"ends/kernel": answers[0].transposed(), "ends/bias": answers[1]}
-        return head, {"model": "RoFormerQuestionAnswerer", "left_out": ()}
-    scores = _dense(tensors, "classifier", width)
-    labels = _labels_of_tags(fields.get("id2label"))
-    is_tagger = "RoFormerForTokenClassification" in (fields.get("architectures") or ())
-    if scores is None or labels is None or not is_tagger:
-        return {}, {}
-    names, order = labels
-    if scores[1].shape != (len(order),):
-        return {}, {}
-
-    def kernel():
-        return np.ascontiguousarray(scores[0].read()[order].T)
-
-    head = {
-        "tags/kernel": Tensor(scores[0].shape[::-1], scores[0].dtype, kernel),
-        "tags/bias": Tensor(
-            scores[1].shape, scores[1].dtype, lambda: scores[1].read()[order]
-        ),
-    }
-    options = {"labels": list(names), "crf": False}
-    return head, {
-        "model": "RoFormerTokenClassifier",
-        "model_options": options,
-        "left_out": (),
-    }
-
-
-def _dense(tensors, name, width):
-    parts = [tensors.get(f"{name}.{part}") for part in ("weight", "bias")]
-    if None in parts or len(parts[1].shape) != 1:
-        return None
-    return parts if parts[0].shape == (*parts[1].shape, width) else None
-
-
-def _labels_of_tags(id2label):
-    """Labels of BIO tags, and the place there of each tag in the order here."""
-    if not isinstance(id2label, dict):
-        return None
-    places = {tag: str(number) for number, tag in id2label.items()}
-    if sorted(places.values()) != sorted(map(str, range(len(id2label)))):
-        return None
-    tags = [id2label[str(number)] for number in range(len(id2label))]
-    if not all(isinstance(tag, str) for tag in tags):
-        return None
-    names = [tag[2:] for tag in tags if tag.startswith("B-")]
-    wanted = ["O", *(f"{kind}-{name}" for name in names for kind in "BI")]
-    if not names or sorted(wanted) != sorted(tags):
-        return None
-    return names, [tags.index(tag) for tag in wanted]
-
-
-def _activation(fields, name, default):
-    value = fields.get(name, default)
-    if not isinstance(value, str) or value not in _ACTIVATIONS:
-        raise ConfigurationError(
-            f"{name} must be one of {', '.join(_ACTIVATIONS)}, which are the same "
-            f"functions in Keras, got {value!r:.80}"
-        )
-    return _ACTIVATIONS[value]
-
-
-def _flag(fields, name, default):
-    value = fields.get(name, default)
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be true or false, got {value!r:.80}")
-    return value
-
-
-def read_vocabulary_file(content: Mapping, label: str) -> tuple[str, ...]:
-    """The tokens of a `tokenizer.json` by id.
-
-    Raises:
-        VocabularyError: it has no WordPiece vocabulary, or ids that are not 0, 1, 2...
-    """
-    model = content.get("model")
-    ids = model.get("vocab") if isinstance(model, dict) else None
-    if (
-        not isinstance(ids, dict)
-        or not all(type(number) is int for number in ids.values())
-        or sorted(ids.values()) != list(range(len(ids)))
-    ):
-        raise VocabularyError(
-            f"{label} must have a WordPiece vocabulary with an id from 0 on for each "
-            "token, and has none: put the vocab.txt next to the weights"
-        )
-    return tuple(sorted(ids, key=ids.__getitem__))
-
-
-# === Writing ===
-
-
-def write_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The `config.json` from which Transformers builds the same model.
-
-    Raises:
-        ConfigurationError: Transformers has no such model.
-    """
-    config, model = checkpoint.config, checkpoint.model
-    architecture = _ARCHITECTURES.get(str(model))
-    if not isinstance(config, RoFormerConfig) or architecture is None:
-        raise ConfigurationError(
-            f"{checkpoint.label} holds a {model}, and Transformers' RoFormer has the "
-            f"same function only for {', '.join(_ARCHITECTURES)}: choose another format"
-        )
-    problem = _find_problem(checkpoint, config)
-    if problem is not None:
-        raise ConfigurationError(
-            f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
-            "compute: choose another format"
-        )
-    theirs = {ours: name for name, ours in _ACTIVATIONS.items() if name != "swish"}
-    theirs["gelu"] = "gelu"
-    ours = {**config.to_dict(), "embedding_dim": config.input_dim}
-    fields = {name: ours[field] for name, (field, _) in _FIELDS.items()}
-    fields |= {
-        "architectures": [architecture],
-        "model_type": "roformer",
-        "hidden_act": theirs[config.activation],
-        "is_decoder": config.attention == "causal",
-        "max_position_embeddings": MAX_POSITIONS,
-        "pad_token_id": 0,
-        "rotary_value": False,
-        "tie_word_embeddings": True,
-        "dtype": "float32",
-    }
-    if config.pooler_activation is not None:
-        fields["pooler_activation"] = theirs[config.pooler_activation]
-    if model == "RoFormerTokenClassifier":
-        labels = checkpoint.model_options["labels"]
-        tags = ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
-        fields["id2label"] = {str(number): tag for number, tag in enumerate(tags)}
-        fields["label2id"] = {tag: number for number, tag in enumerate(tags)}
-    return fields
-
-
-def write_tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The `tokenizer_config.json` of a checkpoint's vocabulary.
-
-    Transformers' RoFormerTokenizer cuts words by jieba, which it needs a package for;
-    a vocabulary of characters needs no words, so BERT's tokenizer reads it.
-    """
-    tokens = checkpoint.vocabulary or ()
-    level = checkpoint.tokenizer.get("level") or vocabulary_level(tokens)
-    kind = "RoFormerTokenizer" if level == "word" else "BertTokenizer"
-    return {
-        "tokenizer_class": kind,
-        "do_lower_case": checkpoint.tokenizer.get("lower_case", True),
-        "tokenize_chinese_chars": True,
-        "strip_accents": None,
-        "model_max_length": MAX_POSITIONS,
-        **{f"{name[1:-1].lower()}_token": name for name in _SPECIAL if name in tokens},
-    }
-
-
-_SPECIAL = (PAD, UNK, CLS, SEP, MASK)
-
-
-def write_tokenizer_file(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The `tokenizer.json` of a vocabulary of words.
-
-    From a `vocab.txt` alone, Transformers 5 cuts every word into its characters.
-    """
-    tokens = checkpoint.vocabulary or ()
-    ids = {token: number for number, token in enumerate(tokens)}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    template = [
-        {"SpecialToken": {"id": CLS, "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-        {"SpecialToken": {"id": SEP, "type_id": 0}},
-    ]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": ids[name], "content": name, **flags, "special": True}
-            for name in sorted(_SPECIAL, key=lambda name: ids.get(name, -1))
-            if name in ids
-        ],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": False,
-            "strip_accents": None,
-            "lowercase": checkpoint.tokenizer.get("lower_case", True),
-        },
-        # Transformers puts jieba in its place, which no file can hold.
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": template,
-            "pair": [
-                *template,
-                {"Sequence": {"id": "B", "type_id": 1}},
-                {"SpecialToken": {"id": SEP, "type_id": 1}},
-            ],
-            "special_tokens": {
-                name: {"id": name, "ids": [ids[name]], "tokens": [name]}
-                for name in (CLS, SEP)
-            },
-        },
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": UNK,
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": ids,
-        },
-    }
-
-
-# What has the same function on both sides. RoFormer-Sim is written as the masked
-# language model that it is, next to a pooler in the layout of JunnYu's package.
-_ARCHITECTURES = {
-    "RoFormerBackbone": "RoFormerModel",
-    "RoFormerMaskedLM": "RoFormerForMaskedLM",
-    "RoFormerCausalLM": "RoFormerForCausalLM",
-    "RoFormerSim": "RoFormerForMaskedLM",
-    "RoFormerTokenClassifier": "RoFormerForTokenClassification",
-    "RoFormerQuestionAnswerer": "RoFormerForQuestionAnswering",
-}
-
-
-def _find_problem(checkpoint, config):
-    """What Transformers cannot compute, or None."""
-    plain = {
-        "model_type": "roformer",
-        "attention_type": "softmax",
-        "rotary": True,
-        "rotary_base": 10000,
-        "attention_key_size": None,
-        "custom_position_ids": False,
-        "shared_segment_embeddings": False,
-        "residual_attention_scores": False,
-        "layer_norm_cond_size": None,
-        "with_nsp": False,
-    }
-    for name, value in plain.items():
-        found = getattr(config, name)
-        if found != value and not (
-            name == "attention_key_size" and found == config.head_dim
-        ):
-            return f"{name}={found!r}"
-    for name in ("activation", "pooler_activation"):
-        value = getattr(config, name)
-        if value is not None and value not in _ACTIVATIONS.values():
-            return f"{name}={value!r}"
-    has_head = "mlm" in checkpoint.heads
-    if has_head and config.head_norm_epsilon != config.layer_norm_epsilon:
-        return (
-            f"head_norm_epsilon={config.head_norm_epsilon!r} next to "
-            f"layer_norm_epsilon={config.layer_norm_epsilon!r}"
-        )
-    if checkpoint.model_options.get("crf"):
-        return "a conditional random field"
-    return None
+        saved["tokenizer"] = {"lower_case": is_lower}
+    return saved

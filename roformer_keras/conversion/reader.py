@@ -10,11 +10,9 @@ import json
 import math
 import os
 import re
-import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +25,19 @@ from roformer_keras.config import (
     config_for_model,
 )
 from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface import (
+    by_huggingface_name,
+    huggingface_tokenizer,
     is_huggingface,
-    open_weights,
+    open_huggingface,
     own_tensors,
-    read_config,
-    read_task,
-    read_vocabulary_file,
 )
 from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.weights import (
     KERAS_BACKBONE,
     TASK_PREFIX,
-    Weight,
     is_training_state,
-    task_rows,
     weight_table,
 )
 from roformer_keras.errors import (
@@ -145,7 +141,7 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
                         f"bert_config.json, {size!r}, got {found} tokens"
                     )
             if files.format == "huggingface":
-                saved = _huggingface_tokenizer(files.parts)
+                saved = huggingface_tokenizer(files.parts)
             elif not saved and files.format == "safetensors":
                 saved = _open_safetensors(files, stack).saved
     if saved.get("vocabulary") is None:
@@ -162,30 +158,6 @@ _TOKENIZER_FILES = {
     "tokenizer": "tokenizer.json",
     "vocabulary": "assets/tokenizer/vocabulary.txt",
 }
-
-
-@dataclass(frozen=True)
-class _Found:
-    """The tensors of a source, and what it says about its model.
-
-    Args:
-        format: str, as in `Checkpoint`.
-        tensors: dict of the source's name to a pair of key and `Tensor`.
-        key_of: function of a `Weight` that returns its key in this format.
-        is_turned: function of a `Weight`: whether this format holds the transpose of
-            the tensor in a checkpoint; by default, tensors lie as in Keras.
-        task: dict of variable path to `Tensor`: the head of a task.
-        saved: fields of `Checkpoint` that the source gives.
-        quantized: dict of layer path to `QuantizedLayer`, without tensors yet.
-    """
-
-    format: str
-    tensors: Mapping[str, tuple[Hashable, Tensor]]
-    key_of: Callable[[Weight], Hashable]
-    is_turned: Callable[[Weight], bool] = lambda row: row.transposed
-    task: Mapping[str, Tensor] = field(default_factory=dict)
-    saved: Mapping = field(default_factory=dict)
-    quantized: Mapping[str, QuantizedLayer] = field(default_factory=dict)
 
 
 def _find_config(files, found, given):
@@ -376,13 +348,13 @@ def _open_tensor_bundle(files, stack):
         name: (_object_key(name, variables.get(name, "")), tensor)
         for name, tensor in tensors.items()
     }
-    return _Found("tf_object", found, lambda row: (row.layer, row.attribute))
+    return Found("tf_object", found, lambda row: (row.layer, row.attribute))
 
 
 def _by_name(format, tensors, **saved):
     """Tensors that have their checkpoint names already."""
     found = {name: (name, tensor) for name, tensor in tensors.items()}
-    return _Found(format, found, lambda row: row.name, lambda row: False, saved=saved)
+    return Found(format, found, lambda row: row.name, lambda row: False, saved=saved)
 
 
 def _object_key(key: str, variable: str):
@@ -430,7 +402,7 @@ def _open_hdf5(files, stack):
         for name, tensor in hdf5_datasets(blob, root):
             if name not in found and not name.startswith(_OF_KERAS_2):
                 found[name] = name, tensor
-    return _Found("hdf5", found, lambda row: (row.layer, row.index))
+    return Found("hdf5", found, lambda row: (row.layer, row.index))
 
 
 # === Files of Keras and of this package ===
@@ -442,7 +414,7 @@ def _by_dataset(format, tensors, **options):
         name: (name.removeprefix(KERAS_BACKBONE), tensor)
         for name, tensor in tensors.items()
     }
-    return _Found(format, found, lambda row: row.dataset, **options)
+    return Found(format, found, lambda row: row.dataset, **options)
 
 
 def _keras_weights(files, tensors):
@@ -610,79 +582,8 @@ def _open_safetensors(files, stack):
             tokens = None
         saved["vocabulary"] = _check_tokens(tokens, files.label)
     if is_huggingface(tensors):
-        return _by_huggingface_name("safetensors", own_tensors(tensors, files.label))
+        return by_huggingface_name("safetensors", own_tensors(tensors, files.label))
     return _by_name("safetensors", tensors, **saved)
-
-
-# === Hugging Face ===
-
-
-def _by_huggingface_name(format, tensors, **options):
-    found = {name: (name, tensor) for name, tensor in tensors.items()}
-    return _Found(
-        format,
-        found,
-        lambda row: row.huggingface,
-        lambda row: row.huggingface_transposed,
-        **options,
-    )
-
-
-def _open_huggingface(files, stack):
-    tensors = open_weights(files, stack)
-    config = files.parts["config"]
-    if not is_huggingface(tensors):
-        raise CheckpointError(
-            f"{files.label} must hold the weights of a RoFormer of Hugging Face, such "
-            "as roformer.embeddings.word_embeddings.weight, got "
-            f"{', '.join(sorted(tensors)[:3]) or 'none'}"
-        )
-    fields = read_json(config)
-    is_tied = fields.get("tie_word_embeddings") is not False
-    tensors = own_tensors(tensors, files.label, is_tied)
-    with errors_at(config.label):
-        saved = read_config(fields, tensors)
-        head: dict[str, Tensor] = {}
-        if {"vocabulary", "tokenizer_file"} & files.parts.keys():
-            # A task without a tokenizer would be no task here.
-            head, changes = read_task(fields, tensors, saved)
-            saved |= changes
-    saved |= _huggingface_tokenizer(files.parts)
-    if saved["left_out"]:
-        warnings.warn(
-            f"{files.label}: {len(saved['left_out'])} tensors are left out, "
-            f"{saved['left_out'][0]} among them, because no class of this package has "
-            "that head; the rest is whole",
-            stacklevel=2,
-        )
-    gone = {
-        *saved["left_out"],
-        *(
-            row.huggingface
-            for row in task_rows({path: tensor.shape for path, tensor in head.items()})
-        ),
-    }
-    tensors = {name: tensor for name, tensor in tensors.items() if name not in gone}
-    return _by_huggingface_name("huggingface", tensors, task=head, saved=saved)
-
-
-def _huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict:
-    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
-    saved: dict[str, Any] = {}
-    if "vocabulary" in parts:
-        saved["vocabulary"] = _read_tokens(parts["vocabulary"])
-    elif "tokenizer_file" in parts:
-        blob = parts["tokenizer_file"]
-        saved["vocabulary"] = read_vocabulary_file(read_json(blob), blob.label)
-    if "tokenizer_config" in parts:
-        blob = parts["tokenizer_config"]
-        is_lower = read_json(blob).get("do_lower_case", True)
-        if not isinstance(is_lower, bool):
-            raise ConfigurationError(
-                f"{blob.label}: do_lower_case must be true or false, got {is_lower!r}"
-            )
-        saved["tokenizer"] = {"lower_case": is_lower}
-    return saved
 
 
 def _check_tokens(tokens, label: str) -> tuple[str, ...]:
@@ -697,5 +598,5 @@ _OPENERS = {
     "keras": _open_keras,
     "preset": _open_preset,
     "safetensors": _open_safetensors,
-    "huggingface": _open_huggingface,
+    "huggingface": open_huggingface,
 }

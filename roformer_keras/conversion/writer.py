@@ -19,10 +19,9 @@ import numpy as np
 
 from roformer_keras.config import BERT_CONFIG_OPTIONS, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.conversion.huggingface import (
+from roformer_keras.conversion.huggingface import POSITIONS, position_table
+from roformer_keras.conversion.huggingface_config import (
     MAX_POSITIONS,
-    POSITIONS,
-    position_table,
     write_config,
     write_tokenizer_config,
     write_tokenizer_file,

@@ -14,7 +14,7 @@ import numpy as np
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.convert import prepare, save
-from roformer_keras.conversion.huggingface import MAX_POSITIONS
+from roformer_keras.conversion.huggingface_config import MAX_POSITIONS
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import (
     CheckpointError,
@@ -233,7 +233,7 @@ class TransformersAnswers(LiveAnswers):
             "fields": {"is_decoder": case == "lm"},
         }
 
-    def ask(self, reference: Reference) -> None:
+    def ask(self, reference: Any) -> None:
         self._reference = reference
         self.name = f"transformers {reference.version}"
         if "lm" in self.metadata["cases"] and not reference.is_causal:

@@ -38,11 +38,12 @@ from roformer_keras import (
     convert,
     verify,
 )
-from roformer_keras.conversion.huggingface import (
+from roformer_keras.conversion.huggingface_config import (
     write_tokenizer_config,
     write_tokenizer_file,
 )
 from roformer_keras.errors import ConfigurationError, ReferenceUnavailable
+from roformer_keras.io.vocabulary import read_vocabulary
 from roformer_keras.verification.reference import TransformersReference
 
 PYTHON = transformers_python()
@@ -284,17 +285,18 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     assert run_transformers(f"{code}\nprint(json.dumps(len(tokenizer)))") > 5000
 
 
-@pytest.mark.parametrize("source", ["words", "characters"])
-def test_ids_of_1000_reviews(source, tmp_path):
+RELEASED = SHARED / "data" / "vocab"
+VOCABULARIES = [
+    zipped(WORD, "vocab.txt"),
+    zipped(CHARACTER, "vocab.txt"),
+    *(path.read_bytes() for path in sorted(RELEASED.glob("*.txt"))),
+]
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=len)
+def test_ids_of_1000_reviews(vocabulary, tmp_path):
     """All but that with a private-use character are equal."""
-    vocabulary = SHARED / "data" / "vocab"
-    names = {"words": "word_50000.txt", "characters": "char_12000.txt"}
-    if vocabulary.is_dir():
-        tokens = (vocabulary / names[source]).read_text(encoding="utf-8").split("\n")
-    else:
-        zip_file = WORD if source == "words" else CHARACTER
-        tokens = zipped(zip_file, "vocab.txt").decode().split("\n")
-    tokens = tuple(token.strip() for token in tokens if token.strip())
+    tokens = tuple(read_vocabulary(vocabulary, "a vocabulary"))
     path = ROOT / "notebooks" / "data" / "reviews.train.tsv.gz"
     with gzip.open(path, "rt", encoding="utf-8") as file:
         texts = [line.split("\t")[0].strip() for line in file]
@@ -303,7 +305,7 @@ def test_ids_of_1000_reviews(source, tmp_path):
     folder = tmp_path / "tokenizer"
     written = {"config.json": {"model_type": "roformer"}}
     written["tokenizer_config.json"] = write_tokenizer_config(checkpoint)
-    if source == "words":
+    if written["tokenizer_config.json"]["tokenizer_class"] == "RoFormerTokenizer":
         written["tokenizer.json"] = write_tokenizer_file(checkpoint)
     write_folder(
         folder,

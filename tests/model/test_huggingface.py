@@ -98,10 +98,19 @@ def test_a_head_that_no_class_has_is_left_out_and_said(capsys):
 
 
 def test_a_tagger_without_bio_tags_or_vocabulary_is_its_backbone(tmp_path):
-    tags = {"id2label": {str(n): f"LABEL_{n}" for n in range(5)}}
-    source = changed("tagger", tmp_path, tags)
-    with pytest.warns(UserWarning, match="2 tensors are left out"):
-        assert type(roformer_keras.load_model(source)) is RoFormerBackbone
+    labels = {str(n): f"LABEL_{n}" for n in range(5)}
+    for number, fields in enumerate(
+        [
+            {"id2label": labels},
+            {"id2label": {**labels, "0": [1]}},
+            {"id2label": [1]},
+            {"architectures": 3},
+        ]
+    ):
+        (tmp_path / str(number)).mkdir()
+        source = changed("tagger", tmp_path / str(number), fields)
+        with pytest.warns(UserWarning, match="2 tensors are left out"):
+            assert type(roformer_keras.load_model(source)) is RoFormerBackbone
     (tmp_path / "b").mkdir()
     source = copied(FOLDER / "tagger", tmp_path / "b")
     (source / "vocab.txt").unlink()

@@ -285,6 +285,8 @@ _CHANGES = {
     ".toml": mutate_toml,
     ".zip": mutate_zip,
     ".keras": mutate_zip,
+    # That of PyTorch is a zip since version 1.6; an older one has its bytes changed.
+    ".bin": mutate_zip,
     ".index": mutate_index,
     ".safetensors": mutate_safetensors,
     ".h5": mutate_hdf5,

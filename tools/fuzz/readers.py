@@ -8,12 +8,12 @@ from pathlib import Path
 
 from roformer_keras.conversion.convert import convert, model_of, prepare
 from roformer_keras.conversion.reader import (
-    _read_json,
     open_checkpoint,
     read_tokenizer,
 )
 from roformer_keras.errors import RoFormerError
 from roformer_keras.io.blob import Blob
+from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import verify_archive
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from tools.fuzz import seeds
@@ -103,7 +103,7 @@ def _from_config(folder: Path):
     import roformer_keras
 
     keras.backend.clear_session()
-    content = _read_json(Blob.of_file(folder / "config.json"))
+    content = read_json(Blob.of_file(folder / "config.json"))
     name, options = content.get("class_name"), content.get("config")
     names = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq")
     if name in names and isinstance(options, dict):
@@ -165,6 +165,7 @@ TARGETS = {
     **_both("weights-h5", _converted(".weights.h5"), checksums=False, **_MADE),
     **_both("keras-file", _converted(".keras"), **_MADE),
     **_both("safetensors", _converted(".safetensors"), **_MADE),
+    **_both("huggingface", lambda _: seeds.huggingface(), checksums=False),
     **_both("preset", _presets("RoFormerBackbone", "RoFormerMaskedLM"), **_MADE),
     **_both("preset-task", _presets(*(f"RoFormer{name}" for name in _TASKS)), **_MADE),
     **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), **_MADE),

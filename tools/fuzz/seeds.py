@@ -45,6 +45,13 @@ def hdf5(name: str) -> Files:
     return {"x.h5": (SAVED / name).read_bytes(), "bert_config.json": config}
 
 
+def huggingface() -> list[Files]:
+    """Folders of Transformers: one file, shards, and both formats of PyTorch."""
+    names = ("encoder", "masked-lm", "masked-lm-bin", "causal-lm", "tagger")
+    place = ROOT / "tests" / "data" / "huggingface"
+    return [read_files(place / name) for name in names]
+
+
 def zips() -> list[Files]:
     """Zips of checkpoints: stored in a folder, and deflated without one."""
     target = io.BytesIO()

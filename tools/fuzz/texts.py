@@ -9,12 +9,12 @@ import random
 from pathlib import Path
 
 from roformer_keras.config import RoFormerConfig, Seq2SeqConfig
-from roformer_keras.conversion.reader import _read_json
 from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.data.encoders import DocumentEncoder
 from roformer_keras.data.files import read_table
 from roformer_keras.errors import RoFormerError
 from roformer_keras.io.blob import Blob
+from roformer_keras.io.json_file import read_json
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import (
     build_subword_vocabulary,
@@ -46,7 +46,7 @@ def try_each(actions):
 
 
 def _json_in(folder):
-    return _read_json(Blob.of_file(folder / "config.json"))
+    return read_json(Blob.of_file(folder / "config.json"))
 
 
 def _read_configs(folder: Path):
