@@ -339,7 +339,7 @@ def _dict(*pairs):
 
 
 def _refuse_call(*arguments):
-    raise ValueError("it makes a storage of its own")
+    raise ValueError("it calls the class of a storage")
 
 
 def _tensor(storage, offset, shape, strides, *_):
