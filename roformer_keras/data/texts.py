@@ -1,5 +1,6 @@
 """Texts and labels of any container, checked."""
 
+import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -81,8 +82,9 @@ def _check_list(texts):
         raise ConfigurationError(
             f"texts must be a list of str, got one: [{texts!r:.40}]"
         )
-    # A loop over a `PyDataset`, which only has numbered batches, need not end.
-    if not hasattr(texts, "__iter__"):
+    # A loop over a `PyDataset` need not end. There is none before Keras is imported.
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(texts, keras.utils.PyDataset):
         raise ConfigurationError(
             f"texts must be a list or another container, got {type(texts).__name__}: "
             "give the texts of its batches as a list"

@@ -310,7 +310,7 @@ def test_float64_becomes_float32_unless_it_would_overflow(tmp_path):
     assert_same(tensors_of(quietly(source, tmp_path / "x.keras")), tensors_of(SMALL))
     tensors["bert/pooler/dense/bias"][0] = 1e300
     write_checkpoint(tmp_path / "source", tensors, config)
-    with pytest.raises(CheckpointError, match=r"up to 1e\+300, beyond float32's"):
+    with pytest.raises(CheckpointError, match=r"numbers beyond float32's"):
         quietly(source, tmp_path / "y.keras")
 
 

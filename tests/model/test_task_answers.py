@@ -167,5 +167,7 @@ def test_blanks_at_its_edges_are_none_of_an_answer(answerer):
 
 @pytest.mark.parametrize("name", ["stride", "max_answer_length"])
 def test_options_that_break_a_rule(name):
-    with pytest.raises(ConfigurationError, match=f"{name} must be an integer of at"):
+    with pytest.raises(
+        ConfigurationError, match=f"{name} must be an integer from 1 to"
+    ):
         RoFormerQuestionAnswerer.from_preset(CHARACTER, **{name: 0})

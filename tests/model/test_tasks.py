@@ -337,7 +337,7 @@ def test_labels_that_are_none(fitted, labels, message):
         ({"num_classes": 3}, "classes must be 3 different names"),
         ({"classes": ["好", "好"]}, "must be 2 different names"),
         ({"pooling": "last"}, "pooling must be one of 'first', 'mean', got 'last'"),
-        ({"max_length": 3}, "max_length must be an integer of at least 4, got 3"),
+        ({"max_length": 3}, "max_length must be an integer from 4 to 1048576, got 3"),
         ({"num_layer": 3}, "num_layer"),
     ],
 )
