@@ -58,10 +58,13 @@ def run(
     if generator:
         from roformer_keras.serving import check_generator_export, export_generator
 
-        check_generator_export(format or "openvino", texts)
+        format = format or "openvino"
+        check_generator_export(format, texts)
         model = load_generator(source, None, False, config, vocabulary)
-        options = {"int8": int8, "overwrite": overwrite}
-        _show_generator(target, export_generator(model, target, **options), as_json)
+        found = export_generator(
+            model, target, format=format, int8=int8, overwrite=overwrite
+        )
+        _show_generator(target, found, as_json)
         return
     format = format or "saved_model"
     check_export(format, int8, texts)

@@ -49,7 +49,9 @@ def run(
     stop: list[str] | None = None,
     seed: int | None = None,
     batch_size: Count = 64,
-    engine: Literal["keras", "openvino", "openvino-int8"] = "keras",
+    engine: Literal[
+        "keras", "openvino", "openvino-int8", "onnx", "onnx-int8"
+    ] = "keras",
     overwrite: bool = False,
     quiet: bool = False,
     **search,
@@ -78,8 +80,8 @@ def run(
         stop: token that ends a text, such as 。 (default: [SEP]); may be repeated.
         seed: the same seed gives the same texts.
         batch_size: texts that are computed, and written, together.
-        engine: what computes the steps; openvino and openvino-int8, with weights in 8
-            bits, need roformer-keras[export].
+        engine: what computes the steps; all but keras need roformer-keras[export]; int8
+            has weights in 8 bits.
     """
     prompts = read_inputs(file, text)
     is_sim = unilm or model == "RoFormerSim"

@@ -32,7 +32,9 @@ def run(
     max_new_tokens: Count | None = None,
     seed: int | None = None,
     batch_size: Count = 128,
-    engine: Literal["keras", "openvino", "openvino-int8"] = "keras",
+    engine: Literal[
+        "keras", "openvino", "openvino-int8", "onnx", "onnx-int8"
+    ] = "keras",
     overwrite: bool = False,
     quiet: bool = False,
     **sampling,
@@ -55,8 +57,8 @@ def run(
         max_new_tokens: maximum of tokens of a similar sentence (default: 64).
         seed: the same seed gives the same sentences.
         batch_size: sentences that are computed, and written, together.
-        engine: what computes the steps; openvino and openvino-int8, with weights in 8
-            bits, need roformer-keras[export].
+        engine: what computes the steps; all but keras need roformer-keras[export]; int8
+            has weights in 8 bits.
     """
     sentences = read_inputs(file, text)
     lengths = {"max_length": max_length, "max_new_tokens": max_new_tokens}

@@ -137,9 +137,9 @@ class TextGeneration(_Model):
                 seed of the list, its part gets the same texts.
             engine: what computes the steps: `"keras"`; `"openvino"`, faster on a CPU;
                 or `"openvino-int8"`, with weights in 8 bits, the fastest for a few
-                texts. Both need the extra `export`, and a few seconds when they are
-                first used and when weights have changed. They give the same texts up
-                to rounding.
+                texts; likewise `"onnx"` and `"onnx-int8"`, in float32 alone. All need
+                the extra `export`, and a few seconds when they are first used and when
+                weights have changed. They give the same texts up to rounding.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
             options: further fields of `GenerationConfig`: `method`, `temperature`,
                 `top_k`, `top_p`, `num_beams`, `length_penalty`.

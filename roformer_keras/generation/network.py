@@ -1,6 +1,6 @@
 """The networks of this package that write text, for engines other than Keras.
 
-A graph, such as `OpenVINOGraph`, has the operations. Dropout is left out.
+A graph, `OpenVINOGraph` or `OnnxGraph`, has the operations. Dropout is left out.
 """
 
 from typing import Any
@@ -28,12 +28,12 @@ def write_language_model(graph: Any, model: Any) -> None:
     if head.dense.built:
         x = _dense(graph, head.dense, x)
     if head.transform:
-        x = graph.activation(head.activation, x)
+        x = _activation(graph, head.activation, x)
         x = _norm(graph, head.norm, x)
     logits = graph.score(x, table)
     if head.transform:
         logits = graph.add(logits, _value(head.bias))
-    graph.output("logits", logits)
+    graph.output("logits", logits, (None, None))
 
 
 def write_vectors(graph: Any, model: Any) -> None:
@@ -44,7 +44,8 @@ def write_vectors(graph: Any, model: Any) -> None:
     x, _ = _run_backbone(graph, model.backbone)
     pooler = model.backbone.pooler
     x = _dense(graph, pooler.dense, graph.token(x, 0))
-    graph.output("vectors", graph.activation(pooler.activation, x))
+    x = _activation(graph, pooler.activation, x)
+    graph.output("vectors", x, (None, None))
 
 
 def write_encoder(graph: Any, model: Any) -> None:
@@ -63,12 +64,12 @@ def write_encoder(graph: Any, model: Any) -> None:
         x = _add(graph, block, x, _feed, "feed_forward")
     if model.encoder_norm:
         x = _norm(graph, model.encoder_norm, x)
-    names = iter(memory_names(model.config.num_layers))
+    names, shape = iter(memory_names(model.config.num_layers)), _memory_shape(model)
     for block in model.decoder_layers:
         attention = block.cross_attention
         for dense in (attention.key, attention.value):
             projected = graph.heads(_dense(graph, dense, x), attention.num_heads)
-            graph.output(next(names), projected)
+            graph.output(next(names), projected, shape)
 
 
 def write_decoder(graph: Any, model: Any) -> None:
@@ -83,8 +84,7 @@ def write_decoder(graph: Any, model: Any) -> None:
     rows = graph.input("rows", "int32", (None,))
     mask = graph.input("mask", "float32", (None, 1, None, None))
     memory_mask = graph.input("memory_mask", "float32", (None, 1, 1, None))
-    shape = (None, config.num_heads, None, config.head_dim)
-    names = memory_names(config.num_layers)
+    names, shape = memory_names(config.num_layers), _memory_shape(model)
     memory = iter([graph.input(name, "float32", shape) for name in names])
 
     def attend_to_memory(graph, block, x):
@@ -93,7 +93,7 @@ def write_decoder(graph: Any, model: Any) -> None:
         query = graph.heads(_dense(graph, attention.query, x), attention.num_heads)
         # Rows that share keys are more queries of one row.
         query = graph.grouped(query, keys, attention.num_heads, attention.key_dim)
-        mixed = graph.attention(query, keys, values, memory_mask)
+        mixed = graph.attention(query, keys, values, memory_mask, attention.key_dim)
         width = attention.num_heads * attention.head_dim
         return _dense(graph, attention.output_dense, graph.ungrouped(mixed, width))
 
@@ -105,7 +105,8 @@ def write_decoder(graph: Any, model: Any) -> None:
         x = _add(graph, block, x, _feed, "feed_forward")
     if model.decoder_norm:
         x = _norm(graph, model.decoder_norm, x)
-    graph.output("logits", graph.score(graph.token(x, -1), table))
+    logits = graph.score(graph.token(x, -1), table)
+    graph.output("logits", logits, (None, None))
 
 
 def memory_names(layers: int) -> list[str]:
@@ -114,6 +115,10 @@ def memory_names(layers: int) -> list[str]:
 
 
 # === Parts ===
+
+
+def _memory_shape(model):
+    return (None, model.config.num_heads, None, model.config.head_dim)
 
 
 def _ids(graph, name):
@@ -179,7 +184,18 @@ def _add(graph, block, x, layer, name):
 def _feed(graph, block, x):
     layer = block.feed_forward
     x = _dense(graph, layer.intermediate_dense, x)
-    return _dense(graph, layer.output_dense, graph.activation(layer.activation, x))
+    return _dense(graph, layer.output_dense, _activation(graph, layer.activation, x))
+
+
+def _activation(graph, name, x):
+    """A Keras activation by its name."""
+    if name not in graph.activations:
+        raise ConfigurationError(
+            "generation on other engines knows the activations "
+            f"{', '.join(map(repr, sorted(graph.activations)))}, got {name!r}",
+            hint="generate with engine='keras'",
+        )
+    return graph.activations[name](graph, x)
 
 
 def _self_attention(graph, mask, positions, rows=None):
@@ -214,7 +230,7 @@ def _self_attention(graph, mask, positions, rows=None):
             number = next(numbers)
             key = graph.cached(f"keys_{number}", key, heads, dim, rows)
             value = graph.cached(f"values_{number}", value, heads, layer.head_dim, rows)
-        mixed = graph.attention(query, key, value, mask)
+        mixed = graph.attention(query, key, value, mask, dim)
         joined = graph.joined(mixed, heads * layer.head_dim)
         return _dense(graph, layer.output_dense, joined)
 

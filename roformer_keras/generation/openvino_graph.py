@@ -3,29 +3,13 @@
 `network.py` writes networks of them.
 """
 
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
-
-# Keras's activations by name, as functions of OpenVINO's operations and a tensor.
-_ACTIVATIONS = {
-    "linear": lambda op, x: x,
-    "gelu": lambda op, x: op.gelu(x, "erf"),
-    "elu": lambda op, x: op.elu(x, 1.0),
-    "hard_swish": lambda op, x: op.hswish(x),
-    "hard_silu": lambda op, x: op.hswish(x),
-    "mish": lambda op, x: op.mish(x),
-    "relu": lambda op, x: op.relu(x),
-    "relu6": lambda op, x: op.clamp(x, 0.0, 6.0),
-    "sigmoid": lambda op, x: op.sigmoid(x),
-    "silu": lambda op, x: op.swish(x),
-    "swish": lambda op, x: op.swish(x),
-    "softplus": lambda op, x: op.softplus(x),
-    "tanh": lambda op, x: op.tanh(x),
-}
+from roformer_keras.generation.eight_bits import round_to_8_bits
 
 
 class OpenVINOGraph:
@@ -39,12 +23,29 @@ class OpenVINOGraph:
     else is said; arguments that are NumPy arrays become constants.
     """
 
+    # By their names in Keras: functions of the graph and a tensor.
+    activations: ClassVar = {
+        "linear": lambda graph, x: x,
+        "gelu": lambda graph, x: graph.op.gelu(x, "erf"),
+        "elu": lambda graph, x: graph.op.elu(x, 1.0),
+        "hard_swish": lambda graph, x: graph.op.hswish(x),
+        "hard_silu": lambda graph, x: graph.op.hswish(x),
+        "mish": lambda graph, x: graph.op.mish(x),
+        "relu": lambda graph, x: graph.op.relu(x),
+        "relu6": lambda graph, x: graph.op.clamp(x, 0.0, 6.0),
+        "sigmoid": lambda graph, x: graph.op.sigmoid(x),
+        "silu": lambda graph, x: graph.op.swish(x),
+        "swish": lambda graph, x: graph.op.swish(x),
+        "softplus": lambda graph, x: graph.op.softplus(x),
+        "tanh": lambda graph, x: graph.op.tanh(x),
+    }
+
     def __init__(self, int8: bool = False):
         import_extra("openvino", "the engine 'openvino'")
         import openvino
         from openvino import opset13
 
-        self._ov, self._op, self._int8 = openvino, opset13, int8
+        self._ov, self.op, self._int8 = openvino, opset13, int8
         self._inputs: dict[str, Any] = {}
         self._results: list = []
         self._assigned: list = []
@@ -55,18 +56,23 @@ class OpenVINOGraph:
             self._results, self._assigned, list(self._inputs.values())
         )
 
+    def save(self, path: Path) -> None:
+        """Writes the file, with weights in float32 or 8 bits next to it."""
+        self._ov.save_model(self.finish(), path, compress_to_fp16=False)
+
     # === Inputs and outputs ===
 
     def input(self, name: str, dtype: str, shape: tuple) -> Any:
         """An input; None is an axis of any size."""
         sizes = [-1 if size is None else size for size in shape]
-        node = self._op.parameter(sizes, np.dtype(dtype), name=name)
+        node = self.op.parameter(sizes, np.dtype(dtype), name=name)
         node.output(0).set_names({name})
         self._inputs[name] = node
         return node
 
-    def output(self, name: str, x: Any) -> None:
-        result = self._op.result(x)
+    def output(self, name: str, x: Any, shape: tuple) -> None:
+        """An output of such a shape, which OpenVINO finds by itself."""
+        result = self.op.result(x)
         result.output(0).set_names({name})
         self._results.append(result)
 
@@ -80,10 +86,10 @@ class OpenVINOGraph:
         """Rows of a `table` by their numbers."""
         zero = np.int64(0)
         if not self._int8:
-            return self._op.gather(table, ids, zero)
+            return self.op.gather(table, ids, zero)
         integers, scale = table
-        rows = self._op.convert(self._op.gather(integers, ids, zero), "f32")
-        return self.multiply(rows, self._op.gather(scale, ids, zero))
+        rows = self.op.convert(self.op.gather(integers, ids, zero), "f32")
+        return self.multiply(rows, self.op.gather(scale, ids, zero))
 
     def score(self, x: Any, table: Any) -> Any:
         """`x` times the transposed `table`."""
@@ -95,50 +101,40 @@ class OpenVINOGraph:
         return y if bias is None else self.add(y, bias)
 
     def add(self, x: Any, y: Any) -> Any:
-        return self._op.add(x, y)
+        return self.op.add(x, y)
 
     def multiply(self, x: Any, y: Any) -> Any:
-        return self._op.multiply(x, y)
-
-    def activation(self, name: str, x: Any) -> Any:
-        """A Keras activation by its name."""
-        if name not in _ACTIVATIONS:
-            raise ConfigurationError(
-                "generation on other engines knows the activations "
-                f"{', '.join(map(repr, sorted(_ACTIVATIONS)))}, got {name!r}: generate "
-                "with engine='keras'"
-            )
-        return _ACTIVATIONS[name](self._op, x)
+        return self.op.multiply(x, y)
 
     def layer_norm(
         self, x: Any, gamma: np.ndarray, beta: np.ndarray, epsilon: float
     ) -> Any:
-        y = self._op.mvn(x, np.array([-1]), True, epsilon, "INSIDE_SQRT")
+        y = self.op.mvn(x, np.array([-1]), True, epsilon, "INSIDE_SQRT")
         return self.add(self.multiply(y, gamma), beta)
 
     def rms_norm(self, x: Any, epsilon: float) -> Any:
-        square = self._op.reduce_mean(self.multiply(x, x), np.array([-1]), True)
-        root = self._op.sqrt(self.add(square, np.float32(epsilon)))
-        return self._op.divide(x, root)
+        square = self.op.reduce_mean(self.multiply(x, x), np.array([-1]), True)
+        root = self.op.sqrt(self.add(square, np.float32(epsilon)))
+        return self.op.divide(x, root)
 
     def angles(self, positions: Any, frequencies: np.ndarray) -> tuple:
         """Cosines and sines of `(rows, length)` times frequencies, on a last axis."""
-        positions = self._op.unsqueeze(positions, np.array([2]))
+        positions = self.op.unsqueeze(positions, np.array([2]))
         angles = self.multiply(positions, frequencies)
-        return self._op.cos(angles), self._op.sin(angles)
+        return self.op.cos(angles), self.op.sin(angles)
 
     def where(self, condition: np.ndarray, x: Any, y: Any) -> Any:
-        return self._op.select(condition, x, y)
+        return self.op.select(condition, x, y)
 
     def heads(self, x: Any, heads: int) -> Any:
         """`(rows, length, heads * dim)` to `(rows, heads, length, dim)`."""
-        x = self._op.reshape(x, np.array([0, 0, heads, -1]), True)
-        return self._op.transpose(x, np.array([0, 2, 1, 3]))
+        x = self.op.reshape(x, np.array([0, 0, heads, -1]), True)
+        return self.op.transpose(x, np.array([0, 2, 1, 3]))
 
     def joined(self, x: Any, width: int) -> Any:
         """`(rows, heads, length, dim)` to `(rows, length, width)`."""
-        x = self._op.transpose(x, np.array([0, 2, 1, 3]))
-        return self._op.reshape(x, np.array([0, 0, width]), True)
+        x = self.op.transpose(x, np.array([0, 2, 1, 3]))
+        return self.op.reshape(x, np.array([0, 0, width]), True)
 
     def rotated(self, x: Any, angles: tuple, dim: int) -> Any:
         """Pairs of features (i, i + dim / 2) of `(rows, heads, length, dim)`, turned.
@@ -147,7 +143,7 @@ class OpenVINOGraph:
             angles: cosines and sines `(rows, length, dim)`.
         """
         # In this form OpenVINO computes it as one operation.
-        op, one, last = self._op, np.array([1]), np.array([3])
+        op, one, last = self.op, np.array([1]), np.array([3])
         half, end = np.array([dim // 2]), np.array([2**31 - 1])
         first = op.slice(x, np.array([0]), half, one, last)
         second = op.slice(x, half, end, one, last)
@@ -164,7 +160,7 @@ class OpenVINOGraph:
             new: `(rows, heads, length, dim)`.
             rows: int32 `(rows,)`. Which of the rows of before each row continues.
         """
-        op = self._op
+        op = self.op
         info = self._ov.op.util.VariableInfo()
         info.data_shape = self._ov.PartialShape([-1, heads, -1, dim])
         info.data_type, info.variable_id = self._ov.Type.f32, name
@@ -176,9 +172,13 @@ class OpenVINOGraph:
         self._assigned.append(op.assign(both, variable))
         return both
 
-    def attention(self, query: Any, keys: Any, values: Any, mask: Any) -> Any:
-        """Softmax attention; the mask is added to the scores."""
-        return self._op.scaled_dot_product_attention(
+    def attention(self, query: Any, keys: Any, values: Any, mask: Any, dim: int) -> Any:
+        """Softmax attention; the mask is added to the scores.
+
+        Args:
+            dim: features of a query.
+        """
+        return self.op.scaled_dot_product_attention(
             query, keys, values, mask, causal=False
         )
 
@@ -192,7 +192,7 @@ class OpenVINOGraph:
         Returns:
             `(groups, heads, rows / groups, dim)`.
         """
-        op, zero = self._op, np.int64(0)
+        op, zero = self.op, np.int64(0)
         groups = op.gather(op.shape_of(keys, "i64"), np.array([0]), zero)
         shape = op.concat([groups, np.array([-1, heads, dim])], 0)
         by_group = op.reshape(query, shape, False)
@@ -200,26 +200,24 @@ class OpenVINOGraph:
 
     def ungrouped(self, x: Any, width: int) -> Any:
         """`(groups, heads, rows / groups, dim)` to `(rows, 1, width)`."""
-        x = self._op.transpose(x, np.array([0, 2, 1, 3]))
-        return self._op.reshape(x, np.array([-1, 1, width]), False)
+        x = self.op.transpose(x, np.array([0, 2, 1, 3]))
+        return self.op.reshape(x, np.array([-1, 1, width]), False)
 
     def token(self, x: Any, at: int) -> Any:
         """One token of each row, `(rows, features)`: the first is 0, the last -1."""
-        return self._op.gather(x, np.int64(at), np.int64(1))
+        return self.op.gather(x, np.int64(at), np.int64(1))
 
     # === Constants ===
 
     def _stored(self, matrix):
         """A matrix `(outputs, features)`; with `int8` integers and their scales."""
         if not self._int8:
-            return self._op.constant(matrix)
-        scale = np.abs(matrix).max(axis=1, keepdims=True) / 127
-        scale = np.where(scale > 0, scale, 1).astype("float32")
-        integers = np.round(matrix / scale).astype("int8")
-        return self._op.constant(integers), self._op.constant(scale)
+            return self.op.constant(matrix)
+        integers, scale = round_to_8_bits(matrix)
+        return self.op.constant(integers), self.op.constant(scale)
 
     def _product(self, x, stored):
         if self._int8:
             integers, scale = stored
-            stored = self._op.multiply(self._op.convert(integers, "f32"), scale)
-        return self._op.matmul(x, stored, False, True)
+            stored = self.op.multiply(self.op.convert(integers, "f32"), scale)
+        return self.op.matmul(x, stored, False, True)

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.generation.engines import decoder_of
+from roformer_keras.generation.engines import RUNTIMES, decoder_of, load_program
 from roformer_keras.generation.paraphrase import Paraphrasing
-from roformer_keras.generation.stateful import OpenVINOProgram, Reading, hidden
+from roformer_keras.generation.stateful import Program, Reading, hidden
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -30,7 +30,8 @@ class ServedGenerator(Paraphrasing):
 
     Args:
         folder: the folder that `export_generator` wrote.
-        bfloat16: bool. Whether it computes in bfloat16, if the processor does.
+        bfloat16: bool, for the format `"openvino"`. Whether it computes in bfloat16, if
+            the processor does.
 
     Attributes:
         metadata: dict, the content of `export.json`.
@@ -38,7 +39,8 @@ class ServedGenerator(Paraphrasing):
 
     Raises:
         SourceError: there is no such export in the folder.
-        ConfigurationError: OpenVINO is not installed.
+        ConfigurationError: the runtime of its format is not installed, or does not
+            know bfloat16.
 
     Example:
     ```python
@@ -56,6 +58,11 @@ class ServedGenerator(Paraphrasing):
         self._folder, self._bfloat16 = Path(folder), bfloat16
         text = (self._folder / EXPORT).read_text(encoding="utf-8")
         self.metadata = json.loads(text)
+        if (format := self.metadata["format"]) not in RUNTIMES:
+            raise SourceError(
+                f"a generator has the format {' or '.join(map(repr, RUNTIMES))}; that "
+                f"of {folder} is {format!r}"
+            )
         found = self.metadata[FIELD]
         self._reads = Reading.from_dict(found["reading"])
         self.default_max_new_tokens = found["new_tokens"]["fixed"]
@@ -68,7 +75,7 @@ class ServedGenerator(Paraphrasing):
         names = [name for name in found["networks"] if name != "vectors"]
         programs = {name: self._program(name) for name in names}
         self._own_decoder = decoder_of(programs, self._reads)
-        self._vectors: OpenVINOProgram | None = None
+        self._vectors: Program | None = None
 
     def text_tokenizer(self) -> RoFormerTokenizer:
         return self.tokenizer
@@ -129,7 +136,9 @@ class ServedGenerator(Paraphrasing):
         return unit_rows(found["vectors"].astype("float32"))
 
     def _program(self, name):
-        return OpenVINOProgram(str(self._folder / f"{name}.xml"), self._bfloat16)
+        format = self.metadata["format"]
+        path = self._folder / (name + RUNTIMES[format][1])
+        return load_program(format, str(path), self._bfloat16)
 
     # === What `TextGeneration` asks for ===
 

@@ -9,15 +9,17 @@ import numpy as np
 
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.extras import import_extra
+from roformer_keras.generation.engines import RUNTIMES
 from roformer_keras.generation.generate import TextGeneration
 from roformer_keras.generation.network import write_vectors
-from roformer_keras.generation.openvino_graph import OpenVINOGraph
 from roformer_keras.generation.options import Prompt
 from roformer_keras.generation.served import FIELD, ServedGenerator
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 
+# What each format of `RUNTIMES` needs.
+_LIBRARIES = {"openvino": ("openvino",), "onnx": ("onnx", "onnxruntime")}
 # Largest difference to Keras in float32, as a share of the largest logit (at least 1).
 _TOLERANCE = 1e-4
 # Tokens of the prompts that are compared.
@@ -29,9 +31,10 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
 
     It needs no model, so that errors come before one is loaded.
     """
-    if format != "openvino":
+    if format not in RUNTIMES:
         raise ConfigurationError(
-            f"a model that writes is exported to the format 'openvino', got {format!r}"
+            "a model that writes is exported to the formats "
+            f"{' and '.join(map(repr, RUNTIMES))}, got {format!r}"
         )
     if calibration_texts:
         raise ConfigurationError(
@@ -39,30 +42,35 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
             "calibrate with",
             hint="leave out calibration_texts=",
         )
-    import_extra("openvino", "the format 'openvino'")
+    for library in _LIBRARIES[format]:
+        import_extra(library, f"the format {format!r}")
 
 
 def export_generator(
     model: Any,
     folder: str | os.PathLike,
     *,
+    format: str = "openvino",
     int8: bool = False,
     overwrite: bool = False,
 ) -> dict:
     """Exports a model that writes text, and checks it against Keras.
 
-    `ServedGenerator` loads it, and so do the commands `generate` and `paraphrase`. It
-    is a stateful OpenVINO model, which keeps keys and values itself; see
-    `generation.network` for its inputs.
+    `ServedGenerator` loads it, and so do the commands `generate` and `paraphrase`. An
+    OpenVINO model is stateful: it keeps keys and values itself. An ONNX model has them
+    as inputs `past_*` and outputs `present_*`, and no input `rows`. See
+    `generation.network` for the other inputs.
 
     Args:
         model: `RoFormerCausalLM`, `RoFormerSim` or `RoFormerSeq2Seq`, with its
             tokenizer.
-        folder: the folder to write: `decoder.xml` and `decoder.bin`; likewise `encoder`
-            of an encoder-decoder and `vectors` of a RoFormerSim; the tokenizer's files;
-            and `export.json`.
+        folder: the folder to write: `decoder.xml` and `decoder.bin`, or `decoder.onnx`;
+            likewise `encoder` of an encoder-decoder and `vectors` of a RoFormerSim; the
+            tokenizer's files; and `export.json`.
+        format: `"openvino"` or `"onnx"`.
         int8: bool. Whether kernels and embeddings are stored in 8 bits, with a scale
-            for each output and token. Computation stays in floats.
+            for each output and token. OpenVINO computes in floats; ONNX Runtime also
+            rounds what it multiplies with them.
         overwrite: bool. Whether an existing folder is replaced.
 
     Returns:
@@ -71,18 +79,16 @@ def export_generator(
         to Keras, `largest` and `mean`, on random prompts.
 
     Raises:
-        ConfigurationError: OpenVINO is missing, or the model is not one of those or has
-            an option that the export lacks.
+        ConfigurationError: the format is unknown or a library is missing for it; or the
+            model is not one of those, or has an option that the export lacks.
         OutputError: the folder exists or cannot be written, or the export is too far
             from Keras: by 1e-4 in float32.
     """
-    check_generator_export("openvino")
+    check_generator_export(format)
     if not isinstance(model, TextGeneration):
         raise ConfigurationError(
             f"only models that write text have a generator, got {type(model).__name__}"
         )
-    import openvino
-
     tokenizer = model.text_tokenizer()
     networks: dict[str, Callable[[Any], None]] = dict(model._networks())
     if isinstance(model, RoFormerSim):
@@ -91,7 +97,7 @@ def export_generator(
     metadata = {
         "model": type(model).__name__,
         "dim": model.config.hidden_dim,
-        "format": "openvino",
+        "format": format,
         "int8": int8,
         FIELD: {
             "networks": list(networks),
@@ -102,13 +108,13 @@ def export_generator(
             },
         },
     }
+    make_graph, suffix = RUNTIMES[format]
     with replacing(folder, overwrite, folder=True) as partial:
         tokenizer.save_to_preset(partial)
         for name, write in networks.items():
-            graph = OpenVINOGraph(int8=int8)
+            graph = make_graph(int8=int8)
             write(graph)
-            path = partial / f"{name}.xml"
-            openvino.save_model(graph.finish(), path, compress_to_fp16=False)
+            graph.save(partial / (name + suffix))
         _write_metadata(partial, metadata)
         served = ServedGenerator(partial)
         metadata["differences"] = _compare(model, served, reading, int8)

@@ -14,7 +14,7 @@ from common import CHECKPOINTS, GPT, V2, V2_EMBEDDING_SIZE, random_lm
 
 from roformer_keras import RoFormerCausalLM, RoFormerConfig
 from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.generation import search
+from roformer_keras.generation import onnx_network, search
 from roformer_keras.generation.stateful import StatefulDecoder
 
 KEY_SIZE = CHECKPOINTS / "roformer-key-size_L-3_H-24_A-4.zip"
@@ -27,6 +27,11 @@ BATCH = {"batch_size": 4, "verbose": 0}
 @pytest.fixture(scope="module")
 def v2():
     return RoFormerCausalLM.from_preset(V2)
+
+
+@pytest.fixture(params=["openvino", "onnx"])
+def engine(request):
+    return request.param
 
 
 @pytest.fixture(params=["causal_lm", "sim", "v2", "seq2seq"])
@@ -48,11 +53,11 @@ def stops_of(model):
     return [i for i in STOPS if i < model.config.vocabulary_size]
 
 
-def assert_same(model, prompts, **options):
+def assert_same(model, engine, prompts, **options):
     """Both engines write the same, with scores that rounding alone parts."""
     options = {**BATCH, "return_scores": True, "num_return_sequences": 1, **options}
     own = model.generate(prompts, **options)
-    other = model.generate(prompts, engine="openvino", **options)
+    other = model.generate(prompts, engine=engine, **options)
     assert len(own) == len(prompts)
     for texts, others in zip(own, other, strict=True):
         assert [text.output for text in texts] == [text.output for text in others]
@@ -85,21 +90,24 @@ MAKE = {
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_logits_of_every_architecture(name):
+def test_logits_of_every_architecture(name, engine):
     model = MAKE[name]()
-    decoder = model._decoder("openvino")
+    decoder = model._decoder(engine)
     assert isinstance(decoder, StatefulDecoder)
     plain.assert_logits(model, [SHORT, LONG], 36, room=9, decoder=decoder)
 
 
-def test_greedy_texts_of_fifty_prompts(model):
+def test_greedy_texts_of_fifty_prompts(model, engine):
     options = {"method": "greedy", "max_new_tokens": 19}
-    assert_same(model, prompts_of(model), stop_tokens=stops_of(model), **options)
+    assert_same(
+        model, engine, prompts_of(model), stop_tokens=stops_of(model), **options
+    )
 
 
-def test_equal_draws_give_equal_texts(model):
+def test_equal_draws_give_equal_texts(model, engine):
     own = assert_same(
         model,
+        engine,
         prompts_of(model, 8),
         num_return_sequences=3,
         max_new_tokens=19,
@@ -113,9 +121,10 @@ def test_equal_draws_give_equal_texts(model):
     assert all(len(text.output) >= 4 for texts in own for text in texts)
 
 
-def test_beams_and_their_scores(model):
+def test_beams_and_their_scores(model, engine):
     assert_same(
         model,
+        engine,
         prompts_of(model, 4),
         method="beam",
         num_beams=4,
@@ -127,16 +136,16 @@ def test_beams_and_their_scores(model):
     )
 
 
-def test_a_stream_is_what_generate_returns(causal_lm):
+def test_a_stream_is_what_generate_returns(causal_lm, engine):
     options = {"max_length": 26, "stop_tokens": ["。"], "seed": 6, "min_length": 8}
-    options["engine"] = "openvino"
+    options["engine"] = engine
     pieces = list(causal_lm.stream("今天天气", **options))
     assert "".join(pieces) == causal_lm.generate("今天天气", **options)
     assert len(pieces) > 3
 
 
-def test_streams_of_one_decoder_do_not_disturb_each_other(causal_lm):
-    options = {"method": "greedy", "max_length": 20, "engine": "openvino"}
+def test_streams_of_one_decoder_do_not_disturb_each_other(causal_lm, engine):
+    options = {"method": "greedy", "max_length": 20, "engine": engine}
     alone = [list(causal_lm.stream(text, **options)) for text in ("今天", "北京人")]
     both = [causal_lm.stream(text, **options) for text in ("今天", "北京人")]
     found = list(zip(*both, strict=False))
@@ -144,19 +153,19 @@ def test_streams_of_one_decoder_do_not_disturb_each_other(causal_lm):
         assert pieces == (alone[0][at], alone[1][at])
 
 
-def test_paraphrases(sim):
+def test_paraphrases(sim, engine):
     options = {"n": 4, "k": 3, "max_new_tokens": 19, "seed": 2, **BATCH}
     own = sim.paraphrase("今天天气不错", **options)
-    other = sim.paraphrase("今天天气不错", engine="openvino", **options)
+    other = sim.paraphrase("今天天气不错", engine=engine, **options)
     assert [text for text, _ in own] == [text for text, _ in other] != []
     assert [x for _, x in other] == pytest.approx([x for _, x in own], abs=1e-5)
 
 
-def test_a_text_does_not_depend_on_its_batch(model):
+def test_a_text_does_not_depend_on_its_batch(model, engine):
     """Prompts of other lengths, and rows that end: all in one batch, or alone."""
     prompts = prompts_of(model, 30)
     options = {"max_new_tokens": 19, "stop_tokens": stops_of(model), "seed": 3}
-    options |= {"engine": "openvino", "temperature": 0.5, "verbose": 0}
+    options |= {"engine": engine, "temperature": 0.5, "verbose": 0}
     together = model.generate(prompts, batch_size=64, **options)
     assert len(set(map(len, together))) > 2
     for number, prompt in enumerate(prompts):
@@ -165,9 +174,9 @@ def test_a_text_does_not_depend_on_its_batch(model):
 
 
 @pytest.mark.parametrize("batch_size", [8, 20])
-def test_what_is_left_of_batches_is_written_together(causal_lm, batch_size):
+def test_what_is_left_of_batches_is_written_together(causal_lm, engine, batch_size):
     """Many prompts of different lengths; most texts end early, some late."""
-    decoder = causal_lm._decoder("openvino")
+    decoder = causal_lm._decoder(engine)
     random = np.random.default_rng(1)
     ids = [
         [2, *random.integers(1, 260, n).tolist()] for n in random.integers(1, 14, 60)
@@ -206,9 +215,9 @@ def test_what_is_left_of_batches_is_written_together(causal_lm, batch_size):
         assert text.score == pytest.approx(other.score, abs=1e-4)
 
 
-def test_rows_that_have_ended_leave_the_program(causal_lm):
+def test_rows_that_have_ended_leave_the_program(causal_lm, engine):
     """As many rows are computed as a bucket holds."""
-    decoder = causal_lm._decoder("openvino")
+    decoder = causal_lm._decoder(engine)
     computed, run = [], decoder._program.run
 
     def counted(memory, inputs):
@@ -233,24 +242,25 @@ def test_rows_that_have_ended_leave_the_program(causal_lm):
 # === Weights ===
 
 
-def test_new_weights_show_in_the_next_text(causal_lm):
+def test_new_weights_show_in_the_next_text(causal_lm, engine):
     options = {"method": "greedy", "max_length": 20, "stop_tokens": (), **BATCH}
-    before = causal_lm.generate(SHORT, engine="openvino", **options)
-    decoder = causal_lm._decoder("openvino")
-    assert causal_lm._decoder("openvino") is decoder
+    before = causal_lm.generate(SHORT, engine=engine, **options)
+    decoder = causal_lm._decoder(engine)
+    assert causal_lm._decoder(engine) is decoder
     weight = causal_lm.backbone.transformer_layers[0].attention.value.kernel
     value = weight.numpy()
     try:
         weight.assign(value[::-1])
-        after = causal_lm.generate(SHORT, engine="openvino", **options)
+        after = causal_lm.generate(SHORT, engine=engine, **options)
         assert after == causal_lm.generate(SHORT, **options) != before
-        assert causal_lm._decoder("openvino") is not decoder
+        assert causal_lm._decoder(engine) is not decoder
         # There are never two of an engine, and the own one stays.
         engines = [version[0] for version, _ in causal_lm._kept_decoders]
-        assert sorted(engines) == ["keras", "openvino"]
+        assert {"keras", engine} <= set(engines)
+        assert len(set(engines)) == len(engines)
     finally:
         weight.assign(value)
-    assert causal_lm.generate(SHORT, engine="openvino", **options) == before
+    assert causal_lm.generate(SHORT, engine=engine, **options) == before
 
 
 def test_lora_is_part_of_the_weights():
@@ -284,11 +294,17 @@ def test_bfloat16(causal_lm):
     assert found.score == pytest.approx(score, abs=0.5)
 
 
-def test_eight_bits(causal_lm):
+def test_bfloat16_on_onnx_runtime():
+    model = RoFormerCausalLM.from_preset(GPT, dtype="bfloat16")
+    with pytest.raises(ConfigurationError, match=r"float32 on a CPU, got .* bfloat16"):
+        model.generate(SHORT, stop_tokens=(), engine="onnx")
+
+
+def test_eight_bits(causal_lm, engine):
     """Close to the logits of the model, and not the same."""
     prompts = [causal_lm.as_prompt(ids, max_new_tokens=1) for ids in (SHORT, LONG)]
     exact, _ = causal_lm._decoder().start(prompts, 1, 1)
-    found, _ = causal_lm._decoder("openvino-int8").start(prompts, 1, 1)
+    found, _ = causal_lm._decoder(f"{engine}-int8").start(prompts, 1, 1)
     gap = np.abs(found - exact).max()
     assert 0 < gap < 0.05 * np.abs(exact).max()
 
@@ -313,10 +329,10 @@ def test_an_engine_that_does_not_exist(causal_lm):
         ({"activation": "celu"}, "'tanh', got 'celu'"),
     ],
 )
-def test_a_model_that_the_engine_does_not_know(fields, message):
+def test_a_model_that_the_engine_does_not_know(fields, message, engine):
     model = random_lm(**fields)
     with pytest.raises(ConfigurationError, match=message) as error:
-        model.generate(SHORT, stop_tokens=(), engine="openvino")
+        model.generate(SHORT, stop_tokens=(), engine=engine)
     assert "engine='keras'" in str(error.value)
 
 
@@ -326,7 +342,7 @@ def test_a_model_that_takes_more_than_ids():
         model.generate([2, 3], stop_tokens=(), engine="openvino")
 
 
-def test_a_model_that_keras_quantized():
+def test_a_model_that_keras_quantized(engine):
     model = RoFormerCausalLM.from_roformer_config(
         RoFormerConfig(
             vocabulary_size=260,
@@ -339,13 +355,24 @@ def test_a_model_that_keras_quantized():
     )
     model.quantize("int8")
     with pytest.raises(ConfigurationError, match=r"take float weights, got .* in int8"):
-        model.generate(SHORT, stop_tokens=(), engine="openvino")
+        model.generate(SHORT, stop_tokens=(), engine=engine)
 
 
-def test_without_openvino(monkeypatch):
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(ConfigurationError, match=r"roformer-keras\[export\]"):
-        random_lm().generate(SHORT, stop_tokens=(), engine="openvino")
+@pytest.mark.parametrize(
+    ("engine", "library"),
+    [("openvino", "openvino"), ("onnx", "onnx"), ("onnx", "onnxruntime")],
+)
+def test_without_a_library(monkeypatch, engine, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    message = rf"needs {library}, .*roformer-keras\[export\]"
+    with pytest.raises(ConfigurationError, match=message):
+        random_lm().generate(SHORT, stop_tokens=(), engine=engine)
+
+
+def test_weights_that_no_onnx_file_holds(monkeypatch):
+    monkeypatch.setattr(onnx_network, "_MAX_BYTES", 20_000)
+    with pytest.raises(ConfigurationError, match="use OpenVINO, or weights in 8 bits"):
+        random_lm().generate(SHORT, stop_tokens=(), engine="onnx")
 
 
 def test_weights_that_are_no_numbers_are_an_error():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from common import CHARACTER, GPT, ROOT, SHARED, SIM, json_lines, random_lm
 from common import run_main as run
@@ -25,46 +26,51 @@ POEMS = SHARED / "data" / "poetry" / "tang_poems.jsonl.gz"
 
 @pytest.fixture(scope="module")
 def served(request, tmp_path_factory):
-    """`served(name)`: the model of a session fixture, and what was exported of it."""
+    """`served(name, format)`: the model of a fixture, and what was exported of it."""
     root = tmp_path_factory.mktemp("served")
 
-    def make(name):
-        model, folder = request.getfixturevalue(name), root / name
+    def make(name, format="openvino"):
+        model, folder = request.getfixturevalue(name), root / f"{name}-{format}"
         if not folder.exists():
-            export_generator(model, folder)
+            export_generator(model, folder, format=format)
         return model, ServedGenerator(folder)
 
     return make
 
 
+@pytest.fixture(params=["openvino", "onnx"])
+def format(request):
+    return request.param
+
+
 @pytest.mark.parametrize("name", ["causal_lm", "sim", "seq2seq"])
-def test_an_export_writes_what_the_model_writes(name, served):
-    model, exported = served(name)
+def test_an_export_writes_what_the_model_writes(name, format, served):
+    model, exported = served(name, format)
     texts = ["天地玄黄", "日月"] if name == "seq2seq" else TEXTS
     for options in (
         {"method": "greedy", "max_new_tokens": 12},
         {"seed": 4, "num_return_sequences": 3, "max_new_tokens": 12, "top_p": 0.8},
         {"method": "beam", "num_beams": 3, "max_new_tokens": 6},
     ):
-        expected = model.generate(texts, engine="openvino", **options)
+        expected = model.generate(texts, engine=format, **options)
         assert exported.generate(texts, **options) == expected
     options = {"seed": 4, "max_new_tokens": 12}
     assert "".join(exported.stream(texts[0], **options)) == model.generate(
-        texts[0], engine="openvino", **options
+        texts[0], engine=format, **options
     )
     # Lengths count alike.
     for more in ({}, {"max_length": 20}, {"min_length": 9}):
         assert exported.as_prompt(texts[0], **more) == model.as_prompt(texts[0], **more)
 
 
-def test_paraphrases_and_vectors(served):
-    sim, exported = served("sim")
+def test_paraphrases_and_vectors(format, served):
+    sim, exported = served("sim", format)
     vectors = exported.encode(TEXTS)
     np.testing.assert_allclose(vectors, sim.encode(TEXTS), rtol=0, atol=1e-5)
     assert exported.encode(TEXTS[0]).shape == vectors[0].shape
     options = {"n": 8, "k": 5, "seed": 1, "max_new_tokens": 10}
     found = exported.paraphrase(TEXTS[:2], **options)
-    expected = sim.paraphrase(TEXTS[:2], engine="openvino", **options)
+    expected = sim.paraphrase(TEXTS[:2], engine=format, **options)
     for ours, theirs in zip(found, expected, strict=True):
         assert [text for text, _ in ours] == [text for text, _ in theirs]
         cosines = [cosine for _, cosine in theirs]
@@ -77,19 +83,33 @@ def test_a_generator_without_vectors(served):
         exported.paraphrase("今天", n=1)
 
 
-def test_what_an_export_says_of_itself(served):
-    _, exported = served("sim")
+def test_what_an_export_says_of_itself(format, served):
+    _, exported = served("sim", format)
     metadata = exported.metadata
+    assert metadata["format"] == format
     assert metadata["model"] == "RoFormerSim" and metadata["int8"] is False
     assert metadata["generator"]["networks"] == ["decoder", "vectors"]
     assert 0 < metadata["differences"]["mean"] <= metadata["differences"]["largest"]
     assert metadata["differences"]["largest"] < 1e-4
 
 
-def test_it_loads_and_writes_without_keras(served, tmp_path):
-    causal_lm, _ = served("causal_lm")
+def test_onnx_files_follow_the_standard(causal_lm, seq2seq, tmp_path):
+    for model in (causal_lm, seq2seq):
+        for int8 in (False, True):
+            folder = tmp_path / f"{type(model).__name__}-{int8}"
+            export_generator(model, folder, format="onnx", int8=int8)
+            for path in folder.glob("*.onnx"):
+                onnx.checker.check_model(path, full_check=True)
+    # Each layer has keys and values.
+    graph = onnx.load(tmp_path / "RoFormerCausalLM-False" / "decoder.onnx").graph
+    past = [node.name for node in graph.input if node.name.startswith("past_")]
+    present = [node.name for node in graph.output if node.name.startswith("present_")]
+    assert len(past) == len(present) == 2 * causal_lm.config.num_layers
+
+
+def test_it_loads_and_writes_without_keras(format, causal_lm, tmp_path):
     folder = tmp_path / "served"
-    export_generator(causal_lm, folder)
+    export_generator(causal_lm, folder, format=format)
     code = f"""
 import sys
 from roformer_keras.generation import ServedGenerator
@@ -107,20 +127,27 @@ print("keras" in sys.modules, "tensorflow" in sys.modules, text, sep="\\n")
     assert result.stdout.splitlines() == ["False", "False", expected]
 
 
-def test_eight_bits_are_smaller(causal_lm, tmp_path):
+def test_eight_bits_are_smaller(format, causal_lm, tmp_path):
+    name = {"openvino": "decoder.bin", "onnx": "decoder.onnx"}[format]
     sizes = []
     for int8 in (False, True):
         folder = tmp_path / str(int8)
-        metadata = export_generator(causal_lm, folder, int8=int8)
-        sizes.append((folder / "decoder.bin").stat().st_size)
+        metadata = export_generator(causal_lm, folder, format=format, int8=int8)
+        sizes.append((folder / name).stat().st_size)
         assert metadata["int8"] is int8
     assert sizes[1] < 0.5 * sizes[0]
     assert 1e-4 < metadata["differences"]["largest"] < 0.1
 
 
+def test_an_onnx_export_in_bfloat16(served):
+    _, exported = served("causal_lm", "onnx")
+    with pytest.raises(ConfigurationError, match="float32 on a CPU"):
+        ServedGenerator(exported._folder, bfloat16=True)
+
+
 @pytest.mark.e2e
 @pytest.mark.skipif(not POEMS.exists(), reason="needs poems")
-def test_eight_bits_cost_less_than_a_percent_of_perplexity():
+def test_eight_bits_cost_less_than_a_percent_of_perplexity(format):
     """Of the shipped RoFormer-GPT on poems, each token after those before it."""
     model = RoFormerCausalLM.from_preset("roformer-gpt-char")
     with gzip.open(POEMS, "rt", encoding="utf-8") as lines:
@@ -128,7 +155,7 @@ def test_eight_bits_cost_less_than_a_percent_of_perplexity():
     rows = [model.text_tokenizer().encode(poem, max_length=64)[0] for poem in poems]
     exact, found = (
         perplexity(model._decoder(engine), rows)
-        for engine in ("openvino", "openvino-int8")
+        for engine in (format, f"{format}-int8")
     )
     assert 10 < exact < 200
     assert abs(found / exact - 1) < 0.01
@@ -156,9 +183,9 @@ def perplexity(decoder, rows):
 # === Commands ===
 
 
-def test_commands_export_and_write(tmp_path, capsys):
+def test_commands_export_and_write(format, tmp_path, capsys):
     folder = tmp_path / "served"
-    arguments = ["export", SIM, folder, "--generator", "--json"]
+    arguments = ["export", SIM, folder, "--generator", "--format", format, "--json"]
     code, out, err = run(*arguments, capsys=capsys)
     assert code == 0, err
     assert json.loads(out)["model"] == "RoFormerSim"
@@ -170,7 +197,7 @@ def test_commands_export_and_write(tmp_path, capsys):
         found = []
         for name, own in (
             ("served", ["--source", folder]),
-            ("engine", ["--source", SIM, "--engine", "openvino"]),
+            ("engine", ["--source", SIM, "--engine", format]),
         ):
             output = tmp_path / f"{verb}-{name}.jsonl"
             code, _, err = run(verb, *own, *flags, *common, output, capsys=capsys)
@@ -204,7 +231,7 @@ def test_export_shows_the_difference(tmp_path, capsys):
 
 def test_options_that_an_export_does_not_have(tmp_path, capsys):
     for flags, message in (
-        (["--format", "onnx"], "exported to the format 'openvino', got 'onnx'"),
+        (["--format", "saved_model"], "'openvino' and 'onnx', got 'saved_model'"),
         (["--calibration-texts", ROOT / "README.md"], "need no texts to calibrate"),
     ):
         code, _, err = run(
@@ -232,6 +259,11 @@ def test_what_is_no_generator(tmp_path, causal_lm):
         export_generator(causal_lm, tmp_path / "served")
     with pytest.raises(ConfigurationError, match="vectors"):
         ServedEncoder(tmp_path / "served")
+    path = tmp_path / "served" / "export.json"
+    metadata = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**metadata, "format": "onyx"}), encoding="utf-8")
+    with pytest.raises(SourceError, match=r"'openvino' or 'onnx'; .* is 'onyx'"):
+        ServedGenerator(tmp_path / "served")
     model = random_lm(residual_attention_scores=True, vocabulary_size=669)
     model.tokenizer = causal_lm.tokenizer
     with pytest.raises(ConfigurationError, match="residual_attention_scores"):

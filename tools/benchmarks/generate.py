@@ -75,6 +75,7 @@ ENGINE_RUNS = (
     *(("float32", "keras"), ("bfloat16", "keras")),
     *(("float32", "openvino"), ("bfloat16", "openvino")),
     *(("float32", "openvino-int8"), ("bfloat16", "openvino-int8")),
+    *(("float32", "onnx"), ("float32", "onnx-int8")),
 )
 # Label, method of RoFormer, and the option with its count.
 MEMORY_RUNS = (

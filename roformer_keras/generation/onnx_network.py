@@ -1,0 +1,215 @@
+"""The operations of a decoding network, as ONNX's.
+
+`network.py` writes networks of them.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import import_extra
+from roformer_keras.generation.eight_bits import round_to_8_bits
+
+# ONNX Runtime 1.19 is the first one that knows them.
+_OPSET, _IR_VERSION = 21, 10
+# Bytes of one file, a limit of its format.
+_MAX_BYTES = 2**31 - 2**20
+# The caches are inputs and outputs of these names, and of the caches' own.
+PAST, PRESENT = "past_", "present_"
+
+
+class OnnxGraph:
+    """Writes one model.
+
+    Args:
+        int8: bool. Whether kernels and embeddings are stored in 8 bits, with a scale
+            for each output or token.
+
+    Tensors are names, of shape `(rows, length, features)` where nothing else is said;
+    arguments that are NumPy arrays become constants. The methods that are not explained
+    are those of `OpenVINOGraph`.
+
+    Keys and values are inputs and outputs: what `present_keys_0` gives is `past_keys_0`
+    of the next step. Who runs the model brings their rows into the order of the next
+    step, so that it has no input `rows`.
+    """
+
+    # By their names in Keras: functions of the graph and a tensor.
+    activations: ClassVar = {
+        "linear": lambda graph, x: x,
+        "gelu": lambda graph, x: graph.node("Gelu", x),
+        "elu": lambda graph, x: graph.node("Elu", x),
+        "hard_swish": lambda graph, x: graph.node("HardSwish", x),
+        "hard_silu": lambda graph, x: graph.node("HardSwish", x),
+        "mish": lambda graph, x: graph.node("Mish", x),
+        "relu": lambda graph, x: graph.node("Relu", x),
+        "relu6": lambda graph, x: graph.node("Clip", x, np.float32(0), np.float32(6)),
+        "sigmoid": lambda graph, x: graph.node("Sigmoid", x),
+        "silu": lambda graph, x: graph.multiply(x, graph.node("Sigmoid", x)),
+        "swish": lambda graph, x: graph.multiply(x, graph.node("Sigmoid", x)),
+        "softplus": lambda graph, x: graph.node("Softplus", x),
+        "tanh": lambda graph, x: graph.node("Tanh", x),
+    }
+
+    def __init__(self, int8: bool = False):
+        self._onnx = import_extra("onnx", "the engine 'onnx'")
+        self._int8, self._bytes, self._count = int8, 0, 0
+        self._model = self._onnx.ModelProto(ir_version=_IR_VERSION)
+        self._model.opset_import.add(domain="", version=_OPSET)
+        self._model.graph.name = "network"
+
+    def finish(self) -> bytes:
+        """The content of an ONNX file."""
+        return self._model.SerializeToString()
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(self.finish())
+
+    # === Inputs and outputs ===
+
+    def input(self, name: str, dtype: str, shape: tuple) -> str:
+        if name != "rows":
+            self._declare(self._model.graph.input, name, dtype, shape)
+        return name
+
+    def output(self, name: str, x: str, shape: tuple) -> None:
+        node = self._onnx.helper.make_node("Identity", [x], [name])
+        self._model.graph.node.append(node)
+        self._declare(self._model.graph.output, name, "float32", shape)
+
+    # === Operations ===
+
+    def table(self, embeddings: np.ndarray) -> Any:
+        if not self._int8:
+            return self._constant(embeddings)
+        return tuple(map(self._constant, round_to_8_bits(embeddings)))
+
+    def take(self, table: Any, ids: str) -> str:
+        if not self._int8:
+            return self.node("Gather", table, ids)
+        integers, scale = (self.node("Gather", part, ids) for part in table)
+        floats = self.node("Cast", integers, to=self._onnx.TensorProto.FLOAT)
+        return self.multiply(floats, scale)
+
+    def score(self, x: str, table: Any) -> str:
+        """`x` `(rows, features)` times the transposed `table`."""
+        if not self._int8:
+            return self.node("Gemm", x, table, transB=1)
+        integers, scale = table
+        scale = self.node("Squeeze", scale, np.array([1]))
+        floats = self.node("DequantizeLinear", integers, scale, axis=0)
+        return self.node("MatMul", x, self.node("Transpose", floats, perm=[1, 0]))
+
+    def linear(self, x: str, kernel: np.ndarray, bias: np.ndarray | None) -> str:
+        stored: Any = kernel
+        if self._int8:
+            # ONNX Runtime multiplies integers where it finds these two operations.
+            integers, scale = round_to_8_bits(kernel.T)
+            stored = self.node("DequantizeLinear", integers.T, scale[:, 0], axis=1)
+        y = self.node("MatMul", x, stored)
+        return y if bias is None else self.add(y, bias)
+
+    def add(self, x: Any, y: Any) -> str:
+        return self.node("Add", x, y)
+
+    def multiply(self, x: Any, y: Any) -> str:
+        return self.node("Mul", x, y)
+
+    def layer_norm(
+        self, x: str, gamma: np.ndarray, beta: np.ndarray, epsilon: float
+    ) -> str:
+        return self.node("LayerNormalization", x, gamma, beta, epsilon=epsilon)
+
+    def rms_norm(self, x: str, epsilon: float) -> str:
+        square = self.node("ReduceMean", self.multiply(x, x), np.array([-1]))
+        root = self.node("Sqrt", self.add(square, np.float32(epsilon)))
+        return self.node("Div", x, root)
+
+    def angles(self, positions: str, frequencies: np.ndarray) -> tuple:
+        positions = self.node("Unsqueeze", positions, np.array([2]))
+        angles = self.multiply(positions, frequencies)
+        return self.node("Cos", angles), self.node("Sin", angles)
+
+    def where(self, condition: np.ndarray, x: str, y: str) -> str:
+        return self.node("Where", condition, x, y)
+
+    def heads(self, x: str, heads: int) -> str:
+        x = self.node("Reshape", x, np.array([0, 0, heads, -1]))
+        return self._with_axes(x, 0, 2, 1, 3)
+
+    def joined(self, x: str, width: int) -> str:
+        x = self._with_axes(x, 0, 2, 1, 3)
+        return self.node("Reshape", x, np.array([0, 0, width]))
+
+    def rotated(self, x: str, angles: tuple, dim: int) -> str:
+        first, second = self._nodes("Split", [x], 2, axis=-1, num_outputs=2)
+        turned = self.node("Concat", self.node("Neg", second), first, axis=-1)
+        cos, sin = (self.node("Unsqueeze", part, np.array([1])) for part in angles)
+        return self.add(self.multiply(x, cos), self.multiply(turned, sin))
+
+    def cached(self, name: str, new: str, heads: int, dim: int, rows: str) -> str:
+        shape = (None, heads, None, dim)
+        before = self.input(PAST + name, "float32", shape)
+        both = self.node("Concat", before, new, axis=2)
+        self.output(PRESENT + name, both, shape)
+        return both
+
+    def attention(self, query: str, keys: str, values: str, mask: str, dim: int) -> str:
+        # ONNX Runtime joins the transposition and the product.
+        keys = self._with_axes(keys, 0, 1, 3, 2)
+        scores = self.multiply(self.node("MatMul", query, keys), np.float32(dim**-0.5))
+        weights = self.node("Softmax", self.add(scores, mask), axis=-1)
+        return self.node("MatMul", weights, values)
+
+    def grouped(self, query: str, keys: str, heads: int, dim: int) -> str:
+        groups = self.node("Shape", keys, start=0, end=1)
+        shape = self.node("Concat", groups, np.array([-1, heads, dim]), axis=0)
+        return self._with_axes(self.node("Reshape", query, shape), 0, 2, 1, 3)
+
+    def ungrouped(self, x: str, width: int) -> str:
+        x = self._with_axes(x, 0, 2, 1, 3)
+        return self.node("Reshape", x, np.array([-1, 1, width]))
+
+    def token(self, x: str, at: int) -> str:
+        return self.node("Gather", x, np.int64(at), axis=1)
+
+    def node(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """The output of an ONNX operation."""
+        (output,) = self._nodes(kind, inputs, 1, **attributes)
+        return output
+
+    # === Helpers ===
+
+    def _nodes(self, kind, inputs, outputs, **attributes):
+        names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
+        found = [self._new_name() for _ in range(outputs)]
+        make = self._onnx.helper.make_node
+        self._model.graph.node.append(make(kind, names, found, **attributes))
+        return found
+
+    def _constant(self, array):
+        array = np.ascontiguousarray(array).reshape(np.shape(array))
+        self._bytes += array.nbytes
+        if self._bytes > _MAX_BYTES:
+            raise ConfigurationError(
+                "an ONNX file holds up to 2 GiB, and the weights of this model take "
+                "more",
+                hint="use OpenVINO, or weights in 8 bits",
+            )
+        tensor = self._onnx.numpy_helper.from_array(array, self._new_name())
+        self._model.graph.initializer.append(tensor)
+        return tensor.name
+
+    def _new_name(self):
+        self._count += 1
+        return f"tensor_{self._count}"
+
+    def _declare(self, where, name, dtype, shape):
+        helper = self._onnx.helper
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        where.append(helper.make_tensor_value_info(name, kind, shape))
+
+    def _with_axes(self, x, *axes):
+        return self.node("Transpose", x, perm=list(axes))
