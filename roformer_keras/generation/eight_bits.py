@@ -4,7 +4,7 @@ import numpy as np
 
 
 def round_to_8_bits(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest integers of a matrix, each row with a scale of its own.
+    """The nearest integers of a matrix, with one scale for each row.
 
     Args:
         matrix: float32 `(outputs, features)`.

@@ -12,11 +12,12 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 from roformer_keras.generation.eight_bits import round_to_8_bits
 
-# ONNX Runtime 1.19 is the first one that knows them.
+# In earlier opsets ONNX Runtime does not multiply with the integers of a table, and its
+# floats are made in each step. The second is the version of the format of the file.
 _OPSET, _IR_VERSION = 21, 10
 # Bytes of one file, a limit of its format.
 _MAX_BYTES = 2**31 - 2**20
-# The caches are inputs and outputs of these names, and of the caches' own.
+# Before the name of a cache: its input and its output.
 PAST, PRESENT = "past_", "present_"
 
 
@@ -31,9 +32,9 @@ class OnnxGraph:
     arguments that are NumPy arrays become constants. The methods that are not explained
     are those of `OpenVINOGraph`.
 
-    Keys and values are inputs and outputs: what `present_keys_0` gives is `past_keys_0`
-    of the next step. Who runs the model brings their rows into the order of the next
-    step, so that it has no input `rows`.
+    Keys and values are inputs and outputs: `present_keys_0` of a step is `past_keys_0`
+    of the next. There is no input `rows`: the program reorders the rows of the caches,
+    which few steps need, and a graph would copy them in each.
     """
 
     # By their names in Keras: functions of the graph and a tensor.
@@ -65,6 +66,7 @@ class OnnxGraph:
         return self._model.SerializeToString()
 
     def save(self, path: Path) -> None:
+        """Writes the file, with its weights in it."""
         path.write_bytes(self.finish())
 
     # === Inputs and outputs ===

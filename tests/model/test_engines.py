@@ -7,6 +7,7 @@ rows, prompts of up to 16 tokens and up to 32 new ones.
 
 import sys
 
+import keras
 import numpy as np
 import plain_decoding as plain
 import pytest
@@ -15,6 +16,7 @@ from common import CHECKPOINTS, GPT, V2, V2_EMBEDDING_SIZE, random_lm
 from roformer_keras import RoFormerCausalLM, RoFormerConfig
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.generation import onnx_network, search
+from roformer_keras.generation.engines import RUNTIMES, load_program
 from roformer_keras.generation.stateful import StatefulDecoder
 
 KEY_SIZE = CHECKPOINTS / "roformer-key-size_L-3_H-24_A-4.zip"
@@ -95,6 +97,26 @@ def test_logits_of_every_architecture(name, engine):
     decoder = model._decoder(engine)
     assert isinstance(decoder, StatefulDecoder)
     plain.assert_logits(model, [SHORT, LONG], 36, room=9, decoder=decoder)
+
+
+def test_every_activation(engine):
+    make_graph, _ = RUNTIMES[engine]
+    x = np.linspace(-8, 8, 33, dtype="float32")[None]
+    for name in make_graph.activations:
+        graph = make_graph()
+        node = graph.input("x", "float32", (None, None))
+        # An input that is the output would have one of their names.
+        node = graph.add(node, np.zeros(1, "float32"))
+        graph.output("y", graph.activations[name](graph, node), x.shape)
+        program = load_program(engine, graph.finish(), bfloat16=False)
+        found = program.run(program.start(), {"x": x})["y"]
+        expected = keras.ops.convert_to_numpy(keras.activations.get(name)(x))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_the_engines_know_the_same_activations():
+    known = [set(make_graph.activations) for make_graph, _ in RUNTIMES.values()]
+    assert known[0] == known[1]
 
 
 def test_greedy_texts_of_fifty_prompts(model, engine):
