@@ -27,8 +27,8 @@ from roformer_keras.errors import (
     errors_at,
 )
 from roformer_keras.io.archive import looks_like_zip
-from roformer_keras.io.blob import HEAD_SIZE, Blob
-from roformer_keras.io.hdf5 import HDF5_MAGIC, hdf5_datasets, open_hdf5
+from roformer_keras.io.blob import HDF5_MAGIC, HEAD_SIZE, Blob
+from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5
 from roformer_keras.io.json_file import parse_json, read_json
 from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors

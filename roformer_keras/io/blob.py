@@ -9,6 +9,8 @@ from roformer_keras.errors import SourceError
 CHUNK = 2**20
 # Bytes that are enough to recognize a format.
 HEAD_SIZE = 512
+# The beginning of an HDF5 file.
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from roformer_keras.io.archive import MAX_RATIO, RATIO_EXEMPT_SIZE
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.tensor import Tensor
 
-HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-
 _DAMAGE = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
 
 

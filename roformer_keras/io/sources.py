@@ -17,8 +17,7 @@ from pathlib import Path
 
 from roformer_keras.errors import RoFormerError, SourceError
 from roformer_keras.io.archive import ZipTree, is_zip, looks_like_zip
-from roformer_keras.io.blob import HEAD_SIZE, Blob, unreadable
-from roformer_keras.io.hdf5 import HDF5_MAGIC
+from roformer_keras.io.blob import HDF5_MAGIC, HEAD_SIZE, Blob, unreadable
 
 _KERAS_PARTS = {
     "config": "config.json",

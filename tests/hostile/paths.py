@@ -82,7 +82,7 @@ _SOURCES = [
     ("x", in_folder("x"), "no checkpoint in x: it holds file"),
     ("x", deep, "no checkpoint in x"),
     ("x", saved_model, "variables.data-00000-of-00001 is missing next to"),
-    ("x", hugging_face, "no checkpoint in x: it holds pytorch_model.bin;"),
+    ("x", hugging_face, "x/pytorch_model.bin is a damaged or truncated zip"),
     ("x", many, "holds 300 checkpoints"),
     ("x/y", {"x": ""}, "x/y does not exist; did you mean x"),
     ("x.index", {"x.index": ""}, "x.index is empty: download or save it again"),

@@ -308,7 +308,7 @@ _FOLDERS = [
         3,
         "p holds HDF5 weights of another kind of model:",
     ),
-    (replaced_by_pipe("config.json"), 2, "p holds 2 checkpoints: model.weights.h5,"),
+    (replaced_by_pipe("config.json"), 2, "p/config.json must be a file: delete it"),
     (
         replaced_by_pipe("task.weights.h5"),
         2,

@@ -52,6 +52,7 @@ ALLOWED = {
         "data/adapters.py",
         "layers/dropout.py",
         "layers/fused.py",
+        "models/initializers.py",
         "models/inference.py",
         "serving/runtime.py",
         "tasks/adversarial.py",
