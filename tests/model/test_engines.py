@@ -400,7 +400,9 @@ def test_weights_that_no_onnx_file_holds(monkeypatch):
 def test_weights_that_are_no_numbers_are_an_error():
     model = random_lm(attention="unilm")
     embedding = model.backbone.segment_embedding.embeddings
-    value, options = embedding.numpy(), {"max_length": 20, "stop_tokens": STOPS}
+    # No text ends at its first token, so that there is a step.
+    options = {"max_length": 20, "min_new_tokens": 2, "stop_tokens": STOPS}
+    value = embedding.numpy()
     # The prompt is of segment 0: first a step shows it, then the prompt.
     for row in (1, 0):
         value[row, 0] = np.nan
