@@ -146,13 +146,17 @@ def test_generate(local_sides, tmp_path, monkeypatch, capsys):
     assert "with_compilation" in capsys.readouterr().out
 
 
-def test_engines_of_generation(local_sides, tmp_path):
+@needs_bert4keras
+def test_engines_of_generation(local_sides, tmp_path, monkeypatch):
+    # test_gpu runs transformers.
+    monkeypatch.setattr(generate, "is_installed", lambda side: False)
     figures = measure(generate, tmp_path, "--parts", "engines", "mix")
     one, many, paraphrases = figures["engines"].values()
     names = {f"{engine} {dtype}" for dtype, engine in generate.ENGINE_RUNS}
     limits = [f"{harness.LIMIT} {dtype}, OpenVINO" for dtype in ("float32", "bfloat16")]
     for runs in (one, many, paraphrases):
-        assert runs.keys() == {*names, *limits}
+        theirs = set() if runs is paraphrases else {harness.THEIRS}
+        assert runs.keys() == {*names, *limits, *theirs}
         shares = harness.shares_of_limit(runs, "openvino float32")
         assert 0 < shares[0] < 1
     assert figures["mix"].keys() == {
