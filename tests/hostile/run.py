@@ -1,5 +1,6 @@
 """Runs a row of a table of hostile inputs."""
 
+import io
 import shlex
 
 from cli_errors import PATHS
@@ -33,6 +34,8 @@ def run_row(line, folder, capsys):
 
 def check_row(row, folder, monkeypatch, capsys):
     """A hostile input gives one line of error and its code, and writes nothing."""
+    # Standard input is empty, whatever the tests run in.
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     line, files, code, message = row
     make(files, folder)
     monkeypatch.chdir(folder)
