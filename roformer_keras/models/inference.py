@@ -121,7 +121,7 @@ class FastInference(_Model):
 
 @keras.saving.register_keras_serializable("roformer_keras")
 class FastModel(FastInference, keras.Model):
-    """A functional `keras.Model` of your own whose methods do not wait.
+    """Your functional `keras.Model`, whose methods do not wait.
 
     `keras.Model(...)` on a backbone of this package runs as Keras does; this class in
     its place does what `FastInference` says.

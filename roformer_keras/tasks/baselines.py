@@ -139,10 +139,8 @@ class TfIdf:
 SIMILARITIES = (Jaccard(), TfIdf())
 
 
-class PairSimilarity(Baseline):
-    """The similarity of each pair; it has not the range of the labels."""
-
-    figures = ("spearman", "pearson")
+class _BySimilarity(Baseline):
+    """A base of those that learn what a similarity learns."""
 
     def __init__(self, similarity):
         self.similarity, self.name = similarity, similarity.name
@@ -152,6 +150,12 @@ class PairSimilarity(Baseline):
 
     def is_valid(self, learned):
         return self.similarity.is_valid(learned)
+
+
+class PairSimilarity(_BySimilarity):
+    """The similarity of each pair; it has not the range of the labels."""
+
+    figures = ("spearman", "pearson")
 
     def answer(self, learned, texts):
         return self.similarity.cosines(learned, *zip(*texts, strict=True))
@@ -227,17 +231,8 @@ def _mode_counts(numbers, count):
     return counts
 
 
-class NearerText(Baseline):
+class NearerText(_BySimilarity):
     """Of triplets the second text or the third, whichever is more like the first."""
-
-    def __init__(self, similarity):
-        self.similarity, self.name = similarity, similarity.name
-
-    def fit(self, texts, expected):
-        return self.similarity.fit(texts)
-
-    def is_valid(self, learned):
-        return self.similarity.is_valid(learned)
 
     def answer(self, learned, texts):
         anchors, second, third = zip(*texts, strict=True)
