@@ -173,7 +173,9 @@ def test_other_inputs_and_cases_are_refused(tmp_path, stand_in):
     with pytest.raises(ConfigurationError, match=r"cases must be some of .* got 'x'"):
         check(CHARACTER, stand_in, cases=["mlm", "x"])
     for lengths in ((), (0,), (5, -1)):
-        with pytest.raises(ConfigurationError, match="lengths must be 1 or more, got"):
+        with pytest.raises(
+            ConfigurationError, match="lengths must be 1 or more, to 16"
+        ):
             check(CHARACTER, stand_in, lengths=lengths)
 
 
