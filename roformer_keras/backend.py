@@ -18,6 +18,8 @@ from roformer_keras.errors import BackendError
 
 # In the order of preference, where the user has chosen none.
 BACKENDS = ("tensorflow", "jax", "torch")
+# It does not train, so it is only taken where the user has chosen it.
+_INFERENCE_BACKEND = "openvino"
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # What TensorFlow writes of devices and instruction sets before it reads its log level.
 _REMARK = re.compile(
@@ -51,7 +53,8 @@ def prepare_backend() -> None:
     """
     chosen = os.environ.get("KERAS_BACKEND")
     name = chosen or _configured()
-    if name in BACKENDS and not _is_installed(name):
+    is_known = name in BACKENDS or name == _INFERENCE_BACKEND
+    if is_known and not _is_installed(name):
         others = [other for other in BACKENDS if _is_installed(other)]
         if chosen:
             way_out = f"run: pip install 'roformer-keras[{name}]'"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import keras
 
-from roformer_keras.errors import BackendError, ConfigurationError
+from roformer_keras.errors import BackendError
 
 # The process in which the first model was made.
 _process_of_models: int | None = None
@@ -30,8 +30,9 @@ def refuse_forked_process() -> None:
 class Compiled:
     """A function of tensors that reads a model's weights, compiled.
 
-    TensorFlow traces it, JAX jits it, PyTorch runs it as it is. Weights are read at
-    each call, so a trained model needs no new compilation.
+    TensorFlow traces it, JAX jits it, PyTorch runs it as it is, and OpenVINO compiles
+    it. Weights are read at each call, so a trained model needs no new compilation; only
+    OpenVINO, which does not train, compiles again for new ones.
 
     Args:
         function: of nested tensors, written in `keras.ops`; returns nested tensors.
@@ -41,7 +42,7 @@ class Compiled:
         xla: bool. False for one graph for each shape, without XLA, on TensorFlow.
 
     Raises:
-        ConfigurationError: Keras runs on another backend.
+        BackendError: Keras runs on another backend.
     """
 
     def __init__(
@@ -54,12 +55,17 @@ class Compiled:
         self._weights = list(weights)
         self._any_shape = any_shape
         self._xla = xla and not any_shape
-        make = {"tensorflow": _in_tensorflow, "jax": _in_jax, "torch": _in_torch}
+        make = {
+            "tensorflow": _in_tensorflow,
+            "jax": _in_jax,
+            "torch": _in_torch,
+            "openvino": _in_openvino,
+        }
         backend = keras.backend.backend()
         if backend not in make:
-            raise ConfigurationError(
-                "this works on the backends tensorflow, jax and torch, and Keras runs "
-                f"on {backend}: set KERAS_BACKEND to one of them"
+            raise BackendError(
+                f"this works on the backends {', '.join(make)}, and Keras runs on "
+                f"{backend}: set KERAS_BACKEND to one of them"
             )
         self._call = make[backend](self, function)
 
@@ -117,5 +123,64 @@ def _in_torch(compiled, function):
         arguments = keras.tree.map_structure(keras.ops.convert_to_tensor, arguments)
         with torch.no_grad():
             return function(*arguments)
+
+    return call
+
+
+def _in_openvino(compiled, function):
+    import ml_dtypes
+    import openvino
+    from keras.src.backend.openvino.core import OPENVINO_DTYPES, OpenVINOKerasTensor
+    from openvino import opset16
+
+    # Kinds of arguments -> a program and the structure of what it returns.
+    kept: dict[str, tuple] = {}
+    # Weights are constants of a program, and assigning one makes a new value.
+    values: list = []
+
+    def call(*arguments):
+        nonlocal values
+        now = [weight.value for weight in compiled._weights]
+        if any(new is not old for new, old in zip(now, values, strict=False)):
+            kept.clear()
+        values = now
+        arrays = [
+            keras.ops.convert_to_numpy(array) for array in keras.tree.flatten(arguments)
+        ]
+        key = str([(array.dtype, array.ndim) for array in arrays])
+        if key not in kept:
+            kept[key] = build(arguments, arrays)
+        program, structure = kept[key]
+        found = iter(program(arrays).to_tuple())
+        return keras.tree.map_structure(
+            lambda dtype: dtype and tensor(next(found), dtype), structure
+        )
+
+    def tensor(array, dtype):
+        # NumPy knows no bfloat16: OpenVINO hands its bits over as float16.
+        is_bfloat16 = dtype == "bfloat16"
+        return keras.ops.convert_to_tensor(
+            array.view(ml_dtypes.bfloat16) if is_bfloat16 else array
+        )
+
+    def build(arguments, arrays):
+        parameters = [
+            opset16.parameter([-1] * array.ndim, OPENVINO_DTYPES[str(array.dtype)])
+            for array in arrays
+        ]
+        symbols = [OpenVINOKerasTensor(one.output(0)) for one in parameters]
+        outputs = function(*keras.tree.pack_sequence_as(arguments, symbols))
+        # Masks that a model lacks are None.
+        structure = keras.tree.map_structure(
+            lambda one: None if one is None else str(one.dtype), outputs
+        )
+        flat = [one for one in keras.tree.flatten(outputs) if one is not None]
+        results = [opset16.result(one.output) for one in flat]
+        model = openvino.Model(results, parameters)
+        # By default it computes in bfloat16 wherever the processor can.
+        types = {one.get_element_type() for one in model.outputs}
+        dtype = "bf16" if openvino.Type.bf16 in types else "f32"
+        options = {"INFERENCE_PRECISION_HINT": dtype}
+        return openvino.compile_model(model, "CPU", options), structure
 
     return call

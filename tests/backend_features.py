@@ -9,7 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-COLUMNS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+COLUMNS = {
+    "tensorflow": "TensorFlow",
+    "jax": "JAX",
+    "torch": "PyTorch",
+    "openvino": "OpenVINO",
+}
 FEATURES = {
     "outputs_equal_bert4keras": "`predict`, equal to bert4keras",
     "mixed_bfloat16": "mixed_bfloat16",
@@ -28,7 +33,7 @@ FEATURES = {
 
 def main():
     found = {backend: results_on(backend) for backend in COLUMNS}
-    print(f"| | {' | '.join(COLUMNS.values())} |\n|---|---|---|---|")
+    print(f"| | {' | '.join(COLUMNS.values())} |\n|---{'|---' * len(COLUMNS)}|")
     for check, feature in FEATURES.items():
         cells = ("yes" if found[backend][check] else "no" for backend in COLUMNS)
         print(f"| {feature} | {' | '.join(cells)} |")

@@ -32,9 +32,18 @@ RUNTIMES: dict[str, tuple[type, str]] = {
 Networks = Mapping[str, Callable[[Any], None]]
 
 
-def check_engine(engine: str) -> None:
-    """Raises ConfigurationError unless there is such an engine."""
+def choose_engine(engine: str) -> str:
+    """The engine that computes: where Keras runs on OpenVINO, that is OpenVINO.
+
+    Raises:
+        ConfigurationError: there is no such engine.
+    """
     check_choice("engine", engine, ENGINES)
+    # Exported models need no Keras.
+    import keras
+
+    runs_on_openvino = keras.backend.backend() == "openvino"
+    return "openvino" if engine == "keras" and runs_on_openvino else engine
 
 
 def make_decoder(

@@ -10,7 +10,7 @@ import numpy as np
 
 from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError, VocabularyError
-from roformer_keras.generation.engines import check_engine, make_decoder, weight_sums
+from roformer_keras.generation.engines import choose_engine, make_decoder, weight_sums
 from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.generation.search import decode, stream
 from roformer_keras.progress import progress_bar
@@ -406,7 +406,7 @@ class TextGeneration(_Model):
 
     def _decoder(self, engine="keras"):
         """Kept with its programs, as long as the model computes with the same."""
-        check_engine(engine)
+        engine = choose_engine(engine)
         begin = getattr(self.tokenizer, "cls_id", None)
         # A Performer's random features are no weights; their seed is in the config.
         version = [engine, self.config, begin, *(id(weight) for weight in self.weights)]

@@ -143,7 +143,7 @@ def _run_backbone(graph, backbone, rows=None):
         if (value := getattr(config, name)) != computed:
             raise ConfigurationError(
                 f"engines other than Keras need {name}={computed!r}, got {value!r}",
-                hint="generate with engine='keras'",
+                hint="generate with engine='keras' on TensorFlow, JAX or PyTorch",
             )
     ids, segments = _ids(graph, "token_ids"), _ids(graph, "segment_ids")
     positions = _positions(graph)

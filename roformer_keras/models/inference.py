@@ -8,6 +8,7 @@ import numpy as np
 
 from roformer_keras.compiled import Compiled, refuse_forked_process
 from roformer_keras.data.adapters import call_without_wait
+from roformer_keras.errors import BackendError
 from roformer_keras.layers.fused import fused
 from roformer_keras.layers.projection import Structure
 
@@ -41,7 +42,16 @@ class FastInference(_Model):
     predict_function: Any
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """As in Keras."""
+        """As in Keras.
+
+        Raises:
+            BackendError: Keras runs on OpenVINO, which does not train.
+        """
+        if keras.backend.backend() == "openvino":
+            raise BackendError(
+                "Keras does not train on openvino: set KERAS_BACKEND to tensorflow, "
+                "jax or torch"
+            )
         return call_without_wait(super().fit, args, kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -65,6 +75,19 @@ class FastInference(_Model):
     def _fused(self):
         is_graph = self._is_graph_of_tensorflow()
         return fused() if is_graph else contextlib.nullcontext()
+
+    @property
+    def supports_jit(self) -> bool:
+        """As in Keras. On OpenVINO, Keras's own programs may compute in bfloat16.
+
+        If this is false there, `predict` and `evaluate` call the model, which computes
+        in its own type.
+        """
+        return self._supports_jit and keras.backend.backend() != "openvino"
+
+    @supports_jit.setter
+    def supports_jit(self, value: bool) -> None:
+        self._supports_jit = value
 
     # === The functions of Keras's loops ===
 
@@ -163,7 +186,10 @@ def _has_no_mask(mask):
 
 
 def _is_outside_graph(inputs):
-    """Whether TensorFlow computes numbers here, operation by operation."""
+    """Whether TensorFlow or OpenVINO computes numbers here, operation by operation."""
+    flat = keras.tree.flatten(inputs)
+    if keras.backend.backend() == "openvino":
+        return all(isinstance(x, np.ndarray) for x in flat)
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -172,9 +198,7 @@ def _is_outside_graph(inputs):
         tf.executing_eagerly()
         and not tf.config.functions_run_eagerly()
         and not tf.distribute.has_strategy()
-        and all(
-            isinstance(x, np.ndarray | tf.Tensor) for x in keras.tree.flatten(inputs)
-        )
+        and all(isinstance(x, np.ndarray | tf.Tensor) for x in flat)
     )
 
 

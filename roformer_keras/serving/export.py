@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from roformer_keras.data.rows import padded
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.errors import BackendError, ConfigurationError, OutputError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import EXPORT
@@ -143,7 +143,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
             hint="give about 100 with calibration_texts=",
         )
     if keras.backend.backend() != "tensorflow":
-        raise ConfigurationError(
+        raise BackendError(
             "models are exported on the TensorFlow backend, and Keras runs on "
             f"{keras.backend.backend()}: set KERAS_BACKEND=tensorflow"
         )
