@@ -8,6 +8,7 @@ from . import optimizers as optimizers
 from .config import RoFormerConfig as RoFormerConfig
 from .config import Seq2SeqConfig as Seq2SeqConfig
 from .conversion.convert import convert as convert
+from .conversion.push import push_to_hub as push_to_hub
 from .data.corpus import CorpusSource as CorpusSource
 from .errors import RoFormerError as RoFormerError
 from .hub.catalog import CATALOG as CATALOG

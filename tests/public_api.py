@@ -80,6 +80,7 @@ def load(folder: Path) -> None:
     assert_type(roformer_keras.load_model(folder), PresetModel)
     assert_type(roformer_keras.download("roformer-char"), Path)
     assert_type(roformer_keras.convert(folder, "model.keras"), Path)
+    assert_type(roformer_keras.push_to_hub(folder, "owner/name", token="x"), str)
 
 
 def fill_mask() -> None:

@@ -1,6 +1,6 @@
 """`roformer-keras convert`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from roformer_keras.cli.terminal import shows_progress
 
@@ -8,6 +8,7 @@ EXAMPLES = (
     "convert roformer-char preset",
     "convert roformer-gpt-char gpt.safetensors",
     "convert roformer-char folder --format huggingface",
+    "convert roformer-sim-char folder --format sentence-transformers",
 )
 
 
@@ -16,7 +17,13 @@ def run(
     target: str,
     *,
     format: Literal[
-        "preset", "weights.h5", "keras", "safetensors", "bert4keras", "huggingface"
+        "preset",
+        "weights.h5",
+        "keras",
+        "safetensors",
+        "bert4keras",
+        "huggingface",
+        "sentence-transformers",
     ]
     | None = None,
     dtype: Literal["float32", "float16"] = "float32",
@@ -25,31 +32,37 @@ def run(
     config: str | None = None,
     vocabulary: str | None = None,
     overwrite: bool = False,
+    private: bool = False,
     quiet: bool = False,
 ) -> None:
     """Write weights in another format.
 
     Args:
         target: NAME.zip (bert4keras), NAME.keras, NAME.weights.h5, NAME.safetensors,
-            or a folder (preset, or huggingface with --format).
+            or a folder (preset, or huggingface or sentence-transformers with
+            --format); or hf://OWNER/NAME, a repository to upload such a folder to
+            (huggingface by default).
         format: of the target, if its name does not say it.
         dtype: of the weights.
         model: class of the result, such as RoFormerCausalLM.
         ignore: pattern of unexpected tensors to leave out, such as 'dense*'; may be
             repeated.
+        private: make a new repository private.
     """
     from roformer_keras.conversion.convert import convert
+    from roformer_keras.conversion.push import push_to_hub
+    from roformer_keras.hub.huggingface import PREFIX
 
-    print(
-        convert(
-            *(source, target),
-            format=format,
-            dtype=dtype,
-            model=model,
-            ignore=ignore or (),
-            config=config,
-            vocabulary=vocabulary,
-            overwrite=overwrite,
-            verbose=shows_progress(quiet),
-        )
-    )
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        "model": model,
+        "ignore": ignore or (),
+        "config": config,
+        "vocabulary": vocabulary,
+        "verbose": shows_progress(quiet),
+    }
+    if target.startswith(PREFIX):
+        options |= {"format": format or "huggingface", "private": private or None}
+        print(push_to_hub(source, target, **options))
+    else:
+        print(convert(source, target, format=format, overwrite=overwrite, **options))

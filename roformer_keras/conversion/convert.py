@@ -1,6 +1,7 @@
 """From any source to any format, without building a model."""
 
 import dataclasses
+import fnmatch
 import os
 import re
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from roformer_keras.conversion.weights import head_of, model_heads, weight_table
 from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.hub.catalog import CATALOG, resolve
+from roformer_keras.hub.huggingface import PREFIX
 from roformer_keras.io.atomic import check_name, replacing
 from roformer_keras.io.sources import HUGGINGFACE_NAMES, PRESET_NAMES
 from roformer_keras.io.vocabulary import check_tokens
@@ -27,7 +29,11 @@ _SUFFIXES = {
     ".zip": "bert4keras",
 }
 # Formats that are folders, with all the names that such a folder may hold.
-FOLDERS = {"preset": PRESET_NAMES, "huggingface": HUGGINGFACE_NAMES}
+FOLDERS = {
+    "preset": PRESET_NAMES,
+    "huggingface": HUGGINGFACE_NAMES,
+    "sentence-transformers": HUGGINGFACE_NAMES,
+}
 
 
 def convert(
@@ -52,7 +58,8 @@ def convert(
             of the catalogue.
         target: path of the result, which appears whole or not at all.
         format: `"preset"`, `"weights.h5"`, `"keras"`, `"safetensors"`,
-            `"bert4keras"` or `"huggingface"`, the folder that Transformers loads; by
+            `"bert4keras"`, `"huggingface"`, the folder that Transformers loads, or
+            `"sentence-transformers"`, the folder that SentenceTransformer loads; by
             the target's extension if not given: a name without one is a preset folder,
             `.zip` a bert4keras zip.
         dtype: `"float32"` or `"float16"`.
@@ -60,7 +67,8 @@ def convert(
             the catalogue names, or else by the heads in the source.
         config: configuration for sources without one, see `open_checkpoint`.
         vocabulary: path of a `vocab.txt`, likewise.
-        ignore: patterns of unexpected tensors to pass over.
+        ignore: patterns of unexpected tensors to pass over; for the format
+            `"sentence-transformers"` also `"task/*"`, a head used in training alone.
         overwrite: bool. Whether an existing target is replaced.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
         changes: configuration fields to set, such as `pooler_activation="tanh"`.
@@ -72,12 +80,19 @@ def convert(
         RoFormerError: what each step raises; see `roformer_keras.errors`.
     """
     check_name(target)
+    if os.fspath(target).startswith(PREFIX):
+        raise OutputError(
+            f"convert writes files, got {os.fspath(target)[:80]!r}: upload a model by "
+            "push_to_hub"
+        )
     target = Path(target)
     format = format or _format_of(target)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         if model is None and checkpoint.is_task and format not in FOLDERS:
             # Only a folder has a place for the head of a task.
             model = "RoFormerBackbone"
+        if format == "sentence-transformers":
+            checkpoint = _without_head(checkpoint, ignore)
         ready = prepare(checkpoint, model, ignore, **changes)
         save(ready, target, format, dtype, overwrite, verbose)
     return target
@@ -163,6 +178,18 @@ def save(
         progress_bar(verbose, total=count, desc=name, unit="tensor") as bar,
     ):
         FORMATS[format](partial, checkpoint, dtype, bar.update)
+
+
+def _without_head(checkpoint: Checkpoint, ignore: Iterable[str]) -> Checkpoint:
+    """The checkpoint without the weights of a task that `ignore` names."""
+    patterns = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    kept = {
+        name: tensor
+        for name, tensor in checkpoint.tensors.items()
+        if head_of(name) != "task"
+        or not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    return dataclasses.replace(checkpoint, tensors=kept)
 
 
 def _check_only(folder: Path, format: str) -> None:

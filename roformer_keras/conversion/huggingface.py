@@ -19,6 +19,7 @@ from roformer_keras.conversion.huggingface_config import (
     read_task,
     read_vocabulary_file,
 )
+from roformer_keras.conversion.sentence_modules import read_modules
 from roformer_keras.conversion.weights import task_rows
 from roformer_keras.errors import (
     CheckpointError,
@@ -235,13 +236,19 @@ def open_huggingface(files: SourceFiles, stack: ExitStack) -> Found:
             "as roformer.embeddings.word_embeddings.weight, got "
             f"{', '.join(sorted(tensors)[:3]) or 'none'}"
         )
-    fields = read_json(config)
+    fields: Mapping[str, Any] = read_json(config)
     is_tied = fields.get("tie_word_embeddings") is not False
     tensors = own_tensors(tensors, files.label, is_tied)
+    modules = read_modules(files.parts, lambda blob: _open_file(blob, stack))
+    if modules is not None:
+        fields = {**fields, **modules.fields}
+        tensors = {**tensors, **modules.tensors}
     with errors_at(config.label):
         saved = read_config(fields, tensors)
         head: dict[str, Tensor] = {}
-        if {"vocabulary", "tokenizer_file"} & files.parts.keys():
+        if modules is not None:
+            saved |= modules.task(saved, fields)
+        elif {"vocabulary", "tokenizer_file"} & files.parts.keys():
             # A task without a tokenizer would be no task here.
             head, changes = read_task(fields, tensors, saved)
             saved |= changes
@@ -277,4 +284,8 @@ def huggingface_tokenizer(parts: Mapping[str, Blob]) -> dict[str, Any]:
                 f"{blob.label}: do_lower_case must be true or false, got {is_lower!r}"
             )
         saved["tokenizer"] = {"lower_case": is_lower}
+    # sentence-transformers may lower what its tokenizer does not.
+    sentences = parts.get("sentence_config")
+    if sentences is not None and read_json(sentences).get("do_lower_case") is True:
+        saved["tokenizer"] = {"lower_case": True}
     return saved

@@ -275,7 +275,9 @@ def write_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return fields
 
 
-def write_tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
+def write_tokenizer_config(
+    checkpoint: Checkpoint, max_length: int = MAX_POSITIONS
+) -> dict[str, Any]:
     """The `tokenizer_config.json` of a checkpoint's vocabulary.
 
     Transformers' RoFormerTokenizer cuts words by jieba, which it needs a package for;
@@ -289,7 +291,7 @@ def write_tokenizer_config(checkpoint: Checkpoint) -> dict[str, Any]:
         "do_lower_case": checkpoint.tokenizer.get("lower_case", True),
         "tokenize_chinese_chars": True,
         "strip_accents": None,
-        "model_max_length": MAX_POSITIONS,
+        "model_max_length": max_length,
         **{f"{name[1:-1].lower()}_token": name for name in _SPECIAL if name in tokens},
     }
 

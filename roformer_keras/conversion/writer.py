@@ -11,6 +11,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -26,10 +27,13 @@ from roformer_keras.conversion.huggingface_config import (
     write_tokenizer_config,
     write_tokenizer_file,
 )
+from roformer_keras.conversion.model_card import model_card
+from roformer_keras.conversion.sentence_modules import DENSE_TENSORS, write_modules
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.checksums import FIELD, checksum
+from roformer_keras.io.sources import SENTENCE_PARTS
 from roformer_keras.io.tensor_bundle import write_shard
 from roformer_keras.io.vocabulary import write_vocabulary
 
@@ -270,10 +274,41 @@ def _write_safetensors(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor
 
 def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     """The folder from which Transformers loads the same model and tokenizer."""
+    config = write_config(checkpoint)
+    tensors = _huggingface_tensors(checkpoint, dtype, on_tensor)
+    _write_encoder(folder, checkpoint, {**config, "dtype": dtype}, tensors)
+    card = model_card(checkpoint, "huggingface")
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _write_sentence_transformers(
+    folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor
+):
+    """A folder of Hugging Face, with the modules that make vectors of its outputs."""
     from safetensors.numpy import save_file
 
-    config = write_config(checkpoint)
-    rows, is_bare = checkpoint.rows, checkpoint.model == "RoFormerBackbone"
+    contents = write_modules(checkpoint)
+    encoder = checkpoint
+    if checkpoint.is_task:
+        encoder = replace(checkpoint, model="RoFormerBackbone", model_options={})
+    config = write_config(encoder)
+    tensors = _huggingface_tensors(encoder, dtype, on_tensor)
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        _write_json(folder / name, content)
+    if SENTENCE_PARTS["dense"] in contents:
+        dense = {name: tensors.pop(key) for name, key in DENSE_TENSORS.items()}
+        path = folder / SENTENCE_PARTS["dense_weights"]
+        save_file(dense, path, {"format": "pt"})
+    length = contents[SENTENCE_PARTS["sentence_config"]]["max_seq_length"]
+    _write_encoder(folder, encoder, {**config, "dtype": dtype}, tensors, length)
+    card = model_card(checkpoint, "sentence-transformers")
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _huggingface_tensors(checkpoint, dtype, on_tensor) -> dict[str, np.ndarray]:
+    """The tensors of a checkpoint as PyTorch has them, and the table of positions."""
+    rows = checkpoint.rows
     encoder = cast(RoFormerConfig, checkpoint.config)
     table = position_table(MAX_POSITIONS, encoder.head_dim)
     tensors = {POSITIONS: table.astype(dtype)}
@@ -281,14 +316,23 @@ def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tens
         row = rows[name]
         turned = value.T if row.huggingface_transposed else value
         tensors[row.huggingface] = np.ascontiguousarray(turned)
-    if is_bare:
+    return tensors
+
+
+def _write_encoder(
+    folder, checkpoint, config, tensors, max_length: int = MAX_POSITIONS
+):
+    """Weights, configuration and tokenizer, which cuts texts at `max_length` tokens."""
+    from safetensors.numpy import save_file
+
+    if checkpoint.model == "RoFormerBackbone":
         tensors = {n.removeprefix("roformer."): v for n, v in tensors.items()}
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    _write_json(folder / "config.json", {**config, "dtype": dtype})
+    _write_json(folder / "config.json", config)
     if checkpoint.vocabulary is not None:
         tokens = write_vocabulary(checkpoint.vocabulary)
         (folder / "vocab.txt").write_bytes(tokens)
-        tokenizer = write_tokenizer_config(checkpoint)
+        tokenizer = write_tokenizer_config(checkpoint, max_length)
         _write_json(folder / "tokenizer_config.json", tokenizer)
         if tokenizer["tokenizer_class"] == "RoFormerTokenizer":
             _write_json(folder / "tokenizer.json", write_tokenizer_file(checkpoint))
@@ -375,4 +419,5 @@ FORMATS = {
     "safetensors": _write_safetensors,
     "bert4keras": _write_bert4keras,
     "huggingface": _write_huggingface,
+    "sentence-transformers": _write_sentence_transformers,
 }

@@ -1,20 +1,38 @@
-"""Models on the Hugging Face Hub: `hf://owner/name`, downloaded once by its library.
+"""Models on the Hugging Face Hub: `hf://owner/name`, by its library.
 
 Its cache, tokens, offline mode and resumption are those of huggingface_hub, and so are
 the variables of the environment that set them.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from roformer_keras.errors import DownloadError, SourceError
+from roformer_keras.errors import (
+    DownloadError,
+    OutputError,
+    RoFormerError,
+    SourceError,
+)
 from roformer_keras.extras import import_extra
+from roformer_keras.io.sources import (
+    HUGGINGFACE_NAMES,
+    PRESET_FILES,
+    PRESET_NAMES,
+    SENTENCE_PARTS,
+)
 
 PREFIX = "hf://"
 _NAME = re.compile(r"(?P<name>\w[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?", re.ASCII)
-_SMALL = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
-# A repository may hold the same weights several times: the first that is there.
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
+# A repository may hold the same weights several times: the first that is there. The
+# last is a preset's.
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5", "model.weights.h5")
+_SMALL = (
+    *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+    *SENTENCE_PARTS.values(),
+    *(name for name in PRESET_FILES if name != _WEIGHTS[-1]),
+)
 
 
 def fetch(source: str) -> Path:
@@ -38,24 +56,12 @@ def fetch(source: str) -> Path:
     for name in _WEIGHTS:
         stem, _, extension = name.partition(".")
         patterns = [*_SMALL, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
-        try:
+        with _hub_errors(DownloadError, f"{source} cannot be fetched"):
             folder = Path(
                 hub.snapshot_download(
                     match["name"], revision=match["revision"], allow_patterns=patterns
                 )
             )
-        # What it raises derives from these, whichever HTTP library it uses.
-        except (OSError, RuntimeError, ValueError) as error:
-            text = str(error).strip() or type(error).__name__
-            raise DownloadError(
-                f"{source} cannot be fetched: {text.splitlines()[0][:200]}"
-            ) from error
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] not in _HTTP:
-                raise
-            raise DownloadError(
-                f"{source} cannot be fetched: {str(error)[:200]}"
-            ) from error
         if any((folder / file).exists() for file in (name, f"{name}.index.json")):
             return folder
     raise SourceError(
@@ -63,4 +69,94 @@ def fetch(source: str) -> Path:
     )
 
 
+def check_repository(repository: str) -> str:
+    """The `owner/name` of a repository, which `hf://` may precede.
+
+    Raises:
+        OutputError: it has another form.
+    """
+    name = repository.removeprefix(PREFIX)
+    match = _NAME.fullmatch(name)
+    if match is None or match["revision"]:
+        raise OutputError(
+            f"a repository on the Hugging Face Hub must be owner/name, got "
+            f"{repository[:80]!r}"
+        )
+    return name
+
+
+def upload(
+    folder: Path,
+    repository: str,
+    *,
+    private: bool | None = None,
+    token: str | None = None,
+    commit_message: str | None = None,
+) -> str:
+    """Makes a folder the content of a repository on the Hub, in one commit.
+
+    Files of another model of this package's formats that the repository holds are
+    deleted, files of other names and its README.md are kept; so is its history.
+
+    Args:
+        folder: of a model.
+        repository: `owner/name`, which is made if there is none.
+        private: bool. Whether a new repository is private; as the owner has it set if
+            not given.
+        token: str. By default that of `hf auth login` or `$HF_TOKEN`.
+        commit_message: str.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        OutputError: the Hub refuses it or cannot be reached; says why.
+        ConfigurationError: huggingface_hub is not installed; names the extra.
+    """
+    name = check_repository(repository)
+    api = import_extra("huggingface_hub", "an upload to the Hub").HfApi(token=token)
+    names = sorted((HUGGINGFACE_NAMES | PRESET_NAMES) - {"README.md"})
+    with _hub_errors(OutputError, f"{PREFIX}{name} cannot be written"):
+        api.create_repo(name, private=private, exist_ok=True)
+        has_card = api.file_exists(name, "README.md")
+        commit = api.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            commit_message=commit_message or "Upload a RoFormer",
+            ignore_patterns=["README.md"] if has_card else None,
+            delete_patterns=[
+                *names,
+                *(f"{name}/*" for name in names if "." not in name),
+                *(f"{stem}-*-of-*" for stem in ("model", "pytorch_model")),
+                *(f"{weights}.index.json" for weights in _WEIGHTS),
+                *_WEIGHTS,
+            ],
+        )
+    return str(commit.commit_url)
+
+
+@contextmanager
+def _hub_errors(kind: type[RoFormerError], what: str) -> Iterator[None]:
+    """Turns what huggingface_hub raises into one error, in plain words."""
+    try:
+        yield
+    except RoFormerError:
+        raise
+    except Exception as error:
+        # Whichever HTTP library it uses, most derive from these.
+        is_known = isinstance(error, OSError | RuntimeError | ValueError)
+        if not is_known and type(error).__module__.partition(".")[0] not in _HTTP:
+            raise
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        # A model that is not there is a 401 too, for readers without a token.
+        reason = _REASONS.get(status) if kind is OutputError else None
+        raise kind(f"{what}: {text}", hint=reason) from error
+
+
+_REASONS = {
+    401: "the Hub needs a valid token: run `hf auth login`, or set HF_TOKEN",
+    403: "the token may not write there: make one with write access to the owner",
+    409: "the repository has changed meanwhile: run the same again",
+}
 _HTTP = ("huggingface_hub", "requests", "httpx", "httpx2", "httpcore", "httpcore2")

@@ -1,6 +1,7 @@
-"""JSON files that hold one object."""
+"""JSON files that hold one object or list."""
 
 import json
+from typing import Any
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.blob import Blob
@@ -11,22 +12,24 @@ def read_json(blob: Blob) -> dict:
     return parse_json(blob.read(), blob.label)
 
 
-def parse_json(text: str | bytes, label: str) -> dict:
-    """The object of a JSON text.
+def parse_json(text: str | bytes, label: str, kind: type = dict) -> Any:
+    """The object of a JSON text, or its list.
 
     Args:
         text: str or bytes.
         label: str. What errors call it.
+        kind: dict or list.
 
     Raises:
-        ConfigurationError: it is not valid JSON, or holds no object.
+        ConfigurationError: it is not valid JSON, or holds something else.
     """
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{label} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
+    if not isinstance(content, kind):
+        name = "object" if kind is dict else "list"
         raise ConfigurationError(
-            f"{label} must hold one JSON object, got {type(content).__name__}"
+            f"{label} must hold one JSON {name}, got {type(content).__name__}"
         )
     return content

@@ -31,6 +31,7 @@ _PRESET_PARTS = {
     "tokenizer": "tokenizer.json",
     "vocabulary": "assets/tokenizer/vocabulary.txt",
 }
+PRESET_FILES = tuple(_PRESET_PARTS.values())
 # What `finetune` adds to a preset; no part of the model.
 PRESET_BASELINES = "baselines.json"
 # Every name that a preset folder may hold at its top.
@@ -47,9 +48,25 @@ _HUGGINGFACE_PARTS = {
     "tokenizer_config": "tokenizer_config.json",
     "tokenizer_file": "tokenizer.json",
 }
+# What sentence-transformers adds to it.
+SENTENCE_PARTS = {
+    "modules": "modules.json",
+    "sentence_config": "sentence_bert_config.json",
+    "sentence_settings": "config_sentence_transformers.json",
+    "pooling": "1_Pooling/config.json",
+    "dense": "2_Dense/config.json",
+    "dense_weights": "2_Dense/model.safetensors",
+    "dense_pickle": "2_Dense/pytorch_model.bin",
+}
 _HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
-# Every name that such a folder of this package holds.
-HUGGINGFACE_NAMES = frozenset((*_HUGGINGFACE_PARTS.values(), "model.safetensors"))
+# Every name that such a folder of this package holds at its top.
+HUGGINGFACE_NAMES = frozenset(
+    (
+        *(_HUGGINGFACE_PARTS | {"weights": "model.safetensors"}).values(),
+        *(name.split("/")[0] for name in SENTENCE_PARTS.values()),
+        "README.md",
+    )
+)
 _HUGGINGFACE_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
 _COMPANIONS = {"bert_config": "bert_config.json", "vocabulary": "vocab.txt"}
 _WANTED = (
@@ -81,8 +98,8 @@ class SourceFiles:
             `"weights"`, `"metadata"`; preset `"config"`, `"weights"`, and, where there,
             `"task"`, `"task_weights"`, `"tokenizer"`, `"vocabulary"`, `"metadata"`;
             huggingface `"config"`, and `"weights"` or an `"index"` and the shards by
-            their names, and, where there, `"vocabulary"`, `"tokenizer_config"` and
-            `"tokenizer_file"`.
+            their names, and, where there, `"vocabulary"`, `"tokenizer_config"`,
+            `"tokenizer_file"` and the roles of `SENTENCE_PARTS`.
     """
 
     label: str
@@ -278,6 +295,8 @@ def _huggingface(tree, folder: str, wanted: str | None = None) -> _Candidate | N
     parts = _present(tree, folder, _HUGGINGFACE_PARTS)
     if "config" not in parts:
         return None
+    if tree.has(_join(folder, SENTENCE_PARTS["modules"])):
+        parts |= _present(tree, folder, SENTENCE_PARTS)
     for name in _HUGGINGFACE_WEIGHTS:
         full, index = _join(folder, name), _join(folder, f"{name}.index.json")
         if wanted not in (None, name, f"{name}.index.json"):

@@ -22,7 +22,7 @@ from roformer_keras.training.pretraining_settings import (
 LINES = "config output overwrite quiet source text vocabulary"
 OPTIMIZER = "beta-1 beta-2 clip-norm ema epsilon optimizer weight-decay"
 FLAGS = {
-    "convert": "config dtype format ignore model overwrite quiet vocabulary",
+    "convert": "config dtype format ignore model overwrite private quiet vocabulary",
     "download": "base-url folder quiet",
     "embed": "config dtype max-length no-normalize output overwrite quiet source "
     "vocabulary",

@@ -1,0 +1,79 @@
+"""The README.md of a model on the Hugging Face Hub: what it is, and how to load it."""
+
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.conversion.checkpoint import Checkpoint
+
+_LIBRARIES = {
+    "huggingface": "transformers",
+    "sentence-transformers": "sentence-transformers",
+}
+# Tasks of the Hub that a class is for.
+_PIPELINES = {
+    "RoFormerMaskedLM": "fill-mask",
+    "RoFormerCausalLM": "text-generation",
+    "RoFormerSeq2Seq": "text-generation",
+    "RoFormerTokenClassifier": "token-classification",
+    "RoFormerQuestionAnswerer": "question-answering",
+    "RoFormerTextClassifier": "text-classification",
+    "RoFormerSim": "sentence-similarity",
+    "RoFormerSentenceEncoder": "sentence-similarity",
+}
+_PLACEHOLDER = "path/of/this/folder"
+
+
+def model_card(checkpoint: Checkpoint, format: str, name: str = _PLACEHOLDER) -> str:
+    """The card of a model: front matter, sizes and the lines that load it.
+
+    It says what the files say. Add the licence, the data and results of evaluations,
+    such as those of MTEB, which belong to `model-index` in the front matter.
+
+    Args:
+        checkpoint: `Checkpoint`.
+        format: of the folder.
+        name: what loads it: a path, or `owner/name` on the Hub.
+    """
+    config, model = checkpoint.config, str(checkpoint.model)
+    is_sentences = format == "sentence-transformers"
+    pipeline = "sentence-similarity" if is_sentences else _PIPELINES.get(model)
+    tags = ["roformer", "roformer-keras"]
+    if is_sentences:
+        tags = [
+            "sentence-transformers",
+            "sentence-similarity",
+            "feature-extraction",
+            *tags,
+        ]
+    front = ["language: zh", f"library_name: {_LIBRARIES.get(format, 'keras')}"]
+    front += [f"pipeline_tag: {pipeline}"] if pipeline else []
+    front += ["tags:", *(f"- {tag}" for tag in tags)]
+    rows = {"Class": f"`{model}`", "Layers": config.num_layers}
+    rows |= {"Hidden size": config.hidden_dim, "Vocabulary": config.vocabulary_size}
+    if isinstance(config, RoFormerConfig):
+        rows["Model type"] = config.model_type
+    table = [f"| {key} | {value} |" for key, value in rows.items()]
+    is_path = name == _PLACEHOLDER
+    source = name if is_path else f"hf://{name}"
+    code = [
+        "from roformer_keras import load_model",
+        "",
+        f'model = load_model("{source}")',
+    ]
+    encode = 'vectors = model.encode(["今天天气不错", "你好"])'
+    if is_sentences:
+        code = [
+            "from sentence_transformers import SentenceTransformer",
+            "",
+            f'model = SentenceTransformer("{name}")',
+            encode,
+            "",
+            "# Or in Keras:",
+            *code,
+            *([encode] if model in ("RoFormerSim", "RoFormerSentenceEncoder") else ()),
+        ]
+    title = model if is_path else name.rpartition("/")[2]
+    lines = [
+        *("---", *front, "---", "", f"# {title}", ""),
+        "A RoFormer, written by roformer_keras.",
+        *("", "| | |", "|---|---|", *table, "", "```python", *code, "```", ""),
+    ]
+    return "\n".join(lines)

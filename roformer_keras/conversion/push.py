@@ -1,0 +1,71 @@
+"""Uploads of models to the Hugging Face Hub."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from roformer_keras.conversion.convert import FOLDERS, convert
+from roformer_keras.conversion.model_card import model_card
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.hub.huggingface import check_repository, upload
+
+
+def push_to_hub(
+    source: Any,
+    repository: str,
+    *,
+    format: str = "huggingface",
+    private: bool | None = None,
+    token: str | None = None,
+    commit_message: str | None = None,
+    **options: Any,
+) -> str:
+    """Uploads a model to the Hugging Face Hub, with a model card; in one commit.
+
+    The repository is made if there is none. One that exists gets a new commit, which
+    keeps its README.md and files of other names. `hf://owner/name` reads the model
+    back.
+
+    Args:
+        source: a model of this package, or what `convert` takes.
+        repository: `"owner/name"`; `hf://` may precede it.
+        format: `"huggingface"`, `"sentence-transformers"`, or `"preset"`, which has a
+            place for every model of this package.
+        private: bool. Whether a new repository is private; as its owner has it set if
+            not given.
+        token: str. By default that of `hf auth login` or `$HF_TOKEN`.
+        commit_message: str.
+        options: as in `convert`, such as `dtype="float16"`.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        OutputError: the Hub refuses it or cannot be reached; says why.
+        RoFormerError: as in `convert`.
+
+    Example:
+    ```python
+    model = RoFormerSentenceEncoder.from_preset("similar/preset")
+    push_to_hub(model, "owner/name", format="sentence-transformers")
+    ```
+    """
+    name = check_repository(repository)
+    if format not in FOLDERS:
+        raise ConfigurationError(
+            f"format must be one of {', '.join(FOLDERS)} for the Hub, got {format!r}"
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        if not isinstance(source, str | os.PathLike):
+            preset = Path(scratch, "preset")
+            source.save_to_preset(preset)
+            source = preset
+        folder = convert(source, Path(scratch, "model"), format=format, **options)
+        with open_checkpoint(folder) as checkpoint:
+            card = model_card(checkpoint, format, name)
+        (folder / "README.md").write_text(card, encoding="utf-8")
+        return upload(
+            folder, name, private=private, token=token, commit_message=commit_message
+        )
