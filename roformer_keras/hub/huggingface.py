@@ -114,25 +114,34 @@ def upload(
         ConfigurationError: huggingface_hub is not installed; names the extra.
     """
     name = check_repository(repository)
-    api = import_extra("huggingface_hub", "an upload to the Hub").HfApi(token=token)
-    names = sorted((HUGGINGFACE_NAMES | PRESET_NAMES) - {"README.md"})
+    hub = import_extra("huggingface_hub", "an upload to the Hub")
+    api = hub.HfApi(token=token)
+    files = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
     with _hub_errors(OutputError, f"{PREFIX}{name} cannot be written"):
         api.create_repo(name, private=private, exist_ok=True)
-        has_card = api.file_exists(name, "README.md")
-        commit = api.upload_folder(
-            repo_id=name,
-            folder_path=folder,
-            commit_message=commit_message or "Upload a RoFormer",
-            ignore_patterns=["README.md"] if has_card else None,
-            delete_patterns=[
-                *names,
-                *(f"{name}/*" for name in names if "." not in name),
-                *(f"{stem}-*-of-*" for stem in ("model", "pytorch_model")),
-                *(f"{weights}.index.json" for weights in _WEIGHTS),
-                *_WEIGHTS,
-            ],
-        )
+        there = set(api.list_repo_files(name))
+        if _CARD in there:
+            files.pop(_CARD, None)
+        operations = [hub.CommitOperationAdd(key, path) for key, path in files.items()]
+        stale = sorted(filter(_is_of_model, there - files.keys()))
+        operations += [hub.CommitOperationDelete(key) for key in stale]
+        message = commit_message or "Upload a RoFormer"
+        commit = api.create_commit(name, operations, commit_message=message)
     return str(commit.commit_url)
+
+
+_CARD = "README.md"
+_OWN = (HUGGINGFACE_NAMES | PRESET_NAMES | {*_WEIGHTS}) - {_CARD}
+_PART = re.compile(r"(model|pytorch_model)(-\d{5}-of-\d{5}\.\w+|\.\w+\.index\.json)")
+
+
+def _is_of_model(path: str) -> bool:
+    """Whether a file of a repository belongs to a model in a format of this package."""
+    return path.split("/")[0] in _OWN or _PART.fullmatch(path) is not None
 
 
 @contextmanager

@@ -2,90 +2,39 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import textwrap
 
 import pytest
-from common import ROOT, transformers_python
+from common import CHARACTER, ROOT, SIM, V2, transformers_python
+from hub_server import OWNER, TOKEN, files_of, hub
 from huggingface_folders import FOLDER
+from sources import assert_same, tensors_of
 
 PYTHON = transformers_python()
 pytestmark = pytest.mark.skipif(PYTHON is None, reason="needs huggingface_hub")
-SHA = "0123456789" * 4
+NEW = f"hf://{OWNER}/new"
 
 
-@contextmanager
-def hub(folder):
-    """Serves one repository, `someone/tiny`, of the files in a folder."""
-    requests = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            self.answer(with_body=False)
-
-        def do_GET(self):
-            self.answer(with_body=True)
-
-        def answer(self, with_body):
-            requests.append(f"{self.command} {self.path}")
-            path = self.path.split("?")[0]
-            headers, body = {}, None
-            if path.startswith("/api/models/someone/tiny/revision/"):
-                names = [{"rfilename": file.name} for file in sorted(folder.iterdir())]
-                facts = {"id": "someone/tiny", "modelId": "someone/tiny", "sha": SHA}
-                body = json.dumps({**facts, "siblings": names}).encode()
-            elif path.startswith("/api/models/someone/tiny/tree/"):
-                files = [
-                    {
-                        "type": "file",
-                        "oid": SHA,
-                        "path": file.name,
-                        "size": file.stat().st_size,
-                    }
-                    for file in sorted(folder.iterdir())
-                ]
-                body = json.dumps(files).encode()
-            elif path.startswith(f"/someone/tiny/resolve/{SHA}/"):
-                body = (folder / path.rsplit("/", 1)[1]).read_bytes()
-                headers = {"ETag": f'"{len(body)}-{body[:4].hex()}"'}
-                headers["X-Repo-Commit"] = SHA
-            if body is None:
-                headers = {"X-Error-Code": "RepoNotFound"}
-            self.send_response(404 if body is None else 200)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body or b"")))
-            self.end_headers()
-            if with_body and body:
-                self.wfile.write(body)
-
-        def log_message(self, *arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
-        server.server_close()
+def environment_of(url, cache):
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HF_ENDPOINT": url,
+        "HF_HOME": str(cache),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        # The server speaks the LFS protocol, not that of Xet.
+        "HF_HUB_DISABLE_XET": "1",
+    }
 
 
 def roformer_keras(*arguments, url, cache, **environment):
     return subprocess.run(
         [PYTHON, "-m", "roformer_keras", *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "HF_ENDPOINT": url,
-            "HF_HOME": str(cache),
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            **environment,
-        },
+        env={**environment_of(url, cache), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -93,15 +42,15 @@ def roformer_keras(*arguments, url, cache, **environment):
 
 
 def test_a_model_is_fetched_once_and_then_read_offline(tmp_path):
-    with hub(FOLDER / "masked-lm") as (url, requests):
-        options = {"url": url, "cache": tmp_path}
+    with hub({"someone/tiny": files_of(FOLDER / "masked-lm")}) as server:
+        options = {"url": server.url, "cache": tmp_path}
         done = roformer_keras("inspect", "hf://someone/tiny", "--json", **options)
         assert done.returncode == 0, done.stderr
         content = json.loads(done.stdout)
         assert content["format"] == "huggingface"
         assert content["model"] == "RoFormerMaskedLM"
         assert content["vocabulary_size"] == 145
-        fetched = [line for line in requests if line.startswith("GET /someone")]
+        fetched = [line for line in server.requests if line.startswith("GET /someone")]
         assert len(fetched) == len(list((FOLDER / "masked-lm").iterdir()))
     # The server is gone.
     done = roformer_keras("inspect", "hf://someone/tiny", **options, HF_HUB_OFFLINE="1")
@@ -110,22 +59,20 @@ def test_a_model_is_fetched_once_and_then_read_offline(tmp_path):
 
 
 def test_only_one_format_of_the_weights_is_fetched(tmp_path):
-    with hub(FOLDER / "causal-lm") as (url, requests):
+    with hub({"someone/tiny": files_of(FOLDER / "causal-lm")}) as server:
         done = roformer_keras(
             *("convert", "hf://someone/tiny@main", str(tmp_path / "ours"), "--quiet"),
-            url=url,
+            url=server.url,
             cache=tmp_path / "cache",
         )
         assert done.returncode == 0, done.stderr
         assert (tmp_path / "ours" / "model.weights.h5").is_file()
-        assert any("pytorch_model.bin" in line for line in requests)
+        assert any("pytorch_model.bin" in line for line in server.requests)
 
 
 def test_what_cannot_be_fetched_is_said(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "config.json").write_text("{}")
-    with hub(tmp_path / "empty") as (url, _):
-        options = {"url": url, "cache": tmp_path / "cache"}
+    with hub({"someone/tiny": {"config.json": b"{}"}}) as server:
+        options = {"url": server.url, "cache": tmp_path / "cache"}
         for source, code, message in (
             ("hf://someone/tiny", 2, "holds no weights: none of model.safetensors"),
             ("hf://someone/other", 5, "hf://someone/other cannot be fetched: "),
@@ -136,3 +83,124 @@ def test_what_cannot_be_fetched_is_said(tmp_path):
             done = roformer_keras("inspect", source, **options)
             assert (done.returncode, "Traceback" in done.stderr) == (code, False)
             assert message in done.stderr, done.stderr
+
+
+# === Uploads ===
+
+
+@pytest.mark.parametrize(
+    ("source", "format", "lfs_from"),
+    [
+        (CHARACTER, "huggingface", 10_000),
+        (SIM, "sentence-transformers", 10_000),
+        (SIM, "sentence-transformers", 2**40),
+        # Transformers has no RoFormerV2.
+        (V2, "preset", 10_000),
+    ],
+)
+def test_an_uploaded_model_is_read_back(source, format, lfs_from, tmp_path):
+    with hub({}, lfs_from) as server:
+        options = {"url": server.url, "cache": tmp_path / "cache", "HF_TOKEN": TOKEN}
+        command = ["convert", str(source), NEW, "--format", format, "--private"]
+        done = roformer_keras(*command, "--quiet", **options)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"{server.url}/{OWNER}/new/commit/")
+        (created,) = server.created
+        assert created.get("visibility") == "private" or created["private"] is True
+        (commit,) = server.commits
+        assert commit[0]["value"]["summary"] == "Upload a RoFormer"
+        keys = {change["key"] for change in commit[1:]}
+        assert keys == ({"file", "lfsFile"} if lfs_from < 2**40 else {"file"})
+        card = server.repositories[f"{OWNER}/new"]["README.md"].decode()
+        assert card.startswith("---\nlanguage: zh\n")
+        assert f"hf://{OWNER}/new" in card
+        back = tmp_path / "back.safetensors"
+        done = roformer_keras("convert", NEW, str(back), "--quiet", **options)
+        assert done.returncode == 0, done.stderr
+    assert_same(tensors_of(back), tensors_of(source))
+
+
+def test_a_new_commit_replaces_the_model_and_nothing_else(tmp_path):
+    mine = {"README.md": b"mine", "notes.txt": b"mine", "0_Other/model.bin": b"mine"}
+    old = {"modules.json": b"[]", "1_Pooling/config.json": b"{}", "task.json": b"{}"}
+    shard = {"model-00001-of-00002.safetensors": b"x", "pytorch_model.bin": b"x"}
+    with hub({f"{OWNER}/new": {**mine, **old, **shard}}) as server:
+        options = {"url": server.url, "cache": tmp_path / "cache", "HF_TOKEN": TOKEN}
+        done = roformer_keras("convert", str(CHARACTER), NEW, "--quiet", **options)
+        assert done.returncode == 0, done.stderr
+        files = server.repositories[f"{OWNER}/new"]
+        assert {name: files[name] for name in mine} == mine
+        assert files.keys() & {*old, *shard} == set()
+        assert {"model.safetensors", "config.json"} < files.keys()
+
+
+def test_what_the_hub_refuses_is_said_in_plain_words(tmp_path):
+    with hub({}) as server:
+        options = {"url": server.url, "cache": tmp_path / "cache"}
+        commit = "/commit/"
+        for target, token, failures, message in (
+            (NEW, "hf_wrong", [], "needs a valid token: run `hf auth login`"),
+            ("hf://other/new", TOKEN, [], "the token may not write there"),
+            (NEW, TOKEN, [("POST", commit, 409)], "run the same again"),
+            (NEW, TOKEN, [("POST", commit, 400)], "hf://someone/new cannot be written"),
+            ("hf://new", TOKEN, [], "must be owner/name, got 'hf://new'"),
+            (f"{NEW}@main", TOKEN, [], "must be owner/name"),
+        ):
+            server.failures = failures
+            arguments = ("convert", str(CHARACTER), target, "--quiet")
+            done = roformer_keras(*arguments, **options, HF_TOKEN=token)
+            assert (done.returncode, "Traceback" in done.stderr) == (4, False)
+            assert message in done.stderr, (target, done.stderr)
+        assert server.commits == []
+    done = roformer_keras("convert", str(CHARACTER), NEW, **options, HF_TOKEN=TOKEN)
+    assert done.returncode == 4
+    assert "cannot be written" in done.stderr
+
+
+def test_a_failed_upload_is_tried_again_and_then_resumed(tmp_path):
+    with hub({}) as server:
+        options = {"url": server.url, "cache": tmp_path / "cache", "HF_TOKEN": TOKEN}
+        arguments = ("convert", str(CHARACTER), NEW, "--quiet")
+        server.failures = [("PUT", "/lfs/", 503), ("POST", "/commit/", 409)]
+        done = roformer_keras(*arguments, **options)
+        assert done.returncode == 4, done.stderr
+        sent = [line for line in server.requests if line.startswith("PUT ")]
+        assert len(sent) == len(set(sent)) + 1
+        # What has arrived is not sent again.
+        done = roformer_keras(*arguments, **options)
+        assert done.returncode == 0, done.stderr
+        assert [line for line in server.requests if line.startswith("PUT ")] == sent
+        assert len(server.commits) == 1
+
+
+def test_a_model_in_memory_is_uploaded(tmp_path):
+    code = f"""
+    import roformer_keras
+    source = {str(CHARACTER)!r}
+    model = roformer_keras.RoFormerTextClassifier.from_preset(source, num_classes=2)
+    options = {{"format": "preset", "token": {TOKEN!r}, "commit_message": "Mine"}}
+    roformer_keras.push_to_hub(model, "{OWNER}/new", **options)
+    back = roformer_keras.load_model("{NEW}")
+    assert type(back) is type(model)
+    for ours, theirs in zip(model.weights, back.weights, strict=True):
+        assert (ours.numpy() == theirs.numpy()).all()
+    """
+    with hub({}) as server:
+        environment = environment_of(server.url, tmp_path)
+        subprocess.run(
+            [PYTHON, "-c", textwrap.dedent(code)], env=environment, check=True
+        )
+        assert server.commits[0][0]["value"]["summary"] == "Mine"
+
+
+def test_the_upload_of_the_readme_runs(tmp_path):
+    section = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = section.partition("\n## Hugging Face\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"^roformer-keras .* hf://owner/.*$", section, re.M)
+    assert len(lines) == 2
+    with hub({}) as server:
+        for line in lines:
+            arguments = shlex.split(line.replace("hf://owner/", f"hf://{OWNER}/"))[1:]
+            options = {"cache": tmp_path, "HF_TOKEN": TOKEN}
+            done = roformer_keras(*arguments, url=server.url, **options)
+            assert done.returncode == 0, (line, done.stderr)
