@@ -264,6 +264,14 @@ def _choose(tree) -> _Candidate:
             if not _is_stranger(folder)
             for candidate in _candidates(tree, folder)
         ]
+        # A Dense of sentence-transformers belongs to the model next to its folder.
+        modules = {
+            name
+            for candidate in found
+            for role, name in candidate.parts.items()
+            if role in SENTENCE_PARTS
+        }
+        found = [candidate for candidate in found if candidate.name not in modules]
         if len(found) > 1:
             shown = ", ".join(sorted(c.name or "." for c in found))
             raise SourceError(

@@ -273,7 +273,7 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     section = readme.partition("\n## Hugging Face\n")[2].partition("\n## ")[0]
     lines = re.findall(r"```shell\n(.*?)```", section, re.S)[0].splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 7
     for line in lines:
         command, *arguments = shlex.split(line)
         assert command == "roformer-keras"

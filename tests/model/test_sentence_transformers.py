@@ -1,0 +1,290 @@
+"""Folders of sentence-transformers, out and in.
+
+The library itself reads and writes them in `e2e/test_sentence_transformers.py`.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+from common import CHARACTER, GPT, SIM, V2, WORD
+from safetensors.numpy import load_file, save_file
+from sources import assert_same, listing, packed, tensors_of
+
+import roformer_keras
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerSentenceEncoder,
+    RoFormerSim,
+    convert,
+)
+from roformer_keras.errors import CheckpointError, ConfigurationError, SourceError
+
+FORMAT = {"format": "sentence-transformers", "verbose": 0}
+TEXTS = ["今天天气不错", "你好", "太祖即位，大赦天下。" * 9]
+SIM_FILES = {
+    *("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"),
+    *("modules.json", "sentence_bert_config.json", "README.md"),
+    *("config_sentence_transformers.json", "1_Pooling", "1_Pooling/config.json"),
+    *("2_Dense", "2_Dense/config.json", "2_Dense/model.safetensors"),
+}
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write(path, content):
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def written_encoder(folder, source=CHARACTER, **options):
+    """A preset of a sentence encoder with this head."""
+    RoFormerSentenceEncoder.from_preset(source, **options).save_to_preset(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sim(tmp_path_factory):
+    """RoFormer-Sim's folder; not to be changed."""
+    return convert(SIM, tmp_path_factory.mktemp("sim") / "sim", **FORMAT)
+
+
+@pytest.fixture
+def changed(sim, tmp_path):
+    """A function that changes the fields of a JSON file in a copy of that folder."""
+    folder = shutil.copytree(sim, tmp_path / "changed")
+
+    def change(name, content=None, **fields):
+        old = (
+            {} if content is not None or name == "modules.json" else read(folder / name)
+        )
+        write(folder / name, {**old, **fields} if content is None else content)
+        return folder
+
+    return change
+
+
+# === There and back ===
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (CHARACTER, {"pooling": "mean", "max_length": 16}),
+        (CHARACTER, {"pooling": "first"}),
+        (WORD, {"pooling": "mean"}),
+        (CHARACTER, {"objective": "contrastive", "scale": 5.0}),
+    ],
+)
+def test_a_sentence_encoder_keeps_its_bits(source, options, tmp_path):
+    preset = written_encoder(tmp_path / "preset", source, **options)
+    there = convert(preset, tmp_path / "there", **FORMAT)
+    back = convert(there, tmp_path / "back", verbose=0)
+    assert_same(tensors_of(back), tensors_of(preset))
+    models = [roformer_keras.load_model(path) for path in (preset, there, back)]
+    for model in models:
+        assert type(model) is RoFormerSentenceEncoder
+        assert model.pooling == models[0].pooling
+        assert model.max_length == models[0].max_length
+        assert np.array_equal(model.encode(TEXTS), models[0].encode(TEXTS))
+
+
+def test_roformer_sim_keeps_its_bits(sim, tmp_path):
+    assert set(listing(sim)) == SIM_FILES
+    assert_same(tensors_of(sim), tensors_of(SIM))
+    assert_same(tensors_of(packed(sim, tmp_path / "x.zip", "x/")), tensors_of(SIM))
+    back = convert(sim, tmp_path / "back.zip", verbose=0)
+    assert_same(tensors_of(back), tensors_of(SIM))
+    model = roformer_keras.load_model(sim)
+    assert type(model) is RoFormerSim
+    expected = RoFormerSim.from_preset(SIM).encode(TEXTS)
+    assert np.array_equal(model.encode(TEXTS), expected)
+    # The pooler is in Dense alone.
+    assert not any("pooler" in name for name in load_file(sim / "model.safetensors"))
+
+
+def test_a_backbone_with_a_pooler_is_written(tmp_path):
+    backbone = RoFormerBackbone.from_preset(SIM, pooler_activation="tanh")
+    backbone.save_to_preset(tmp_path / "preset")
+    there = convert(tmp_path / "preset", tmp_path / "there", **FORMAT)
+    dense = read(there / "2_Dense" / "config.json")
+    assert dense["activation_function"] == "torch.nn.modules.activation.Tanh"
+    assert_same(tensors_of(there), tensors_of(tmp_path / "preset"))
+    model = roformer_keras.load_model(there)
+    assert type(model) is RoFormerBackbone
+    assert model.config.pooler_activation == "tanh"
+
+
+def test_what_dense_has_learnt_is_read(sim, changed):
+    folder = changed("modules.json", read(sim / "modules.json"))
+    path = folder / "2_Dense" / "model.safetensors"
+    values = {name: value + 1 for name, value in load_file(path).items()}
+    save_file(values, path)
+    found = tensors_of(folder)["bert/pooler/dense/kernel"]
+    assert np.array_equal(found, values["linear.weight"].T)
+
+
+def test_the_card_says_what_it_is(sim):
+    text = (sim / "README.md").read_text(encoding="utf-8")
+    _, front, body = text.split("---\n", 2)
+    fields = yaml.safe_load(front)
+    assert fields["library_name"] == "sentence-transformers"
+    assert fields["pipeline_tag"] == "sentence-similarity"
+    assert "sentence-transformers" in fields["tags"]
+    assert "| Class | `RoFormerSim` |" in body
+
+
+def test_commands_take_a_folder(sim, tmp_path, cli):
+    shown = json.loads(cli("inspect", sim, "--json"))
+    assert (shown["model"], shown["format"]) == ("RoFormerSim", "huggingface")
+    lines = tmp_path / "texts.txt"
+    lines.write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    for name, source in (("ours", SIM), ("theirs", sim)):
+        target = tmp_path / f"{name}.npy"
+        cli("embed", lines, "--source", source, "-o", target, "--quiet")
+    ours, theirs = (np.load(tmp_path / f"{name}.npy") for name in ("ours", "theirs"))
+    assert np.array_equal(ours, theirs)
+
+
+# === As others write them ===
+
+_NEW = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
+
+
+def test_the_layout_of_newer_versions_is_read(tmp_path):
+    preset = written_encoder(tmp_path / "preset", max_length=16)
+    folder = convert(preset, tmp_path / "new", **FORMAT)
+    expected = roformer_keras.load_model(preset).encode(TEXTS)
+    modules = read(folder / "modules.json")
+    modules[1]["type"] = _NEW
+    modules[2]["type"] = "sentence_transformers.base.modules.normalize.Normalize"
+    write(folder / "modules.json", modules)
+    pooling = {
+        "embedding_dimension": 32,
+        "pooling_mode": "mean",
+        "include_prompt": True,
+    }
+    write(folder / "1_Pooling" / "config.json", pooling)
+    write(folder / "sentence_bert_config.json", {"module_output_name": "x"})
+    model = roformer_keras.load_model(folder)
+    assert np.array_equal(model.encode(TEXTS), expected)
+    # Without Normalize, and without a length.
+    write(folder / "modules.json", modules[:2])
+    fields = read(folder / "tokenizer_config.json")
+    write(folder / "tokenizer_config.json", {**fields, "model_max_length": 1e30})
+    assert roformer_keras.load_model(folder).max_length == 1536
+    # It lowers texts itself.
+    write(folder / "tokenizer_config.json", {"do_lower_case": False})
+    write(folder / "sentence_bert_config.json", {"do_lower_case": True})
+    assert roformer_keras.load_model(folder).tokenizer.lower_case
+
+
+# === Refused ===
+
+_KIND = "sentence_transformers.models."
+_START = [
+    {"type": f"{_KIND}Transformer", "path": ""},
+    {"type": f"{_KIND}Pooling", "path": "1_Pooling"},
+]
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ({}, "must hold one JSON list, got dict"),
+        (["x"], "must be a list of objects with a type and a path, got 'x'"),
+        ([{"type": 1, "path": ""}], "must be a list of objects"),
+        ([], "modules must be Transformer, Pooling, "),
+        (_START[:1], "in this order, got Transformer"),
+        (_START[::-1], "in this order, got Pooling, Transformer"),
+        ([*_START, {"type": "mine.Dense", "path": "2_Dense"}], "got .*, mine.Dense"),
+        ([_START[0], {"type": f"{_KIND}Normalize", "path": ""}, _START[1]], "order"),
+        ([_START[0], {**_START[1], "path": "../x"}], "must be in '1_Pooling', got"),
+        ([{**_START[0], "path": "0_T"}, _START[1]], "must be in 'the folder itself'"),
+    ],
+)
+def test_other_modules_are_refused(modules, message, changed):
+    with pytest.raises(ConfigurationError, match=message):
+        tensors_of(changed("modules.json", modules))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, "must be cls or mean, got"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "must be cls or"),
+        ("1_Pooling/config.json", {"pooling_mode": 3}, "must be cls or mean, got 3"),
+        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": True}, "must be cls or"),
+        ("1_Pooling/config.json", {"pooling_mode": "mean"}, "must follow the pooling"),
+        ("2_Dense/config.json", {"out_features": 8}, "out_features must be 32, as in"),
+        ("2_Dense/config.json", {"bias": False}, "bias must be True, as in RoFormer"),
+        ("2_Dense/config.json", {"use_residual": True}, "use_residual must be False"),
+        ("2_Dense/config.json", {"activation_function": "os.abort"}, "got 'os.abort'"),
+        ("2_Dense/config.json", {"activation_function": []}, r"got \[\]"),
+        ("sentence_bert_config.json", {"max_seq_length": "9"}, "must be an integer"),
+        (
+            "config_sentence_transformers.json",
+            {"default_prompt_name": "query"},
+            "default_prompt_name must be null",
+        ),
+        ("config_sentence_transformers.json", {"truncate_dim": 8}, "truncate_dim must"),
+    ],
+)
+def test_what_no_class_computes_is_refused(name, fields, message, changed):
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        tensors_of(changed(name, **fields))
+    if name != "sentence_bert_config.json":
+        assert "delete modules.json" in str(caught.value)
+
+
+def test_missing_and_damaged_files_are_refused(sim, changed):
+    folder = changed("modules.json", read(sim / "modules.json"))
+    dense = folder / "2_Dense" / "model.safetensors"
+    save_file({"linear.weight": np.zeros((32, 32), "float32")}, dense)
+    with pytest.raises(CheckpointError, match=r"must hold linear\.weight and linear"):
+        tensors_of(folder)
+    dense.unlink()
+    with pytest.raises(SourceError, match=r"needs 2_Dense/pytorch_model\.bin, and"):
+        tensors_of(folder)
+    (folder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(SourceError, match=r"needs 1_Pooling/config\.json, and there"):
+        tensors_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (CHARACTER, "holds a RoFormerMaskedLM, and sentence-transformers takes a"),
+        (GPT, "finetune --task sentence-embedding"),
+    ],
+)
+def test_a_model_without_vectors_is_refused(source, message, tmp_path):
+    with pytest.raises(ConfigurationError, match=message):
+        convert(source, tmp_path / "x", **FORMAT)
+    assert listing(tmp_path) == []
+
+
+def test_an_encoder_that_cannot_be_written_is_refused(tmp_path):
+    preset = written_encoder(tmp_path / "long", max_length=2000)
+    with pytest.raises(ConfigurationError, match=r"at most 1536, .* got 2,000"):
+        convert(preset, tmp_path / "x", **FORMAT)
+    preset = written_encoder(tmp_path / "v2", V2)
+    with pytest.raises(ConfigurationError, match="has model_type='roformer_v2'"):
+        convert(preset, tmp_path / "x", **FORMAT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["long", "v2"]
+
+
+def test_a_head_of_training_is_left_out_on_request(tmp_path, cli):
+    options = {"objective": "classification", "num_classes": 3}
+    preset = written_encoder(tmp_path / "preset", **options)
+    message = r"used in training alone \(task/classes/bias, .*ignore='task/\*'"
+    with pytest.raises(ConfigurationError, match=message):
+        convert(preset, tmp_path / "x", **FORMAT)
+    flags = ("--format", "sentence-transformers", "--ignore", "task/*", "--quiet")
+    cli("convert", preset, tmp_path / "x", *flags)
+    models = [roformer_keras.load_model(path) for path in (preset, tmp_path / "x")]
+    assert models[1].objective == "cosent"
+    assert np.array_equal(*(model.encode(TEXTS) for model in models))
