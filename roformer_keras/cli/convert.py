@@ -8,7 +8,7 @@ EXAMPLES = (
     "convert roformer-char preset",
     "convert roformer-gpt-char gpt.safetensors",
     "convert roformer-char folder --format huggingface",
-    "convert roformer-sim-char folder --format sentence-transformers",
+    "convert roformer-sim-char sentences --format sentence-transformers",
 )
 
 

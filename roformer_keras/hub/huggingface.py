@@ -159,7 +159,7 @@ def _hub_errors(kind: type[RoFormerError], what: str) -> Iterator[None]:
         status = getattr(getattr(error, "response", None), "status_code", None)
         text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         # A model that is not there is a 401 too, for readers without a token.
-        reason = _REASONS.get(status) if kind is OutputError else None
+        reason = _REASONS.get(status or 0) if kind is OutputError else None
         raise kind(f"{what}: {text}", hint=reason) from error
 
 

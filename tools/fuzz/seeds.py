@@ -4,9 +4,11 @@ import functools
 import io
 import json
 import os
+import tempfile
 import zipfile
 from pathlib import Path
 
+from roformer_keras.conversion.convert import convert
 from tools import ROOT
 from tools.fuzz.target import Files
 from tools.fuzz.worker import read_files
@@ -46,10 +48,14 @@ def hdf5(name: str) -> Files:
 
 
 def huggingface() -> list[Files]:
-    """Folders of Transformers: one file, shards, and both formats of PyTorch."""
+    """Folders of Transformers in each format, and one of sentence-transformers."""
     names = ("encoder", "masked-lm", "masked-lm-bin", "causal-lm", "tagger")
     place = ROOT / "tests" / "data" / "huggingface"
-    return [read_files(place / name) for name in names]
+    folders = [read_files(place / name) for name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "x")
+        convert(SIM, target, format="sentence-transformers", verbose=0)
+        return [*folders, read_files(target)]
 
 
 def zips() -> list[Files]:
