@@ -43,7 +43,10 @@ def model_card(checkpoint: Checkpoint, format: str, name: str = _PLACEHOLDER) ->
             "feature-extraction",
             *tags,
         ]
-    front = ["language: zh", f"library_name: {_LIBRARIES.get(format, 'keras')}"]
+    # Of the main block of Chinese characters, first to last.
+    is_chinese = any("一" <= token <= "龥" for token in checkpoint.vocabulary or ())
+    front = ["language: zh"] if is_chinese else []
+    front += [f"library_name: {_LIBRARIES.get(format, 'keras')}"]
     front += [f"pipeline_tag: {pipeline}"] if pipeline else []
     front += ["tags:", *(f"- {tag}" for tag in tags)]
     rows = {"Class": f"`{model}`", "Layers": config.num_layers}

@@ -59,12 +59,12 @@ SENTENCE_PARTS = {
     "dense_pickle": "2_Dense/pytorch_model.bin",
 }
 _HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
-# Every name that such a folder of this package holds at its top.
+# Every name that such a folder, written by this package or the library, holds at its top.
 HUGGINGFACE_NAMES = frozenset(
     (
         *(_HUGGINGFACE_PARTS | {"weights": "model.safetensors"}).values(),
         *(name.split("/")[0] for name in SENTENCE_PARTS.values()),
-        "README.md",
+        *("2_Normalize", "3_Normalize", "README.md"),
     )
 )
 _HUGGINGFACE_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
