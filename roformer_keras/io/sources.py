@@ -59,7 +59,7 @@ SENTENCE_PARTS = {
     "dense_pickle": "2_Dense/pytorch_model.bin",
 }
 _HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
-# Every name that such a folder, written by this package or the library, holds at its top.
+# Every name at the top of such a folder of this package or of that library.
 HUGGINGFACE_NAMES = frozenset(
     (
         *(_HUGGINGFACE_PARTS | {"weights": "model.safetensors"}).values(),
