@@ -9,6 +9,7 @@ _EXTRAS = {
     "train": ("matplotlib", "scipy", "sklearn", "tensorboardX"),
     "evaluate": ("sacrebleu",),
     "hub": ("huggingface_hub",),
+    "data": ("pyarrow",),
     "export": ("nncf", "onnx", "onnxruntime", "openvino", "tf2onnx"),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}

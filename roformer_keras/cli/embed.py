@@ -4,7 +4,7 @@ import io
 import itertools
 from typing import Literal
 
-from roformer_keras.cli.flags import Count
+from roformer_keras.cli.flags import Count, FileFormat
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.models import (
     load_encoder,
@@ -31,6 +31,8 @@ def run(
     source: str = "roformer-sim-char",
     config: str | None = None,
     vocabulary: str | None = None,
+    fields: tuple[str, ...] = (),
+    format: FileFormat | None = None,
     output: str = "-",
     max_length: Count | None = None,
     normalize: bool = True,
@@ -41,7 +43,10 @@ def run(
     """Turn lines of text into vectors.
 
     Args:
-        file: texts, one a line; - is standard input.
+        file: texts, one a line; or a table as `finetune --train` takes it, with
+            --fields or if it is .parquet or .arrow; - is standard input.
+        fields: column or key of the texts (default: text, of .parquet and .arrow).
+        format: of the file, if its extension does not say it.
         output: .npy or .jsonl, or - for JSON lines on standard output.
         max_length: tokens to which texts are cut (default: 512; of a fine-tuned
             encoder, as in its training).
@@ -52,7 +57,7 @@ def run(
     If it is interrupted, the same command resumes.
     """
     check_ending(output, *_ENDINGS)
-    texts = read_lines(file)
+    texts = read_lines(file, fields, format)
     is_array = output.endswith(".npy")
 
     def load():

@@ -4,7 +4,7 @@ import contextlib
 from typing import Literal
 
 from roformer_keras.cli import interrupts
-from roformer_keras.cli.flags import Count
+from roformer_keras.cli.flags import Count, FileFormat
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
@@ -21,7 +21,7 @@ def run(
     file: str,
     *,
     fields: tuple[str, ...] = (),
-    format: Literal["csv", "tsv", "txt", "jsonl", "bio", "conll"] | None = None,
+    format: FileFormat | None = None,
     on_bad_row: Literal["error", "skip"] = "error",
     output: str | None = None,
     num_beams: Count | None = None,

@@ -23,6 +23,10 @@ from roformer_keras.errors import ConfigurationError
 Count = typing.Annotated[
     int, functools.partial(check_integer, minimum=1, maximum=2**31 - 1)
 ]
+# What `format` can be; see `data.files`.
+FileFormat = typing.Literal[
+    "csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow"
+]
 
 # What several commands mean by a name that their docstrings do not explain.
 _HELP = {

@@ -1,8 +1,8 @@
 """`roformer-keras predict`."""
 
 from pathlib import Path
-from typing import Literal
 
+from roformer_keras.cli.flags import FileFormat
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import check_ending, check_one_input, json_line
@@ -20,7 +20,7 @@ def run(
     *,
     text: list[list[str]] | None = None,
     fields: tuple[str, ...] = (),
-    format: Literal["csv", "tsv", "txt", "jsonl", "bio", "conll"] | None = None,
+    format: FileFormat | None = None,
     output: str = "-",
     overwrite: bool = False,
     quiet: bool = False,

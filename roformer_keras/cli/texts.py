@@ -13,12 +13,22 @@ from roformer_keras.tasks.labels import rounded
 _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
-def read_lines(path: str) -> list[str]:
-    """The lines of a UTF-8 file, or of standard input for "-".
+def read_lines(
+    path: str, fields: Sequence[str] = (), format: str | None = None
+) -> list[str]:
+    """The lines of a UTF-8 file, or of standard input for "-"; or a column of a table.
+
+    Args:
+        path: of the file.
+        fields: the column or key of the texts, `text` of a Parquet or Arrow file.
+        format: str of `FORMATS`, where the extension does not say it.
 
     Raises:
         SourceError: it cannot be read, is not UTF-8, or has no line.
     """
+    if fields or format or files.is_arrow(path):
+        table = files.read_table(path, 1, fields, labelled=False, format=format)
+        return [text for (text,) in table.texts]
     lines = [
         line.removesuffix("\n").removesuffix("\r") for _, line in files.read_lines(path)
     ]

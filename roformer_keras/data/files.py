@@ -5,6 +5,8 @@ The extension, or `format`, says what a file is; `.gz` or `.xz` after it is unpa
 .jsonl          an object a line; fields are its keys
 .csv, .tsv      a row a line; fields are columns, by number from "1" or by name
 .bio, .conll    a token and its tag a line, an empty line after each text
+.parquet, .arrow, .ipc, .feather, and folders of `datasets.Dataset.save_to_disk`:
+                a row a row; fields are columns, as the keys of .jsonl; see `arrow`
 any other       a corpus has a text a line; labelled texts are in .txt, as in .tsv
 
 In a table, if `fields` are names, the first line must be a header that contains them;
@@ -30,6 +32,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from roformer_keras.data import arrow
 from roformer_keras.errors import ConfigurationError, SourceError
 
 _LOGGER = logging.getLogger(__name__)
@@ -41,10 +44,13 @@ _LONGEST_LINE = 2**26
 # Bytes that a packed file may become if it is this many times smaller, or any larger.
 _UNPACKED_EXEMPT, _MAX_RATIO = 2**30, 200
 _TAGGED = (".bio", ".conll")
+# Files whose fields have names in each row.
+_KEYED = (".jsonl", ".parquet", ".arrow")
+_TEXT_HINT = "name the texts with fields=; leave rows without one out"
 # What `format` can be.
-FORMATS = ("csv", "tsv", "txt", "jsonl", "bio", "conll")
+FORMATS = ("csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow")
 # Files that have lines, but no texts in them.
-_NO_CORPUS = (".json", ".zip", ".tar", ".bz2", ".zst", ".parquet", ".gz", ".xz")
+_NO_CORPUS = (".json", ".zip", ".tar", ".bz2", ".zst", ".gz", ".xz")
 # What a column of labels is often called, and a label seldom.
 _LABEL_NAME = re.compile(
     r"(\w+[_ ])?(label|class|category|tag|target|score|rating|stars?|sentiment|emotion"
@@ -122,6 +128,7 @@ def read_table(
     fields, kind = tuple(fields[:wanted]), _kind(path, format)
     names = (*text_names(count), "label")[:wanted]
     places: list[int] = []
+    keys: tuple[str, ...] = ()
     if kind in _TAGGED:
         if groups:
             raise SourceError(
@@ -129,14 +136,14 @@ def read_table(
                 hint="leave holdout_by out",
             )
         rows = _read_tagged(path, count)
-    elif kind == ".jsonl":
+    elif kind in _KEYED:
         keys = fields or names
         # A number is that of a field.
         numbers = {str(number): key for number, key in enumerate(keys, start=1)}
         named = [numbers.get(group, group) for group in groups]
         keys = tuple(dict.fromkeys((*keys, *named)))
         places = [keys.index(group) for group in named]
-        rows = _read_objects(path, keys)
+        rows = _read_keys(path, kind, keys)
     elif kind in _TABLES or kind == ".txt":
         rows, first = _peek(_read_cells(path, kind))
         first = [cell.strip() for cell in first]
@@ -158,18 +165,21 @@ def read_table(
     else:
         raise SourceError(
             "a file of labelled texts must be .csv, .tsv, .txt, .jsonl, .bio or "
-            f".conll, with or without .gz or .xz after it, got {path}",
+            ".conll, with or without .gz or .xz after it, or .parquet or .arrow, got "
+            f"{path}",
             hint="give format= if it is one of these under another name",
         )
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
         error = values if isinstance(values, SourceError) else None
         texts = () if error else tuple(values[:count])
-        for text in texts:
+        for number, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
+                column = f" in {keys[number]!r}" if keys else ""
                 error = SourceError(
                     f"{place(line, path)}: a text must be a str that is not empty, "
-                    f"got {text!r:.60}"
+                    f"got {text!r:.60}{column}",
+                    hint=_TEXT_HINT if keys else None,
                 )
         if error:
             if skipped is None:
@@ -188,7 +198,7 @@ def read_table(
         line, reason = skipped[0] if skipped else (0, "")
         why = f" that can be read; line {line}: {reason}" if reason else ""
         raise SourceError(f"{_name(path)} has no row{why}")
-    if labelled and kind not in (".jsonl", *_TAGGED):
+    if labelled and kind not in (*_KEYED, *_TAGGED):
         _check_first_label(path, table)
     return table
 
@@ -234,12 +244,14 @@ def read_records(
     kind = _kind(path, format)
     if kind in _NO_CORPUS:
         raise SourceError(
-            "a corpus must be of .jsonl, .csv, .tsv or plain text such as .txt, with "
-            f"or without .gz or .xz after it, got {path}: convert it, or unpack it"
+            "a corpus must be of .parquet, .arrow, .jsonl, .csv, .tsv or plain text "
+            "such as .txt, the last four with or without .gz or .xz after it, got "
+            f"{path}: convert it, or unpack it"
         )
-    if kind == ".jsonl":
+    if kind in _KEYED:
         fields = tuple(fields or ("text",))
-        rows = _read_objects(path, fields if group is None else (*fields, group))
+        names = fields if group is None else (*fields, group)
+        rows = _read_keys(path, kind, names)
     elif kind in _TABLES:
         fields = tuple(fields or ("1",))
         names = fields if group is None else (*fields, group)
@@ -284,7 +296,13 @@ def _as_text(value, line, path):
 
 def place(line: int, path: str) -> str:
     """Where something stands, as errors say it."""
-    return f"line {line} of {_name(path)}"
+    unit = "row" if is_arrow(path) else "line"
+    return f"{unit} {line} of {_name(path)}"
+
+
+def is_arrow(path: str, format: str | None = None) -> bool:
+    """Whether a file is Parquet or Arrow, which have rows and no lines."""
+    return _kind(path, format) in (".parquet", ".arrow")
 
 
 def _name(path):
@@ -294,7 +312,11 @@ def _name(path):
 def _kind(path, format=None):
     if format is not None:
         return f".{format}"
+    if arrow.is_saved_dataset(path):
+        return ".arrow"
     stem, kind = os.path.splitext("stdin.txt" if path == "-" else path.lower())
+    if kind in arrow.KINDS:
+        return arrow.KINDS[kind]
     return os.path.splitext(stem)[1] if kind in _OPENERS else kind
 
 
@@ -461,6 +483,13 @@ def _has_columns(names, fields):
 def _are_numbers(fields):
     # int() takes no number of thousands of digits.
     return all(name.isdecimal() and len(name) < 10 and int(name) > 0 for name in fields)
+
+
+def _read_keys(path, kind, keys):
+    """Line or row numbers and the values of some keys; as in `_take_columns`."""
+    if kind == ".jsonl":
+        return _read_objects(path, keys)
+    return arrow.read_columns(path, kind, keys)
 
 
 def _read_objects(path, keys):

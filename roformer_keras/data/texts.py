@@ -5,6 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from roformer_keras.data.tables import (
+    TextRows,
+    column_names,
+    is_table,
+    plain,
+    text_columns,
+)
 from roformer_keras.errors import ConfigurationError
 
 
@@ -13,8 +20,9 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
 
     Args:
         x: a list, NumPy array or pandas Series of str; or for several texts a row a
-            list of tuples, an array or DataFrame of as many columns, or a tuple of as
-            many lists.
+            list of tuples, an array of as many columns, or a tuple of as many lists.
+            Or a table of pandas, polars, Arrow or `datasets` with the columns of
+            `text_columns`, of which no copy is made but the texts.
         counts: how many texts a row may have.
 
     Raises:
@@ -35,6 +43,10 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
                 f"{', '.join(map(str, lengths))}"
             )
         x = list(zip(*x, strict=True))
+    elif is_table(x):
+        x = TextRows(x, text_columns(column_names(x), counts))
+    elif hasattr(x, "to_pylist"):
+        x = plain(x)
     elif hasattr(x, "to_numpy"):
         x = x.to_numpy()
     rows = [

@@ -9,7 +9,8 @@ from keras import ops
 
 from roformer_keras.config import Seq2SeqConfig, config_from
 from roformer_keras.data.rows import PairRows
-from roformer_keras.data.texts import as_pairs
+from roformer_keras.data.tables import is_table
+from roformer_keras.data.texts import as_pairs, as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.engines import Networks
@@ -261,7 +262,8 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
         """Pairs of texts, checked and tokenized.
 
         Args:
-            x: list of str, the sources.
+            x: list of str, the sources; or a table with both texts, as `as_texts`
+                takes it.
             y: as many str, the targets.
             max_length: int. Pairs with a text of more tokens, `[CLS]` and `[SEP]`
                 included, are left out, with a warning.
@@ -271,7 +273,9 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
                 "pairs of texts have no weights and no classes: leave sample_weight "
                 "and class_weight out"
             )
-        rows = PairRows(self.text_tokenizer(), as_pairs(x, y), max_length)
+        is_whole = y is None and is_table(x)
+        pairs = as_texts(x, (2,)) if is_whole else as_pairs(x, y)
+        rows = PairRows(self.text_tokenizer(), pairs, max_length)
         return TextData(rows.lengths, np.arange(len(rows)), rows.batch)
 
     # === Writing ===

@@ -11,6 +11,7 @@ from roformer_keras.checks import check_integer
 from roformer_keras.data.adapters import is_adapter
 from roformer_keras.data.batches import NumberedBatches, TextBatches
 from roformer_keras.data.rows import draw_held_out
+from roformer_keras.data.tables import is_table
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import Texts
 
@@ -148,7 +149,8 @@ class TextTrainer(_Model):
         """As in Keras, on texts; a model that is not compiled is compiled by default.
 
         Args:
-            x: texts in any container that `labelled` takes; a finite `tf.data.Dataset`
+            x: texts in any container that `labelled` takes; a table of texts and their
+                labels; a finite `tf.data.Dataset`
                 of texts and labels; a generator or a `PyDataset` of batches of texts
                 and labels; or what Keras's own `fit` takes, with dicts of ids.
             y: labels of the rows of `x`, or the texts to write.
@@ -162,7 +164,8 @@ class TextTrainer(_Model):
             sample_weight: float `(rows,)`.
             seed: int. Determines the order.
             initial_epoch, kwargs: as in `keras.Model.fit`; `max_length` of an
-                encoder-decoder.
+                encoder-decoder; `fields` of a task, the columns of texts and label in
+                a table (`text` or `first`, `second`, and `label` if not given).
 
         Raises:
             ConfigurationError: texts or labels break a rule; names the row.
@@ -292,7 +295,7 @@ class TextTrainer(_Model):
         is_pair = isinstance(data, tuple) and isinstance(data[0], dict)
         if isinstance(data, Iterator) or is_pair or is_ready(data):
             return data
-        is_dataset = hasattr(data, "as_numpy_iterator")
+        is_dataset = hasattr(data, "as_numpy_iterator") or is_table(data)
         parts = (data,) if is_dataset else tuple(data)
         if not is_dataset and len(parts) not in (2, 3):
             raise ConfigurationError(

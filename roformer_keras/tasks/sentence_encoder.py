@@ -152,13 +152,15 @@ class RoFormerSentenceEncoder(TextTask):
         y: Texts = None,
         sample_weight: Sequence[float] | np.ndarray | None = None,
         class_weight: Mapping | None = None,
+        *,
+        fields: Sequence[str] = (),
     ) -> TextData:
         if sample_weight is not None and self.objective == "cosent":
             raise ConfigurationError(
                 "CoSENT is one number a batch, in which rows have no weights: leave "
                 "sample_weight out"
             )
-        return super().labelled(x, y, sample_weight, class_weight)
+        return super().labelled(x, y, sample_weight, class_weight, fields=fields)
 
     def make_targets(self, y: Texts, rows: Rows | None = None) -> Any:
         if self.objective == "classification":

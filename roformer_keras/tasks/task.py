@@ -15,6 +15,14 @@ from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.reader import check_tokenizer
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
 from roformer_keras.data.rows import TOKENS_PER_BATCH, GroupRows, Rows, map_rows
+from roformer_keras.data.tables import (
+    TextRows,
+    column_names,
+    is_table,
+    plain,
+    split_labels,
+    text_columns,
+)
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
@@ -69,6 +77,7 @@ class TextTask(TextTrainer, BackboneModel):
     text_counts: tuple[int, ...] = (1, 2)
     # How many names labels must have.
     min_names = 2
+    row_options = ("fields",)
 
     def __init__(
         self,
@@ -435,9 +444,17 @@ class TextTask(TextTrainer, BackboneModel):
         model, make_rows = model or self, make_rows or self.make_rows
         if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
             x = texts_of(x)
-        check = _checked if isinstance(x, Iterator) else as_texts
+        counts = text_counts or self.text_counts
+        check: Callable = _checked if isinstance(x, Iterator) else as_texts
+        if is_table(x):
+            rows = TextRows(x, text_columns(column_names(x), counts))
+            # A dataset without a length is a stream.
+            if hasattr(x, "__len__"):
+                x, check = (rows, len(x)), _SizedRows
+            else:
+                x, check = iter(rows), _checked
         return map_rows(
-            check(x, text_counts or self.text_counts),
+            check(x, counts),
             make_rows,
             lambda rows, numbers: decode(
                 run_model(model, rows.batch(numbers)), rows, numbers
@@ -475,8 +492,22 @@ class TextTask(TextTrainer, BackboneModel):
         y: Texts = None,
         sample_weight: Sequence[float] | np.ndarray | None = None,
         class_weight: Mapping | None = None,
+        *,
+        fields: Sequence[str] = (),
     ) -> TextData:
-        """Texts and labels, checked and tokenized; arguments as in `fit`."""
+        """Texts and labels, checked and tokenized; arguments as in `fit`.
+
+        `fields` are the columns of the texts and of the label in a table `x`; see
+        `split_labels`.
+        """
+        if fields and (y is not None or not is_table(x)):
+            raise ConfigurationError(
+                f"fields are columns of a table of texts and labels, got {fields!r} "
+                f"with {type(x).__name__}{'' if y is None else ' and y'}: leave it out"
+            )
+        if y is None and is_table(x):
+            x, y = split_labels(x, self.text_counts, fields)
+        y = plain(y)
         if y is None:
             raise ConfigurationError("texts to learn from need labels: give y")
         texts = as_texts(x, self.text_counts)
@@ -512,6 +543,22 @@ class TextTask(TextTrainer, BackboneModel):
             f"{type(self).__name__} has no classes of rows: give sample_weight instead "
             "of class_weight"
         )
+
+
+class _SizedRows:
+    """The rows of a table, each checked when it is read."""
+
+    def __init__(self, table, counts):
+        self._rows, self._size = table
+        self._counts = counts
+        if not self._size:
+            as_texts([], counts)
+
+    def __iter__(self):
+        return _checked(self._rows, self._counts)
+
+    def __len__(self):
+        return self._size
 
 
 def _checked(stream, counts):

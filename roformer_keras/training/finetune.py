@@ -23,6 +23,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_names
+from roformer_keras.data.arrow import data_files
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files
@@ -90,7 +91,7 @@ class FinetuningRun(ResumableRun):
     def describe(self):
         settings = self.settings
         files = {
-            name: [path]
+            name: data_files(path)
             for name in ("train", "valid", "test")
             if (path := getattr(settings, name)) is not None
         }

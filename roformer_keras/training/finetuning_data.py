@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from roformer_keras import tasks
-from roformer_keras.data.files import read_table
+from roformer_keras.data.files import place, read_table
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
@@ -219,7 +219,7 @@ def _check_classes(examples, settings):
 
 
 def _error(path, line, error):
-    return SourceError(f"line {line} of {path}: {error.message}", hint=error.hint)
+    return SourceError(f"{place(line, path)}: {error.message}", hint=error.hint)
 
 
 def _split(examples, settings):

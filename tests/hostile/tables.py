@@ -75,7 +75,8 @@ _TRAIN = [
         "cannot read x.tsv.gz: Not a gzipped file (b'\\x00\\x00')",
     ),
     (CLASS, "x.xlsx", b"PK\3\4", "a file of labelled texts must be .csv"),
-    (CLASS, "x.parquet", b"PAR1", "a file of labelled texts must be .csv"),
+    (CLASS, "x.parquet", b"PAR1", "cannot read x.parquet as Parquet: "),
+    (CLASS, "x.arrow", b"ARROW1", "cannot read x.arrow as Arrow: "),
     (CLASS, "x", GOOD, "a file of labelled texts must be .csv"),
     (CLASS, "x.json", labelled('"好"'), "a file of labelled texts must be .csv"),
     # Nothing in it.

@@ -24,8 +24,8 @@ OPTIMIZER = "beta-1 beta-2 clip-norm ema epsilon optimizer weight-decay"
 FLAGS = {
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
     "download": "base-url folder quiet",
-    "embed": "config dtype max-length no-normalize output overwrite quiet source "
-    "vocabulary",
+    "embed": "config dtype fields format max-length no-normalize output overwrite "
+    "quiet source vocabulary",
     "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
     "format on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format generator int8 json overwrite "

@@ -249,7 +249,7 @@ def test_absent_files(tmp_path):
             read_corpus(source_of(tmp_path / name))
 
 
-@pytest.mark.parametrize("kind", ["json", "zip", "tar", "bz2", "zst", "parquet"])
+@pytest.mark.parametrize("kind", ["json", "zip", "tar", "bz2", "zst"])
 @pytest.mark.parametrize("packing", ["", ".gz", ".XZ"])
 def test_kinds_that_are_no_text(kind, packing, tmp_path):
     path = tmp_path / f"a.{kind}{packing}"

@@ -2,6 +2,7 @@
 
 import functools
 import gzip
+import io
 import itertools
 import json
 import lzma
@@ -228,6 +229,30 @@ def _read_tables(folder: Path):
     try_each(reads)
 
 
+def _arrow_files(_):
+    """A small table as Parquet, as an Arrow file and as a stream."""
+    import pyarrow
+    from pyarrow import ipc, parquet
+
+    table = pyarrow.table(
+        {"text": ["甲，乙", "丙 丁"], "label": ["好", "坏"], "tags": [["O"], None]}
+    )
+    whole = io.BytesIO()
+    parquet.write_table(table, whole)
+    found = [{"a.parquet": whole.getvalue()}]
+    for new in (ipc.new_file, ipc.new_stream):
+        stream = io.BytesIO()
+        with new(stream, table.schema) as writer:
+            writer.write_table(table)
+        found.append({"a.arrow": stream.getvalue()})
+    return found
+
+
+def _read_arrow(folder: Path):
+    (path,) = folder.iterdir()
+    read_table(path, 1)
+
+
 def _read_corpora(folder: Path):
     (path,) = folder.iterdir()
     encoder = _encoder()
@@ -327,6 +352,7 @@ TARGETS = {
     "saved-tokenizer": Target(_saved_tokenizers, mutate_files, _read_saved_tokenizer),
     "tokenizer": Target(text_files, mutate_text_file, _read_text),
     "tables": Target(_tables, _mutate_table, _read_tables),
+    "arrow-files": Target(_arrow_files, mutate_files, _read_arrow),
     "corpora": Target(_tables, _mutate_table, _read_corpora),
     "built-vocabulary": Target(_tables, _mutate_table, _read_corpus_vocabulary),
     "examples": Target(_labelled, _mutate_table, _read_examples, needs_keras=True),

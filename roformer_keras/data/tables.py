@@ -1,0 +1,137 @@
+"""Tables in memory: pandas, polars, Arrow, and datasets of Hugging Face.
+
+They are recognised by what they can do, so that none of these libraries is imported.
+Their rows are read as they are needed.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from roformer_keras.data.files import text_names
+from roformer_keras.errors import ConfigurationError
+
+# Rows that become Python objects together.
+_ROWS_AT_A_TIME = 1024
+
+
+def is_table(x: Any) -> bool:
+    """Whether `x` has rows and named columns."""
+    frames, others = ("itertuples", "iter_rows"), ("to_batches", "select_columns")
+    return any(hasattr(x, "columns") and hasattr(x, name) for name in frames) or any(
+        hasattr(x, "column_names") and hasattr(x, name) for name in others
+    )
+
+
+def read_rows(x: Any, columns: Sequence) -> Iterator[tuple]:
+    """The values of some columns, row by row.
+
+    Args:
+        x: a table.
+        columns: names of some of its columns.
+    """
+    columns = list(columns)
+    if hasattr(x, "itertuples"):
+        return x[columns].itertuples(index=False, name=None)
+    if hasattr(x, "iter_rows"):
+        return x.select(columns).iter_rows()
+    if hasattr(x, "to_batches"):
+        batches = x.select(columns).to_batches(max_chunksize=_ROWS_AT_A_TIME)
+        parts = ([one.to_pylist() for one in batch.columns] for batch in batches)
+    else:
+        # Values as they are, and not those of a format such as torch's.
+        plain = x.with_format(None).select_columns(columns)
+        parts = (
+            [batch[name] for name in columns] for batch in plain.iter(_ROWS_AT_A_TIME)
+        )
+    return itertools.chain.from_iterable(zip(*part, strict=True) for part in parts)
+
+
+def column_names(x: Any) -> list:
+    """The names of the columns of a table."""
+    # Those of Arrow's `columns` are values.
+    found = x.column_names if hasattr(x, "column_names") else x.columns
+    if found is None:
+        # A dataset made by a generator: its first row has them.
+        found = next(iter(x.with_format(None)), {})
+    return list(found)
+
+
+def text_columns(names: Sequence, counts: Sequence[int]) -> list:
+    """The columns that hold the texts of a row.
+
+    They are named `text`, or `first`, `second` and `third`; a table without these holds
+    nothing else.
+
+    Args:
+        names: of all columns.
+        counts: how many texts a row may have.
+
+    Raises:
+        ConfigurationError: there are neither these columns nor as many as texts.
+    """
+    for count in sorted(counts, reverse=True):
+        if set(text_names(count)) <= set(names):
+            return list(text_names(count))
+    if len(names) in counts:
+        return list(names)
+    wanted = " or ".join(", ".join(text_names(count)) for count in counts)
+    raise ConfigurationError(
+        f"a table must have the columns {wanted}, or as many columns as a row has "
+        f"texts, got {', '.join(map(repr, names)) or 'none'}",
+        hint="select the columns of the texts, or name them with fields=",
+    )
+
+
+def split_labels(
+    x: Any, counts: Sequence[int], fields: Sequence[str] = ()
+) -> tuple["TextRows", list]:
+    """The texts and the labels of a table.
+
+    Args:
+        x: a table.
+        counts: how many texts a row may have.
+        fields: names of the columns of the texts and of the label; if not given
+            `text_columns` of all but `label`, and `label`.
+
+    Raises:
+        ConfigurationError: a column is missing.
+    """
+    names = column_names(x)
+    if fields and (isinstance(fields, str) or len(fields) - 1 not in counts):
+        raise ConfigurationError(
+            f"fields must name {' or '.join(map(str, counts))} texts and a label, got "
+            f"{fields!r}"
+        )
+    *columns, label = fields or ("label",)
+    for name in (*columns, label):
+        if name not in names:
+            raise ConfigurationError(
+                f"a table to learn from must have the column {name!r}, got "
+                f"{', '.join(map(repr, names)) or 'none'}",
+                hint="name texts and label with fields=, or give the labels as y",
+            )
+    if not columns:
+        columns = text_columns([name for name in names if name != label], counts)
+    labels = [value for (value,) in read_rows(x, [label])]
+    return TextRows(x, columns), labels
+
+
+class TextRows:
+    """The texts of a table, read again by each loop.
+
+    Args:
+        table: as in `is_table`.
+        columns: names of the columns of the texts.
+    """
+
+    def __init__(self, table: Any, columns: Sequence):
+        self._table, self._columns = table, columns
+
+    def __iter__(self) -> Iterator[tuple]:
+        return read_rows(self._table, self._columns)
+
+
+def plain(values: Any) -> Any:
+    """A column of Arrow as a list; other containers unchanged."""
+    return values.to_pylist() if hasattr(values, "to_pylist") else values

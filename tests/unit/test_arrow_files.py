@@ -1,0 +1,157 @@
+"""Parquet and Arrow files, read as other files of labelled texts are."""
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+from pyarrow import ipc, parquet
+
+from roformer_keras.cli.texts import read_lines
+from roformer_keras.data import arrow, files
+from roformer_keras.data.files import read_records, read_table
+from roformer_keras.errors import SourceError
+
+ROWS = {"id": [7, 8, 9], "text": ["甲，乙", "丙 丁", "戊"], "label": ["好", "坏", "好"]}
+TEXTS, LABELS = [("甲，乙",), ("丙 丁",), ("戊",)], ["好", "坏", "好"]
+
+
+def write(path, table, stream=False, **options):
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path, **options)
+        return path
+    new = ipc.new_stream if stream else ipc.new_file
+    with new(str(path), table.schema, **options) as writer:
+        writer.write_table(table)
+    return path
+
+
+def save_to_disk(folder, *tables):
+    """The layout of `datasets.Dataset.save_to_disk`."""
+    folder.mkdir()
+    names = [f"data-{at:05}-of-{len(tables):05}.arrow" for at in range(len(tables))]
+    for name, table in zip(names, tables, strict=True):
+        write(folder / name, table, stream=True)
+    state = {"_data_files": [{"filename": name} for name in names]}
+    (folder / "state.json").write_text(json.dumps(state))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.ipc", "a.feather"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_columns_by_name_and_by_number(name, stream, tmp_path):
+    path = write(tmp_path / name, pa.table(ROWS), stream)
+    for fields in ((), ("text", "label"), ("2", "3")):
+        table = read_table(path, 1, fields)
+        assert (table.texts, table.labels, table.lines) == (TEXTS, LABELS, [1, 2, 3])
+    table = read_table(path, 1, groups=["id"])
+    assert table.groups == [((2, "7"),), ((2, "8"),), ((2, "9"),)]
+    assert read_lines(str(path)) == [text for (text,) in TEXTS]
+    records = list(read_records(str(path), ("text",), "id"))
+    assert records == [
+        ((text,), str(n)) for (text,), n in zip(TEXTS, "789", strict=True)
+    ]
+
+
+def test_a_saved_dataset(tmp_path):
+    whole = pa.table(ROWS)
+    folder = save_to_disk(tmp_path / "saved", whole.slice(0, 2), whole.slice(2))
+    assert read_table(folder, 1).texts == TEXTS
+    assert files.place(3, str(folder)) == f"row 3 of {folder}"
+    for content in ('{"_data_files": [{"filename": "../x"}]}', "{}", "[" * 10**5):
+        (folder / "state.json").write_text(content)
+        with pytest.raises(SourceError, match=r"state\.json must be as datasets"):
+            read_table(folder, 1)
+
+
+def test_a_format_that_the_name_does_not_say(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table(ROWS)).rename(tmp_path / "a.bin")
+    assert read_table(path, 1, format="parquet").texts == TEXTS
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.utf8())]
+)
+def test_types_of_text(kind, tmp_path):
+    column = pa.array(ROWS["text"]).cast(kind)
+    table = pa.table({"text": column, "label": [["O"], [], None]})
+    found = read_table(write(tmp_path / "a.parquet", table), 1, labelled=False)
+    assert found.texts == TEXTS
+
+
+BAD = [
+    ({"text": ["甲", None]}, "row 2 of .*must be a str that .*, got None in 'text'"),
+    ({"text": ["甲", " "]}, "row 2 of .*a str that is not empty, got ' ' in 'text'"),
+    ({"text": [1, 2]}, "row 1 of .*a str that is not empty, got 1 in 'text': name the"),
+    (
+        {"sentence": ["甲"]},
+        "must have the column 'text' once, and it is not there; got",
+    ),
+    ({"text": pa.nulls(2)}, "the column 'text' of .* must hold text, .*the type null"),
+    ({"text": pa.array([b"a"])}, "the column 'text' of .* got the type binary"),
+]
+
+
+@pytest.mark.parametrize(("columns", "message"), BAD)
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_what_is_no_text(columns, message, name, tmp_path):
+    path = write(tmp_path / name, pa.table(columns))
+    with pytest.raises(SourceError, match=message):
+        read_table(path, 1, labelled=False)
+
+
+def test_rows_without_a_text_can_be_left_out(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"text": ["甲", None, "乙"]}))
+    skipped = []
+    table = read_table(path, 1, labelled=False, skipped=skipped)
+    assert (table.texts, table.lines) == ([("甲",), ("乙",)], [1, 3])
+    assert [row for row, _ in skipped] == [2]
+
+
+def test_offsets_that_lie(tmp_path):
+    path = write(tmp_path / "a.arrow", pa.table({"text": ["甲" * 50]}))
+    good, lie = ((n).to_bytes(4, "little") for n in (150, 10**9))
+    content = path.read_bytes()
+    # The last such bytes are the offsets; before them stands the length of a buffer.
+    first, _, rest = content.rpartition(bytes(4) + good)
+    path.write_bytes(first + bytes(4) + lie + rest)
+    with pytest.raises(SourceError, match=r"cannot read .*a\.arrow as Arrow"):
+        read_table(path, 1, (), False)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_damaged_files(name, tmp_path):
+    """A damaged file gives rows or our error, and nothing else."""
+    path = write(tmp_path / name, pa.table(ROWS))
+    good, draw, refused = path.read_bytes(), random.Random(0), 0
+    for _ in range(300):
+        bad = bytearray(good)
+        for _ in range(draw.choice((1, 4))):
+            bad[draw.randrange(len(bad))] = draw.randrange(256)
+        cut = draw.choice((len(bad), draw.randrange(len(bad))))
+        path.write_bytes(bad[:cut])
+        try:
+            read_table(path, 1)
+        except SourceError:
+            refused += 1
+    assert refused > 100
+    for content in (b"", b"PAR1", b"ARROW1", b"\xff" * 64):
+        path.write_bytes(content)
+        with pytest.raises(SourceError, match=f"cannot read .*{name} as"):
+            read_table(path, 1)
+
+
+def test_few_rows_are_in_memory_at_a_time(tmp_path):
+    count = 3 * arrow._ROWS_AT_A_TIME
+    table = pa.table({"text": ["甲"] * count})
+    for name in ("a.parquet", "a.arrow"):
+        path = write(tmp_path / name, table)
+        batches = list(arrow._batches(str(path), path.suffix, ["text"]))
+        assert [batch.num_rows for batch in batches] == [arrow._ROWS_AT_A_TIME] * 3
+
+
+def test_the_extra_is_named(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", pa.table(ROWS))
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(ValueError, match=r"pip install 'roformer-keras\[data\]'"):
+        read_table(path, 1)
