@@ -19,9 +19,11 @@ SETTINGS = "roformer_keras.training.finetuning_settings.FinetuningSettings"
 
 
 def run(
-    task: str,
+    task: str | None = None,
     *,
     output: str,
+    recipe: str | None = None,
+    data: str | None = None,
     config: str | None = None,
     dropout: float | None = None,
     overwrite: bool = False,
@@ -35,6 +37,10 @@ def run(
     Args:
         output: folder of the training; a training of the same settings that was
             interrupted there is resumed.
+        recipe: settings and files of a task of a benchmark, such as glue/mrpc or
+            clue/afqmc; tries the paper's learning rates and keeps the best, unless
+            --learning-rate names one.
+        data: folder of the files of --recipe.
         config: settings in TOML.
         dropout: (default: the checkpoint's).
         overwrite: discard a training of other settings in that folder, once the new
@@ -43,10 +49,13 @@ def run(
     if dropout is not None:
         flags["model.dropout"] = dropout
     # Checked before the backend is imported.
-    settings = read_settings(task, config, flags)
+    settings = read_settings(task, config, flags, recipe, data)
     is_default = settings.source == type(settings).source
     if is_default and "source" not in flags and not quiet:
         remark_source(settings.source)
+    if recipe is not None:
+        _run_recipe(recipe, settings, output, overwrite, quiet)
+        return
     with training(output) as callbacks:
         from roformer_keras.training.finetune import finetune
 
@@ -62,12 +71,34 @@ def run(
     print(Path(output, "preset"))
 
 
-def read_settings(task: str, config: str | None = None, flags=None):
+def _run_recipe(recipe, settings, output, overwrite, quiet):
+    with training(output) as callbacks:
+        from roformer_keras.training.recipes import REPORT, finetune_recipe
+
+        preset = finetune_recipe(
+            *(recipe, settings, output),
+            callbacks=callbacks,
+            overwrite=overwrite,
+            verbose=shows_progress(quiet),
+        )
+    if not quiet:
+        print(Path(output, REPORT).read_text(encoding="utf-8"), file=sys.stderr)
+    print(preset)
+
+
+def read_settings(
+    task: str | None,
+    config: str | None = None,
+    flags=None,
+    recipe: str | None = None,
+    data: str | None = None,
+):
     """`FinetuningSettings` of a file, changed by flags.
 
     Args:
         task: as in the command.
         config: path of a TOML file, or None.
+        recipe, data: name of a recipe and folder of its files, or None.
         flags: values by name, with the table before it: `optimizer.ema`.
 
     Raises:
@@ -78,6 +109,17 @@ def read_settings(task: str, config: str | None = None, flags=None):
 
     flags = flags or {}
     content = read_fields(FinetuningSettings, config) if config is not None else {}
+    if (recipe is None) != (data is None):
+        raise ConfigurationError(
+            "a recipe needs the folder of its files: give --recipe and --data"
+        )
+    if recipe is not None and data is not None:
+        from roformer_keras.training.recipes import recipe_settings
+
+        own = recipe_settings(recipe, data, task)
+        task, content = own["task"], {**own, **content}
+    if task is None:
+        raise ConfigurationError("name the task, or give --recipe")
     if content.setdefault("task", task) != task:
         raise ConfigurationError(
             f"{config} is for the task {content['task']!r}, the command for {task!r}"

@@ -120,15 +120,15 @@ def _batches(path, kind, columns):
 
 
 def _select(path, batch, names):
-    if batch.nbytes > _MAX_BATCH_BYTES:
+    part = batch.select(names)
+    # Offsets that lie would read memory that is not the file's, even to count bytes.
+    part.validate(full=True)
+    if part.nbytes > _MAX_BATCH_BYTES:
         raise SourceError(
             f"{path} must have batches of at most {_MAX_BATCH_BYTES:,} bytes, got "
-            f"{batch.nbytes:,}",
+            f"{part.nbytes:,}",
             hint="write it with smaller batches or row groups",
         )
-    part = batch.select(names)
-    # Offsets that lie would read memory that is not the file's.
-    part.validate(full=True)
     return part
 
 

@@ -102,7 +102,8 @@ def read_table(
     Args:
         path: of the file; "-" is standard input, as a `.txt`.
         count: int. Texts of a row.
-        fields: names of `count` texts and of the label, or numbers of columns. Without
+        fields: names of `count` texts and of the label, or numbers of columns. A text
+            that is a list of texts is joined by "、". Without
             any they are `text` (`first`, `second`, `third` for several) and `label`,
             or the first columns of a table that has no such header.
         labelled: bool. Whether the label is read.
@@ -172,7 +173,7 @@ def read_table(
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
         error = values if isinstance(values, SourceError) else None
-        texts = () if error else tuple(values[:count])
+        texts = () if error else tuple(map(_joined, values[:count]))
         for number, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 column = f" in {keys[number]!r}" if keys else ""
@@ -201,6 +202,12 @@ def read_table(
     if labelled and kind not in (*_KEYED, *_TAGGED):
         _check_first_label(path, table)
     return table
+
+
+def _joined(text):
+    """A list of texts, such as keywords, as one text."""
+    is_list = isinstance(text, list) and all(isinstance(part, str) for part in text)
+    return "、".join(text) if is_list else text
 
 
 def _check_first_label(path, table):

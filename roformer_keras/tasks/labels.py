@@ -31,7 +31,23 @@ def parse_number(value) -> float:
 
 
 def parse_spans(value) -> list:
-    """Spans, or tags; in a cell of a table a JSON list, or tags with spaces between."""
+    """Spans, or tags; in a cell of a table a JSON list, or tags with spaces between.
+
+    CLUENER's objects too: of label to names to pairs of first and last character.
+    """
+    if isinstance(value, dict):
+        try:
+            return [
+                [first, last + 1, label]
+                for label, names in value.items()
+                for places in names.values()
+                for first, last in places
+            ]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ConfigurationError(
+                "spans in an object must be pairs of first and last character by label "
+                f"and name, got {value!r:.80}"
+            ) from error
     if isinstance(value, str) and not value.lstrip().startswith("["):
         value = value.split()
     elif isinstance(value, str):

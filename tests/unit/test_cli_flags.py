@@ -32,13 +32,14 @@ FLAGS = {
     "vocabulary",
     "fill-mask": "config json source top-k vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
-    "class-weights config crf dropout dtype epochs fields format freeze-embeddings "
+    "class-weights config crf data dropout dtype epochs fields format "
+    "freeze-embeddings "
     "freeze-layers gradient-checkpointing holdout holdout-by keep-best layer-decay "
     "learning-rate lora-alpha lora-rank lora-targets max-length monitor multi-label "
     "no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
     "no-pairs objective on-bad-row output overwrite pairs patience pooling quiet "
-    "r-drop schedule seed source test train valid warmup-ratio",
+    "recipe r-drop schedule seed source test train valid warmup-ratio",
     "generate": f"{LINES} batch-size engine length-penalty max-length max-new-tokens "
     "method min-length min-new-tokens model num-beams num-return-sequences seed stop "
     "temperature top-k top-p unilm",

@@ -1,0 +1,274 @@
+"""Recipes of `finetune`: what is known of the files and figures of GLUE and CLUE.
+
+A recipe gives settings for a benchmark's own files, and tries the learning rates of the
+paper, of which the best on the development set is kept.
+
+Sources: Su et al. 2021, arXiv:2104.09864, section 4.3 and table 2; Wang et al. 2019,
+arXiv:1804.07461 (GLUE); Xu et al. 2020, arXiv:2004.05986 (CLUE).
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from roformer_keras.checks import check_choice
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import import_extra
+from roformer_keras.io.atomic import replacing
+from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.training.folder import PRESET
+
+# The paper's settings.
+LEARNING_RATES = (2e-5, 3e-5, 4e-5, 5e-5)
+_PAPER = {"epochs": 3, "batch_size": 32, "max_length": 128}
+REPORT = "recipe.txt"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is known of a task of a benchmark.
+
+    Attributes:
+        fields: columns or keys of the texts and the label.
+        task: of `TASKS`.
+        train, valid, test: names of files in the folder of the task.
+        classes: names of the labels; rows of others are left out.
+        metrics: names of figures, the one that determines the best rate first.
+        paper: figures of RoFormer in the paper's table 2, in percent, by the name of
+            the split and of the figure.
+        settings: more settings.
+        refusal: why the task cannot be learnt here, and what can be used; or None.
+    """
+
+    fields: tuple[str, ...] = ()
+    task: str = "text-classification"
+    train: str = "train.tsv"
+    valid: str = "dev.tsv"
+    test: str | None = None
+    classes: tuple[str, ...] | None = None
+    metrics: tuple[str, ...] = ("accuracy",)
+    paper: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    settings: Mapping = dataclasses.field(default_factory=dict)
+    refusal: str | None = None
+
+
+def _glue(*fields, paper=None, **options):
+    valid = {"valid": paper} if paper else {}
+    return Recipe(fields=fields, paper=options.pop("table", valid), **options)
+
+
+def _clue(*fields, **options):
+    names = {"train": "train.json", "valid": "dev.json", "settings": _JSON}
+    return Recipe(fields=fields, **{**names, **options})
+
+
+_BINARY, _JSON = ("0", "1"), {"format": "jsonl"}
+_NLI = ("entailment", "neutral", "contradiction")
+_CHOICES = (
+    "it is multiple choice, for which no task has a head: write a row for each choice "
+    "with the passage, the choice and whether it is right, and use text-classification "
+    "with --pairs"
+)
+_NESTED = (
+    "its file is one nested object: write a line of JSON for each question, with the "
+    "keys first (the question), second (the text) and label (the answer), and use "
+    "question-answering"
+)
+RECIPES = {
+    # Without a header: source, label, the author's mark, sentence.
+    "glue/cola": _glue("4", "2", classes=_BINARY, metrics=("matthews", "accuracy")),
+    "glue/sst-2": _glue(
+        *("sentence", "label"), classes=_BINARY, paper={"accuracy": 90.7}
+    ),
+    "glue/mrpc": _glue(
+        *("#1 String", "#2 String", "Quality"),
+        classes=_BINARY,
+        metrics=("f1", "accuracy"),
+        paper={"f1": 89.5},
+    ),
+    "glue/sts-b": _glue(
+        *("sentence1", "sentence2", "score"),
+        task="text-regression",
+        metrics=("spearman", "pearson"),
+        paper={"spearman": 87.0},
+    ),
+    # Some rows lack columns.
+    "glue/qqp": _glue(
+        *("question1", "question2", "is_duplicate"),
+        classes=_BINARY,
+        metrics=("f1", "accuracy"),
+        paper={"f1": 86.4},
+    ),
+    "glue/mnli": _glue(
+        *("sentence1", "sentence2", "gold_label"),
+        valid="dev_matched.tsv",
+        test="dev_mismatched.tsv",
+        classes=_NLI,
+        table={"valid": {"accuracy": 80.2}, "test": {"accuracy": 79.8}},
+    ),
+    "glue/qnli": _glue(
+        *("question", "sentence", "label"),
+        classes=("entailment", "not_entailment"),
+        paper={"accuracy": 88.0},
+    ),
+    "glue/rte": _glue(
+        "sentence1", "sentence2", "label", classes=("entailment", "not_entailment")
+    ),
+    "clue/afqmc": _clue("sentence1", "sentence2", "label", classes=_BINARY),
+    "clue/tnews": _clue("sentence", "label"),
+    "clue/iflytek": _clue("sentence", "label"),
+    "clue/cmnli": _clue("sentence1", "sentence2", "label", classes=_NLI),
+    "clue/ocnli": _clue(
+        "sentence1", "sentence2", "label", classes=_NLI, train="train.50k.json"
+    ),
+    # The keywords are a list.
+    "clue/csl": _clue("abst", "keyword", "label", classes=_BINARY),
+    "clue/cluener": _clue(
+        "text", "label", task="span-extraction", metrics=("f1", "macro_f1")
+    ),
+    "clue/cmrc": _clue(refusal=_NESTED),
+    "clue/chid": _clue(refusal=_CHOICES),
+    "clue/c3": _clue(refusal=_CHOICES),
+}
+
+
+def recipe_settings(name: str, data: str, task: str | None = None) -> dict[str, Any]:
+    """The settings of a recipe, but the learning rate.
+
+    Args:
+        name: of `RECIPES`.
+        data: folder of the benchmark's files.
+        task: the task that was asked for, or None.
+
+    Raises:
+        ConfigurationError: there is no such recipe, or no task that can learn it.
+    """
+    check_choice("recipe", name, RECIPES)
+    recipe = RECIPES[name]
+    if recipe.refusal is not None:
+        raise ConfigurationError(f"{name} cannot be trained: {recipe.refusal}")
+    if task not in (None, recipe.task):
+        raise ConfigurationError(
+            f"{name} is for the task {recipe.task!r}, the command for {task!r}"
+        )
+    files = {"train": recipe.train, "valid": recipe.valid, "test": recipe.test}
+    options = {"classes": recipe.classes} if recipe.classes else {}
+    pairs = len(recipe.fields) == 3
+    return {
+        "task": recipe.task,
+        **{name: os.path.join(data, file) for name, file in files.items() if file},
+        "fields": recipe.fields,
+        "on_bad_row": "skip",
+        **({"pairs": True} if pairs else {}),
+        **({"options": options} if options else {}),
+        **_PAPER,
+        **recipe.settings,
+    }
+
+
+def recipe_rates(settings: FinetuningSettings) -> tuple[float, ...]:
+    """The rates to try: that of the settings, or the paper's."""
+    rate = settings.learning_rate
+    return LEARNING_RATES if rate is None else (rate,)
+
+
+def recipe_figures(recipe: Recipe, report: Mapping) -> dict[str, float | None]:
+    """The figures of a benchmark, of a report of its task, from 0 to 1."""
+    found = {}
+    for name in recipe.metrics:
+        if name == "matthews":
+            found[name] = _matthews(report["confusion"])
+        elif name == "f1" and "classes" in report and recipe.classes == _BINARY:
+            found[name] = report["classes"]["1"]["f1"]
+        else:
+            found[name] = report[name]
+    return found
+
+
+def _matthews(confusion):
+    metrics = import_extra("sklearn.metrics", "Matthews's correlation")
+    cells = [
+        (expected, predicted, count)
+        for expected, row in enumerate(confusion)
+        for predicted, count in enumerate(row)
+    ]
+    expected, predicted, counts = zip(*cells, strict=True)
+    return float(
+        metrics.matthews_corrcoef(expected, predicted, sample_weight=list(counts))
+    )
+
+
+def finetune_recipe(
+    name: str, settings: FinetuningSettings, folder: str | os.PathLike, **options: Any
+) -> Path:
+    """Trains with each rate, or resumes, and writes the figures next to the paper's.
+
+    Args:
+        name: of `RECIPES`.
+        settings: as `recipe_settings` gives them, or changed.
+        folder: of a folder for each rate, and of `recipe.txt` and `recipe.json`.
+        options: of `finetune`.
+
+    Returns:
+        The preset of the best rate.
+
+    Raises: as in `finetune`.
+    """
+    from roformer_keras.training.finetune import finetune
+
+    recipe, folder, rates = RECIPES[name], Path(folder), recipe_rates(settings)
+    found: dict[float, dict] = {}
+    for rate in rates:
+        own = folder / f"rate-{rate:g}"
+        finetune(dataclasses.replace(settings, learning_rate=rate), own, **options)
+        reports = json.loads((own / "report.json").read_text(encoding="utf-8"))
+        found[rate] = {
+            split: recipe_figures(recipe, reports[split])
+            for split in ("valid", "test")
+            if split in reports
+        }
+    first = recipe.metrics[0]
+    # A correlation of equal numbers is undefined.
+    values = {rate: found[rate]["valid"][first] for rate in rates}
+    best = max(rates, key=lambda rate: -2 if values[rate] is None else values[rate])
+    content = {"recipe": name, "best_rate": best, "rates": found, "paper": recipe.paper}
+    text = format_recipe(name, found, best)
+    for file, written in (
+        (REPORT, text),
+        ("recipe.json", f"{json.dumps(content, indent=2)}\n"),
+    ):
+        with replacing(folder / file, overwrite=True) as partial:
+            partial.write_text(written, encoding="utf-8")
+    return folder / f"rate-{best:g}" / PRESET
+
+
+def format_recipe(name: str, found: Mapping[float, Mapping], best: float) -> str:
+    """A table of the figures of each rate and of the paper, in percent."""
+    recipe = RECIPES[name]
+    files = {"valid": recipe.valid, "test": recipe.test}
+    columns = [(split, metric) for split in found[best] for metric in recipe.metrics]
+    heads = [f"{files[split]} {metric}" for split, metric in columns]
+    lines = [f"{name}, in percent; the rate with the best {recipe.metrics[0]} is kept"]
+    lines.append("  ".join([f"{'':<24}", *heads]))
+    rows: list[tuple[str, list]] = [
+        (
+            f"rate {rate:g}{', kept' if rate == best else ''}",
+            [
+                None if (value := figures[split][metric]) is None else 100 * value
+                for split, metric in columns
+            ],
+        )
+        for rate, figures in found.items()
+    ]
+    paper = [recipe.paper.get(split, {}).get(metric) for split, metric in columns]
+    rows.append(("RoFormer in the paper", paper))
+    for label, values in rows:
+        cells = [
+            f"{'-' if value is None else format(value, '.1f'):>{len(head)}}"
+            for value, head in zip(values, heads, strict=True)
+        ]
+        lines.append("  ".join([f"{label:<24}", *cells]))
+    return "\n".join(lines) + "\n"

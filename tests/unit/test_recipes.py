@@ -1,0 +1,230 @@
+"""Recipes on files with the published layouts of GLUE and CLUE, and invented rows."""
+
+import json
+
+import pytest
+
+from roformer_keras.cli.finetune import read_settings
+from roformer_keras.data.files import read_table
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.recipes import (
+    LEARNING_RATES,
+    RECIPES,
+    format_recipe,
+    recipe_figures,
+    recipe_rates,
+    recipe_settings,
+)
+
+
+def tsv(*rows):
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def jsonl(*rows):
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+PARSES = ("sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse")
+MNLI = ("index", "promptID", "pairID", "genre", *PARSES, "sentence2_parse")
+STSB = ("index", "genre", "filename", "year", "old_index", "source1", "source2")
+NLI = ("index", "sentence1", "sentence2", "label")
+# Of each recipe a file, and the texts and the labels in it.
+LAYOUTS = {
+    "glue/cola": (
+        tsv(("gj04", "1", "", "She sings."), ("gj04", "0", "*", "Sings she the.")),
+        [("She sings.",), ("Sings she the.",)],
+        ["1", "0"],
+    ),
+    "glue/sst-2": (
+        tsv(("sentence", "label"), ("a warm film ", "1")),
+        [("a warm film ",)],
+        ["1"],
+    ),
+    # A byte order mark before the header, and quotes that are part of the text.
+    "glue/mrpc": (
+        "\ufeff"
+        + tsv(
+            ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+            ("1", "10", "11", '"It rains, he said.', 'He said: "It rains"'),
+            ("0", "12", "13", "Snow fell.", "A bell rang."),
+        ),
+        [
+            ('"It rains, he said.', 'He said: "It rains"'),
+            ("Snow fell.", "A bell rang."),
+        ],
+        ["1", "0"],
+    ),
+    "glue/sts-b": (
+        tsv(
+            (*STSB, "sentence1", "sentence2", "score"),
+            ("0", "main", "x", "2012", "1", "none", "none", "A dog.", "A cat.", "1.25"),
+        ),
+        [("A dog.", "A cat.")],
+        ["1.25"],
+    ),
+    # A row that was broken in two, as some are.
+    "glue/qqp": (
+        tsv(
+            ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
+            ("1", "2", "3", "How old is it?", "What is its age?", "1"),
+            ("4", "5", "6", "What is"),
+            ("that?", "Who?", "0"),
+        ),
+        [("How old is it?", "What is its age?")],
+        ["1"],
+    ),
+    "glue/mnli": (
+        tsv(
+            (*MNLI, "sentence1", "sentence2", "label1", "gold_label"),
+            (*"01234567", "It rains.", "It is wet.", "neutral", "entailment"),
+        ),
+        [("It rains.", "It is wet.")],
+        ["entailment"],
+    ),
+    "glue/qnli": (
+        tsv(
+            ("index", "question", "sentence", "label"),
+            ("0", "Where?", "Here.", "not_entailment"),
+        ),
+        [("Where?", "Here.")],
+        ["not_entailment"],
+    ),
+    "glue/rte": (
+        tsv(NLI, ("0", "It rains.", "It is wet.", "entailment")),
+        [("It rains.", "It is wet.")],
+        ["entailment"],
+    ),
+    "clue/afqmc": (
+        jsonl({"sentence1": "怎么还款", "sentence2": "如何还款", "label": "1"}),
+        [("怎么还款", "如何还款")],
+        ["1"],
+    ),
+    "clue/tnews": (
+        jsonl(
+            {
+                "label": "108",
+                "label_desc": "news_edu",
+                "sentence": "学校开学",
+                "keywords": "",
+            }
+        ),
+        [("学校开学",)],
+        ["108"],
+    ),
+    "clue/iflytek": (
+        jsonl({"label": "11", "label_des": "薅羊毛", "sentence": "一个应用"}),
+        [("一个应用",)],
+        ["11"],
+    ),
+    "clue/cmnli": (
+        jsonl({"sentence1": "下雨", "sentence2": "地湿", "label": "entailment"}),
+        [("下雨", "地湿")],
+        ["entailment"],
+    ),
+    "clue/ocnli": (
+        jsonl(
+            {
+                "level": "easy",
+                "sentence1": "下雨",
+                "sentence2": "地湿",
+                "label": "neutral",
+                "genre": "phone",
+                "prem_id": "0",
+                "id": 0,
+            }
+        ),
+        [("下雨", "地湿")],
+        ["neutral"],
+    ),
+    "clue/csl": (
+        jsonl({"id": 1, "abst": "论文摘要", "keyword": ["网络", "语言"], "label": "0"}),
+        [("论文摘要", "网络、语言")],
+        ["0"],
+    ),
+    "clue/cluener": (
+        jsonl({"text": "他在台湾", "label": {"address": {"台湾": [[2, 3]]}}}),
+        [("他在台湾",)],
+        [{"address": {"台湾": [[2, 3]]}}],
+    ),
+}
+
+
+def test_every_recipe_has_a_layout_or_a_refusal():
+    refused = {name for name, recipe in RECIPES.items() if recipe.refusal}
+    assert refused == {"clue/cmrc", "clue/chid", "clue/c3"}
+    assert RECIPES.keys() == LAYOUTS.keys() | refused
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_published_layouts(name, tmp_path):
+    content, texts, labels = LAYOUTS[name]
+    settings = read_settings(None, recipe=name, data=str(tmp_path))
+    assert (settings.epochs, settings.batch_size, settings.max_length) == (3, 32, 128)
+    assert recipe_rates(settings) == LEARNING_RATES == (2e-5, 3e-5, 4e-5, 5e-5)
+    skipped = []
+    for path in filter(None, (settings.train, settings.valid, settings.test)):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(content)
+        table = read_table(
+            *(path, settings.text_count, settings.fields),
+            format=settings.format,
+            skipped=skipped,
+        )
+        assert (table.texts, table.labels) == (texts, labels)
+    assert bool(skipped) == (name == "glue/qqp")
+
+
+def test_flags_change_a_recipe():
+    flags = {"learning_rate": 1e-4, "epochs": 1}
+    settings = read_settings(None, None, flags, "glue/rte", "RTE")
+    assert (recipe_rates(settings), settings.epochs) == ((1e-4,), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "message"),
+    [
+        ("glue/wnli", None, "recipe must be one of 'glue/cola', "),
+        ("clue/c3", None, "clue/c3 cannot be trained: it is multiple choice, "),
+        ("clue/cmrc", None, "write a line of JSON for each question"),
+        ("glue/rte", "text-regression", "glue/rte is for the task 'text-class"),
+    ],
+)
+def test_what_is_refused(name, task, message):
+    with pytest.raises(ConfigurationError, match=message):
+        recipe_settings(name, "data", task)
+
+
+def test_a_recipe_and_its_folder_belong_together():
+    for recipe, data in (("glue/rte", None), (None, "RTE")):
+        with pytest.raises(ConfigurationError, match="give --recipe and --data"):
+            read_settings(None, None, {}, recipe, data)
+    with pytest.raises(ConfigurationError, match="name the task, or give --recipe"):
+        read_settings(None, None, {"train": "a.tsv"})
+
+
+def test_figures_of_the_benchmarks():
+    report = {
+        "accuracy": 0.7,
+        "classes": {"0": {"f1": 0.5}, "1": {"f1": 0.8}},
+        "confusion": [[30, 20], [10, 40]],
+    }
+    found = recipe_figures(RECIPES["glue/mrpc"], report)
+    assert found == {"f1": 0.8, "accuracy": 0.7}
+    found = recipe_figures(RECIPES["glue/cola"], report)
+    # (40 * 30 - 10 * 20) / sqrt(60 * 50 * 50 * 40)
+    assert found["matthews"] == pytest.approx(1000 / 6_000_000**0.5)
+
+
+def test_the_paper_stands_next_to_what_was_measured():
+    found = {
+        2e-5: {"valid": {"accuracy": 0.5}, "test": {"accuracy": 0.25}},
+        3e-5: {"valid": {"accuracy": 0.625}, "test": {"accuracy": 0.5}},
+    }
+    lines = format_recipe("glue/mnli", found, 3e-5).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["dev_matched.tsv", "accuracy", "dev_mismatched.tsv", "accuracy"],
+        ["rate", "2e-05", "50.0", "25.0"],
+        ["rate", "3e-05,", "kept", "62.5", "50.0"],
+        ["RoFormer", "in", "the", "paper", "80.2", "79.8"],
+    ]
