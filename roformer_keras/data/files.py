@@ -255,13 +255,12 @@ def read_records(
             "such as .txt, the last four with or without .gz or .xz after it, got "
             f"{path}: convert it, or unpack it"
         )
+    more = () if group is None else (group,)
     if kind in _KEYED:
-        fields = tuple(fields or ("text",))
-        names = fields if group is None else (*fields, group)
+        names = (*(fields or ("text",)), *more)
         rows = _read_keys(path, kind, names)
     elif kind in _TABLES:
-        fields = tuple(fields or ("1",))
-        names = fields if group is None else (*fields, group)
+        names = (*(fields or ("1",)), *more)
         rows = _take_columns(path, _read_cells(path, kind), names)
     elif fields or group is not None:
         raise ConfigurationError(

@@ -108,13 +108,15 @@ def test_rows_without_a_text_can_be_left_out(tmp_path):
     assert [row for row, _ in skipped] == [2]
 
 
-def test_offsets_that_lie(tmp_path):
+@pytest.mark.parametrize("offsets", [(0, 10**9), (2**30, 2**30 + 5), (2**32 - 9, 150)])
+def test_offsets_that_lie(offsets, tmp_path):
     path = write(tmp_path / "a.arrow", pa.table({"text": ["甲" * 50]}))
-    good, lie = ((n).to_bytes(4, "little") for n in (150, 10**9))
+    good = (150).to_bytes(4, "little")
+    lie = b"".join(n.to_bytes(4, "little") for n in offsets)
     content = path.read_bytes()
     # The last such bytes are the offsets; before them stands the length of a buffer.
     first, _, rest = content.rpartition(bytes(4) + good)
-    path.write_bytes(first + bytes(4) + lie + rest)
+    path.write_bytes(first + lie + rest)
     with pytest.raises(SourceError, match=r"cannot read .*a\.arrow as Arrow"):
         read_table(path, 1, (), False)
 
