@@ -121,6 +121,15 @@ def test_offsets_that_lie(offsets, tmp_path):
         read_table(path, 1, (), False)
 
 
+def test_a_number_of_rows_that_lies(tmp_path):
+    path = write(tmp_path / "a.arrow", pa.table({"text": ["甲"] * 77}), stream=True)
+    content, count = path.read_bytes(), (77).to_bytes(8, "little")
+    assert content.count(count) == 2
+    path.write_bytes(content.replace(count, (2**40).to_bytes(8, "little")))
+    with pytest.raises(SourceError, match=r"cannot read .*a\.arrow as Arrow"):
+        read_table(path, 1, (), False)
+
+
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 def test_damaged_files(name, tmp_path):
     """A damaged file gives rows or our error, and nothing else."""
