@@ -6,7 +6,7 @@ All sides have the weights of one checkpoint of random numbers. The parts:
 
 predict     Ids of fixed shapes as one batch: tokens a second by `predict`, by
             `predict_on_batch`, and by `predict` of a `keras.Model` with the same
-            layers, which runs as Keras does.
+            layers, which runs as Keras does. Also on Keras's OpenVINO backend.
 latency     Ids of 16 tokens, call after call: milliseconds; also by `model(ids)`, and
             by `model(ids)` operation by operation.
 
@@ -16,6 +16,7 @@ latency     Ids of 16 tokens, call after call: milliseconds; also by `model(ids)
 """
 
 import math
+import os
 import sys
 
 from tools.benchmarks import sides
@@ -35,6 +36,7 @@ TYPES = ("float32", "bfloat16")
 SHORT = f"1x{sides.SENTENCE}"
 PREDICT, ON_BATCH, PLAIN = "predict", "predict_on_batch", "plain_predict"
 CALL, EAGER = "call", "call_eagerly"
+OPENVINO = "Keras on OpenVINO"
 HUGGING_FACE = "transformers Bert"
 
 
@@ -42,13 +44,19 @@ def ours(*methods):
     return {f"{way} {dtype}": Run(dtype, way) for dtype in TYPES for way in methods}
 
 
+def on_openvino(way):
+    return {f"{OPENVINO} {dtype}": Run(f"{OPENVINO} {dtype}", way) for dtype in TYPES}
+
+
 RUNS = {
     "predict": {
         **ours(ON_BATCH, PREDICT, PLAIN),
+        **on_openvino(PREDICT),
         THEIRS: Run("bert4keras", "predict_ids"),
     },
     "latency": {
         **ours(ON_BATCH, PREDICT, PLAIN, CALL, EAGER),
+        **on_openvino(CALL),
         THEIRS: Run("bert4keras", "predict_ids"),
         **{
             f"{HUGGING_FACE} {dtype}": Run("transformers", "call", ("Bert", dtype))
@@ -87,7 +95,7 @@ def measure(benchmark, part, shape):
     runs = {
         name: run._replace(arguments=(shape, *run.arguments))
         for name, run in RUNS[part].items()
-        if sides.is_installed(run.side)
+        if sides.is_installed("openvino" if OPENVINO in run.side else run.side)
     }
     amount = math.prod(map(int, shape.split("x"))) if part == "predict" else 1
     unit = "tokens/s" if part == "predict" else "ms"
@@ -96,6 +104,7 @@ def measure(benchmark, part, shape):
         for way, other in (
             (PREDICT, f"{ON_BATCH} {dtype}"),
             (PREDICT, THEIRS),
+            (OPENVINO, f"{PREDICT if part == 'predict' else CALL} {dtype}"),
             (CALL, f"{EAGER} {dtype}"),
             (CALL, f"{HUGGING_FACE} {dtype}"),
         ):
@@ -139,8 +148,10 @@ class RoFormer(IdsSide, sides.RoFormer):
         return self.time_ids(lambda: model.predict_on_batch(inputs), shape)
 
     def call(self, shape):
+        from keras import ops
+
         model, inputs = self.keep(self.model), self.keep(self.inputs, shape)
-        return self.time_ids(lambda: model(inputs).numpy(), shape)
+        return self.time_ids(lambda: ops.convert_to_numpy(model(inputs)), shape)
 
     def call_eagerly(self, shape):
         model = self.keep(self.model)
@@ -149,6 +160,14 @@ class RoFormer(IdsSide, sides.RoFormer):
             return self.call(shape)
         finally:
             model.run_eagerly = False
+
+
+class OpenVINO(RoFormer):
+    """roformer_keras on Keras's OpenVINO backend, in the type that ends its name."""
+
+    def __init__(self, **options):
+        os.environ["KERAS_BACKEND"] = "openvino"
+        super().__init__(**{**options, "name": options["name"].split()[-1]})
 
 
 class Bert4keras(IdsSide, sides.Bert4keras):
@@ -172,6 +191,7 @@ class Transformers(IdsSide, sides.Transformers):
 SIDES = {
     "float32": RoFormer,
     "bfloat16": RoFormer,
+    **{f"{OPENVINO} {dtype}": OpenVINO for dtype in TYPES},
     "bert4keras": Bert4keras,
     "transformers": Transformers,
 }
