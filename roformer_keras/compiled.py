@@ -27,6 +27,15 @@ def refuse_forked_process() -> None:
         )
 
 
+def refuse_inference_backend() -> None:
+    """Raises BackendError where Keras runs on a backend that does not train."""
+    if keras.backend.backend() == "openvino":
+        raise BackendError(
+            "Keras does not train on openvino: set KERAS_BACKEND to tensorflow, jax or "
+            "torch"
+        )
+
+
 class Compiled:
     """A function of tensors that reads a model's weights, compiled.
 

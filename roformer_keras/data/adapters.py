@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras.compiled import refuse_inference_backend
+
 try:
     # Keras's loops take an adapter for data, and have no public name for one.
     from keras.src.trainers.data_adapters import get_data_adapter
@@ -84,12 +86,17 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     Args:
         method: of a Keras model.
         arguments, options: positional and keyword arguments of it.
+
+    Raises:
+        BackendError: the method is `fit`, and Keras runs on OpenVINO.
     """
+    is_fit = method.__name__ == "fit"
+    if is_fit:
+        refuse_inference_backend()
     if _is_left_to_keras(method.__self__, options):
         return method(*arguments, **options)
     bound = inspect.signature(method).bind(*arguments, **options)
     given = bound.arguments
-    is_fit = method.__name__ == "fit"
     if given.get("x") is None or given.get("validation_split"):
         return method(*arguments, **options)
     batch_size = given.get("batch_size")

@@ -8,7 +8,6 @@ import numpy as np
 
 from roformer_keras.compiled import Compiled, refuse_forked_process
 from roformer_keras.data.adapters import call_without_wait
-from roformer_keras.errors import BackendError
 from roformer_keras.layers.fused import fused
 from roformer_keras.layers.projection import Structure
 
@@ -47,11 +46,6 @@ class FastInference(_Model):
         Raises:
             BackendError: Keras runs on OpenVINO, which does not train.
         """
-        if keras.backend.backend() == "openvino":
-            raise BackendError(
-                "Keras does not train on openvino: set KERAS_BACKEND to tensorflow, "
-                "jax or torch"
-            )
         return call_without_wait(super().fit, args, kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:

@@ -35,6 +35,7 @@ from typing import Any, ClassVar
 
 import keras
 
+from roformer_keras.compiled import refuse_inference_backend
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.folder import (
     LOG,
@@ -97,7 +98,9 @@ class ResumableRun:
             SourceError: a file cannot be read, or is not what it should be.
             OutputError: the folder holds another training, or cannot be written to;
                 what was saved before stays whole.
+            BackendError: Keras runs on OpenVINO, which does not train.
         """
+        refuse_inference_backend()
         with locked(self.folder):
             metadata = self.describe()
             is_new = is_new_run(self.folder, metadata, overwrite, self.free)
