@@ -7,11 +7,16 @@ Call them on the compiled model, not on the backbone inside it, for that.
 
 import contextlib
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 from roformer_keras.checks import check_integer, check_number
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.conversion.peft import Adapter, read_adapter, write_adapter
+from roformer_keras.conversion.weights import weight_table
+from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.quantization import quantized_variables
 
 # Dense layers of a block, by their names in `enable_lora`.
@@ -148,6 +153,103 @@ class PartialTraining:
             for layer in backbone.layers:
                 _set_trainable(layer, layer.trainable)
         return trainable_count(self)
+
+    def save_lora(
+        self,
+        folder: str | os.PathLike,
+        *,
+        base: str | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """Writes the additions of LoRA as an adapter of Hugging Face's PEFT.
+
+        `peft.PeftModel.from_pretrained(model, folder)` adds them to the model of
+        Transformers that `convert --format huggingface` writes, and `load_lora` to a
+        model here. Weights outside of the additions, such as a trained head, are not in
+        the folder.
+
+        Args:
+            folder: path. It appears complete, or not at all.
+            base: str. The folder or repository of the model without the additions, for
+                readers that load that too.
+            overwrite: bool. Whether an existing folder may be replaced.
+
+        Raises:
+            ConfigurationError: LoRA is not enabled.
+            OutputError: the folder exists, or cannot be written.
+        """
+        backbone = backbone_of(self)
+        layers = _lora_layers(backbone)
+        if not layers:
+            raise ConfigurationError(
+                "there is no LoRA to save: model.enable_lora(rank) enables it"
+            )
+        factors = {
+            name: tuple(
+                keras.ops.convert_to_numpy(factor).T
+                for factor in (layer.lora_kernel_a, layer.lora_kernel_b)
+            )
+            for name, (_, layer) in _layers_of_transformers(backbone).items()
+            if layer.lora_enabled
+        }
+        adapter = Adapter(layers[0].lora_rank, layers[0].lora_alpha, factors)
+        prefix = "" if backbone is self else "roformer."
+        write_adapter(folder, adapter, prefix, base, overwrite)
+
+    def load_lora(self, folder: str | os.PathLike) -> int:
+        """Enables LoRA with the additions of an adapter of Hugging Face's PEFT.
+
+        Outputs are those with the additions. They can be trained on, or merged by
+        `merge_lora`.
+
+        Args:
+            folder: path. What `save_lora` or PEFT's `save_pretrained` wrote.
+
+        Raises:
+            CheckpointError: a tensor is missing, unexpected or mis-shaped.
+            ConfigurationError: the adapter is no LoRA of these layers, LoRA is enabled
+                already, or every block is frozen.
+            SourceError: a file is missing or cannot be read.
+        """
+        backbone = backbone_of(self)
+        adapter = read_adapter(folder)
+        known = _layers_of_transformers(backbone)
+        for name, factors in adapter.factors.items():
+            if name not in known:
+                raise CheckpointError(
+                    f"{folder}: {name[:80]} must be a dense layer of this model, such "
+                    f"as {next(iter(known))}"
+                )
+            layer = known[name][1]
+            rows, columns = layer.input_spec.axes[-1], layer.units
+            if (factors[0].shape[1], factors[1].shape[0]) != (rows, columns):
+                raise CheckpointError(
+                    f"{folder}: {name} has factors for {factors[0].shape[1]} inputs "
+                    f"and {factors[1].shape[0]} outputs, and here it has {rows} and "
+                    f"{columns}: load the model that the adapter was trained on"
+                )
+        targets = dict.fromkeys(known[name][0] for name in adapter.factors)
+        # Where a block has no addition, B stays zero.
+        count = self.enable_lora(adapter.rank, adapter.alpha, list(targets))
+        for name, (down, up) in adapter.factors.items():
+            layer = known[name][1]
+            layer.lora_kernel_a.assign(down.T)
+            layer.lora_kernel_b.assign(up.T)
+        return count
+
+
+def _layers_of_transformers(backbone):
+    """Name in an encoder of Transformers -> name in `LORA_TARGETS`, and the layer."""
+    names = {
+        row.path: row.huggingface.removeprefix("roformer.").removesuffix(".weight")
+        for row in weight_table(backbone.config, ())
+    }
+    return {
+        names[layer.path + "/kernel"]: (name, layer)
+        for block in backbone.transformer_layers
+        for name in LORA_TARGETS
+        for layer in [_target(block, name)]
+    }
 
 
 # === Saving ===

@@ -1,0 +1,213 @@
+"""LoRA files in the layout of Hugging Face's PEFT."""
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.checks import check_integer, check_number
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    SourceError,
+    errors_at,
+)
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.json_file import read_json
+from roformer_keras.io.pytorch import open_pytorch
+from roformer_keras.io.safetensors_file import open_safetensors
+from roformer_keras.io.tensor import Tensor
+
+CONFIG, WEIGHTS, PICKLE = (
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
+)
+# More columns than any adapter has.
+_MAX_RANK = 65_536
+_FACTOR = re.compile(
+    r"(?:base_model\.model\.)?(?:roformer\.)?(encoder\.layer\.\d+\.[\w.]+?)"
+    r"\.lora_(A|B)(?:\.default)?\.weight"
+)
+# Fields that say how an adapter was made or trained, and not what it computes. Of the
+# others, only those that are read below may be set.
+_HARMLESS = {
+    *("auto_mapping", "base_model_name_or_path", "corda_config", "ensure_weight_tying"),
+    *("eva_config", "exclude_modules", "inference_mode", "layers_pattern"),
+    *("layers_to_transform", "loftq_config", "lora_dropout", "lora_ga_config"),
+    *("megatron_core", "peft_version", "qalora_group_size", "revision"),
+    *("runtime_config", "target_modules", "task_type"),
+}
+_READ = {"peft_type", "r", "lora_alpha", "use_rslora", "init_lora_weights", "bias"}
+# Others change the weights of the model too.
+_INITIALIZERS = (True, False, "gaussian", "orthogonal", "eva")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Low-rank additions to dense layers.
+
+    Args:
+        rank: int. Rows of A and columns of B.
+        alpha: float. A layer's weight W becomes `W + alpha / rank * B A`.
+        factors: dict of a layer's name in an encoder of Transformers, such as
+            `encoder.layer.0.attention.self.query`, to A `(rank, inputs)` and B
+            `(outputs, rank)`, as PyTorch has them.
+    """
+
+    rank: int
+    alpha: float
+    factors: Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+
+def write_adapter(
+    folder: str | os.PathLike,
+    adapter: Adapter,
+    prefix: str = "",
+    base: str | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes the folder from which `peft.PeftModel.from_pretrained` loads an adapter.
+
+    Args:
+        folder: path. It appears complete, or not at all.
+        prefix: str. What precedes the names in the model of Transformers: `""` for
+            `RoFormerModel`, `"roformer."` for one with a head.
+        base: str. The folder or repository of that model, for readers that load it.
+        overwrite: bool. Whether an existing folder may be replaced.
+
+    Raises:
+        OutputError: the folder exists, or cannot be written.
+    """
+    from safetensors.numpy import save_file
+
+    tensors = {}
+    for name, (down, up) in adapter.factors.items():
+        for letter, value in (("A", down), ("B", up)):
+            key = f"base_model.model.{prefix}{name}.lora_{letter}.weight"
+            tensors[key] = np.ascontiguousarray(value)
+    ends = {re.sub(r"^encoder\.layer\.\d+\.", "", name) for name in adapter.factors}
+    pattern = "|".join(re.escape(end) for end in sorted(ends))
+    config = {
+        "peft_type": "LORA",
+        "task_type": None,
+        "base_model_name_or_path": base,
+        "inference_mode": True,
+        "r": adapter.rank,
+        # PEFT's own is an integer, and it computes with either.
+        "lora_alpha": adapter.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        # The whole name: `output.dense` alone would be two layers of a block.
+        "target_modules": rf"(.*\.)?encoder\.layer\.\d+\.({pattern})",
+    }
+    with replacing(folder, overwrite, folder=True) as partial:
+        save_file(tensors, partial / WEIGHTS, {"format": "pt"})
+        text = json.dumps(config, ensure_ascii=False, indent=2)
+        (partial / CONFIG).write_text(f"{text}\n", encoding="utf-8")
+
+
+def read_adapter(folder: str | os.PathLike) -> Adapter:
+    """The adapter in a folder that PEFT or `write_adapter` wrote.
+
+    Raises:
+        CheckpointError: a tensor is missing, unexpected or mis-shaped.
+        ConfigurationError: the configuration is no LoRA, or computes something else.
+        SourceError: a file is missing or cannot be read.
+    """
+    folder = Path(folder)
+    config = _blob(folder, CONFIG)
+    with errors_at(config.label):
+        rank, alpha = _read_config(read_json(config))
+    with ExitStack() as stack:
+        if (folder / WEIGHTS).is_file() or not (folder / PICKLE).is_file():
+            blob = _blob(folder, WEIGHTS)
+            tensors = open_safetensors(blob, stack)[0]
+        else:
+            blob = _blob(folder, PICKLE)
+            tensors = open_pytorch(blob, stack)
+        return Adapter(rank, alpha, _read_factors(tensors, rank, blob.label))
+
+
+def _blob(folder: Path, name: str) -> Blob:
+    try:
+        return Blob.of_file(folder / name)
+    except OSError as error:
+        raise SourceError(
+            f"{folder} must be a folder with {CONFIG} and {WEIGHTS}, as PEFT's "
+            f"save_pretrained writes it, and {name} cannot be read: {error.strerror}"
+        ) from error
+
+
+def _read_config(content: Mapping[str, Any]) -> tuple[int, float]:
+    """Rank, and the alpha for which the additions are `alpha / rank * B A`."""
+    if content.get("peft_type") != "LORA":
+        raise ConfigurationError(
+            f"peft_type must be 'LORA', got {content.get('peft_type')!r:.80}: merge "
+            "other adapters into the model by PEFT's merge_and_unload, then convert it"
+        )
+    rank, alpha = content.get("r"), content.get("lora_alpha")
+    check_integer("r", rank, minimum=1, maximum=_MAX_RANK)
+    check_number("lora_alpha", alpha, above=0)
+    start = content.get("init_lora_weights", True)
+    changed = {} if start in _INITIALIZERS else {"init_lora_weights": start}
+    if content.get("bias", "none") != "none":
+        changed["bias"] = content["bias"]
+    changed |= {
+        name: value
+        for name, value in content.items()
+        if value and name not in _HARMLESS | _READ
+    }
+    if changed:
+        name, value = next(iter(changed.items()))
+        raise ConfigurationError(
+            f"additions to kernels are all that LoRA has here, got {name[:80]}="
+            f"{value!r:.80}: merge the adapter into the model by PEFT's "
+            "merge_and_unload, then convert it"
+        )
+    return rank, alpha * math.sqrt(rank) if content.get("use_rslora") else alpha
+
+
+def _read_factors(tensors: Mapping[str, Tensor], rank: int, label: str):
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        match = _FACTOR.fullmatch(name)
+        if match is None:
+            raise CheckpointError(
+                f"{label}: names must be those of lora_A and lora_B of an encoder's "
+                f"dense layers, got {name[:120]!r}: save the adapter with "
+                "target_modules of those alone"
+            )
+        layer, letter = match.groups()
+        pair = found.setdefault(layer, {})
+        if letter in pair:
+            raise CheckpointError(
+                f"{label} has two tensors for lora_{letter} of {layer[:80]}: save the "
+                "adapter again"
+            )
+        pair[letter] = tensor
+    if not found:
+        raise CheckpointError(
+            f"{label} must have factors of a layer, got no tensor: save the adapter "
+            "again"
+        )
+    for layer, pair in found.items():
+        for letter, axis in (("A", 0), ("B", 1)):
+            shape = pair[letter].shape if letter in pair else None
+            if shape is None or len(shape) != 2 or shape[axis] != rank:
+                raise CheckpointError(
+                    f"{label}: lora_{letter} of {layer[:80]} must be a matrix of "
+                    f"{rank} {'rows' if axis == 0 else 'columns'}, got "
+                    f"{'none' if shape is None else shape}"
+                )
+    return {
+        layer: (pair["A"].read(), pair["B"].read()) for layer, pair in found.items()
+    }

@@ -1,0 +1,257 @@
+"""Adapters of Hugging Face's PEFT, in both directions."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from common import CHARACTER, GPT, SMALL
+from safetensors.numpy import load_file, save_file
+
+from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerMaskedLM, convert
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    OutputError,
+    RoFormerError,
+)
+from roformer_keras.models.lora import LORA_TARGETS
+
+# Of Transformers, about what PEFT asks of it.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
+TARGETS = [["query", "value"], ["feed_forward_output"], list(LORA_TARGETS)]
+IDS = np.array([[3, 5, 9, 7, 11], [4, 8, 0, 0, 0]], "int32")
+INPUTS = {"token_ids": IDS, "segment_ids": np.zeros_like(IDS)}
+
+
+def with_additions(model, targets, alpha=3.0):
+    """A model with LoRA whose additions are not zero."""
+    model.enable_lora(2, alpha, targets)
+    generator = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        if variable.name.startswith("lora_kernel_"):
+            variable.assign(0.3 * generator.normal(size=variable.shape))
+    return model
+
+
+def outputs_of(model):
+    return keras.ops.convert_to_numpy(model(INPUTS))
+
+
+def theirs_of(model):
+    import torch
+
+    ids = torch.tensor(IDS, dtype=torch.long)
+    with torch.no_grad():
+        outputs = model(ids, attention_mask=(ids != 0).long())
+    return outputs[0].numpy()
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    folder = tmp_path / "adapter"
+    with_additions(RoFormerBackbone.from_preset(CHARACTER), ["query"]).save_lora(folder)
+    return folder
+
+
+def change(folder, **fields):
+    path = folder / "adapter_config.json"
+    content = json.loads(path.read_text(encoding="utf-8")) | fields
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize("targets", TARGETS, ids=len)
+@pytest.mark.parametrize(
+    ("cls", "theirs"),
+    [
+        (RoFormerBackbone, "RoFormerModel"),
+        (RoFormerMaskedLM, "RoFormerForMaskedLM"),
+    ],
+)
+def test_peft_computes_the_same_with_ours(cls, theirs, targets, tmp_path):
+    peft = pytest.importorskip("peft")
+    import transformers
+
+    model = cls.from_preset(CHARACTER)
+    before = outputs_of(model)
+    model.save_to_preset(tmp_path / "preset")
+    convert(tmp_path / "preset", tmp_path / "base", format="huggingface")
+    with_additions(model, targets).save_lora(tmp_path / "adapter", base="base")
+    base = getattr(transformers, theirs).from_pretrained(tmp_path / "base").eval()
+    np.testing.assert_allclose(theirs_of(base)[0], before[0], atol=1e-5)
+    adapted = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    found = outputs_of(model)
+    assert np.abs(found - before).max() > 0.01
+    np.testing.assert_allclose(theirs_of(adapted)[0], found[0], atol=2e-5)
+    assert len(adapted.targeted_module_names) == 2 * len(targets)
+
+
+@pytest.mark.parametrize("rslora", [False, True])
+@pytest.mark.parametrize("safe", [False, True])
+def test_an_adapter_of_peft_is_loaded(safe, rslora, tmp_path):
+    peft = pytest.importorskip("peft")
+    import torch
+    import transformers
+
+    convert(GPT, tmp_path / "base", format="huggingface", model="RoFormerCausalLM")
+    base = transformers.RoFormerForCausalLM.from_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(
+        r=3,
+        lora_alpha=5,
+        use_rslora=rslora,
+        target_modules=["key", "intermediate.dense"],
+        layers_to_transform=[1],
+    )
+    adapted = peft.get_peft_model(base, config).eval()
+    for name, value in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(value, std=0.2)
+    adapted.save_pretrained(tmp_path / "adapter", safe_serialization=True)
+    if not safe:
+        # Earlier versions of PEFT wrote this.
+        path = tmp_path / "adapter" / "adapter_model.safetensors"
+        tensors = {n: torch.tensor(v) for n, v in load_file(path).items()}
+        torch.save(tensors, path.with_suffix(".bin"))
+        path.unlink()
+    model = RoFormerCausalLM.from_preset(GPT)
+    before = outputs_of(model)
+    model.load_lora(tmp_path / "adapter")
+    found = outputs_of(model)
+    assert np.abs(found - before).max() > 0.01
+    np.testing.assert_allclose(theirs_of(adapted)[0], found[0], rtol=1e-4, atol=1e-4)
+    model.merge_lora()
+    np.testing.assert_allclose(outputs_of(model), found, rtol=1e-4, atol=1e-4)
+
+
+def test_there_and_back_keeps_every_bit(adapter, tmp_path):
+    model = RoFormerMaskedLM.from_preset(CHARACTER)
+    # A and B of two blocks, and the head.
+    count = model.load_lora(adapter)
+    head = [w for w in model.trainable_weights if "lora" not in w.name]
+    assert count == 2 * 2 * (32 * 2) + sum(np.prod(w.shape) for w in head)
+    model.save_lora(tmp_path / "again")
+    before, after = (
+        load_file(folder / "adapter_model.safetensors")
+        for folder in (adapter, tmp_path / "again")
+    )
+    # A model with a head has the encoder below `roformer`.
+    assert [name.replace("model.roformer.", "model.") for name in after] == list(before)
+    for ours, expected in zip(after.values(), before.values(), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+    with pytest.raises(OutputError, match="exists"):
+        model.save_lora(tmp_path / "again")
+    model.save_lora(tmp_path / "again", overwrite=True)
+
+
+def test_what_has_no_adapter_is_refused(adapter, tmp_path):
+    model = RoFormerBackbone.from_preset(CHARACTER)
+    with pytest.raises(
+        ConfigurationError, match=r"no LoRA to save: model\.enable_lora"
+    ):
+        model.save_lora(tmp_path / "x")
+    model.enable_lora(2)
+    with pytest.raises(ConfigurationError, match="LoRA is enabled already"):
+        model.load_lora(adapter)
+    other = RoFormerBackbone.from_preset(SMALL)
+    with pytest.raises(CheckpointError, match=r"has factors for .* inputs and"):
+        other.load_lora(adapter)
+    assert other.count_params() == sum(
+        np.prod(w.shape) for w in other.trainable_weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"peft_type": "LOHA"}, "peft_type must be 'LORA', got 'LOHA': merge"),
+        ({"peft_type": None}, "peft_type must be 'LORA', got None"),
+        ({"r": 0}, "r must be an integer from 1 to 65536, got 0"),
+        ({"r": 10**30}, "r must be an integer from 1"),
+        ({"r": "2"}, "r must be an integer from 1 to 65536, got '2'"),
+        ({"r": 3}, "must be a matrix of 3 rows, got"),
+        ({"lora_alpha": -1}, "lora_alpha must be a finite number above 0, got -1"),
+        ({"lora_alpha": None}, "lora_alpha must be a finite number above 0, got None"),
+        ({"use_dora": True}, "all that LoRA has here, got use_dora=True: merge the"),
+        ({"bias": "all"}, "got bias='all'"),
+        ({"modules_to_save": ["cls"]}, r"got modules_to_save=\['cls'\]"),
+        ({"rank_pattern": {"query": 4}}, "got rank_pattern="),
+        ({"init_lora_weights": "pissa"}, "got init_lora_weights='pissa'"),
+        ({"init_lora_weights": []}, "got init_lora_weights="),
+        ({"x" * 5000: 1}, "got xxx"),
+    ],
+)
+def test_other_configurations_are_refused(fields, message, adapter):
+    change(adapter, **fields)
+    with pytest.raises(RoFormerError, match=message) as caught:
+        RoFormerBackbone.from_preset(CHARACTER).load_lora(adapter)
+    assert len(str(caught.value)) < 600
+
+
+def harmful(path):
+    import torch
+
+    class Call:
+        def __reduce__(self):
+            return print, ("called",)
+
+    torch.save({"x": Call()}, path.with_suffix(".bin"))
+    path.unlink()
+
+
+def put(path, **tensors):
+    content = load_file(path) | {n.replace("__", "."): v for n, v in tensors.items()}
+    save_file({name: value for name, value in content.items() if value.size}, path)
+
+
+FIRST = "base_model__model__encoder__layer__0__attention__self__query__lora_"
+SQUARE = np.zeros((2, 2), "float32")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "adapter_model.safetensors cannot be read"),
+        (lambda path: path.write_bytes(b"x"), "is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "is damaged"),
+        (harmful, "adapter_model.bin asks for __builtin__.print, which no file"),
+        (lambda path: save_file({}, path), "must have factors of a layer"),
+        (lambda path: put(path, x=SQUARE), "lora_A and lora_B of an encoder's dense"),
+        (
+            lambda path: put(path, **{f"{FIRST}B__weight": np.zeros((0, 0), "f4")}),
+            "lora_B of encoder.layer.0.attention.self.query must be a .*, got none",
+        ),
+        (
+            lambda path: put(path, **{f"{FIRST}A__weight": SQUARE[0]}),
+            "matrix of 2 rows",
+        ),
+        (lambda path: put(path, **{f"{FIRST}A__weight": SQUARE}), "for 2 inputs and"),
+        (
+            lambda path: put(path, **{f"{FIRST}A__default__weight": SQUARE}),
+            "has two tensors for lora_A",
+        ),
+        (
+            lambda path: put(
+                path,
+                **{
+                    f"{FIRST.replace('0', '77')}{letter}__weight": SQUARE
+                    for letter in "AB"
+                },
+            ),
+            "encoder.layer.77.attention.self.query must be a dense layer of this",
+        ),
+    ],
+)
+def test_other_files_are_refused(damage, message, adapter, capsys):
+    damage(adapter / "adapter_model.safetensors")
+    model = RoFormerBackbone.from_preset(CHARACTER)
+    with pytest.raises(RoFormerError, match=message):
+        model.load_lora(adapter)
+    assert "called" not in capsys.readouterr().out
+    # It is as it was.
+    model.enable_lora(1)
+
+
+def test_a_config_that_is_no_object_is_refused(adapter):
+    (adapter / "adapter_config.json").write_text("[1]")
+    with pytest.raises(ConfigurationError, match="must hold one JSON object, got list"):
+        RoFormerBackbone.from_preset(CHARACTER).load_lora(adapter)
