@@ -21,7 +21,7 @@ RUN = "from roformer_keras.cli import main; sys.exit(main({words!r}))"
 EVERYTHING = """
 import importlib, pkgutil, roformer_keras
 for module in pkgutil.walk_packages(roformer_keras.__path__, "roformer_keras."):
-    if not module.name.endswith(("__main__", "reference_process")):
+    if not module.name.endswith(("__main__", "reference_process", "keras_hub")):
         importlib.import_module(module.name)
 """
 BACKENDS = "tensorflow,jax,torch"

@@ -40,6 +40,7 @@ RANKS = {
     "verification": 10,
     "serving": 10,
     "callbacks": 11,
+    "keras_hub": 11,
     "cli": 11,
     "__main__": 12,
 }
@@ -50,6 +51,7 @@ ALLOWED = {
     "tensorflow": {
         "compiled.py",
         "data/adapters.py",
+        "keras_hub.py",
         "layers/dropout.py",
         "layers/fused.py",
         "models/initializers.py",

@@ -1,0 +1,90 @@
+"""What Keras-Hub's users type, on presets of this package.
+
+    KERAS_BACKEND=jax python tests/keras_hub_checks.py FOLDER
+
+A process of its own: `import roformer_keras.keras_hub` changes which class is loaded.
+"""
+
+import sys
+from pathlib import Path
+
+import keras
+import keras_hub
+import numpy as np
+from common import CHARACTER, SIM
+from keras import ops
+
+import roformer_keras
+import roformer_keras.keras_hub as ours
+
+INPUTS = {"token_ids": np.array([[3, 4, 5, 0]]), "segment_ids": np.zeros((1, 4), int)}
+TEXTS, LABELS = ["今天天气不错", "学习语言"] * 8, [0, 1] * 8
+
+
+def main(folder):
+    for source in (CHARACTER, SIM):
+        preset = folder / source.stem
+        model = roformer_keras.RoFormerBackbone.from_preset(source)
+        model.save_to_preset(preset)
+        backbone = keras_hub.models.Backbone.from_preset(str(preset))
+        assert type(backbone) is ours.RoFormerBackbone
+        expected = model.predict(INPUTS, verbose=0)
+        for found in (backbone, type(backbone).from_preset(str(preset))):
+            found = found.predict(INPUTS, verbose=0)
+            keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
+
+    preset = str(folder / CHARACTER.stem)
+    keras.utils.set_random_seed(0)
+    classifier = keras_hub.models.TextClassifier.from_preset(
+        preset, num_classes=2, preprocessor=preprocessor_of(preset, 16)
+    )
+    ids = classifier.preprocessor(TEXTS[0])
+    tokenizer = roformer_keras.RoFormerTokenizer.from_preset(CHARACTER)
+    expected, _ = tokenizer.encode(TEXTS[0])
+    found = ops.convert_to_numpy(ids["token_ids"]).tolist()
+    assert found == expected + [0] * (16 - len(expected))
+    classifier.compile(
+        keras.optimizers.Adam(1e-2),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    loss = classifier.fit(TEXTS, LABELS, batch_size=4, epochs=4, verbose=0).history
+    assert loss["loss"][-1] < 0.2 * loss["loss"][0]
+    found = classifier.predict(TEXTS[:2], verbose=0)
+    assert found.argmax(-1).tolist() == [0, 1]
+
+    # Pairs have two segments, and long ones are cut.
+    pairs = (TEXTS[:2], [TEXTS[1], TEXTS[0] * 9])
+    both, _ = classifier.preprocessor(pairs, LABELS[:2])
+    for kind, row in zip(("token_ids", "segment_ids"), (0, 1), strict=True):
+        rows = ops.convert_to_numpy(both[kind])
+        expected = [
+            tokenizer.encode(first, second, max_length=16)[row]
+            for first, second in zip(*pairs, strict=True)
+        ]
+        for ids, wanted in zip(rows.tolist(), expected, strict=True):
+            assert ids == wanted + [0] * (16 - len(wanted))
+    assert classifier.predict(pairs, verbose=0).shape == (2, 2)
+
+    classifier.save_to_preset(str(folder / "saved"))
+    again = keras_hub.models.TextClassifier.from_preset(str(folder / "saved"))
+    assert again.preprocessor.sequence_length == 16
+    np.testing.assert_array_equal(again.predict(TEXTS[:2], verbose=0), found)
+    again = roformer_keras.RoFormerTokenizer.from_preset(folder / "saved")
+    assert again.vocabulary == tokenizer.vocabulary
+    # A backbone that Keras-Hub has saved is read here, and a model of `.keras` there.
+    classifier.backbone.save_to_preset(str(folder / "backbone"))
+    model = roformer_keras.RoFormerBackbone.from_preset(folder / "backbone")
+    assert model.config == classifier.backbone.config
+    for one, other in zip(model.weights, classifier.backbone.weights, strict=True):
+        np.testing.assert_array_equal(*map(ops.convert_to_numpy, (one, other)))
+    print("passed")
+
+
+def preprocessor_of(preset, length):
+    return keras_hub.models.TextClassifierPreprocessor.from_preset(
+        preset, sequence_length=length
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
