@@ -16,6 +16,7 @@ from keras import ops
 
 import roformer_keras
 import roformer_keras.keras_hub as ours
+from roformer_keras.errors import CheckpointError
 
 INPUTS = {"token_ids": np.array([[3, 4, 5, 0]]), "segment_ids": np.zeros((1, 4), int)}
 TEXTS, LABELS = ["今天天气不错", "学习语言"] * 8, [0, 1] * 8
@@ -77,7 +78,49 @@ def main(folder):
     assert model.config == classifier.backbone.config
     for one, other in zip(model.weights, classifier.backbone.weights, strict=True):
         np.testing.assert_array_equal(*map(ops.convert_to_numpy, (one, other)))
+    check_roformer_v2(folder / "v2")
     print("passed")
+
+
+def check_roformer_v2(folder):
+    """A preset of Keras-Hub's own RoFormerV2 is read here."""
+    theirs = keras_hub.models.RoformerV2Backbone(
+        vocabulary_size=30,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=16,
+        intermediate_dim=24,
+        head_size=8,
+    )
+    random = np.random.default_rng(0)
+    for weight in theirs.weights:
+        if weight.name != "scale":
+            weight.assign(0.5 * random.normal(size=weight.shape))
+    theirs.save_to_preset(str(folder))
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "地", *"abcdefghijkl"]
+    tokens += [f"[unused{number}]" for number in range(1, 12)]
+    keras_hub.models.RoformerV2Tokenizer(tokens).save_to_preset(str(folder))
+    model = roformer_keras.RoFormerBackbone.from_preset(folder)
+    assert model.tokenizer.encode("天地A")[0] == [2, 5, 6, 1, 3]
+    rows = {
+        "token_ids": [[2, 5, 6, 9, 3, 0, 0]],
+        "segment_ids": [[0, 0, 0, 1, 1, 0, 0]],
+    }
+    rows = {name: np.array(ids, "int32") for name, ids in rows.items()}
+    if keras.backend.backend() != "torch":
+        # Elsewhere Keras-Hub 0.32 masks padding as queries, and not as keys.
+        rows = {name: ids[:, :5] for name, ids in rows.items()}
+    expected = theirs.predict(rows, verbose=0)
+    np.testing.assert_allclose(model.predict(rows, verbose=0), expected, atol=1e-5)
+    # RoFormerV2's norms have no weights that could be trained.
+    theirs.embeddings_layer_norm.scale.assign(np.full(16, 1.5))
+    theirs.save_to_preset(str(folder))
+    try:
+        roformer_keras.RoFormerBackbone.from_preset(folder)
+    except CheckpointError as error:
+        assert "must be 1 everywhere" in str(error)
+    else:
+        raise AssertionError("a trained norm was loaded")
 
 
 def preprocessor_of(preset, length):

@@ -11,10 +11,9 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from roformer_keras.config import (
     MODEL_FIELDS,
@@ -33,7 +32,13 @@ from roformer_keras.conversion.huggingface import (
     open_huggingface,
     own_tensors,
 )
+from roformer_keras.conversion.keras_hub_preset import BACKBONE, open_keras_hub
 from roformer_keras.conversion.quantized import QuantizedLayer
+from roformer_keras.conversion.tokenizer_files import (
+    check_tokenizer,
+    read_tokens,
+    saved_tokenizer,
+)
 from roformer_keras.conversion.weights import (
     KERAS_BACKBONE,
     TASK_PREFIX,
@@ -65,7 +70,6 @@ from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.sources import open_source
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.tensor_bundle import TensorBundleReader
-from roformer_keras.io.vocabulary import read_vocabulary
 
 
 @contextmanager
@@ -94,9 +98,9 @@ def open_checkpoint(
         found = _OPENERS[files.format](files, stack)
         config, bert_config = _find_config(files, found, config)
         found, quantized = _dequantize(files.label, found, config)
-        fields = {**found.saved, **_saved_tokenizer(files.parts), "config": config}
+        fields = {**found.saved, **saved_tokenizer(files.parts), "config": config}
         if vocabulary is not None:
-            fields["vocabulary"] = _read_tokens(_given_file("vocabulary", vocabulary))
+            fields["vocabulary"] = read_tokens(_given_file("vocabulary", vocabulary))
         yield Checkpoint(
             label=files.label,
             format=found.format,
@@ -128,10 +132,10 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
             "vocabulary" not in parts
             and Path(source, "tokenizer_config.json").is_file()
         ):
-            saved = _saved_tokenizer(parts)
+            saved = saved_tokenizer(parts)
         else:
             files = stack.enter_context(open_source(source))
-            saved = _saved_tokenizer(files.parts)
+            saved = saved_tokenizer(files.parts)
             if saved and "bert_config" in files.parts:
                 size = read_json(files.parts["bert_config"]).get("vocab_size")
                 found = len(saved["vocabulary"])
@@ -293,40 +297,6 @@ def _given_file(name: str, path: str | os.PathLike) -> Blob:
     return Blob.of_file(Path(path))
 
 
-def _saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
-    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
-    saved: dict[str, Any] = {}
-    if "vocabulary" in parts:
-        saved["vocabulary"] = _read_tokens(parts["vocabulary"])
-    if "tokenizer" in parts:
-        content = read_json(parts["tokenizer"])
-        label = parts["tokenizer"].label
-        saved["tokenizer"] = check_tokenizer(content.get("config"), label)
-        sums = check_sums(content.get(FIELD), label)
-        if "vocabulary" in parts:
-            blob = parts["vocabulary"]
-            check_content(blob.read(), "vocabulary.txt", sums, blob.label)
-    return saved
-
-
-def check_tokenizer(fields, label: str) -> dict:
-    """The arguments of a tokenizer besides its vocabulary."""
-    kinds = {"level": str | None, "lower_case": bool}
-    if not isinstance(fields, dict) or not all(
-        name in kinds and isinstance(value, kinds[name])
-        for name, value in fields.items()
-    ):
-        raise ConfigurationError(
-            f"{label} holds no tokenizer, which is an object with a 'level' and a "
-            f"'lower_case', got {fields!r:.80}"
-        )
-    return fields
-
-
-def _read_tokens(blob: Blob) -> tuple[str, ...]:
-    return tuple(read_vocabulary(blob.read(), blob.label))
-
-
 # === Files of bert4keras ===
 
 
@@ -444,6 +414,11 @@ def _open_keras(files, stack):
 
 
 def _open_preset(files, stack):
+    config = read_json(files.parts["config"])
+    if config.get("registered_name") == BACKBONE:
+        tensors = _datasets(files.parts["weights"], stack)
+        saved, tensors = open_keras_hub(config, tensors, files.label)
+        return _by_dataset("preset", tensors, saved=saved)
     parts, sums = files.parts, _preset_sums(files)
     saved = _saved_model(
         read_json(parts["task" if "task" in parts else "config"]), files.label

@@ -12,7 +12,7 @@ from keras import ops
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
-from roformer_keras.conversion.reader import check_tokenizer
+from roformer_keras.conversion.tokenizer_files import check_tokenizer
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
 from roformer_keras.data.rows import TOKENS_PER_BATCH, GroupRows, Rows, map_rows
 from roformer_keras.data.tables import (

@@ -1,0 +1,113 @@
+"""Presets of Keras-Hub's own RoFormerV2."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.errors import CheckpointError, ConfigurationError, errors_at
+from roformer_keras.io.tensor import Tensor
+
+BACKBONE = "keras_hub>RoformerV2Backbone"
+KERAS_HUB_TOKENIZER = "keras_hub>RoformerV2Tokenizer"
+# Names of datasets there -> here, one after another.
+_NAMES = (
+    (r"^layers/roformer_v2_encoder", "layers/ro_former_block"),
+    (r"/attention_layer/q_dense/", "/attention/query/"),
+    (r"/attention_layer/k_dense/", "/attention/key/"),
+    (r"/attention_layer/v_dense/", "/attention/value/"),
+    (r"/attention_layer/o_dense/", "/attention/output_dense/"),
+    (r"/feedforward_(intermediate|output)_dense/", r"/feed_forward/\1_dense/"),
+)
+_SCALE = re.compile(r"layers/([\w/]+_)?norm/vars/0|layers/roformer_norm/vars/0")
+# Fields of its configuration -> of `RoFormerConfig`.
+_FIELDS = {
+    **{name: name for name in ("vocabulary_size", "num_layers", "num_heads")},
+    **{name: name for name in ("hidden_dim", "intermediate_dim", "num_segments")},
+    "activation": "activation",
+    "dropout": "dropout",
+    "max_wavelength": "rotary_base",
+}
+# The default of Keras, which its norms take.
+_EPSILON = 1e-7
+
+
+def open_keras_hub(
+    content: Mapping[str, Any], tensors: Mapping[str, Tensor], label: str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Fields of a `Checkpoint`, and its tensors by the names in our presets.
+
+    A head of Keras-Hub's on this backbone is not read.
+
+    Args:
+        content: of its `config.json`.
+        tensors: dict of the names in its `model.weights.h5` to `Tensor`.
+        label: str. What errors call the preset.
+
+    Raises:
+        CheckpointError: a norm has weights that RoFormerV2 has no place for.
+        ConfigurationError: a field breaks its rule, or has a value that this package
+            lacks.
+    """
+    with errors_at(label):
+        config = _read_config(content)
+    saved = {"model": "RoFormerBackbone", "model_options": {}, "config": config}
+    return saved, _own_tensors(tensors, label)
+
+
+def tokenizer_of_keras_hub(fields: Any, label: str) -> dict[str, Any]:
+    """The arguments of a tokenizer here, from the `config` of one of Keras-Hub.
+
+    Raises:
+        ConfigurationError: it splits texts in another way.
+    """
+    fields = fields if isinstance(fields, dict) else {}
+    is_lower = fields.get("lowercase", False)
+    for name, needed in (("split", True), ("suffix_indicator", "##")):
+        if fields.get(name, needed) != needed:
+            raise ConfigurationError(
+                f"{label}: {name} must be {needed!r}, got {fields[name]!r:.80}: give "
+                "the vocabulary by vocabulary="
+            )
+    return {"level": "character", "lower_case": is_lower}
+
+
+def _read_config(content):
+    fields = content.get("config")
+    if not isinstance(fields, dict):
+        raise ConfigurationError("config must be an object in config.json")
+    found = {ours: fields[name] for name, ours in _FIELDS.items() if name in fields}
+    config = RoFormerConfig.from_dict(
+        {
+            **found,
+            "model_type": "roformer_v2",
+            "attention_dropout": found.get("dropout", 0.1),
+            "layer_norm_epsilon": _EPSILON,
+        }
+    )
+    for name, needed in (("head_size", config.head_dim), ("use_bias", False)):
+        if fields.get(name, needed) != needed:
+            raise ConfigurationError(
+                f"{name} must be {needed!r} for RoFormerV2, got {fields[name]!r:.80}"
+            )
+    return config
+
+
+def _own_tensors(tensors, label):
+    """Without scales of norms, which RoFormerV2 has none of; they must be 1."""
+    found = {}
+    for name, tensor in tensors.items():
+        if _SCALE.fullmatch(name):
+            if not np.array_equal(tensor.read(), np.ones(tensor.shape)):
+                raise CheckpointError(
+                    f"{label}: {name[:80]} must be 1 everywhere, because norms of "
+                    "RoFormerV2 have no weights, and is not: a model that was trained "
+                    "by Keras-Hub cannot be loaded"
+                )
+            continue
+        for pattern, ours in _NAMES:
+            name = re.sub(pattern, ours, name)
+        found[name] = tensor
+    return found

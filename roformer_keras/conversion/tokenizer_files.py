@@ -1,0 +1,52 @@
+"""The tokenizer that lies next to a model's weights."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from roformer_keras.conversion.keras_hub_preset import (
+    KERAS_HUB_TOKENIZER,
+    tokenizer_of_keras_hub,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.checksums import FIELD, check_content, check_sums
+from roformer_keras.io.json_file import read_json
+from roformer_keras.io.vocabulary import read_vocabulary
+
+
+def saved_tokenizer(parts: Mapping[str, Blob]) -> dict:
+    """The fields `vocabulary` and `tokenizer` of a `Checkpoint`, if files hold them."""
+    saved: dict[str, Any] = {}
+    if "vocabulary" in parts:
+        saved["vocabulary"] = read_tokens(parts["vocabulary"])
+    if "tokenizer" in parts:
+        content = read_json(parts["tokenizer"])
+        label = parts["tokenizer"].label
+        fields = content.get("config")
+        if content.get("registered_name") == KERAS_HUB_TOKENIZER:
+            fields = tokenizer_of_keras_hub(fields, label)
+        saved["tokenizer"] = check_tokenizer(fields, label)
+        sums = check_sums(content.get(FIELD), label)
+        if "vocabulary" in parts:
+            blob = parts["vocabulary"]
+            check_content(blob.read(), "vocabulary.txt", sums, blob.label)
+    return saved
+
+
+def check_tokenizer(fields, label: str) -> dict:
+    """The arguments of a tokenizer besides its vocabulary."""
+    kinds = {"level": str | None, "lower_case": bool}
+    if not isinstance(fields, dict) or not all(
+        name in kinds and isinstance(value, kinds[name])
+        for name, value in fields.items()
+    ):
+        raise ConfigurationError(
+            f"{label} holds no tokenizer, which is an object with a 'level' and a "
+            f"'lower_case', got {fields!r:.80}"
+        )
+    return fields
+
+
+def read_tokens(blob: Blob) -> tuple[str, ...]:
+    """The tokens of a `vocab.txt`."""
+    return tuple(read_vocabulary(blob.read(), blob.label))

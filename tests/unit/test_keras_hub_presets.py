@@ -1,0 +1,67 @@
+"""What is refused of presets of Keras-Hub's own RoFormerV2."""
+
+import pytest
+
+from roformer_keras.conversion.keras_hub_preset import (
+    open_keras_hub,
+    tokenizer_of_keras_hub,
+)
+from roformer_keras.errors import ConfigurationError
+
+FIELDS = {
+    "vocabulary_size": 30,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+    "head_size": 8,
+    "use_bias": False,
+    "activation": "relu",
+    "max_wavelength": 5000,
+}
+
+
+def test_fields_are_mapped():
+    saved, tensors = open_keras_hub({"config": FIELDS}, {}, "preset")
+    config = saved["config"]
+    assert (config.model_type, config.activation, config.rotary_base) == (
+        "roformer_v2",
+        "relu",
+        5000,
+    )
+    assert (config.layer_norm_epsilon, tensors) == (1e-7, {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"head_size": 4}, "preset: head_size must be 8 for RoFormerV2, got 4"),
+        ({"use_bias": True}, "preset: use_bias must be False for RoFormerV2, got True"),
+        ({"num_layers": 0}, "num_layers must be"),
+        ({"num_heads": "2"}, "num_heads must be"),
+        ({"activation": "os.system"}, "activation must be"),
+        ({"max_wavelength": 10**400}, "rotary_base must be"),
+        ({"vocabulary_size": None}, "vocabulary_size must be"),
+    ],
+)
+def test_other_fields_are_refused(fields, message):
+    with pytest.raises(ConfigurationError, match=message):
+        open_keras_hub({"config": {**FIELDS, **fields}}, {}, "preset")
+
+
+@pytest.mark.parametrize("content", [{}, {"config": []}, {"config": {}}])
+def test_a_config_without_fields_is_refused(content):
+    with pytest.raises(
+        ConfigurationError, match=r"config must be an object|must have vocab"
+    ):
+        open_keras_hub(content, {}, "preset")
+
+
+def test_other_tokenizers_are_refused():
+    assert tokenizer_of_keras_hub({"lowercase": True}, "x") == {
+        "level": "character",
+        "lower_case": True,
+    }
+    for fields in ({"split": False}, {"suffix_indicator": "@@"}):
+        with pytest.raises(ConfigurationError, match="give the vocabulary by"):
+            tokenizer_of_keras_hub(fields, "x")
