@@ -10,6 +10,18 @@ import pytest
 from common import CHARACTER, GPT, SIM, written_tiny_seq2seq
 
 
+@pytest.fixture(autouse=True)
+def plain_calls(monkeypatch):
+    """Has `model(ids)` compute operation by operation.
+
+    The graph that it keeps takes longer to trace than the few calls of a test. Modules
+    that test that graph have a fixture of this name, which does nothing.
+    """
+    from roformer_keras.models import inference
+
+    monkeypatch.setattr(inference, "_is_outside_graph", lambda inputs: False)
+
+
 def _checksum(model):
     values = (weight.numpy().tobytes() for weight in model.weights)
     return [zlib.crc32(value) for value in values]

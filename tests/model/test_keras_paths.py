@@ -24,6 +24,11 @@ from roformer_keras.models.inference import FastInference
 ROWS, BATCH = 7, 3
 
 
+@pytest.fixture(autouse=True)
+def plain_calls():
+    """Nothing: the graph that a call keeps is tested here."""
+
+
 def ids(rows=ROWS, length=9):
     token_ids = np.random.default_rng(0).integers(1, 50, (rows, length), "int32")
     token_ids[0, length // 2 :] = 0
