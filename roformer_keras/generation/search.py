@@ -200,7 +200,8 @@ def _sample(decoder, batches, count, batch_size, on_rows):
             taken, size = 0, len(first.texts)
             while taken < len(others) and size + len(others[taken].texts) <= batch_size:
                 size, taken = size + len(others[taken].texts), taken + 1
-            batch = first.joined(decoder, others[:taken]) if taken else first
+            # Also alone: a state that was left can only be joined.
+            batch = first.joined(decoder, others[:taken])
             rest = others[taken:]
         _write(decoder, batch, few if count or rest else 0, on_rows)
         if batch.texts:

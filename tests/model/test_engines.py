@@ -237,6 +237,22 @@ def test_what_is_left_of_batches_is_written_together(causal_lm, engine, batch_si
         assert text.score == pytest.approx(other.score, abs=1e-4)
 
 
+def test_a_rest_of_one_batch_is_written_alone(causal_lm, engine):
+    """The second batch ends with all of its texts, so that nothing joins the rest."""
+    limits = [1] * 6 + [19] * 2 + [1] * 8
+    prompts = [
+        causal_lm.as_prompt((2, 7 + number), max_new_tokens=limit)
+        for number, limit in enumerate(limits)
+    ]
+    config, decoder = causal_lm._config((), 1), causal_lm._decoder(engine)
+    texts = search.decode(decoder, prompts, config, batch_size=8)
+    assert [len(text.token_ids) for (text,) in texts] == limits
+    together = search.decode(decoder, prompts, config)
+    for (text,), (other,) in zip(texts, together, strict=True):
+        assert text.token_ids == other.token_ids
+        assert text.score == pytest.approx(other.score, abs=1e-4)
+
+
 def test_rows_that_have_ended_leave_the_program(causal_lm, engine):
     """As many rows are computed as a bucket holds."""
     decoder = causal_lm._decoder(engine)
