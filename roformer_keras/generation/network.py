@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import CheckpointError, ConfigurationError
 
 
 def write_language_model(graph: Any, model: Any) -> None:
@@ -21,6 +21,7 @@ def write_language_model(graph: Any, model: Any) -> None:
 
     Raises:
         ConfigurationError: the graph lacks an operation, or attention has another form.
+        CheckpointError: weights are not finite numbers.
     """
     rows = graph.input("rows", "int32", (None,))
     x, table = _run_backbone(graph, model.backbone, rows)
@@ -282,4 +283,16 @@ def _quantized(layer):
 
 
 def _value(variable) -> np.ndarray:
-    return ops.convert_to_numpy(ops.cast(variable, "float32"))
+    """The weights of a variable, float32; raises CheckpointError for NaN or infinity.
+
+    Integers do not show them, so that the logits of a network in 8 bits would not.
+    """
+    value = ops.convert_to_numpy(ops.cast(variable, "float32"))
+    if not np.isfinite(value).all():
+        # A kernel with LoRA is a sum.
+        name = getattr(variable, "path", "a kernel with LoRA")
+        raise CheckpointError(
+            f"the model's weights must be finite numbers, got NaN or infinity in {name}"
+            ": check the file that they come from"
+        )
+    return value

@@ -81,6 +81,7 @@ def export_generator(
     Raises:
         ConfigurationError: the format is unknown or a library is missing for it; or the
             model is not one of those, or has an option that the export lacks.
+        CheckpointError: the weights are not finite numbers.
         OutputError: the folder exists or cannot be written, or the export is too far
             from Keras: by 1e-4 in float32.
     """

@@ -15,7 +15,7 @@ from common import CHECKPOINTS, GPT, V2, V2_EMBEDDING_SIZE, random_lm
 
 from roformer_keras import RoFormerCausalLM, RoFormerConfig
 from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.generation import onnx_network, search
+from roformer_keras.generation import network, onnx_network, search
 from roformer_keras.generation.engines import RUNTIMES, load_program
 from roformer_keras.generation.stateful import StatefulDecoder
 
@@ -413,7 +413,25 @@ def test_weights_that_no_onnx_file_holds(monkeypatch):
         random_lm().generate(SHORT, stop_tokens=(), engine="onnx")
 
 
-def test_weights_that_are_no_numbers_are_an_error():
+@pytest.mark.parametrize("name", ["openvino", "openvino-int8", "onnx", "onnx-int8"])
+def test_weights_that_are_no_numbers_are_an_error(name):
+    model = random_lm()
+    block = model.backbone.transformer_layers[0]
+    for weight in (block.feed_forward.intermediate_dense.kernel, model.mlm_head.bias):
+        for wrong in (np.nan, np.inf):
+            value = weight.numpy()
+            value.flat[3] = wrong
+            before = weight.numpy()
+            weight.assign(value)
+            with pytest.raises(CheckpointError, match=r"weights must be finite .* in "):
+                model.generate(SHORT, engine=name, stop_tokens=())
+            weight.assign(before)
+    model.generate(SHORT, engine=name, stop_tokens=(), max_length=4)
+
+
+def test_logits_that_are_no_numbers_are_an_error(monkeypatch):
+    # NaN in weights stands for products that overflow.
+    monkeypatch.setattr(network, "_value", keras.ops.convert_to_numpy)
     model = random_lm(attention="unilm")
     embedding = model.backbone.segment_embedding.embeddings
     # No text ends at its first token, so that there is a step.

@@ -12,7 +12,12 @@ from common import CHARACTER, GPT, ROOT, SHARED, SIM, json_lines, random_lm
 from common import run_main as run
 
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM
-from roformer_keras.errors import ConfigurationError, OutputError, SourceError
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    OutputError,
+    SourceError,
+)
 from roformer_keras.generation import GenerationConfig, Prompt, RowState
 from roformer_keras.serving import (
     ServedEncoder,
@@ -269,6 +274,17 @@ def test_what_is_no_generator(tmp_path, causal_lm):
     with pytest.raises(ConfigurationError, match="residual_attention_scores"):
         export_generator(model, tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_weights_that_are_no_numbers_are_not_exported(format, tmp_path):
+    model = RoFormerCausalLM.from_preset(GPT)
+    kernel = model.backbone.transformer_layers[0].attention.value.kernel
+    value = kernel.numpy()
+    value[0, 0] = np.nan
+    kernel.assign(value)
+    with pytest.raises(CheckpointError, match=r"weights must be finite numbers"):
+        export_generator(model, tmp_path / "x", format=format, int8=True)
+    assert not (tmp_path / "x").exists()
 
 
 def test_an_export_that_differs_is_not_kept(causal_lm, tmp_path, monkeypatch):
