@@ -80,13 +80,16 @@ def choose(
 
     Args: as there; `top_k` may be None.
     """
-    if not temperature:
+    with np.errstate(over="ignore"):
+        # One that is zero in float32 takes the likeliest token, as Keras does.
+        divisor = np.float32(temperature)
+    if not divisor:
         return logits.argmax(axis=1).astype("int32")
     starts = range(0, len(logits), _ROWS)
 
     def choose_some(at):
         rows = slice(at, at + _ROWS)
-        return _choose(logits[rows], uniforms[rows], temperature, top_k, top_p)
+        return _choose(logits[rows], uniforms[rows], divisor, top_k, top_p)
 
     in_turn = len(starts) < _MIN_PARTS
     return np.concatenate(
@@ -107,11 +110,11 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _choose(logits, uniforms, temperature, top_k, top_p):
+def _choose(logits, uniforms, divisor, top_k, top_p):
     vocabulary = logits.shape[1]
     largest = logits.max(axis=1, keepdims=True)
     with np.errstate(over="ignore"):
-        logits = (logits - largest) / np.float32(temperature)
+        logits = (logits - largest) / divisor
     weights = np.exp(logits)
     if top_k is not None and top_k < vocabulary:
         at = vocabulary - top_k

@@ -143,6 +143,17 @@ def test_equal_draws_give_equal_texts(model, engine):
     assert all(len(text.output) >= 4 for texts in own for text in texts)
 
 
+@pytest.mark.parametrize("temperature", [1e-50, 1e-38])
+def test_a_temperature_that_is_nearly_zero(causal_lm, engine, temperature):
+    """In float32 it is zero, or logits divided by it are."""
+    options = {"max_new_tokens": 9, "stop_tokens": (), "seed": 3, **BATCH}
+    prompts = prompts_of(causal_lm, 4)
+    greedy = causal_lm.generate(prompts, method="greedy", **options)
+    options |= {"temperature": temperature, "top_p": 0.9}
+    assert causal_lm.generate(prompts, **options) == greedy
+    assert causal_lm.generate(prompts, engine=engine, **options) == greedy
+
+
 def test_beams_and_their_scores(model, engine):
     assert_same(
         model,
