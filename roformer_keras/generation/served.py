@@ -34,6 +34,7 @@ class ServedGenerator(Paraphrasing):
             the processor does.
 
     Attributes:
+        folder: Path of the export.
         metadata: dict, the content of `export.json`.
         tokenizer: `RoFormerTokenizer`.
 
@@ -55,8 +56,8 @@ class ServedGenerator(Paraphrasing):
                 f"a generator is exported by export_generator, or by export "
                 f"--generator; {folder} has no {EXPORT} of one"
             )
-        self._folder, self._bfloat16 = Path(folder), bfloat16
-        text = (self._folder / EXPORT).read_text(encoding="utf-8")
+        self.folder, self._bfloat16 = Path(folder), bfloat16
+        text = (self.folder / EXPORT).read_text(encoding="utf-8")
         self.metadata = json.loads(text)
         if (format := self.metadata["format"]) not in RUNTIMES:
             raise SourceError(
@@ -99,7 +100,7 @@ class ServedGenerator(Paraphrasing):
         if "vectors" not in self.metadata[FIELD]["networks"]:
             raise ConfigurationError(
                 "similar sentences need a RoFormerSim, which gives vectors; "
-                f"{self._folder} holds a {self.metadata['model']}"
+                f"{self.folder} holds a {self.metadata['model']}"
             )
         if self._vectors is None:
             self._vectors = self._program("vectors")
@@ -137,7 +138,7 @@ class ServedGenerator(Paraphrasing):
 
     def _program(self, name):
         format = self.metadata["format"]
-        path = self._folder / (name + RUNTIMES[format][1])
+        path = self.folder / (name + RUNTIMES[format][1])
         return load_program(format, str(path), self._bfloat16)
 
     # === What `TextGeneration` asks for ===

@@ -86,6 +86,10 @@ def export_generator(
             from Keras: by 1e-4 in float32.
     """
     check_generator_export(format)
+    if isinstance(model, ServedGenerator):
+        raise ConfigurationError(
+            f"{model.folder} is an export already: export the model that it was made of"
+        )
     if not isinstance(model, TextGeneration):
         raise ConfigurationError(
             f"only models that write text have a generator, got {type(model).__name__}"

@@ -147,7 +147,7 @@ def test_eight_bits_are_smaller(format, causal_lm, tmp_path):
 def test_an_onnx_export_in_bfloat16(served):
     _, exported = served("causal_lm", "onnx")
     with pytest.raises(ConfigurationError, match="float32 on a CPU"):
-        ServedGenerator(exported._folder, bfloat16=True)
+        ServedGenerator(exported.folder, bfloat16=True)
 
 
 @pytest.mark.e2e
@@ -274,6 +274,16 @@ def test_what_is_no_generator(tmp_path, causal_lm):
     with pytest.raises(ConfigurationError, match="residual_attention_scores"):
         export_generator(model, tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_an_export_is_not_exported_again(served, tmp_path, capsys):
+    _, exported = served("causal_lm")
+    with pytest.raises(ConfigurationError, match="is an export already"):
+        export_generator(exported, tmp_path / "x", format="onnx")
+    folder = exported.folder
+    code, out, err = run("export", folder, tmp_path / "x", "--generator", capsys=capsys)
+    assert (code, out) == (2, "") and f"{folder} is an export already" in err
+    assert not (tmp_path / "x").exists()
 
 
 def test_weights_that_are_no_numbers_are_not_exported(format, tmp_path):
