@@ -1,30 +1,11 @@
 """One function, compiled by whichever backend Keras runs on."""
 
-import os
 from collections.abc import Callable, Sequence
 
 import keras
 
 from roformer_keras.errors import BackendError
-
-# The process in which the first model was made.
-_process_of_models: int | None = None
-
-
-def refuse_forked_process() -> None:
-    """Raises BackendError in a child of `os.fork()`, which would wait for ever.
-
-    A backend's threads, which start when a model is made, are not in the child.
-    """
-    global _process_of_models
-    if _process_of_models is None:
-        _process_of_models = os.getpid()
-    elif _process_of_models != os.getpid():
-        raise BackendError(
-            "a process must not be forked once a model is made or loaded, and process "
-            f"{os.getpid()} is a child of {_process_of_models}: start processes by "
-            "multiprocessing.get_context('spawn'), or fork before"
-        )
+from roformer_keras.processes import refuse_forked_process
 
 
 def refuse_inference_backend() -> None:

@@ -5,13 +5,13 @@ Equal logits and random numbers give the tokens of `sampling.choose`, up to roun
 
 import functools
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from roformer_keras.errors import CheckpointError
 from roformer_keras.generation.options import RowState
+from roformer_keras.processes import available_cores
 
 # Sums of the same weights in another order differ by less, in float64 and float32.
 _ROUNDING, _FLOAT32 = 1e-12, 1e-5
@@ -101,13 +101,6 @@ def choose(
 def _threads():
     # NumPy releases the lock of the interpreter, so threads run in parallel.
     return ThreadPoolExecutor(available_cores())
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _choose(logits, uniforms, divisor, top_k, top_p):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.extras import import_extra
-from roformer_keras.generation.choosing import available_cores
 from roformer_keras.generation.onnx_network import PAST, PRESENT
+from roformer_keras.processes import available_cores, refuse_forked_process
 
 _ERRORS_ONLY = 3
 
@@ -23,6 +23,7 @@ class OnnxProgram:
 
     def __init__(self, model: bytes | str):
         runtime = import_extra("onnxruntime", "the engine 'onnx'")
+        refuse_forked_process()
         options = runtime.SessionOptions()
         options.intra_op_num_threads = available_cores()
         options.log_severity_level = _ERRORS_ONLY
@@ -47,6 +48,7 @@ class OnnxProgram:
         return {name: value.numpy() for name, value in memory.items()}
 
     def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
+        refuse_forked_process()
         values = {
             name: self._value(np.ascontiguousarray(array))
             for name, array in inputs.items()

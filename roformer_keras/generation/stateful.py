@@ -16,12 +16,9 @@ import numpy as np
 from roformer_keras.checks import Settings, choice, integer
 from roformer_keras.extras import import_extra
 from roformer_keras.generation.buckets import ROWS, padded_origins, round_up_to_bucket
-from roformer_keras.generation.choosing import (
-    available_cores,
-    check_finite,
-    choose_next,
-)
+from roformer_keras.generation.choosing import check_finite, choose_next
 from roformer_keras.generation.options import Prompt, RowState
+from roformer_keras.processes import available_cores, refuse_forked_process
 
 # Steps after which a search looks at the rows.
 _STEPS = 8
@@ -52,6 +49,7 @@ class OpenVINOProgram:
 
     def __init__(self, model: Any, bfloat16: bool = False):
         openvino = import_extra("openvino", "the engine 'openvino'")
+        refuse_forked_process()
         dtype = "bf16" if bfloat16 else "f32"
         options = {
             "PERFORMANCE_HINT": "LATENCY",
@@ -76,6 +74,7 @@ class OpenVINOProgram:
         return {part.name: part.state.data.copy() for part in memory.query_state()}
 
     def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
+        refuse_forked_process()
         found = memory.infer(inputs, share_inputs=True, share_outputs=True)
         return dict(zip(self._names, found.values(), strict=True))
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from roformer_keras.compiled import Compiled, refuse_forked_process
+from roformer_keras.compiled import Compiled
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.layers.fused import fused
 from roformer_keras.layers.projection import Structure
+from roformer_keras.processes import refuse_forked_process
 
 # A mixin calls what a Keras model has.
 if TYPE_CHECKING:

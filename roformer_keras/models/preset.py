@@ -11,7 +11,6 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_names, is_integer
-from roformer_keras.compiled import refuse_forked_process
 from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
@@ -36,6 +35,7 @@ from roformer_keras.models.quantization import (
     restore_quantized,
     set_quantization_state,
 )
+from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.matching import check_vocabulary
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 

@@ -12,6 +12,7 @@ from roformer_keras.data.vectors import embed_rows
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.sources import EXPORT
+from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 # Tokens of a text, for models without a limit.
@@ -35,6 +36,7 @@ def load_exported(
         bfloat16: bool, for `"openvino"`. Whether float operations, in an int8 model the
             remaining ones, are computed in bfloat16.
     """
+    refuse_forked_process()
     path = str(Path(folder) / FORMATS[format][0])
     if format == "saved_model":
         import tensorflow as tf
@@ -62,7 +64,11 @@ def load_exported(
             outputs = compiled(inputs)
             return {output.any_name: outputs[output] for output in compiled.outputs}
 
-    return run
+    def run_here(inputs):
+        refuse_forked_process()
+        return run(inputs)
+
+    return run_here
 
 
 class ServedEncoder:

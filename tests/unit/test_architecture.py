@@ -18,6 +18,7 @@ RANKS = {
     "errors": 0,
     "backend": 1,
     "extras": 1,
+    "processes": 1,
     "progress": 0,
     "types": 0,
     "checks": 1,

@@ -1,0 +1,32 @@
+"""The process: the cores that it may use, and whether it was forked."""
+
+import os
+
+from roformer_keras.errors import BackendError
+
+# The process in which the first model was made.
+_process_of_models: int | None = None
+
+
+def refuse_forked_process() -> None:
+    """Raises BackendError in a child of `os.fork()`, which would wait for ever.
+
+    The threads of a backend or runtime, which start when a model is made, are not in
+    the child.
+    """
+    global _process_of_models
+    if _process_of_models is None:
+        _process_of_models = os.getpid()
+    elif _process_of_models != os.getpid():
+        raise BackendError(
+            "a process must not be forked once a model is made or loaded, and process "
+            f"{os.getpid()} is a child of {_process_of_models}: start processes by "
+            "multiprocessing.get_context('spawn'), or fork before"
+        )
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
