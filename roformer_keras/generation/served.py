@@ -1,6 +1,5 @@
 """Generation by an exported model, which loads without Keras."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,21 +7,34 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.checks import check_integer
+from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.generation.engines import RUNTIMES, decoder_of, load_program
 from roformer_keras.generation.paraphrase import Paraphrasing
 from roformer_keras.generation.stateful import Program, Reading, hidden
+from roformer_keras.io.export_file import (
+    check_types,
+    has_export,
+    parse_export,
+    read_export,
+    readable_network,
+)
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 # The field of the metadata that only an export which writes has.
 FIELD = "generator"
+# The fields of that.
+_FIELDS = {"networks": list, "reading": dict, "new_tokens": dict}
 
 
 def is_served_generator(source: str | os.PathLike) -> bool:
-    """Whether a source is a folder of `export_generator`."""
-    path = Path(source) / EXPORT
-    return path.is_file() and FIELD in json.loads(path.read_text(encoding="utf-8"))
+    """Whether a source is a folder of `export_generator`.
+
+    Raises:
+        SourceError, ConfigurationError: its `export.json` cannot be read.
+    """
+    return has_export(source) and FIELD in parse_export(source)
 
 
 class ServedGenerator(Paraphrasing):
@@ -39,9 +51,10 @@ class ServedGenerator(Paraphrasing):
         tokenizer: `RoFormerTokenizer`.
 
     Raises:
-        SourceError: there is no such export in the folder.
+        SourceError: there is no such export in the folder, or a file of it is missing
+            or damaged.
         ConfigurationError: the runtime of its format is not installed, or does not
-            know bfloat16.
+            know bfloat16; or its `export.json` is damaged.
 
     Example:
     ```python
@@ -57,17 +70,12 @@ class ServedGenerator(Paraphrasing):
                 f"--generator; {folder} has no {EXPORT} of one"
             )
         self.folder, self._bfloat16 = Path(folder), bfloat16
-        text = (self.folder / EXPORT).read_text(encoding="utf-8")
-        self.metadata = json.loads(text)
-        if (format := self.metadata["format"]) not in RUNTIMES:
-            raise SourceError(
-                f"a generator has the format {' or '.join(map(repr, RUNTIMES))}; that "
-                f"of {folder} is {format!r}"
-            )
+        self.metadata = read_export(folder, RUNTIMES)
+        with errors_at(self.folder / EXPORT):
+            self._reads = _checked_reading(self.metadata)
         found = self.metadata[FIELD]
-        self._reads = Reading.from_dict(found["reading"])
-        self.default_max_new_tokens = found["new_tokens"]["fixed"]
-        self.default_longer = found["new_tokens"]["longer"]
+        self.default_max_new_tokens = found["new_tokens"].get("fixed")
+        self.default_longer = found["new_tokens"].get("longer")
         self.config = SimpleNamespace(
             attention=self._reads.attention,
             vocabulary_size=self._reads.vocabulary_size,
@@ -139,7 +147,8 @@ class ServedGenerator(Paraphrasing):
     def _program(self, name):
         format = self.metadata["format"]
         path = self.folder / (name + RUNTIMES[format][1])
-        return load_program(format, str(path), self._bfloat16)
+        with readable_network(path):
+            return load_program(format, str(path), self._bfloat16)
 
     # === What `TextGeneration` asks for ===
 
@@ -153,3 +162,22 @@ class ServedGenerator(Paraphrasing):
     def _decoder(self, engine="keras"):
         # The engine is that of the export.
         return self._own_decoder
+
+
+def _checked_reading(metadata):
+    """The `Reading` of a generator's metadata, whose own field is checked."""
+    check_types(metadata, {FIELD: dict}, "it")
+    found = metadata[FIELD]
+    check_types(found, _FIELDS, f"its {FIELD}")
+    reading, networks = Reading.from_dict(found["reading"]), found["networks"]
+    for name, minimum in (("fixed", 1), ("longer", 0)):
+        if (value := found["new_tokens"].get(name)) is not None:
+            check_integer(f"new_tokens.{name}", value, minimum)
+    needed = ["decoder"] if reading.start_id is None else ["decoder", "encoder"]
+    names = [name for name in networks if name != "vectors"]
+    if sorted(map(str, names)) != needed:
+        raise ConfigurationError(
+            f"networks must be {' and '.join(needed)}, and may be vectors; got "
+            f"{networks!r:.80}"
+        )
+    return reading

@@ -1,6 +1,5 @@
 """Running exported models."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,8 +8,9 @@ import numpy as np
 
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
+from roformer_keras.io.export_file import check_types, read_export, readable_network
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -35,9 +35,24 @@ def load_exported(
         format: its format.
         bfloat16: bool, for `"openvino"`. Whether float operations, in an int8 model the
             remaining ones, are computed in bfloat16.
+
+    Raises:
+        SourceError: its file is missing or damaged.
+        ConfigurationError: the runtime is not installed.
     """
     refuse_forked_process()
-    path = str(Path(folder) / FORMATS[format][0])
+    path = Path(folder) / FORMATS[format][0]
+    with readable_network(path):
+        run = _load(str(path), format, bfloat16)
+
+    def run_here(inputs):
+        refuse_forked_process()
+        return run(inputs)
+
+    return run_here
+
+
+def _load(path, format, bfloat16):
     if format == "saved_model":
         import tensorflow as tf
 
@@ -64,11 +79,7 @@ def load_exported(
             outputs = compiled(inputs)
             return {output.any_name: outputs[output] for output in compiled.outputs}
 
-    def run_here(inputs):
-        refuse_forked_process()
-        return run(inputs)
-
-    return run_here
+    return run
 
 
 class ServedEncoder:
@@ -83,8 +94,9 @@ class ServedEncoder:
         tokenizer: `RoFormerTokenizer`.
 
     Raises:
-        SourceError: there is no export in the folder.
-        ConfigurationError: its model gives no vectors.
+        SourceError: there is no export in the folder, or its file is missing or
+            damaged.
+        ConfigurationError: its model gives no vectors, or its `export.json` is damaged.
 
     Example:
     ```python
@@ -94,10 +106,11 @@ class ServedEncoder:
     """
 
     def __init__(self, folder: str | os.PathLike, bfloat16: bool | None = None):
-        path = Path(folder) / EXPORT
-        if not path.is_file():
-            raise SourceError(f"an export has an {EXPORT}; there is no {path}")
-        self.metadata = json.loads(path.read_text(encoding="utf-8"))
+        self.metadata = read_export(folder, FORMATS)
+        if "outputs" in self.metadata:
+            fields = {"outputs": dict, "options": dict}
+            check_types(self.metadata, fields, Path(folder) / EXPORT)
+        # A generator has none.
         outputs = self.metadata.get("outputs", {"texts": None})
         if "vectors" not in outputs:
             raise ConfigurationError(

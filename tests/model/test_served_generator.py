@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 
@@ -19,6 +20,7 @@ from roformer_keras.errors import (
     SourceError,
 )
 from roformer_keras.generation import GenerationConfig, Prompt, RowState
+from roformer_keras.generation.served import is_served_generator
 from roformer_keras.serving import (
     ServedEncoder,
     ServedGenerator,
@@ -274,6 +276,117 @@ def test_what_is_no_generator(tmp_path, causal_lm):
     with pytest.raises(ConfigurationError, match="residual_attention_scores"):
         export_generator(model, tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def write_metadata(folder, **changes):
+    path = folder / "export.json"
+    fields = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    path.write_text(json.dumps(fields), encoding="utf-8")
+
+
+def generator_field(**changes):
+    """A change of the field of the generator itself."""
+
+    def damage(folder):
+        found = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+        write_metadata(folder, generator={**found["generator"], **changes})
+
+    return damage
+
+
+def with_text(text):
+    return lambda folder: (folder / "export.json").write_bytes(text)
+
+
+def cut(name):
+    def damage(folder):
+        path = folder / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    return damage
+
+
+# What happens to an export, and the error.
+DAMAGED = [
+    (with_text(b'{"model": "RoF'), r"export\.json is not valid JSON"),
+    (with_text(b"5"), r"export\.json must hold one JSON object, got int"),
+    (with_text(b"\xff\xfe{"), r"export\.json is not valid JSON"),
+    (with_text(b'{"generator": {}}'), "must have the field 'model' of type str"),
+    (lambda folder: write_metadata(folder, dim="32"), "'dim' of type int, got '32'"),
+    (lambda folder: write_metadata(folder, format=[]), "'format' of type str"),
+    (lambda folder: write_metadata(folder, generator=[]), "'generator' of type dict"),
+    (lambda folder: write_metadata(folder, generator={}), "'networks' of type list"),
+    (generator_field(reading={"vocabulary_size": 0}), "vocabulary_size must be an"),
+    (generator_field(new_tokens={"fixed": "x"}), "fixed must be an integer of at"),
+    (generator_field(networks=["vectors"]), "networks must be decoder, and may be"),
+    (generator_field(networks=[["decoder"]]), "networks must be decoder, and may be"),
+]
+DAMAGED_FILES = {
+    "openvino": [
+        (lambda folder: (folder / "decoder.xml").unlink(), r"lacks .*decoder\.xml"),
+        (lambda folder: (folder / "decoder.bin").unlink(), "or lacks its weights"),
+        (cut("decoder.bin"), r"cannot load .*decoder\.xml, which is damaged"),
+        (cut("decoder.xml"), r"cannot load .*decoder\.xml, which is damaged"),
+    ],
+    "onnx": [
+        (lambda folder: (folder / "decoder.onnx").unlink(), r"lacks .*decoder\.onnx"),
+        (cut("decoder.onnx"), r"cannot load .*decoder\.onnx, which is damaged"),
+    ],
+}
+
+
+def test_a_damaged_export(format, served, tmp_path, capsys):
+    _, exported = served("sim", format)
+    for number, (damage, message) in enumerate(DAMAGED + DAMAGED_FILES[format]):
+        folder = tmp_path / str(number)
+        shutil.copytree(exported.folder, folder)
+        damage(folder)
+        with pytest.raises((ConfigurationError, SourceError), match=message) as error:
+            ServedGenerator(folder)
+        assert len(str(error.value).splitlines()) == 1
+    code, out, err = run(
+        "generate", "--source", folder, "--text", "今天", "--quiet", capsys=capsys
+    )
+    assert (code, out) == (error.value.exit_code, "") and str(error.value) in err
+
+
+def test_a_damaged_export_of_vectors(served, tmp_path):
+    _, exported = served("sim", "onnx")
+    folder = shutil.copytree(exported.folder, tmp_path / "x")
+    outputs = {"vectors": "float32 (batch, 32)"}
+    for text, message in (
+        (b"[]", "must hold one JSON object, got list"),
+        (b"{}", "must have the field 'model'"),
+    ):
+        (tmp_path / "export.json").write_bytes(text)
+        with pytest.raises(ConfigurationError, match=message):
+            ServedEncoder(tmp_path)
+    for fields, message in (
+        ({"outputs": 5}, "'outputs' of type dict, got 5"),
+        ({"outputs": outputs}, "'options' of type dict, got None"),
+        ({"options": {}, "format": "tar"}, "that of .* is 'tar'"),
+        ({"format": "onnx"}, r"the export lacks .*model\.onnx"),
+    ):
+        write_metadata(folder, **fields)
+        with pytest.raises((ConfigurationError, SourceError), match=message):
+            ServedEncoder(folder)
+    for format, name in (("onnx", "model.onnx"), ("openvino", "model.xml")):
+        write_metadata(folder, format=format)
+        (folder / name).write_bytes(b"<net")
+        with pytest.raises(
+            SourceError, match=f"cannot load .*{name}, which is damaged"
+        ):
+            ServedEncoder(folder)
+
+
+def test_a_source_that_is_no_export(capsys):
+    """It is no path either: longer than a name of a file may be."""
+    for verb in ("generate", "paraphrase"):
+        code, _, err = run(verb, "--source", "x" * 300, "--text", "今", capsys=capsys)
+        assert code == 2 and "a source must be a path or a name" in err
+    assert not is_served_generator("x" * 300)
+    with pytest.raises(SourceError, match="has no export"):
+        ServedGenerator("x" * 300)
 
 
 def test_an_export_is_not_exported_again(served, tmp_path, capsys):
