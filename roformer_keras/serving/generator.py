@@ -5,9 +5,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 
-from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.errors import BackendError, ConfigurationError, OutputError
 from roformer_keras.extras import import_extra
 from roformer_keras.generation.engines import RUNTIMES
 from roformer_keras.generation.generate import TextGeneration
@@ -27,7 +28,7 @@ _CHECKED = (24, 12, 5, 1)
 
 
 def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
-    """Raises ConfigurationError for arguments of an export that cannot work.
+    """Raises ConfigurationError or BackendError for an export that cannot work.
 
     It needs no model, so that errors come before one is loaded.
     """
@@ -41,6 +42,11 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
             "a model that writes has weights of 8 bits, which need no texts to "
             "calibrate with",
             hint="leave out calibration_texts=",
+        )
+    if keras.backend.backend() == "openvino":
+        raise BackendError(
+            "an export is compared with what Keras computes, which here is OpenVINO "
+            "too: set KERAS_BACKEND to tensorflow, jax or torch"
         )
     for library in _LIBRARIES[format]:
         import_extra(library, f"the format {format!r}")
@@ -81,6 +87,7 @@ def export_generator(
     Raises:
         ConfigurationError: the format is unknown or a library is missing for it; or the
             model is not one of those, or has an option that the export lacks.
+        BackendError: Keras runs on OpenVINO, which is nothing to compare with.
         CheckpointError: the weights are not finite numbers.
         OutputError: the folder exists or cannot be written, or the export is too far
             from Keras: by 1e-4 in float32.
