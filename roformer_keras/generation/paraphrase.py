@@ -21,6 +21,9 @@ class Paraphrasing(TextGeneration):
         """Vectors of length 1, float32 `(texts, dim)`."""
         raise NotImplementedError
 
+    def _check_vectors(self) -> None:
+        """Raises ConfigurationError if there are no vectors to compare."""
+
     @overload
     def paraphrase(
         self, texts: str, n: int = 100, k: int = 20, **options: Any
@@ -67,6 +70,7 @@ class Paraphrasing(TextGeneration):
 
         Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
         """
+        self._check_vectors()
         for name, value in (("n", n), ("k", k)):
             check_integer(name, value, 1, MAX_TEXTS)
         rows, is_text, is_one = as_rows(texts)

@@ -7,9 +7,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_choice, check_integer
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
-from roformer_keras.generation.engines import RUNTIMES, decoder_of, load_program
+from roformer_keras.generation.engines import (
+    ENGINES,
+    RUNTIMES,
+    decoder_of,
+    load_program,
+)
 from roformer_keras.generation.paraphrase import Paraphrasing
 from roformer_keras.generation.stateful import Program, Reading, hidden
 from roformer_keras.io.export_file import (
@@ -39,6 +44,8 @@ def is_served_generator(source: str | os.PathLike) -> bool:
 
 class ServedGenerator(Paraphrasing):
     """Writes texts by an exported model, as the model did.
+
+    `engine=` of its methods may be left out, or name the engine of the export.
 
     Args:
         folder: the folder that `export_generator` wrote.
@@ -105,11 +112,7 @@ class ServedGenerator(Paraphrasing):
         from roformer_keras.data.rows import TOKENS_PER_BATCH
         from roformer_keras.data.vectors import embed_rows
 
-        if "vectors" not in self.metadata[FIELD]["networks"]:
-            raise ConfigurationError(
-                "similar sentences need a RoFormerSim, which gives vectors; "
-                f"{self.folder} holds a {self.metadata['model']}"
-            )
+        self._check_vectors()
         if self._vectors is None:
             self._vectors = self._program("vectors")
         return embed_rows(
@@ -121,6 +124,13 @@ class ServedGenerator(Paraphrasing):
             verbose=verbose,
             batch_tokens=batch_tokens or TOKENS_PER_BATCH,
         )
+
+    def _check_vectors(self):
+        if "vectors" not in self.metadata[FIELD]["networks"]:
+            raise ConfigurationError(
+                "similar sentences need a RoFormerSim, which gives vectors; "
+                f"{self.folder} holds a {self.metadata['model']}"
+            )
 
     def _text_vectors(self, texts):
         return self.encode(texts, verbose=0)
@@ -160,7 +170,14 @@ class ServedGenerator(Paraphrasing):
         return super()._counted_length(ids) if self._reads.start_id is None else 0
 
     def _decoder(self, engine="keras"):
-        # The engine is that of the export.
+        check_choice("engine", engine, ENGINES)
+        own = self.metadata["format"] + ("-int8" if self.metadata["int8"] else "")
+        # The default stands for that of the export.
+        if engine not in (ENGINES[0], own):
+            raise ConfigurationError(
+                f"an export computes with its own engine, {own!r}, got {engine!r}",
+                hint="leave out engine=",
+            )
         return self._own_decoder
 
 

@@ -14,6 +14,7 @@ from common import run_main as run
 
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM
 from roformer_keras.errors import (
+    BackendError,
     CheckpointError,
     ConfigurationError,
     OutputError,
@@ -21,6 +22,7 @@ from roformer_keras.errors import (
 )
 from roformer_keras.generation import GenerationConfig, Prompt, RowState
 from roformer_keras.generation.served import is_served_generator
+from roformer_keras.generation.stateful import StatefulDecoder
 from roformer_keras.serving import (
     ServedEncoder,
     ServedGenerator,
@@ -88,6 +90,43 @@ def test_a_generator_without_vectors(served):
     _, exported = served("causal_lm")
     with pytest.raises(ConfigurationError, match=r"RoFormerSim, .* RoFormerCausalLM"):
         exported.paraphrase("今天", n=1)
+
+
+def test_it_is_refused_before_the_work(served, monkeypatch, capsys):
+    _, exported = served("causal_lm")
+
+    def unexpected(*arguments):
+        raise AssertionError("texts are written")
+
+    monkeypatch.setattr(StatefulDecoder, "start", unexpected)
+    for k in (0, 1):
+        with pytest.raises(ConfigurationError):
+            exported.paraphrase("今天", n=1, k=k)
+    arguments = ["paraphrase", "--source", exported.folder, "--text", "今天"]
+    code, out, err = run(*arguments, capsys=capsys)
+    assert (code, out) == (2, "") and "which gives vectors" in err
+
+
+def test_an_export_has_one_engine(format, served, causal_lm, capsys, tmp_path):
+    _, exported = served("causal_lm", format)
+    options = {"method": "greedy", "max_new_tokens": 4}
+    expected = exported.generate("今天", **options)
+    assert exported.generate("今天", engine=format, **options) == expected
+    message = f"computes with its own engine, '{format}', got"
+    for engine in {"openvino", "onnx", "onnx-int8"} - {format}:
+        for write in (exported.generate, exported.stream):
+            with pytest.raises(ConfigurationError, match=message):
+                write("今天", engine=engine, **options)
+    with pytest.raises(ConfigurationError, match="engine must be one of 'keras'"):
+        exported.generate("今天", engine="tensorrt", **options)
+    flags = ["--engine", "openvino-int8", "--text", "今天"]
+    code, out, err = run("generate", "--source", exported.folder, *flags, capsys=capsys)
+    assert (code, out) == (2, "") and message in err and "leave out --engine" in err
+    export_generator(causal_lm, tmp_path / "x", format=format, int8=True)
+    found = ServedGenerator(tmp_path / "x")
+    assert found.generate("今天", engine=f"{format}-int8", **options)
+    with pytest.raises(ConfigurationError, match=f"'{format}-int8', got '{format}'"):
+        found.generate("今天", engine=format, **options)
 
 
 def test_what_an_export_says_of_itself(format, served):
@@ -387,6 +426,14 @@ def test_a_source_that_is_no_export(capsys):
     assert not is_served_generator("x" * 300)
     with pytest.raises(SourceError, match="has no export"):
         ServedGenerator("x" * 300)
+
+
+def test_an_export_is_not_compared_with_its_own_runtime(
+    causal_lm, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("keras.backend.backend", lambda: "openvino")
+    with pytest.raises(BackendError, match="set KERAS_BACKEND to tensorflow, jax or"):
+        export_generator(causal_lm, tmp_path / "x")
 
 
 def test_an_export_is_not_exported_again(served, tmp_path, capsys):
