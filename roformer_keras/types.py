@@ -1,6 +1,6 @@
 """Types that many signatures share."""
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 # A tensor of the backend, a symbolic one or an array: Keras has no type for them all.
 TensorLike: TypeAlias = Any
@@ -13,3 +13,7 @@ Texts: TypeAlias = Any
 
 # 0 for no progress bar, 1 for one, "auto" for one on a terminal.
 Verbose: TypeAlias = int | str
+
+# What computes the steps of a generation; the first one is the default. With `int8`,
+# weights are stored in 8 bits.
+Engine = Literal["keras", "openvino", "openvino-int8", "onnx", "onnx-int8"]

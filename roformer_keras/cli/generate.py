@@ -20,6 +20,7 @@ from roformer_keras.cli.texts import (
     read_inputs,
 )
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.types import Engine
 
 EXAMPLES = (
     "generate --text 床前明月光，",
@@ -49,9 +50,7 @@ def run(
     stop: list[str] | None = None,
     seed: int | None = None,
     batch_size: Count = 64,
-    engine: Literal[
-        "keras", "openvino", "openvino-int8", "onnx", "onnx-int8"
-    ] = "keras",
+    engine: Engine = "keras",
     overwrite: bool = False,
     quiet: bool = False,
     **search,

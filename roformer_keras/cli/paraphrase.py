@@ -1,7 +1,5 @@
 """`roformer-keras paraphrase`."""
 
-from typing import Literal
-
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.models import check_no_files, load_sim
@@ -11,6 +9,7 @@ from roformer_keras.cli.texts import (
     output_style,
     read_inputs,
 )
+from roformer_keras.types import Engine
 
 EXAMPLES = ("paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",)
 SETTINGS = "roformer_keras.generation.options.GenerationConfig"
@@ -32,9 +31,7 @@ def run(
     max_new_tokens: Count | None = None,
     seed: int | None = None,
     batch_size: Count = 128,
-    engine: Literal[
-        "keras", "openvino", "openvino-int8", "onnx", "onnx-int8"
-    ] = "keras",
+    engine: Engine = "keras",
     overwrite: bool = False,
     quiet: bool = False,
     **sampling,

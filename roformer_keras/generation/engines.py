@@ -1,7 +1,7 @@
 """Which runtime computes the steps of a generation: Keras's backend or another."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from roformer_keras.generation.stateful import (
 )
 from roformer_keras.generation.stateful_encoder_decoder import StatefulEncoderDecoder
 from roformer_keras.io.checksums import checksum
+from roformer_keras.types import Engine
 
-# The first one is the default. With `int8`, weights are stored in 8 bits.
-ENGINES = ("keras", "openvino", "openvino-int8", "onnx", "onnx-int8")
+ENGINES = get_args(Engine)
 # The runtimes, which also are formats of exports -> what writes their networks, and the
 # end of a file's name.
 RUNTIMES: dict[str, tuple[type, str]] = {
