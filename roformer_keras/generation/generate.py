@@ -1,5 +1,6 @@
 """The methods of models that write text: texts or ids in, texts or ids out."""
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 else:
     _Model = object
 
+_LOGGER = logging.getLogger(__name__)
 # Tokens after which nothing changes how the text before them is spaced.
 _SETTLED = re.compile("[\u4e00-\u9fff]+")
 
@@ -111,7 +113,8 @@ class TextGeneration(_Model):
 
         The prompts of a batch are computed once, then one token a step for all rows.
         The first call compiles, and so does one with more rows or longer texts than
-        before, rounded up to a few sizes; the progress bar and the log say so.
+        before, rounded up to a few sizes; the progress bar and the log say so. Other
+        engines than Keras compile once, as `engine` says; the log says so.
 
         Args:
             prompts: a str, or a list of them; or ids, as a list or array of int, which
@@ -139,7 +142,8 @@ class TextGeneration(_Model):
                 or `"openvino-int8"`, with weights in 8 bits, the fastest for a few
                 texts; likewise `"onnx"` and `"onnx-int8"`, in float32 alone. All need
                 the extra `export`, and a few seconds when they are first used and when
-                weights have changed. They give the same texts up to rounding.
+                weights have changed. With float weights they give the same texts up to
+                rounding.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
             options: further fields of `GenerationConfig`: `method`, `temperature`,
                 `top_k`, `top_p`, `num_beams`, `length_penalty`.
@@ -425,6 +429,7 @@ class TextGeneration(_Model):
         return decoder
 
     def _engine(self, engine):
+        _LOGGER.info(f"compiling for the engine {engine!r}")
         is_bfloat16 = self.dtype_policy.compute_dtype == "bfloat16"
         return make_decoder(self._networks(), self._reading(), engine, is_bfloat16)
 

@@ -24,8 +24,8 @@ class GenerationConfig(Settings):
             beams, 1 if greedy.
         temperature: float. Logits are divided by it before they are cut.
         top_k: int or None. Draws from so many of the likeliest tokens only.
-        top_p: float. Draws from the likeliest tokens that have so much probability
-            together, including the one that crosses it.
+        top_p: float. Draws from the likeliest tokens only, as many as it takes until
+            they have so much probability together.
         num_beams: int.
         length_penalty: float. The sum of log-probabilities is divided by the number of
             tokens to this power: above 0 it favours long texts.

@@ -312,6 +312,14 @@ def test_new_weights_show_in_the_next_text(causal_lm, engine):
     assert causal_lm.generate(SHORT, engine=engine, **options) == before
 
 
+def test_the_log_says_when_an_engine_compiles(engine, caplog):
+    model = random_lm()
+    with caplog.at_level("INFO", logger="roformer_keras.generation"):
+        for _ in range(2):
+            model.generate(SHORT, engine=engine, stop_tokens=(), max_length=5)
+    assert caplog.messages == [f"compiling for the engine {engine!r}"]
+
+
 def test_lora_is_part_of_the_weights():
     model = random_lm()
     options = {"method": "greedy", "max_length": 4, "stop_tokens": ()}
