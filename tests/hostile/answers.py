@@ -468,6 +468,13 @@ _LINES = [
     ("generate /dev/zero --source p", 2, "line 1 of /dev/zero must be of at most"),
 ]
 
+# `export.json` of an exported generator, message.
+_EXPORTS = [
+    ("5", "p/export.json must hold one JSON object, got int"),
+    ('{"generator": {}}', "p/export.json must have the field 'model' of type str"),
+    ('{"generator": ', "p/export.json is not valid JSON"),
+]
+
 
 def with_texts(folder):
     copy("classes")(folder)
@@ -494,6 +501,11 @@ CASES = [
             message,
         )
         for key, value, code, message in _SEQ2SEQ
+    ),
+    *(
+        (f"{verb} --text 天 --source p", {"p/export.json": text}, 2, message)
+        for verb in ("generate", "paraphrase")
+        for text, message in _EXPORTS
     ),
     *((line, with_texts, code, message) for line, code, message in _LINES),
 ]
