@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -17,7 +18,11 @@ from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.hub.catalog import CATALOG, resolve
 from roformer_keras.hub.huggingface import PREFIX
 from roformer_keras.io.atomic import check_name, replacing
-from roformer_keras.io.sources import HUGGINGFACE_NAMES, PRESET_NAMES
+from roformer_keras.io.sources import (
+    HUGGINGFACE_PATHS,
+    PRESET_PATHS,
+    SENTENCE_FOLDERS,
+)
 from roformer_keras.io.vocabulary import check_tokens
 from roformer_keras.progress import progress_bar
 
@@ -28,11 +33,11 @@ _SUFFIXES = {
     ".safetensors": "safetensors",
     ".zip": "bert4keras",
 }
-# Formats that are folders, with all the names that such a folder may hold.
+# Formats that are folders, with all the files that such a folder may hold.
 FOLDERS = {
-    "preset": PRESET_NAMES,
-    "huggingface": HUGGINGFACE_NAMES,
-    "sentence-transformers": HUGGINGFACE_NAMES,
+    "preset": PRESET_PATHS,
+    "huggingface": HUGGINGFACE_PATHS,
+    "sentence-transformers": HUGGINGFACE_PATHS,
 }
 
 
@@ -196,12 +201,20 @@ def _check_only(folder: Path, format: str) -> None:
     """Replacing a folder deletes all that is in it."""
     if not folder.is_dir():
         return
-    strangers = sorted({path.name for path in folder.iterdir()} - FOLDERS[format])
-    if strangers:
+    known = FOLDERS[format]
+    modules = frozenset() if format == "preset" else SENTENCE_FOLDERS
+    strangers = (
+        name
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+        if (name := path.relative_to(folder).as_posix()) not in known
+        and name.split("/")[0] not in modules
+    )
+    # The folder may be a large one that was named by mistake.
+    if few := sorted(itertools.islice(strangers, 3)):
         raise OutputError(
-            f"{folder} holds files that are no part of a {format} "
-            f"({', '.join(strangers[:3])}), and would be replaced whole: give another "
-            "folder"
+            f"{folder} holds files that are no part of a {format} ({', '.join(few)}), "
+            "and would be replaced whole: give another folder"
         )
 
 

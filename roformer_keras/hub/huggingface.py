@@ -17,9 +17,10 @@ from roformer_keras.errors import (
 )
 from roformer_keras.extras import import_extra
 from roformer_keras.io.sources import (
-    HUGGINGFACE_NAMES,
+    HUGGINGFACE_PATHS,
     PRESET_FILES,
-    PRESET_NAMES,
+    PRESET_PATHS,
+    SENTENCE_FOLDERS,
     SENTENCE_PARTS,
 )
 
@@ -135,13 +136,14 @@ def upload(
 
 
 _CARD = "README.md"
-_OWN = (HUGGINGFACE_NAMES | PRESET_NAMES | {*_WEIGHTS}) - {_CARD}
+_OWN = (HUGGINGFACE_PATHS | PRESET_PATHS | {*_WEIGHTS}) - {_CARD}
 _PART = re.compile(r"(model|pytorch_model)(-\d{5}-of-\d{5}\.\w+|\.\w+\.index\.json)")
 
 
 def _is_of_model(path: str) -> bool:
     """Whether a file of a repository belongs to a model in a format of this package."""
-    return path.split("/")[0] in _OWN or _PART.fullmatch(path) is not None
+    is_module = path.split("/")[0] in SENTENCE_FOLDERS
+    return path in _OWN or is_module or _PART.fullmatch(path) is not None
 
 
 @contextmanager

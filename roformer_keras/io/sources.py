@@ -34,10 +34,8 @@ _PRESET_PARTS = {
 PRESET_FILES = tuple(_PRESET_PARTS.values())
 # What `finetune` adds to a preset; no part of the model.
 PRESET_BASELINES = "baselines.json"
-# Every name that a preset folder may hold at its top.
-PRESET_NAMES = frozenset(
-    (PRESET_BASELINES, *(name.split("/")[0] for name in _PRESET_PARTS.values()))
-)
+# Every file that a preset folder may hold.
+PRESET_PATHS = frozenset((*PRESET_FILES, PRESET_BASELINES))
 # What describes an exported model, in its folder.
 EXPORT = "export.json"
 # A folder of Hugging Face: its parts, and its weights in the order of preference, whole
@@ -59,14 +57,15 @@ SENTENCE_PARTS = {
     "dense_pickle": "2_Dense/pytorch_model.bin",
 }
 _HUGGINGFACE_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "tf_model.h5")
-# Every name at the top of such a folder of this package or of that library.
-HUGGINGFACE_NAMES = frozenset(
+# Every file in such a folder of this package or of that library.
+HUGGINGFACE_PATHS = frozenset(
     (
-        *(_HUGGINGFACE_PARTS | {"weights": "model.safetensors"}).values(),
-        *(name.split("/")[0] for name in SENTENCE_PARTS.values()),
-        *("2_Normalize", "3_Normalize", "README.md"),
+        *(_HUGGINGFACE_PARTS | SENTENCE_PARTS).values(),
+        *("model.safetensors", "README.md"),
     )
 )
+# Modules of that library without settings; their folders are empty, or hold a note.
+SENTENCE_FOLDERS = frozenset(("2_Normalize", "3_Normalize"))
 _HUGGINGFACE_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
 _COMPANIONS = {"bert_config": "bert_config.json", "vocabulary": "vocab.txt"}
 _WANTED = (

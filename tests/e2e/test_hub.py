@@ -121,8 +121,10 @@ def test_an_uploaded_model_is_read_back(source, format, lfs_from, tmp_path):
 
 
 def test_a_new_commit_replaces_the_model_and_nothing_else(tmp_path):
-    mine = {"README.md": b"mine", "notes.txt": b"mine", "0_Other/model.bin": b"mine"}
-    old = {"modules.json": b"[]", "1_Pooling/config.json": b"{}", "task.json": b"{}"}
+    mine = ("README.md", "notes.txt", "0_Other/model.bin", "assets/logo.png")
+    mine = dict.fromkeys((*mine, "assets/tokenizer/notes.txt", "1_Pooling/x"), b"mine")
+    old = ("modules.json", "1_Pooling/config.json", "2_Normalize/README.md")
+    old = dict.fromkeys((*old, "task.json", "assets/tokenizer/vocabulary.txt"), b"{}")
     shard = {"model-00001-of-00002.safetensors": b"x", "pytorch_model.bin": b"x"}
     with hub({f"{OWNER}/new": {**mine, **old, **shard}}) as server:
         options = {"url": server.url, "cache": tmp_path / "cache", "HF_TOKEN": TOKEN}

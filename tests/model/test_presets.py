@@ -216,13 +216,15 @@ def test_a_preset_is_saved_in_either_order(tmp_path):
         RoFormerBackbone.from_preset(tmp_path / folder)
 
 
-def test_a_folder_with_other_things_in_it_is_not_replaced(tmp_path):
+@pytest.mark.parametrize("name", ["thesis.txt", "assets/logo.png", "assets"])
+def test_a_folder_with_other_things_in_it_is_not_replaced(name, tmp_path):
     model = RoFormerBackbone.from_preset(SMALL)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(OutputError, match=r"no part of a preset \(thesis\.txt\)"):
+    mine = tmp_path / "mine" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years of work")
+    with pytest.raises(OutputError, match=rf"no part of a preset \({name}\)"):
         model.save_to_preset(tmp_path / "mine", overwrite=True)
-    assert listing(tmp_path) == ["mine", "mine/thesis.txt"]
+    assert mine.read_text() == "years of work"
 
 
 def test_a_tokenizer_of_another_vocabulary_is_not_saved(tmp_path):
