@@ -13,6 +13,8 @@ from roformer_keras.errors import ConfigurationError
 
 # Rows that become Python objects together.
 _ROWS_AT_A_TIME = 1024
+# The column of the labels, unless fields name another.
+LABEL = "label"
 
 
 def is_table(x: Any) -> bool:
@@ -61,7 +63,7 @@ def text_columns(names: Sequence, counts: Sequence[int]) -> list:
     """The columns that hold the texts of a row.
 
     They are named `text`, or `first`, `second` and `third`; a table without these holds
-    nothing else.
+    nothing else but `label`, which is never a text.
 
     Args:
         names: of all columns.
@@ -73,12 +75,13 @@ def text_columns(names: Sequence, counts: Sequence[int]) -> list:
     for count in sorted(counts, reverse=True):
         if set(text_names(count)) <= set(names):
             return list(text_names(count))
-    if len(names) in counts:
-        return list(names)
+    texts = [name for name in names if name != LABEL]
+    if len(texts) in counts:
+        return texts
     wanted = " or ".join(", ".join(text_names(count)) for count in counts)
     raise ConfigurationError(
         f"a table must have the columns {wanted}, or as many columns as a row has "
-        f"texts, got {', '.join(map(repr, names)) or 'none'}",
+        f"texts next to {LABEL!r}, got {', '.join(map(repr, names)) or 'none'}",
         hint="select the columns of the texts, or name them with fields=",
     )
 
@@ -92,7 +95,7 @@ def split_labels(
         x: a table.
         counts: how many texts a row may have.
         fields: names of the columns of the texts and of the label; if not given
-            `text_columns` of all but `label`, and `label`.
+            `text_columns`, and `label`.
 
     Raises:
         ConfigurationError: a column is missing.
@@ -103,7 +106,7 @@ def split_labels(
             f"fields must name {' or '.join(map(str, counts))} texts and a label, got "
             f"{fields!r}"
         )
-    *columns, label = fields or ("label",)
+    *columns, label = fields or (LABEL,)
     for name in (*columns, label):
         if name not in names:
             raise ConfigurationError(
@@ -112,7 +115,7 @@ def split_labels(
                 hint="name texts and label with fields=, or give the labels as y",
             )
     if not columns:
-        columns = text_columns([name for name in names if name != label], counts)
+        columns = text_columns(names, counts)
     labels = [value for (value,) in read_rows(x, [label])]
     return TextRows(x, columns), labels
 

@@ -54,7 +54,12 @@ def collected(found):
 def test_predict_and_encode(make, classifier, encoder):
     expected = classifier.predict(TEXTS, verbose=0)
     # The columns of texts are found among others by their names.
-    for columns in ({"text": TEXTS, "label": LABELS}, {"sentence": TEXTS}):
+    for columns in (
+        {"text": TEXTS, "label": LABELS},
+        {"sentence": TEXTS},
+        # A label is no second text.
+        {"review": TEXTS, "label": LABELS},
+    ):
         found = classifier.predict(make(columns), verbose=0)
         assert isinstance(found, Iterator) == (make is stream_of)
         np.testing.assert_array_equal(collected(found), expected)
@@ -76,6 +81,9 @@ def test_evaluate_and_labelled_rows(make, classifier):
     assert classifier.evaluate(table, fields=fields, verbose=0) == expected
     standard = make({"text": TEXTS, "label": LABELS})
     assert classifier.evaluate(standard, verbose=0) == expected
+    named = make({"review": TEXTS, "label": LABELS})
+    assert classifier.evaluate(named, verbose=0) == expected
+    assert classifier.evaluate(named, LABELS, verbose=0) == expected
     # `fit` reads its rows by the same function.
     inputs, targets = classifier.labelled(table, fields=fields).make_batch([2, 1], 0)
     plain, wanted = classifier.labelled(TEXTS, LABELS).make_batch([2, 1], 0)
