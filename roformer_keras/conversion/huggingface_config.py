@@ -231,8 +231,11 @@ def read_vocabulary_file(content: Mapping, label: str) -> tuple[str, ...]:
 # === Writing ===
 
 
-def write_config(checkpoint: Checkpoint) -> dict[str, Any]:
+def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str, Any]:
     """The `config.json` from which Transformers builds the same model.
+
+    Args:
+        one_segment: bool. Whether all segment ids will be 0.
 
     Raises:
         ConfigurationError: Transformers has no such model.
@@ -244,7 +247,7 @@ def write_config(checkpoint: Checkpoint) -> dict[str, Any]:
             f"{checkpoint.label} holds a {model}, and Transformers' RoFormer has the "
             f"same function only for {', '.join(_ARCHITECTURES)}: choose another format"
         )
-    problem = _find_problem(checkpoint, config)
+    problem = _find_problem(checkpoint, config, one_segment)
     if problem is not None:
         raise ConfigurationError(
             f"{checkpoint.label} has {problem}, which Transformers' RoFormer cannot "
@@ -366,8 +369,12 @@ _ARCHITECTURES = {
 }
 
 
-def _find_problem(checkpoint, config):
+def _find_problem(checkpoint, config, one_segment):
     """What Transformers cannot compute, or None."""
+    # Within one segment it is bidirectional.
+    allows_unilm = one_segment or checkpoint.model == "RoFormerSim"
+    if config.attention == "unilm" and not allows_unilm:
+        return "attention='unilm'"
     plain = {
         "model_type": "roformer",
         "attention_type": "softmax",

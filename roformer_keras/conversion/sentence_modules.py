@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from roformer_keras.checks import check_integer
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
 from roformer_keras.conversion.huggingface_config import MAX_POSITIONS
@@ -24,8 +25,9 @@ DENSE_TENSORS = {
     "linear.weight": "roformer.pooler.dense.weight",
     "linear.bias": "roformer.pooler.dense.bias",
 }
-# Poolings there -> here.
+# Poolings there -> here, and their flags in a folder.
 _POOLINGS = {"cls": "first", "mean": "mean"}
+_FLAGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
 # Activations here -> classes below `torch.nn.modules`.
 _ACTIVATIONS = {
     "gelu": "activation.GELU",
@@ -67,11 +69,16 @@ class SentenceModules:
         Args:
             saved: as `read_config` returns it.
             fields: content of the `config.json`.
+
+        Raises:
+            ConfigurationError: the length is no integer.
         """
         if self.tensors:
             return {}
-        positions = fields.get("max_position_embeddings", MAX_POSITIONS)
-        length = positions if self.max_length is None else self.max_length
+        length = self.max_length
+        if length is None:
+            length = fields.get("max_position_embeddings", MAX_POSITIONS)
+            check_integer("max_position_embeddings", length, minimum=1)
         return {
             "model": "RoFormerSentenceEncoder",
             "model_options": {"pooling": self.pooling, "max_length": length},
@@ -177,8 +184,7 @@ def _read_pooling(blob):
     found = content.get("pooling_mode")
     if found is None:
         # As it was written before version 5.4.
-        flags = {"cls": "cls_token", "mean": "mean_tokens"}
-        names = {f"pooling_mode_{flag}": name for name, flag in flags.items()}
+        names = {flag: name for name, flag in _FLAGS.items()}
         on = [
             key
             for key, value in content.items()
@@ -247,6 +253,9 @@ def _read_dense(content, pooling, label):
 def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
     """The content of each JSON file that sentence-transformers needs, by its name.
 
+    Args:
+        checkpoint: one whose encoder `write_config` takes.
+
     Raises:
         ConfigurationError: the model gives no vectors of texts, or other modules would
             have to compute them.
@@ -286,7 +295,6 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
     width = config.hidden_dim
     poolings = {ours: name for name, ours in _POOLINGS.items()}
     pooling = poolings[options.get("pooling", "mean")] if is_task else "cls"
-    modes = {"cls": "cls_token", "mean": "mean_tokens"}
     contents: dict[str, Any] = {
         SENTENCE_PARTS["sentence_config"]: {
             "max_seq_length": length,
@@ -300,7 +308,7 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
         # The names that all versions read.
         SENTENCE_PARTS["pooling"]: {
             "word_embedding_dimension": width,
-            **{f"pooling_mode_{flag}": name == pooling for name, flag in modes.items()},
+            **{flag: name == pooling for name, flag in _FLAGS.items()},
         },
     }
     kinds = {"Transformer": "", "Pooling": "1_Pooling"}

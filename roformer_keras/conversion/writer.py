@@ -287,11 +287,11 @@ def _write_sentence_transformers(
     """A folder of Hugging Face, with the modules that make vectors of its outputs."""
     from safetensors.numpy import save_file
 
-    contents = write_modules(checkpoint)
     encoder = checkpoint
     if checkpoint.is_task:
         encoder = replace(checkpoint, model="RoFormerBackbone", model_options={})
-    config = write_config(encoder)
+    config = write_config(encoder, one_segment=True)
+    contents = write_modules(checkpoint)
     tensors = _huggingface_tensors(encoder, dtype, on_tensor)
     for name, content in contents.items():
         (folder / name).parent.mkdir(exist_ok=True)

@@ -338,6 +338,7 @@ def test_positions_are_sines_and_cosines():
         (CHARACTER, {"residual_attention_scores": True}, "has residual_attention"),
         (CHARACTER, {"custom_position_ids": True}, "has custom_position_ids=True"),
         (CHARACTER, {"activation": "elu"}, "has activation='elu'"),
+        (GPT, {"attention": "unilm"}, "has attention='unilm'"),
         (CHARACTER, {"layer_norm_epsilon": 1e-7}, "has head_norm_epsilon=1e-12 next"),
     ],
 )
@@ -354,6 +355,10 @@ def test_a_head_that_transformers_has_otherwise_is_refused(tmp_path):
     model.save_to_preset(tmp_path / "preset")
     with pytest.raises(ConfigurationError, match="holds a RoFormerTextClassifier, and"):
         convert(tmp_path / "preset", tmp_path / "x", format="huggingface", verbose=0)
+    model = RoFormerBackbone.from_preset(CHARACTER, attention="unilm")
+    model.save_to_preset(tmp_path / "unilm")
+    with pytest.raises(ConfigurationError, match="has attention='unilm', which"):
+        convert(tmp_path / "unilm", tmp_path / "x", format="huggingface", verbose=0)
     model = RoFormerTokenClassifier.from_preset(CHARACTER, labels=["A"], crf=True)
     model.save_to_preset(tmp_path / "crf")
     with pytest.raises(ConfigurationError, match="has a conditional random field"):

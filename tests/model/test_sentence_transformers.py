@@ -274,7 +274,24 @@ def test_an_encoder_that_cannot_be_written_is_refused(tmp_path):
     preset = written_encoder(tmp_path / "v2", V2)
     with pytest.raises(ConfigurationError, match="has model_type='roformer_v2'"):
         convert(preset, tmp_path / "x", **FORMAT)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["long", "v2"]
+    backbone = RoFormerBackbone.from_preset(SIM, pooler_activation="elu")
+    backbone.save_to_preset(tmp_path / "elu")
+    with pytest.raises(ConfigurationError, match="has pooler_activation='elu', which"):
+        convert(tmp_path / "elu", tmp_path / "x", **FORMAT)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["elu", "long", "v2"]
+
+
+@pytest.mark.parametrize("value", [None, "1536", 0])
+def test_a_length_of_no_tokens_is_refused(value, tmp_path):
+    preset = written_encoder(tmp_path / "preset")
+    folder = convert(preset, tmp_path / "x", **FORMAT)
+    write(folder / "sentence_bert_config.json", {})
+    write(folder / "tokenizer_config.json", {})
+    fields = read(folder / "config.json")
+    write(folder / "config.json", {**fields, "max_position_embeddings": value})
+    with pytest.raises(ConfigurationError, match="max_position_embeddings must be an"):
+        roformer_keras.load_model(folder)
 
 
 def test_a_head_of_training_is_left_out_on_request(tmp_path, cli):
