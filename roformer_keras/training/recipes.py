@@ -21,9 +21,9 @@ from roformer_keras.io.atomic import replacing
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.folder import PRESET
 
-# The paper's settings.
+# The paper's settings; rows are padded to the longest of their batch.
 LEARNING_RATES = (2e-5, 3e-5, 4e-5, 5e-5)
-_PAPER = {"epochs": 3, "batch_size": 32, "max_length": 128}
+_PAPER = {"epochs": 3, "batch_size": 32, "max_length": 512}
 REPORT = "recipe.txt"
 
 
@@ -215,11 +215,13 @@ def finetune_recipe(
     Returns:
         The preset of the best rate.
 
-    Raises: as in `finetune`.
+    Raises:
+        ConfigurationError: there is no development set; or as in `finetune`.
     """
     from roformer_keras.training.finetune import finetune
 
     recipe, folder, rates = RECIPES[name], Path(folder), recipe_rates(settings)
+    files, paper = recipe_files(recipe, settings)
     found: dict[float, dict] = {}
     for rate in rates:
         own = folder / f"rate-{rate:g}"
@@ -234,8 +236,9 @@ def finetune_recipe(
     # A correlation of equal numbers is undefined.
     values = {rate: found[rate]["valid"][first] for rate in rates}
     best = max(rates, key=lambda rate: -2 if values[rate] is None else values[rate])
-    content = {"recipe": name, "best_rate": best, "rates": found, "paper": recipe.paper}
-    text = format_recipe(name, found, best)
+    content = {"recipe": name, "best_rate": best, "files": files}
+    content |= {"rates": found, "paper": paper}
+    text = format_recipe(name, found, best, files, paper)
     for file, written in (
         (REPORT, text),
         ("recipe.json", f"{json.dumps(content, indent=2)}\n"),
@@ -245,10 +248,52 @@ def finetune_recipe(
     return folder / f"rate-{best:g}" / PRESET
 
 
-def format_recipe(name: str, found: Mapping[float, Mapping], best: float) -> str:
-    """A table of the figures of each rate and of the paper, in percent."""
+def recipe_files(
+    recipe: Recipe, settings: FinetuningSettings
+) -> tuple[dict[str, str], dict[str, Mapping[str, float]]]:
+    """What is measured, by the name of the split, and the paper's figures for it.
+
+    The paper has figures for the recipe's own files alone.
+
+    Raises:
+        ConfigurationError: there is no development set.
+    """
+    if settings.valid is None and not settings.holdout:
+        raise ConfigurationError(
+            f"a recipe keeps the best learning rate on {recipe.valid}, got no file for "
+            "it and holdout=0: leave holdout out, give another share, or give valid"
+        )
+    paths = {"valid": settings.valid, "test": settings.test}
+    files = {split: Path(path).name for split, path in paths.items() if path}
+    own = {
+        split: Path(settings.train).with_name(file)
+        for split, file in (("valid", recipe.valid), ("test", recipe.test))
+        if file and Path(settings.train).name == recipe.train
+    }
+    paper = {
+        split: figures
+        for split, figures in recipe.paper.items()
+        if split in files and own.get(split) == Path(str(paths[split]))
+    }
+    return {"valid": "held out", **files}, paper
+
+
+def format_recipe(
+    name: str,
+    found: Mapping[float, Mapping],
+    best: float,
+    files: Mapping[str, str],
+    paper: Mapping[str, Mapping[str, float]],
+) -> str:
+    """A table of the figures of each rate and of the paper, in percent.
+
+    Args:
+        name: of `RECIPES`.
+        found: the figures of each rate, by the names of the split and of the figure.
+        best: the rate that is kept.
+        files, paper: as `recipe_files` returns them.
+    """
     recipe = RECIPES[name]
-    files = {"valid": recipe.valid, "test": recipe.test}
     columns = [(split, metric) for split in found[best] for metric in recipe.metrics]
     heads = [f"{files[split]} {metric}" for split, metric in columns]
     lines = [f"{name}, in percent; the rate with the best {recipe.metrics[0]} is kept"]
@@ -263,8 +308,8 @@ def format_recipe(name: str, found: Mapping[float, Mapping], best: float) -> str
         )
         for rate, figures in found.items()
     ]
-    paper = [recipe.paper.get(split, {}).get(metric) for split, metric in columns]
-    rows.append(("RoFormer in the paper", paper))
+    theirs = [paper.get(split, {}).get(metric) for split, metric in columns]
+    rows.append(("RoFormer in the paper", theirs))
     for label, values in rows:
         cells = [
             f"{'-' if value is None else format(value, '.1f'):>{len(head)}}"

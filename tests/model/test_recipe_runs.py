@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
+
 from roformer_keras.cli.finetune import read_settings
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.training import recipes
 from roformer_keras.training.recipes import finetune_recipe
 
@@ -28,6 +31,16 @@ def test_the_best_rate_is_kept(tmp_path, monkeypatch):
     assert preset == out / f"rate-{best:g}" / "preset"
     assert (preset / "metadata.json").is_file()
     assert "RoFormer in the paper" in (out / "recipe.txt").read_text()
+
+
+def test_no_rate_is_tried_without_a_development_set(tmp_path):
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("x\t1\t\tgood one\n" * 4)
+    flags = {**FLAGS, "holdout": 0.0}
+    settings = read_settings(None, None, flags, "glue/cola", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="leave holdout out"):
+        finetune_recipe("glue/cola", settings, tmp_path / "out", verbose=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_without_a_class_are_left_out(tmp_path):

@@ -12,6 +12,7 @@ from roformer_keras.training.recipes import (
     RECIPES,
     format_recipe,
     recipe_figures,
+    recipe_files,
     recipe_rates,
     recipe_settings,
 )
@@ -160,7 +161,7 @@ def test_every_recipe_has_a_layout_or_a_refusal():
 def test_published_layouts(name, tmp_path):
     content, texts, labels = LAYOUTS[name]
     settings = read_settings(None, recipe=name, data=str(tmp_path))
-    assert (settings.epochs, settings.batch_size, settings.max_length) == (3, 32, 128)
+    assert (settings.epochs, settings.batch_size, settings.max_length) == (3, 32, 512)
     assert recipe_rates(settings) == LEARNING_RATES == (2e-5, 3e-5, 4e-5, 5e-5)
     skipped = []
     for path in filter(None, (settings.train, settings.valid, settings.test)):
@@ -216,15 +217,53 @@ def test_figures_of_the_benchmarks():
     assert found["matthews"] == pytest.approx(1000 / 6_000_000**0.5)
 
 
-def test_the_paper_stands_next_to_what_was_measured():
+MISMATCHED = ["dev_mismatched.tsv", "accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "head", "paper"),
+    [
+        ({}, ["dev_matched.tsv", "accuracy", *MISMATCHED], ["80.2", "79.8"]),
+        # The paper has no figures for other rows.
+        ({"holdout": 0.1}, ["held", "out", "accuracy", *MISMATCHED], ["-", "79.8"]),
+        ({"valid": "my.tsv"}, ["my.tsv", "accuracy", *MISMATCHED], ["-", "79.8"]),
+        (
+            {"test": "x/dev_mismatched.tsv"},
+            ["dev_matched.tsv", "accuracy", *MISMATCHED],
+            ["80.2", "-"],
+        ),
+        (
+            {"train": "my.tsv"},
+            ["dev_matched.tsv", "accuracy", *MISMATCHED],
+            ["-", "-"],
+        ),
+    ],
+)
+def test_the_paper_stands_next_to_what_was_measured(flags, head, paper):
+    settings = read_settings(None, None, flags, "glue/mnli", "MNLI")
+    files, figures = recipe_files(RECIPES["glue/mnli"], settings)
     found = {
         2e-5: {"valid": {"accuracy": 0.5}, "test": {"accuracy": 0.25}},
         3e-5: {"valid": {"accuracy": 0.625}, "test": {"accuracy": 0.5}},
     }
-    lines = format_recipe("glue/mnli", found, 3e-5).splitlines()
+    lines = format_recipe("glue/mnli", found, 3e-5, files, figures).splitlines()
     assert [line.split() for line in lines[1:]] == [
-        ["dev_matched.tsv", "accuracy", "dev_mismatched.tsv", "accuracy"],
+        head,
         ["rate", "2e-05", "50.0", "25.0"],
         ["rate", "3e-05,", "kept", "62.5", "50.0"],
-        ["RoFormer", "in", "the", "paper", "80.2", "79.8"],
+        ["RoFormer", "in", "the", "paper", *paper],
     ]
+
+
+def test_a_test_file_of_a_recipe_without_one_has_its_name():
+    settings = read_settings(None, None, {"test": "my.tsv"}, "glue/mrpc", "MRPC")
+    files, paper = recipe_files(RECIPES["glue/mrpc"], settings)
+    assert files == {"valid": "dev.tsv", "test": "my.tsv"}
+    assert paper == {"valid": {"f1": 89.5}}
+
+
+@pytest.mark.parametrize("name", ["glue/mrpc", "glue/mnli"])
+def test_a_recipe_needs_a_development_set(name):
+    settings = read_settings(None, None, {"holdout": 0.0}, name, "DATA")
+    with pytest.raises(ConfigurationError, match="the best learning rate on dev"):
+        recipe_files(RECIPES[name], settings)
