@@ -21,7 +21,7 @@ KINDS = {
     ".feather": ".arrow",
 }
 # Rows that become Python objects together.
-_ROWS_AT_A_TIME = 1024
+ROWS_AT_A_TIME = 1024
 # Bytes of a batch of these rows, of which a hostile file can claim any number.
 _MAX_BATCH_BYTES = 2**30
 _STATE = "state.json"
@@ -102,7 +102,7 @@ def _batches(path, kind, columns):
             names = _find_columns(path, table.schema_arrow, columns)
             # A name of a column may have dots, which are paths of nested fields here.
             read = list(dict.fromkeys(names))
-            for batch in table.iter_batches(_ROWS_AT_A_TIME, columns=read):
+            for batch in table.iter_batches(ROWS_AT_A_TIME, columns=read):
                 yield _select(path, batch, names)
         return
     arrow = import_extra("pyarrow", "an Arrow file")
@@ -115,8 +115,8 @@ def _batches(path, kind, columns):
         names = _find_columns(path, reader.schema, columns)
         for batch in found:
             part = _select(path, batch, names)
-            for start in range(0, part.num_rows, _ROWS_AT_A_TIME):
-                yield part.slice(start, _ROWS_AT_A_TIME)
+            for start in range(0, part.num_rows, ROWS_AT_A_TIME):
+                yield part.slice(start, ROWS_AT_A_TIME)
 
 
 def _select(path, batch, names):

@@ -5,21 +5,35 @@ Their rows are read as they are needed.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from roformer_keras.data.arrow import ROWS_AT_A_TIME
 from roformer_keras.data.files import text_names
 from roformer_keras.errors import ConfigurationError
 
-# Rows that become Python objects together.
-_ROWS_AT_A_TIME = 1024
 # The column of the labels, unless fields name another.
 LABEL = "label"
 
 
 def is_table(x: Any) -> bool:
-    """Whether `x` has rows and named columns."""
-    frames, others = ("itertuples", "iter_rows"), ("to_batches", "select_columns")
+    """Whether `x` has rows and named columns.
+
+    Raises:
+        ConfigurationError: it is a dict of such tables, or a query that gives one.
+    """
+    # The columns of a query are not to be asked for.
+    if hasattr(x, "collect_schema") and not hasattr(x, "iter_rows"):
+        raise ConfigurationError(
+            f"a table must have its rows, got a {type(x).__name__}: give x.collect()"
+        )
+    if isinstance(getattr(x, "column_names", None), Mapping):
+        raise ConfigurationError(
+            f"a table must be one split of a dataset, got the splits "
+            f"{', '.join(map(repr, x.column_names))}: choose a split, as in "
+            f"x[{next(iter(x.column_names), 'train')!r}]"
+        )
+    frames, others = ("itertuples", "iter_rows"), ("to_pylist", "select_columns")
     return any(hasattr(x, "columns") and hasattr(x, name) for name in frames) or any(
         hasattr(x, "column_names") and hasattr(x, name) for name in others
     )
@@ -37,16 +51,24 @@ def read_rows(x: Any, columns: Sequence) -> Iterator[tuple]:
         return x[columns].itertuples(index=False, name=None)
     if hasattr(x, "iter_rows"):
         return x.select(columns).iter_rows()
-    if hasattr(x, "to_batches"):
-        batches = x.select(columns).to_batches(max_chunksize=_ROWS_AT_A_TIME)
+    if hasattr(x, "to_pylist"):
+        batches = _batches(x.select(columns))
         parts = ([one.to_pylist() for one in batch.columns] for batch in batches)
     else:
         # Values as they are, and not those of a format such as torch's.
         plain = x.with_format(None).select_columns(columns)
         parts = (
-            [batch[name] for name in columns] for batch in plain.iter(_ROWS_AT_A_TIME)
+            [batch[name] for name in columns] for batch in plain.iter(ROWS_AT_A_TIME)
         )
     return itertools.chain.from_iterable(zip(*part, strict=True) for part in parts)
+
+
+def _batches(x):
+    """Batches of few rows of an Arrow table, or of a batch of any size."""
+    if hasattr(x, "to_batches"):
+        return x.to_batches(max_chunksize=ROWS_AT_A_TIME)
+    starts = range(0, x.num_rows, ROWS_AT_A_TIME)
+    return (x.slice(start, ROWS_AT_A_TIME) for start in starts)
 
 
 def column_names(x: Any) -> list:

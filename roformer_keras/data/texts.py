@@ -30,6 +30,7 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
             different or wrong numbers of texts.
     """
     _check_list(x)
+    has_columns = is_table(x)
     if isinstance(x, Mapping):
         raise ConfigurationError(
             f"texts must be lists, got a dict of {', '.join(map(repr, x))}; give its "
@@ -43,7 +44,7 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
                 f"{', '.join(map(str, lengths))}"
             )
         x = list(zip(*x, strict=True))
-    elif is_table(x):
+    elif has_columns:
         x = TextRows(x, text_columns(column_names(x), counts))
     elif hasattr(x, "to_pylist"):
         x = plain(x)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
+from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 
 TEXTS, LABELS = ["好极了", "太差了", "不错", "很好"], ["好", "坏", "好", "好"]
@@ -30,6 +31,7 @@ MAKERS = {
     "pandas": pandas.DataFrame,
     "polars": polars.DataFrame,
     "arrow": pa.table,
+    "batch": pa.RecordBatch.from_pydict,
     "datasets": datasets.Dataset.from_dict,
     "stream": stream_of,
 }
@@ -123,6 +125,32 @@ def test_fit_on_tables():
         history = model.fit(x, y, validation_data=valid, verbose=0)
         histories.append(history.history)
     assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda table: datasets.DatasetDict(train=table, test=table),
+            r"got the splits 'train', 'test': choose a split, as in x\['train'\]",
+        ),
+        (
+            lambda table: datasets.DatasetDict(test=table),
+            r"got the splits 'test': choose a split, as in x\['test'\]",
+        ),
+        (
+            lambda table: polars.DataFrame({"text": TEXTS, "label": LABELS}).lazy(),
+            r"must have its rows, got a LazyFrame: give x\.collect\(\)",
+        ),
+    ],
+    ids=["splits", "split", "query"],
+)
+def test_what_is_no_table_yet_is_refused(make, message, classifier):
+    x = make(datasets.Dataset.from_dict({"text": TEXTS, "label": LABELS}))
+    calls = (classifier.predict, classifier.labelled, classifier.fit, as_texts)
+    for call in calls:
+        with pytest.raises(ConfigurationError, match=message):
+            call(x)
 
 
 @tables

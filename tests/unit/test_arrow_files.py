@@ -153,12 +153,12 @@ def test_damaged_files(name, tmp_path):
 
 
 def test_few_rows_are_in_memory_at_a_time(tmp_path):
-    count = 3 * arrow._ROWS_AT_A_TIME
+    count = 3 * arrow.ROWS_AT_A_TIME
     table = pa.table({"text": ["甲"] * count})
     for name in ("a.parquet", "a.arrow"):
         path = write(tmp_path / name, table)
         batches = list(arrow._batches(str(path), path.suffix, ["text"]))
-        assert [batch.num_rows for batch in batches] == [arrow._ROWS_AT_A_TIME] * 3
+        assert [batch.num_rows for batch in batches] == [arrow.ROWS_AT_A_TIME] * 3
 
 
 def test_the_extra_is_named(tmp_path, monkeypatch):
