@@ -47,9 +47,9 @@ def read_texts(texts: Iterable[str]) -> list[str]:
 
 def number_lines(path: str, contents: Iterable, lines: Iterable[int]) -> list[tuple]:
     """Pairs of where something stands in a file, and the thing."""
+    where = files.name_places(path)
     return [
-        (files.place(line, path), content)
-        for line, content in zip(lines, contents, strict=False)
+        (where(line), content) for line, content in zip(lines, contents, strict=False)
     ]
 
 

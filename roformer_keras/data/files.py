@@ -17,32 +17,20 @@ contains `text` and `label` (`first`, `second` and `label` for pairs).
 
 import contextlib
 import csv
-import gzip
-import io
 import itertools
 import json
-import logging
-import lzma
-import math
 import os
 import re
-import stat
-import sys
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from roformer_keras.data import arrow
+from roformer_keras.data.lines import OPENERS, file_name, place_line, read_lines
+from roformer_keras.data.tagged import read_tagged
 from roformer_keras.errors import ConfigurationError, SourceError
 
-_LOGGER = logging.getLogger(__name__)
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _TABLES = (".csv", ".tsv")
 _LONGEST_CELL = 2**31 - 1
-# Bytes of a line, of which a hostile file can have any number: /dev/zero is one line.
-_LONGEST_LINE = 2**26
-# Bytes that a packed file may become if it is this many times smaller, or any larger.
-_UNPACKED_EXEMPT, _MAX_RATIO = 2**30, 200
 _TAGGED = (".bio", ".conll")
 # Files whose fields have names in each row.
 _KEYED = (".jsonl", ".parquet", ".arrow")
@@ -133,10 +121,10 @@ def read_table(
     if kind in _TAGGED:
         if groups:
             raise SourceError(
-                f"{_name(path)} has tags and no columns {', '.join(groups)}",
+                f"{file_name(path)} has tags and no columns {', '.join(groups)}",
                 hint="leave holdout_by out",
             )
-        rows = _read_tagged(path, count)
+        rows = read_tagged(path, count)
     elif kind in _KEYED:
         keys = fields or names
         # A number is that of a field.
@@ -170,6 +158,7 @@ def read_table(
             f"{path}",
             hint="give format= if it is one of these under another name",
         )
+    where = name_places(path, format)
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
         error = values if isinstance(values, SourceError) else None
@@ -178,14 +167,14 @@ def read_table(
             if not isinstance(text, str) or not text.strip():
                 column = f" in {keys[number]!r}" if keys else ""
                 error = SourceError(
-                    f"{place(line, path)}: a text must be a str that is not empty, "
+                    f"{where(line)}: a text must be a str that is not empty, "
                     f"got {text!r:.60}{column}",
                     hint=_TEXT_HINT if keys else None,
                 )
         if error:
             if skipped is None:
                 raise error
-            reason = error.message.removeprefix(place(line, path)).lstrip(": ")
+            reason = error.message.removeprefix(where(line)).lstrip(": ")
             skipped.append((line, reason))
             continue
         table.texts.append(texts)
@@ -198,7 +187,7 @@ def read_table(
     if not table.texts:
         line, reason = skipped[0] if skipped else (0, "")
         why = f" that can be read; line {line}: {reason}" if reason else ""
-        raise SourceError(f"{_name(path)} has no row{why}")
+        raise SourceError(f"{file_name(path)} has no row{why}")
     if labelled and kind not in (*_KEYED, *_TAGGED):
         _check_first_label(path, table)
     return table
@@ -214,8 +203,8 @@ def _check_first_label(path, table):
     first = table.labels[0].strip()
     if _LABEL_NAME.fullmatch(first) and table.labels.count(table.labels[0]) == 1:
         raise SourceError(
-            f"{place(table.lines[0], path)} seems to be a header: its label {first!r}"
-            " is on no other line",
+            f"{place_line(table.lines[0], path)} seems to be a header: its "
+            f"label {first!r} is on no other line",
             hint="name the columns of the header with fields=; if it is a row, move it "
             "to another line",
         )
@@ -270,21 +259,21 @@ def read_records(
         )
     else:
         rows = ((line, [text]) for line, text in read_lines(path))
-    return _clean(path, rows, group is not None)
+    return _clean(rows, group is not None, name_places(path, format))
 
 
-def _clean(path, rows, has_group):
+def _clean(rows, has_group, where):
     for line, values in rows:
         if isinstance(values, SourceError):
             raise values
-        values = tuple([_as_text(value, line, path) for value in values])
+        values = tuple([_as_text(value, line, where) for value in values])
         group = values[-1] if has_group else None
         values = values[:-1] if has_group else values
         if any(values):
             yield values, group
 
 
-def _as_text(value, line, path):
+def _as_text(value, line, where):
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
@@ -292,27 +281,33 @@ def _as_text(value, line, path):
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     raise SourceError(
-        f"{place(line, path)}: a field must be a string, a list of strings or a "
+        f"{where(line)}: a field must be a string, a list of strings or a "
         f"number, got {value!r:.60}"
     )
 
 
-# === Lines, rows, objects ===
+# === Rows and objects ===
 
 
-def place(line: int, path: str) -> str:
-    """Where something stands, as errors say it."""
-    unit = "row" if is_arrow(path) else "line"
-    return f"{unit} {line} of {_name(path)}"
+def name_places(path: str, format: str | None = None) -> Callable[[int], str]:
+    """A function from the number of a line or row to where it stands, for errors.
+
+    Args:
+        path, format: of the file, as in `read_table`.
+    """
+    if is_arrow(path, format):
+        return lambda row: f"row {row} of {path}"
+    return lambda line: place_line(line, path)
+
+
+def place(line: int, path: str, format: str | None = None) -> str:
+    """Where something stands, as errors say it; arguments as in `name_places`."""
+    return name_places(path, format)(line)
 
 
 def is_arrow(path: str, format: str | None = None) -> bool:
     """Whether a file is Parquet or Arrow, which have rows and no lines."""
     return _kind(path, format) in (".parquet", ".arrow")
-
-
-def _name(path):
-    return "standard input" if path == "-" else path
 
 
 def _kind(path, format=None):
@@ -323,59 +318,7 @@ def _kind(path, format=None):
     stem, kind = os.path.splitext("stdin.txt" if path == "-" else path.lower())
     if kind in arrow.KINDS:
         return arrow.KINDS[kind]
-    return os.path.splitext(stem)[1] if kind in _OPENERS else kind
-
-
-def read_lines(path) -> Iterator[tuple[int, str]]:
-    """Numbers and texts of the lines, with their ends; "-" is standard input."""
-    number = 0
-    try:
-        with _open(path) as file:
-            largest, total = _largest(path), 0
-            while line := file.readline(_LONGEST_LINE + 1):
-                number += 1
-                total += len(line)
-                if len(line) > _LONGEST_LINE or total > largest:
-                    raise SourceError(
-                        f"{place(number, path)} must be of at most {_LONGEST_LINE:,} "
-                        f"bytes, and a packed file at most {_MAX_RATIO} times smaller "
-                        "than its content"
-                    )
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                yield number, text
-    except UnicodeDecodeError as error:
-        raise SourceError(
-            f"{place(number, path)} must be UTF-8: {error}",
-            hint="convert it, for instance with iconv",
-        ) from error
-    except SourceError:
-        raise
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        where = f" after line {number}" if number else ""
-        raise SourceError(f"cannot read {_name(path)}{where}: {reason}") from error
-
-
-def _largest(path):
-    """Bytes that a file may have, which is bounded if it is packed."""
-    if path == "-" or os.path.splitext(path)[1].lower() not in _OPENERS:
-        return math.inf
-    return max(_UNPACKED_EXEMPT, _MAX_RATIO * os.stat(path).st_size)
-
-
-def _open(path):
-    if path == "-":
-        return contextlib.nullcontext(sys.stdin.buffer)
-    # Opening one waits for a writer. A shell's <(...) is in /dev/fd, and has one.
-    is_named = not path.startswith(("/dev/", "/proc/"))
-    if is_named and stat.S_ISFIFO(os.stat(path).st_mode):
-        raise SourceError(
-            f"{path} must be a file, and is a pipe: read it from standard input as -"
-        )
-    opener = _OPENERS.get(os.path.splitext(path)[1].lower())
-    if opener is None:
-        return open(path, "rb")
-    return io.BufferedReader(opener(path), 1 << 16)
+    return os.path.splitext(stem)[1] if kind in OPENERS else kind
 
 
 def _read_cells(path, kind):
@@ -394,7 +337,7 @@ def _read_cells(path, kind):
             with _long_cells():
                 cells = next(reader, None)
         except csv.Error as error:
-            raise SourceError(f"{place(line, path)} is no CSV: {error}") from error
+            raise SourceError(f"{place_line(line, path)} is no CSV: {error}") from error
         if cells is None:
             return
         if any(cells):
@@ -431,7 +374,7 @@ def _take_columns(path, rows, fields):
         if not _has_columns(names, fields):
             numbers = ",".join(str(number + 1) for number in range(len(fields)))
             raise SourceError(
-                f"{place(line, path)} must name the columns "
+                f"{place_line(line, path)} must name the columns "
                 f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}",
                 hint=f"fields={numbers} takes columns by number",
             )
@@ -443,8 +386,8 @@ def _take_columns(path, rows, fields):
             yield (
                 line,
                 SourceError(
-                    f"{place(line, path)} must have {max(places) + 1} columns, got "
-                    f"{len(cells)}"
+                    f"{place_line(line, path)} must have {max(places) + 1} columns, "
+                    f"got {len(cells)}"
                 ),
             )
 
@@ -470,7 +413,8 @@ def _add_columns(path, fields, names, header, groups):
         else:
             shown = f", got {', '.join(map(repr, header))}" if header else ""
             raise SourceError(
-                f"{_name(path)} must have the column {group!r} of holdout_by{shown}",
+                f"{file_name(path)} must have the column {group!r} of "
+                f"holdout_by{shown}",
                 hint="columns have numbers from 1",
             )
         field = str(column + 1) if are_numbers else header[column]
@@ -503,25 +447,30 @@ def _read_objects(path, keys):
     for line, text in read_lines(path):
         if not text.isspace():
             try:
-                yield line, _values_of(text, keys, place(line, path))
+                yield line, _values_of(text, keys, line, path)
             except SourceError as error:
                 yield line, error
 
 
-def _values_of(text, keys, where):
+def _values_of(text, keys, line, path):
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{where} must be a JSON object: {error}") from error
+        raise SourceError(
+            f"{place_line(line, path)} must be a JSON object: {error}"
+        ) from error
     if not isinstance(found, dict):
-        raise SourceError(f"{where} must be a JSON object, got {found!r:.60}")
+        raise SourceError(
+            f"{place_line(line, path)} must be a JSON object, got {found!r:.60}"
+        )
     if "\\u" in text and not _is_unicode(found):
         raise SourceError(
-            f"{where} must hold whole characters, got half of a surrogate pair"
+            f"{place_line(line, path)} must hold whole characters, got half of "
+            "a surrogate pair"
         )
     if not found.keys() >= set(keys):
         raise SourceError(
-            f"{where} must have {', '.join(map(repr, keys))}, got "
+            f"{place_line(line, path)} must have {', '.join(map(repr, keys))}, got "
             f"{', '.join(map(repr, found)) or 'none'}",
             hint="name others with fields=",
         )
@@ -535,66 +484,3 @@ def _is_unicode(content):
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _read_tagged(path, count):
-    if count != 1:
-        raise SourceError(
-            f"{_name(path)} has tags, which are for tasks of one text a row"
-        )
-    texts: list[tuple[int, list]] = []
-    is_inside = False
-    for line, text in read_lines(path):
-        words = text.split()
-        if not words:
-            is_inside = False
-            continue
-        if len(words) < 2:
-            raise SourceError(
-                f"{place(line, path)} must be a token and its tag, got {text!r:.60}"
-            )
-        if not is_inside:
-            texts.append((line, []))
-        is_inside = True
-        texts[-1][1].append((words[0], words[-1]))
-    has_places = all(_have_places([token for token, _ in found]) for _, found in texts)
-    if texts and has_places:
-        _LOGGER.info(
-            "%s has a number after each character, its place in a word; it is left out",
-            _name(path),
-        )
-    for begins, tokens in texts:
-        if has_places:
-            tokens = [(token[0], tag) for token, tag in tokens]
-        yield (
-            begins,
-            [
-                "".join(token for token, _ in tokens),
-                [tag for token, whole in tokens for tag in _tags_of(token, whole)],
-            ],
-        )
-
-
-def _have_places(tokens):
-    """Whether each token is a character and its place in a word: 0, 1, 2, 0, 0, ...
-
-    So is the first column of Weibo's corpus of entities.
-    """
-    if not all(len(token) > 1 and token[1:].isdecimal() for token in tokens):
-        return False
-    # int() takes no number of thousands of digits.
-    places = [int(token[1:]) for token in tokens if len(token) < 10]
-    pairs = itertools.pairwise([-1, *places])
-    is_row = all(place in (0, before + 1) for before, place in pairs)
-    return is_row and len(places) == len(tokens)
-
-
-def _tags_of(token, tag):
-    """A tag for each character of a token."""
-    kind, label, more = tag[:1], tag[1:], len(token) - 1
-    if not more or not label:
-        return [tag] * (more + 1)
-    # The first and the last character of a token that begins and ends a span.
-    first = {"S": "B", "E": "I"}.get(kind, kind)
-    last = {"S": "E", "B": "I"}.get(kind, kind)
-    return [first + label, *["I" + label] * (more - 1), last + label]

@@ -32,6 +32,7 @@ class Examples:
         labels: as `TextTask.parse_label` returns them.
         groups: as in `Table`.
         skipped: list of pairs (line, reason): rows that were left out.
+        format: str of `FORMATS`, or None where the extension says it.
     """
 
     path: str
@@ -40,6 +41,7 @@ class Examples:
     lines: list
     groups: list | None = None
     skipped: list = dataclasses.field(default_factory=list)
+    format: str | None = None
 
     def select(self, numbers: Sequence[int]) -> "Examples":
         """Some of the rows."""
@@ -87,7 +89,8 @@ class Examples:
         except ConfigurationError as error:
             if error.row is None:
                 raise
-            raise _error(self.path, self.lines[error.row], error) from error
+            line = self.lines[error.row]
+            raise _error(self.path, line, error, self.format) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +182,8 @@ def read_examples(
         path, count, fields, format=format, groups=groups, skipped=skipped
     )
     assert table.labels is not None
-    found = Examples(str(path), [], [], [], None if table.groups is None else [])
+    groups = None if table.groups is None else []
+    found = Examples(str(path), [], [], [], groups, format=format)
     found.skipped.extend(skipped or [])
     for row, (value, texts, line) in enumerate(
         zip(table.labels, table.texts, table.lines, strict=True)
@@ -188,7 +192,7 @@ def read_examples(
             label = task_class.parse_label(value, texts, options)
         except ConfigurationError as error:
             if not skips:
-                raise _error(path, line, error) from error
+                raise _error(path, line, error, format) from error
             found.skipped.append((line, error.message))
             continue
         found.texts.append(texts)
@@ -218,8 +222,9 @@ def _check_classes(examples, settings):
         )
 
 
-def _error(path, line, error):
-    return SourceError(f"{place(line, path)}: {error.message}", hint=error.hint)
+def _error(path, line, error, format):
+    where = place(line, path, format)
+    return SourceError(f"{where}: {error.message}", hint=error.hint)
 
 
 def _split(examples, settings):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer_keras.checks import check_choice
-from roformer_keras.data.files import place, read_table, text_names
+from roformer_keras.data.files import name_places, read_table, text_names
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.atomic import replacing
@@ -68,8 +68,9 @@ class FinetunedTask:
         table = read_table(
             path, count, fields, labelled=False, or_first=or_first, format=format
         )
+        where = name_places(path, format)
         return [
-            (place(line, path), row)
+            (where(line), row)
             for line, row in zip(table.lines, table.texts, strict=True)
         ]
 

@@ -8,10 +8,16 @@ import pandas
 import polars
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from roformer_keras import RoFormerSentenceEncoder, RoFormerTextClassifier
+from roformer_keras import (
+    RoFormerSentenceEncoder,
+    RoFormerTextClassifier,
+    RoFormerTextRegressor,
+)
 from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.training.finetuning_data import read_examples
 
 TEXTS, LABELS = ["好极了", "太差了", "不错", "很好"], ["好", "坏", "好", "好"]
 OTHERS = TEXTS[::-1]
@@ -171,3 +177,10 @@ def test_what_is_refused(make, classifier):
             classifier.labelled(make({"text": TEXTS}), fields=fields)
     with pytest.raises(ConfigurationError, match="fields are columns of a table"):
         classifier.labelled(TEXTS, LABELS, fields=("text", "label"))
+
+
+def test_a_file_under_another_name_has_rows(tmp_path):
+    path = tmp_path / "data"
+    parquet.write_table(pa.table({"text": TEXTS, "label": ["1", "2", "x", "4"]}), path)
+    with pytest.raises(SourceError, match=f"row 3 of {path}: a label must be a fin"):
+        read_examples(str(path), RoFormerTextRegressor, {}, 1, format="parquet")

@@ -67,6 +67,26 @@ def test_a_saved_dataset(tmp_path):
 def test_a_format_that_the_name_does_not_say(tmp_path):
     path = write(tmp_path / "a.parquet", pa.table(ROWS)).rename(tmp_path / "a.bin")
     assert read_table(path, 1, format="parquet").texts == TEXTS
+    bad = write(tmp_path / "b.parquet", pa.table({"text": [""], "label": ["x"]}))
+    bad = str(bad.rename(tmp_path / "b.bin"))
+    with pytest.raises(SourceError, match=r"row 1 of .*b\.bin: a text must be a str"):
+        read_table(bad, 1, format="parquet")
+
+
+def test_a_file_of_lines_has_no_rows(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_text('{"text": ""}\n')
+    with pytest.raises(SourceError, match=r"line 1 of .*: a text must be a str"):
+        read_table(path, 1, labelled=False, format="jsonl")
+
+
+def test_places_of_good_lines_are_not_looked_up(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "好"}\n' * 100)
+    asked = []
+    monkeypatch.setattr(arrow, "is_saved_dataset", lambda path: asked.append(path))
+    assert len(read_table(path, 1, labelled=False).texts) == 100
+    assert len(asked) < 5
 
 
 @pytest.mark.parametrize(
