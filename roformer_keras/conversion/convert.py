@@ -85,6 +85,8 @@ def convert(
         RoFormerError: what each step raises; see `roformer_keras.errors`.
     """
     check_name(target)
+    # Read twice below.
+    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     if os.fspath(target).startswith(PREFIX):
         raise OutputError(
             f"convert writes files, got {os.fspath(target)[:80]!r}: upload a model by "
@@ -185,9 +187,8 @@ def save(
         FORMATS[format](partial, checkpoint, dtype, bar.update)
 
 
-def _without_head(checkpoint: Checkpoint, ignore: Iterable[str]) -> Checkpoint:
-    """The checkpoint without the weights of a task that `ignore` names."""
-    patterns = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+def _without_head(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:
+    """The checkpoint without the weights of a task that the patterns name."""
     kept = {
         name: tensor
         for name, tensor in checkpoint.tensors.items()
