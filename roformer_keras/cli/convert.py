@@ -51,6 +51,7 @@ def run(
     """
     from roformer_keras.conversion.convert import convert
     from roformer_keras.conversion.push import push_to_hub
+    from roformer_keras.errors import ConfigurationError
     from roformer_keras.hub.huggingface import PREFIX
 
     options: dict[str, Any] = {
@@ -61,7 +62,17 @@ def run(
         "vocabulary": vocabulary,
         "verbose": shows_progress(quiet),
     }
-    if target.startswith(PREFIX):
+    is_upload = target.startswith(PREFIX)
+    if overwrite and is_upload:
+        raise ConfigurationError(
+            f"--overwrite replaces files, and {target} gets a new commit: leave it out"
+        )
+    if private and not is_upload:
+        raise ConfigurationError(
+            f"--private is for a repository at {PREFIX}OWNER/NAME, got {target}: leave "
+            "it out"
+        )
+    if is_upload:
         options |= {"format": format or "huggingface", "private": private or None}
         print(push_to_hub(source, target, **options))
     else:

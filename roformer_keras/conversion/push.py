@@ -9,6 +9,7 @@ from roformer_keras.conversion.convert import FOLDERS, convert
 from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import import_extra
 from roformer_keras.hub.huggingface import check_repository, upload
 
 
@@ -44,6 +45,8 @@ def push_to_hub(
 
     Raises:
         OutputError: the Hub refuses it or cannot be reached; says why.
+        ConfigurationError: huggingface_hub is not installed, or the source is neither
+            a model nor a path.
         RoFormerError: as in `convert`.
 
     Example:
@@ -57,8 +60,16 @@ def push_to_hub(
         raise ConfigurationError(
             f"format must be one of {', '.join(FOLDERS)} for the Hub, got {format!r}"
         )
+    is_path = isinstance(source, str | os.PathLike)
+    if not is_path and not hasattr(source, "save_to_preset"):
+        raise ConfigurationError(
+            "a source must be a model of this package, a path or a name, got "
+            f"{source!r:.80}"
+        )
+    # Before the work.
+    import_extra("huggingface_hub", "an upload to the Hub")
     with tempfile.TemporaryDirectory() as scratch:
-        if not isinstance(source, str | os.PathLike):
+        if not is_path:
             preset = Path(scratch, "preset")
             source.save_to_preset(preset)
             source = preset

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 from common import (
@@ -21,7 +22,8 @@ from common import run_main as run
 from sources import assert_same, tensors_of, unpacked
 
 from roformer_keras import RoFormerTokenizer
-from roformer_keras.errors import SourceError
+from roformer_keras.conversion.push import push_to_hub
+from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.hub.catalog import CATALOG, SHIPPED, find, resolve
 
 
@@ -92,6 +94,30 @@ def test_convert_prints_the_target(tmp_path, capsys, cli):
     assert run("convert", SIM, target, "--quiet", capsys=capsys)[0] == 4
     cli("convert", SMALL, target, "--quiet", "--overwrite")
     assert_same(tensors_of(target), tensors_of(SMALL))
+
+
+@pytest.mark.parametrize(
+    ("target", "flag", "message"),
+    [
+        ("hf://owner/name", "--overwrite", "gets a new commit: leave it out"),
+        ("preset", "--private", "is for a repository at hf://OWNER/NAME, got preset"),
+    ],
+)
+def test_convert_refuses_flags_of_the_other_target(target, flag, message, capsys):
+    code, _, error = run("convert", SMALL, target, flag, capsys=capsys)
+    assert (code, message in error) == (2, True), error
+
+
+@pytest.mark.parametrize("source", [None, 3, b"x"])
+def test_only_a_model_or_a_path_is_uploaded(source):
+    with pytest.raises(ConfigurationError, match="a source must be a model of this"):
+        push_to_hub(source, "owner/name")
+
+
+def test_an_upload_needs_its_library_before_the_work(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigurationError, match="an upload to the Hub needs hugging"):
+        push_to_hub("no such file", "owner/name")
 
 
 def test_convert_takes_what_a_source_lacks(tmp_path, cli):
