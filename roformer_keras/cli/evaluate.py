@@ -41,7 +41,7 @@ def run(
 
     Args:
         source: folder of `finetune`, or a preset folder of a task or of `pretrain
-            seq2seq`.
+            seq2seq`, or its hf://OWNER/NAME.
         file: as `finetune --train` takes it; for an encoder-decoder rows of two texts,
             of which it writes the second from the first.
         fields: columns or keys of texts and label (default: as in training; of an

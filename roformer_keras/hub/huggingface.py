@@ -18,6 +18,7 @@ from roformer_keras.errors import (
 from roformer_keras.extras import import_extra
 from roformer_keras.io.sources import (
     HUGGINGFACE_PATHS,
+    PRESET_BASELINES,
     PRESET_FILES,
     PRESET_PATHS,
     SENTENCE_FOLDERS,
@@ -33,6 +34,7 @@ _SMALL = (
     *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
     *SENTENCE_PARTS.values(),
     *(name for name in PRESET_FILES if name != _WEIGHTS[-1]),
+    PRESET_BASELINES,
 )
 
 
@@ -153,6 +155,10 @@ def _hub_errors(kind: type[RoFormerError], what: str) -> Iterator[None]:
         yield
     except RoFormerError:
         raise
+    except LookupError as error:
+        raise kind(
+            f"{what}: the answer is not what huggingface_hub expects, it has no {error}"
+        ) from error
     except Exception as error:
         # Whichever HTTP library it uses, most derive from these.
         is_known = isinstance(error, OSError | RuntimeError | ValueError)

@@ -11,6 +11,7 @@ from roformer_keras.checks import check_choice
 from roformer_keras.data.files import name_places, read_table, text_names
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.hub.huggingface import PREFIX, fetch
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import PRESET_BASELINES
 from roformer_keras.models.preset import opened_checkpoint
@@ -125,14 +126,16 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     """Loads the model that `finetune` wrote.
 
     Args:
-        folder: of the fine-tuning, or a preset folder of a task.
+        folder: of the fine-tuning, or a preset folder of a task, or `hf://owner/name`
+            of such a preset.
         options: as in `from_preset` of the task.
 
     Raises:
         SourceError: it is no folder, or the fine-tuning is not finished.
         ConfigurationError: the preset holds no task.
     """
-    folder = Path(folder)
+    is_remote = isinstance(folder, str) and folder.startswith(PREFIX)
+    folder = fetch(str(folder)) if is_remote else Path(folder)
     if not os.path.isdir(folder):
         raise SourceError(f"{folder} must be a folder of a fine-tuning, or a preset")
     path = folder / SETTINGS

@@ -145,6 +145,7 @@ def test_what_the_hub_refuses_is_said_in_plain_words(tmp_path):
             ("hf://other/new", TOKEN, [], "the token may not write there"),
             (NEW, TOKEN, [("POST", commit, 409)], "run the same again"),
             (NEW, TOKEN, [("POST", commit, 400)], "hf://someone/new cannot be written"),
+            (NEW, TOKEN, [("POST", "/repos/create", 409)], "it has no 'url'"),
             ("hf://new", TOKEN, [], "must be owner/name, got 'hf://new'"),
             (f"{NEW}@main", TOKEN, [], "must be owner/name"),
         ):
@@ -193,6 +194,34 @@ def test_a_model_in_memory_is_uploaded(tmp_path):
             [PYTHON, "-c", textwrap.dedent(code)], env=environment, check=True
         )
         assert server.commits[0][0]["value"]["summary"] == "Mine"
+
+
+def test_a_task_on_the_hub_answers_and_is_measured(tmp_path):
+    code = f"""
+    import roformer_keras
+    source = {str(CHARACTER)!r}
+    options = {{"classes": ["a", "b"]}}
+    model = roformer_keras.RoFormerTextClassifier.from_preset(source, **options)
+    model.save_to_preset({str(tmp_path / "preset")!r})
+    """
+    options = {"url": "http://127.0.0.1:9", "cache": tmp_path / "cache"}
+    environment = environment_of(options["url"], options["cache"])
+    subprocess.run([PYTHON, "-c", textwrap.dedent(code)], env=environment, check=True)
+    (tmp_path / "preset" / "baselines.json").write_text("{}")
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("好\ta\n坏\tb\n", encoding="utf-8")
+    with hub({f"{OWNER}/new": files_of(tmp_path / "preset")}) as server:
+        options["url"] = server.url
+        answers = [
+            roformer_keras("predict", source, "--text", "好", "--quiet", **options)
+            for source in (NEW, str(tmp_path / "preset"))
+        ]
+        assert answers[0].returncode == 0, answers[0].stderr
+        assert answers[0].stdout == answers[1].stdout
+        assert any("baselines.json" in line for line in server.requests)
+        done = roformer_keras("evaluate", NEW, str(rows), "--json", **options)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["rows"] == 2
 
 
 def test_the_upload_of_the_readme_runs(tmp_path):
