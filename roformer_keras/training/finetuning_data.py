@@ -182,8 +182,8 @@ def read_examples(
         path, count, fields, format=format, groups=groups, skipped=skipped
     )
     assert table.labels is not None
-    groups = None if table.groups is None else []
-    found = Examples(str(path), [], [], [], groups, format=format)
+    columns: list | None = None if table.groups is None else []
+    found = Examples(str(path), [], [], [], columns, format=format)
     found.skipped.extend(skipped or [])
     for row, (value, texts, line) in enumerate(
         zip(table.labels, table.texts, table.lines, strict=True)
