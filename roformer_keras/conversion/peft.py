@@ -154,7 +154,8 @@ def _read_config(content: Mapping[str, Any]) -> tuple[int, float]:
             f"peft_type must be 'LORA', got {content.get('peft_type')!r:.80}: merge "
             "other adapters into the model by PEFT's merge_and_unload, then convert it"
         )
-    rank, alpha = content.get("r"), content.get("lora_alpha")
+    rank: Any = content.get("r")
+    alpha: Any = content.get("lora_alpha")
     check_integer("r", rank, minimum=1, maximum=_MAX_RANK)
     check_number("lora_alpha", alpha, above=0)
     start = content.get("init_lora_weights", True)
