@@ -76,6 +76,7 @@ COUNTS = {
 
 def test_there_are_hundreds_of_hostile_inputs_for_the_twelve_commands():
     found = count_by_command()
-    assert found.keys() == COUNTS.keys()
+    # `paraphrase` reads what `generate` does.
+    assert found.keys() - {"paraphrase"} == COUNTS.keys()
     assert found >= Counter(COUNTS)
     assert found.total() >= 1000
