@@ -194,7 +194,7 @@ _TRAIN = [
     (CLASS, "x.jsonl", '{"text": "甲",\n"label": 1}\n', "must be a JSON object"),
     (CLASS, "x.jsonl", '{"text": null, "label": 1}\n', "a text must be a str"),
     (CLASS, "x.jsonl", '{"text": 3, "label": 1}\n', "a text must be a str"),
-    (CLASS, "x.jsonl", '{"text": ["甲"], "label": 1}\n', "a text must be a str"),
+    (CLASS, "x.jsonl", '{"text": ["甲", 1], "label": 1}\n', "a text must be a str"),
     (CLASS, "x.jsonl", '{"text": {}, "label": 1}\n', "a text must be a str"),
     (CLASS, "x.jsonl", '{"text": true, "label": 1}\n', "a text must be a str"),
     (
@@ -262,7 +262,7 @@ _TRAIN = [
     # Spans.
     (SPANS, "x.jsonl", labelled("3"), "a label must be a list of spans, got 3"),
     (SPANS, "x.jsonl", labelled("null"), "a label must be a list of spans, got None"),
-    (SPANS, "x.jsonl", labelled("{}"), "a label must be a list of spans, got {}"),
+    (SPANS, "x.jsonl", labelled('{"甲": 1}'), "spans in an object must be"),
     (
         SPANS,
         "x.jsonl",
