@@ -36,3 +36,10 @@ def test_a_part_is_measured_and_the_table_written(tmp_path, monkeypatch, capsys)
     assert found["predict"]["32x128"] == runs and "cores of" in found["processor"]
     monkeypatch.setitem(benchmark.PARTS, "keras", ("keras_paths", ("fail",)))
     assert benchmark.main(arguments) == 2
+
+
+def test_the_table_of_the_readme_is_that_of_the_figures():
+    figures = benchmark.read_figures(benchmark.FIGURES)
+    assert figures
+    text = benchmark.README.read_text(encoding="utf-8")
+    assert benchmark.with_table(benchmark.README, figures) == text
