@@ -53,8 +53,7 @@ def prepare_backend() -> None:
     """
     chosen = os.environ.get("KERAS_BACKEND")
     name = chosen or _configured()
-    is_known = name in BACKENDS or name == _INFERENCE_BACKEND
-    if is_known and not _is_installed(name):
+    if name in (*BACKENDS, _INFERENCE_BACKEND) and not _is_installed(name):
         others = [other for other in BACKENDS if _is_installed(other)]
         if chosen:
             way_out = f"run: pip install 'roformer-keras[{name}]'"

@@ -20,6 +20,7 @@ import keras
 import keras_hub
 import numpy as np
 
+from roformer_keras.data.rows import pad
 from roformer_keras.models.backbone import RoFormerBackbone as Backbone
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -102,13 +103,10 @@ class RoFormerPreprocessor(keras_hub.models.TextClassifierPreprocessor):
             self.tokenizer.encode(*map(_as_text, row), max_length=self.sequence_length)
             for row in zip(*(column.ravel() for column in columns), strict=True)
         ]
-        shape = (2, len(rows), self.sequence_length)
-        found = np.zeros(shape, "int32")
-        for number, row in enumerate(rows):
-            for ids, kind in zip(row, found, strict=True):
-                kind[number, : len(ids)] = ids
-        token_ids, segment_ids = found.reshape(
-            (2, *columns[0].shape, self.sequence_length)
+        shape = (*columns[0].shape, self.sequence_length)
+        token_ids, segment_ids = (
+            pad([row[at] for row in rows], self.sequence_length).reshape(shape)
+            for at in (0, 1)
         )
         return token_ids, segment_ids
 

@@ -2,7 +2,7 @@
 
     KERAS_BACKEND=jax python tests/keras_hub_checks.py FOLDER
 
-A process of its own: `import roformer_keras.keras_hub` changes which class is loaded.
+Run it as a process: `import roformer_keras.keras_hub` changes which class is loaded.
 """
 
 import sys
@@ -72,7 +72,7 @@ def main(folder):
     np.testing.assert_array_equal(again.predict(TEXTS[:2], verbose=0), found)
     again = roformer_keras.RoFormerTokenizer.from_preset(folder / "saved")
     assert again.vocabulary == tokenizer.vocabulary
-    # A backbone that Keras-Hub has saved is read here, and a model of `.keras` there.
+    # A backbone that Keras-Hub has saved is read here.
     classifier.backbone.save_to_preset(str(folder / "backbone"))
     model = roformer_keras.RoFormerBackbone.from_preset(folder / "backbone")
     assert model.config == classifier.backbone.config

@@ -21,15 +21,13 @@ _NAMES = (
     (r"/attention_layer/o_dense/", "/attention/output_dense/"),
     (r"/feedforward_(intermediate|output)_dense/", r"/feed_forward/\1_dense/"),
 )
-_SCALE = re.compile(r"layers/([\w/]+_)?norm/vars/0|layers/roformer_norm/vars/0")
+_SCALE = re.compile(r"layers/([\w/]+_)?norm/vars/0")
 # Fields of its configuration -> of `RoFormerConfig`.
-_FIELDS = {
-    **{name: name for name in ("vocabulary_size", "num_layers", "num_heads")},
-    **{name: name for name in ("hidden_dim", "intermediate_dim", "num_segments")},
-    "activation": "activation",
-    "dropout": "dropout",
-    "max_wavelength": "rotary_base",
-}
+_SAME = (
+    *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim"),
+    *("num_segments", "activation", "dropout"),
+)
+_FIELDS = {**{name: name for name in _SAME}, "max_wavelength": "rotary_base"}
 # The default of Keras, which its norms take.
 _EPSILON = 1e-7
 

@@ -1,6 +1,5 @@
 """LoRA files in the layout of Hugging Face's PEFT."""
 
-import json
 import math
 import os
 import re
@@ -21,7 +20,7 @@ from roformer_keras.errors import (
 )
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.json_file import read_json
+from roformer_keras.io.json_file import json_bytes, read_json
 from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors
 from roformer_keras.io.tensor import Tensor
@@ -111,8 +110,7 @@ def write_adapter(
     }
     with replacing(folder, overwrite, folder=True) as partial:
         save_file(tensors, partial / WEIGHTS, {"format": "pt"})
-        text = json.dumps(config, ensure_ascii=False, indent=2)
-        (partial / CONFIG).write_text(f"{text}\n", encoding="utf-8")
+        (partial / CONFIG).write_bytes(json_bytes(config))
 
 
 def read_adapter(folder: str | os.PathLike) -> Adapter:

@@ -420,13 +420,12 @@ def _open_preset(files, stack):
         saved, tensors = open_keras_hub(config, tensors, files.label)
         return _by_dataset("preset", tensors, saved=saved)
     parts, sums = files.parts, _preset_sums(files)
-    saved = _saved_model(
-        read_json(parts["task" if "task" in parts else "config"]), files.label
-    )
+    model = read_json(parts["task"]) if "task" in parts else config
+    saved = _saved_model(model, files.label)
     quantized = saved.pop("quantized")
     if "task" in parts:
         # Both say what the backbone is; Keras-Hub reads this one.
-        other = _saved_model(read_json(parts["config"]), files.label)["config"]
+        other = _saved_model(config, files.label)["config"]
         if other != saved["config"]:
             raise CheckpointError(
                 f"{files.label}: config.json and task.json must have one backbone, and "

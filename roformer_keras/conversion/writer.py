@@ -33,6 +33,7 @@ from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.checksums import FIELD, checksum
+from roformer_keras.io.json_file import json_bytes
 from roformer_keras.io.sources import SENTENCE_PARTS
 from roformer_keras.io.tensor_bundle import write_shard
 from roformer_keras.io.vocabulary import write_vocabulary
@@ -148,7 +149,7 @@ def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
     }
     contents = {
         assets / "vocabulary.txt": tokens,
-        folder / "tokenizer.json": _json_bytes(tokenizer),
+        folder / "tokenizer.json": json_bytes(tokenizer),
     }
     metadata = folder / "metadata.json"
     if metadata.is_file():
@@ -156,7 +157,7 @@ def save_tokenizer(folder: Path, vocabulary: Iterable[str], fields: Mapping):
         if isinstance(fields.get(FIELD), dict):
             sum_of_json = checksum(contents[folder / "tokenizer.json"])
             fields[FIELD]["tokenizer.json"] = sum_of_json
-            contents[metadata] = _json_bytes(fields)
+            contents[metadata] = json_bytes(fields)
     for path, content in contents.items():
         with replacing(path, overwrite=True) as partial:
             partial.write_bytes(content)
@@ -231,9 +232,9 @@ def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
         weights = Path(scratch, "model.weights.h5")
         _write_keras_weights(weights, checkpoint, dtype, on_tensor)
         metadata = {"keras_version": version("keras")}
-        _add(archive, "metadata.json", _json_bytes(metadata))
+        _add(archive, "metadata.json", json_bytes(metadata))
         serialized = _serialized(checkpoint, checkpoint.model)
-        _add(archive, "config.json", _json_bytes(serialized))
+        _add(archive, "config.json", json_bytes(serialized))
         with (
             open(weights, "rb") as source,
             archive.open(_member(weights.name), "w", force_zip64=True) as file,
@@ -376,7 +377,7 @@ def _write_bert4keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor)
         for key in ("model_checkpoint_path", "all_model_checkpoint_paths")
     )
     with zipfile.ZipFile(path, "w") as archive:
-        _add(archive, f"{folder}/bert_config.json", _json_bytes(config))
+        _add(archive, f"{folder}/bert_config.json", json_bytes(config))
         _add(archive, f"{folder}/vocab.txt", write_vocabulary(checkpoint.vocabulary))
         _add(archive, f"{folder}/checkpoint", state.encode())
         shard = _member(f"{folder}/bert_model.ckpt.data-00000-of-00001")
@@ -397,11 +398,7 @@ def _write_dataset(file, key: str, row: Weight, value: np.ndarray):
 
 
 def _write_json(path: Path, content):
-    path.write_bytes(_json_bytes(content))
-
-
-def _json_bytes(content) -> bytes:
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    path.write_bytes(json_bytes(content))
 
 
 def _member(name: str) -> zipfile.ZipInfo:

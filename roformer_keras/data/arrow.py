@@ -33,7 +33,7 @@ def is_saved_dataset(path: str) -> bool:
 
 
 def data_files(path: str) -> list[str]:
-    """The files behind a path: itself, or those of a saved dataset in their order.
+    """The files of a path: itself, or those of a saved dataset in their order.
 
     Raises:
         SourceError: the folder does not say which they are.

@@ -47,11 +47,12 @@ def padded_width(length: int) -> int:
 
 def padded(rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
     """Rows of ids of one segment each, as a backbone takes them."""
-    token_ids = _pad(rows, padded_width(max(1, *map(len, rows))))
+    token_ids = pad(rows, padded_width(max(1, *map(len, rows))))
     return {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
 
 
-def _pad(rows, width):
+def pad(rows: Sequence[Sequence[int] | np.ndarray], width: int) -> np.ndarray:
+    """Ids as int32 `(rows, width)`, with 0 after each row."""
     token_ids = np.zeros((len(rows), width), "int32")
     for number, row in enumerate(rows):
         token_ids[number, : len(row)] = row
@@ -201,7 +202,7 @@ class Rows:
         """Some rows as a backbone takes them, with `more` columns of padding."""
         lengths = self.lengths[numbers]
         width = padded_width(int(lengths.max()) + more)
-        token_ids = _pad([self.ids(number) for number in numbers], width)
+        token_ids = pad([self.ids(number) for number in numbers], width)
         columns = np.arange(width)
         segment_ids = (columns >= self._firsts[numbers][:, None]) & (
             columns < lengths[:, None]
@@ -263,10 +264,10 @@ def teacher_forcing(
     widths = [padded_width(int(width)) for width in np.add(longest, more)]
     cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
     inputs = {
-        "encoder_token_ids": _pad([[*cls, *row, *sep] for row in sources], widths[0]),
-        "decoder_token_ids": _pad([[*cls, *row] for row in targets], widths[1]),
+        "encoder_token_ids": pad([[*cls, *row, *sep] for row in sources], widths[0]),
+        "decoder_token_ids": pad([[*cls, *row] for row in targets], widths[1]),
     }
-    expected = _pad([[*row, *sep] for row in targets], widths[1])
+    expected = pad([[*row, *sep] for row in targets], widths[1])
     lengths = np.array([[len(row) + 1] for row in targets])
     return inputs, expected, (np.arange(widths[1]) < lengths).astype("float32")
 

@@ -12,6 +12,11 @@ def read_json(blob: Blob) -> dict:
     return parse_json(blob.read(), blob.label)
 
 
+def json_bytes(content: Any) -> bytes:
+    """A JSON file for people to read: indented, with characters as they are."""
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+
+
 def parse_json(text: str | bytes, label: str, kind: type = dict) -> Any:
     """The object of a JSON text, or its list.
 

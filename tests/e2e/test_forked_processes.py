@@ -34,17 +34,22 @@ os.waitpid(child, 0)
 """
 
 
-@pytest.mark.parametrize("method", ["encode", "predict", "call", "load"])
-def test_a_child_that_is_forked_after_loading_is_refused(method):
+def run(script, *arguments):
+    """What a new process prints."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT, SIM, method],
+        [sys.executable, "-W", "ignore", "-c", script, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "get_context('spawn')" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("method", ["encode", "predict", "call", "load"])
+def test_a_child_that_is_forked_after_loading_is_refused(method):
+    assert "get_context('spawn')" in run(SCRIPT, SIM, method)
 
 
 SERVED = """
@@ -81,13 +86,6 @@ def test_a_child_of_a_process_that_serves_is_refused(format, tmp_path):
     generator, encoder = tmp_path / "generator", tmp_path / "encoder"
     export_generator(sim, generator, format=format)
     export_model(sim, encoder, format)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SERVED, generator, encoder],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("get_context('spawn')") == 5
-    assert "computed" not in done.stdout
+    said = run(SERVED, generator, encoder)
+    assert said.count("get_context('spawn')") == 5
+    assert "computed" not in said

@@ -1,4 +1,4 @@
-"""Keras-Hub's own calls on our presets, in processes of their own."""
+"""Keras-Hub's calls on our presets, one process for each backend."""
 
 import os
 import subprocess
