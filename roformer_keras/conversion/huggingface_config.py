@@ -136,14 +136,14 @@ def read_task(
         Empty dicts if there is no such head.
     """
     width = saved["config"].hidden_dim
-    if saved["model"] != "RoFormerBackbone" or saved["config"].attention == "causal":
+    if saved["model"] != "RoFormerBackbone":
         return {}, {}
     answers = _dense(tensors, "qa_outputs", width)
     if answers is not None and answers[1].shape == (2,):
         head = {"ends/kernel": answers[0].transposed(), "ends/bias": answers[1]}
         return head, {"model": "RoFormerQuestionAnswerer", "left_out": ()}
     scores = _dense(tensors, "classifier", width)
-    labels = _labels_of_tags(fields.get("id2label"))
+    labels = read_tags(fields.get("id2label"))
     is_tagger = fields.get("architectures") == ["RoFormerForTokenClassification"]
     if scores is None or labels is None or not is_tagger:
         return {}, {}
@@ -175,8 +175,12 @@ def _dense(tensors, name, width):
     return parts if parts[0].shape == (*parts[1].shape, width) else None
 
 
-def _labels_of_tags(id2label):
-    """Labels of BIO tags, and the place there of each tag in the order here."""
+def read_tags(id2label: Any) -> tuple[list[str], list[int]] | None:
+    """Labels of BIO tags, and the place there of each tag in the order here.
+
+    Args:
+        id2label: of a `config.json`. None is returned if it has no such tags.
+    """
     if not isinstance(id2label, dict):
         return None
     if set(id2label) != set(map(str, range(len(id2label)))):

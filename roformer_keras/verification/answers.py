@@ -13,16 +13,13 @@ import numpy as np
 
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.conversion.convert import prepare, save
-from roformer_keras.conversion.huggingface_config import MAX_POSITIONS
+from roformer_keras.conversion.convert import prepare
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
-    ReferenceUnavailable,
     SourceError,
 )
-from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import open_source
 from roformer_keras.io.tensor_bundle import write_tensor_bundle
 from roformer_keras.verification.reference import Reference
@@ -132,7 +129,7 @@ class LiveAnswers:
     def _cases_of(self, checkpoint):
         # Says what bert4keras cannot compute, before that is started.
         checkpoint.config.to_bert_config()
-        return _cases(checkpoint)
+        return find_cases(checkpoint)
 
     def _export(self, path, checkpoint, lengths):
         """Writes the files that the reference loads; returns the lengths it takes."""
@@ -185,7 +182,8 @@ class LiveAnswers:
             outputs = {}
             with np.load(path) as arrays:
                 for role in arrays.files:
-                    top = arrays[role].argmax(-1) if role == "mlm" else None
+                    has_top = role in ("mlm", "tags")
+                    top = arrays[role].argmax(-1) if has_top else None
                     outputs[role] = Output(arrays[role], top)
             path.unlink()
             for role, output in outputs.items():
@@ -199,66 +197,6 @@ class LiveAnswers:
         self._arrays["metadata"] = np.array(json.dumps(self.metadata))
         with open(target, "wb") as file:
             np.savez_compressed(file, **self._arrays)
-
-
-class TransformersAnswers(LiveAnswers):
-    """Outputs of a running Transformers: encoder, masked and causal language model."""
-
-    def _cases_of(self, checkpoint):
-        self._config = checkpoint.config
-        cases = _cases(checkpoint)
-        return {name: cases[name] for name in _ARCHITECTURES if name in cases}
-
-    def _export(self, path, checkpoint, lengths):
-        self._folder, limit = self._scratch / "model", MAX_POSITIONS
-        if checkpoint.format == "huggingface" and Path(path).is_dir():
-            # Its own files, which Transformers loads as they are.
-            with open_source(path) as files:
-                self._folder = files.parts["config"].path.parent
-                fields = read_json(files.parts["config"])
-                limit = fields.get("max_position_embeddings", limit)
-        else:
-            model = "RoFormerBackbone" if checkpoint.is_task else None
-            save(prepare(checkpoint, model), self._folder, "huggingface")
-        # Longer ones are beyond its table of positions.
-        return sorted({min(length, limit) for length in lengths})
-
-    def _job(self, kwargs):
-        case = next(
-            name for name, known in self.metadata["cases"].items() if known == kwargs
-        )
-        return {
-            "folder": str(self._folder.resolve()),
-            "architecture": _ARCHITECTURES[case],
-            "fields": {"is_decoder": case == "lm"},
-        }
-
-    def ask(self, reference: Any) -> None:
-        self._reference = reference
-        self.name = f"transformers {reference.version}"
-        if "lm" in self.metadata["cases"] and not reference.is_causal:
-            raise ReferenceUnavailable(
-                f"the causal RoFormer of {self.name} sees future tokens, so there is "
-                "nothing to compare a language model with",
-                hint="install another version of transformers, or leave the case 'lm' "
-                "out by cases=",
-            )
-        # Of a base model, rounding is larger.
-        is_small = self._config.hidden_dim < 768
-        self.metadata |= {
-            "name": self.name,
-            "layer_norm_epsilon": self._config.layer_norm_epsilon,
-            "versions": reference.versions,
-            "bar": 1e-5 if is_small else 1e-4,
-        }
-
-
-# Case -> class of Transformers.
-_ARCHITECTURES = {
-    "encoder": "RoFormerModel",
-    "mlm": "RoFormerForMaskedLM",
-    "lm": "RoFormerForCausalLM",
-}
 
 
 class SavedAnswers:
@@ -308,7 +246,7 @@ class SavedAnswers:
         )
 
 
-def _cases(checkpoint: Checkpoint) -> dict[str, dict]:
+def find_cases(checkpoint: Checkpoint) -> dict[str, dict]:
     """`build_transformer_model` keywords of everything the source has weights for."""
     config = cast(RoFormerConfig, checkpoint.config)
     for option in ("layer_norm_cond_size", "custom_position_ids"):

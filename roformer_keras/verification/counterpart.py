@@ -2,6 +2,7 @@
 
 import keras
 
+from roformer_keras import tasks
 from roformer_keras.models import (
     RoFormerBackbone,
     RoFormerCausalLM,
@@ -23,6 +24,11 @@ _RENAMED = {
     "layer_norm_cond_hidden_size": "layer_norm_cond_hidden_size",
     "layer_norm_cond_hidden_act": "layer_norm_cond_hidden_activation",
 }
+# Layer of a task that computes what the other side returns -> names of its outputs.
+_HEADS = {
+    "RoFormerTokenClassifier": "tags",
+    "RoFormerQuestionAnswerer": "ends",
+}
 _ATTENTION = {"encoder": "bidirectional", "lm": "causal", "unilm": "unilm"}
 
 
@@ -31,12 +37,15 @@ def counterpart(source, kwargs, **options):
 
     Args:
         source: as `from_preset` takes it.
-        kwargs: keywords of `build_transformer_model`, as JSON.
+        kwargs: keywords of `build_transformer_model`, as JSON; or `task`, the name of a
+            saved task.
         options: more arguments of `from_preset`, such as `layer_norm_epsilon`.
 
     Returns:
         A model of this package; `outputs_by_role` names what it returns.
     """
+    if "task" in kwargs:
+        return _scores(source, kwargs["task"], options)
     application = kwargs.get("application", "encoder")
     mlm = kwargs.get("with_mlm", application != "encoder")
     # RoFormerV2 has neither; bert4keras passes over what is asked for.
@@ -62,11 +71,19 @@ def counterpart(source, kwargs, **options):
     return model.from_preset(source, **options)
 
 
+def _scores(source, name, options):
+    """The scores of a task at every position, also where no answer can be."""
+    task = getattr(tasks, name).from_preset(source, **options)
+    head = _HEADS[name]
+    return keras.Model(task.input, {head: task.get_layer(head).output})
+
+
 def outputs_by_role(model, inputs, batch_size=4):
     """What the model returns for NumPy inputs, as NumPy, under the reference's names.
 
     Returns:
-        dict of `sequence`, `pooled`, `nsp` and `mlm`, those that there are. As in
+        dict of `sequence`, `pooled`, `nsp` and `mlm`, of a task `tags`, or `starts` and
+        `ends`, those that there are. As in
         bert4keras, next-sentence probabilities take the place of the pooled output,
         and a head that of the sequence.
     """
@@ -93,4 +110,8 @@ def outputs_by_role(model, inputs, batch_size=4):
         roles["pooled"] = merged["pooled_output"]
     if "logits" in merged:
         roles["mlm"] = merged["logits"]
+    if "tags" in merged:
+        roles["tags"] = merged["tags"]
+    if "ends" in merged:
+        roles["starts"], roles["ends"] = (merged["ends"][..., at] for at in (0, 1))
     return roles or {"sequence": merged["sequence_output"]}

@@ -46,7 +46,9 @@ its causal RoFormer sees no future token. "predict" has the fields `batches` and
 
     folder         of Hugging Face
     architecture   name of a class, such as RoFormerForMaskedLM
+    roles          names of its outputs, those that are kept, in its order
     fields         changes of the configuration
+    order          optional: places of the last axis of each output, in a new order
 """
 
 import gc
@@ -288,25 +290,31 @@ class Transformers:
         return self.torch.tensor(self.np.asarray(array, "int64"))
 
     def predict(self, job):
-        name = job["architecture"]
-        architecture = getattr(self.transformers, name)
+        architecture = getattr(self.transformers, job["architecture"])
         config = self.transformers.RoFormerConfig.from_pretrained(job["folder"])
         for field, value in job["fields"].items():
             setattr(config, field, value)
         model = architecture.from_pretrained(
             job["folder"], config=config, dtype=self.torch.float32
         ).eval()
-        role = "sequence" if name == "RoFormerModel" else "mlm"
         for batch in job["batches"]:
             with self.np.load(batch["inputs"]) as arrays:
                 inputs = [arrays[name] for name in ("token_ids", "segment_ids")]
             size = job.get("batch_size", 4)
             parts = [
-                self.outputs(model, *(array[at : at + size] for array in inputs))[0]
+                self.outputs(model, *(array[at : at + size] for array in inputs))
                 for at in range(0, len(inputs[0]), size)
             ]
-            self.np.savez(batch["outputs"], **{role: self.np.concatenate(parts)})
-        return {"outputs": [role]}
+            outputs = [
+                self.np.concatenate(output) for output in zip(*parts, strict=True)
+            ]
+            if "order" in job:
+                outputs = [output[..., job["order"]] for output in outputs]
+            # A decoder's cache may follow the outputs that are kept.
+            self.np.savez(
+                batch["outputs"], **dict(zip(job["roles"], outputs, strict=False))
+            )
+        return {"outputs": job["roles"]}
 
 
 def main(make_reference=Reference):

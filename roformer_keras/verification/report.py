@@ -10,7 +10,8 @@ class Comparison:
 
     Attributes:
         case: what was built, such as `"unilm"`.
-        output: `"sequence"`, `"pooled"`, `"nsp"` or `"mlm"`.
+        output: `"sequence"`, `"pooled"`, `"nsp"` or `"mlm"`; of a task `"tags"`,
+            `"starts"` or `"ends"`.
         length: int, of the padded batch.
         largest: float, largest absolute difference.
         mean: float, mean absolute difference.

@@ -21,12 +21,12 @@ from roformer_keras.verification.answers import (
     LiveAnswers,
     Output,
     SavedAnswers,
-    TransformersAnswers,
     batch_size,
 )
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 from roformer_keras.verification.reference import Reference, TransformersReference
 from roformer_keras.verification.report import Comparison, Report
+from roformer_keras.verification.transformers_answers import TransformersAnswers
 
 # Attention of so many tokens takes gigabytes a head.
 _MAX_LENGTH = 2**14
@@ -50,7 +50,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 def verify(
     source: str | os.PathLike,
     *,
-    against: str = "bert4keras",
+    against: str | TransformersReference = "bert4keras",
     bert4keras: str | os.PathLike | Reference | None = None,
     python: str | None = None,
     reference: str | os.PathLike | None = None,
@@ -69,11 +69,14 @@ def verify(
     in mid-sequence. bert4keras loads the files as they are; weights that it cannot
     load (a preset, safetensors, `.keras`) are exported to its own format for it.
     Transformers is given the folder of Hugging Face, or one is exported for it; it has
-    the encoder and the masked and causal language models.
+    the encoder, the masked and causal language models, and the heads of a
+    `RoFormerTokenClassifier` without a field and of a `RoFormerQuestionAnswerer`. For
+    other tasks, only the encoder is compared.
 
     Args:
         source: as in `from_preset`.
-        against: `"bert4keras"` or `"transformers"`.
+        against: `"bert4keras"`, `"transformers"`, or a running `TransformersReference`,
+            which is left running.
         bert4keras: folder that holds bert4keras, or a running `Reference`, which is
             left running. If not given, as in `Reference`.
         python: interpreter to run it with; this one if not given. It must be able to
@@ -102,7 +105,8 @@ def verify(
             that the other package cannot compute.
         OutputError: `save_reference` or the temporary folder cannot be written.
     """
-    check_choice("against", against, ("bert4keras", "transformers"))
+    if not isinstance(against, TransformersReference):
+        check_choice("against", against, ("bert4keras", "transformers"))
     path = resolve(source)
     if published:
         return _verify_published(path, config)
@@ -121,9 +125,11 @@ def verify(
             answers = SavedAnswers(path, reference, config)
         else:
             scratch = stack.enter_context(_temporary_folder())
-            if against == "transformers":
+            if against != "bert4keras":
                 answers = TransformersAnswers(path, config, lengths, cases, scratch)
-                running = stack.enter_context(TransformersReference(python))
+                if isinstance(against, str):
+                    against = stack.enter_context(TransformersReference(python))
+                running: Any = against
             else:
                 answers = LiveAnswers(path, config, lengths, cases, scratch)
                 if bert4keras is None or isinstance(bert4keras, str | os.PathLike):

@@ -6,10 +6,9 @@ $ROFORMER_KERAS_TRANSFORMERS_PYTHON.
 
 import gzip
 import json
-import re
-import shlex
 import subprocess
 import textwrap
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,11 +27,12 @@ from common import (
     write_folder,
     zipped,
 )
-from huggingface_folders import FOLDER
+from huggingface_folders import FOLDER, changed
 
 import roformer_keras
 from roformer_keras import (
     RoFormerQuestionAnswerer,
+    RoFormerTextClassifier,
     RoFormerTokenClassifier,
     RoFormerTokenizer,
     convert,
@@ -98,34 +98,50 @@ def run_transformers(code, *arguments):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_random_models_of_transformers_pass_both_ways(name, tmp_path):
-    fields = {**SMALL, **SHAPES[name]}
+@pytest.fixture(scope="module")
+def reference():
+    """A running Transformers, in one process for all tests."""
+    with TransformersReference(PYTHON) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def random_models(tmp_path_factory):
+    """Folder by name of `SHAPES`, made in one process."""
+    place = tmp_path_factory.mktemp("random")
     run_transformers(
         """
-        torch.manual_seed(0)
-        fields = json.loads(sys.argv[1])
-        config = transformers.RoFormerConfig(**fields)
-        kind = "CausalLM" if config.is_decoder else "MaskedLM"
-        model = getattr(transformers, f"RoFormerFor{kind}")(config)
-        with torch.no_grad():
-            for name, weight in model.named_parameters():
-                if weight.requires_grad and weight.dim() == 1:
-                    weight.add_(0.05 * torch.randn(weight.shape))
-        model.save_pretrained(sys.argv[2])
+        for folder, fields in json.loads(sys.argv[1]).items():
+            torch.manual_seed(0)
+            config = transformers.RoFormerConfig(**fields)
+            kind = "CausalLM" if config.is_decoder else "MaskedLM"
+            model = getattr(transformers, f"RoFormerFor{kind}")(config)
+            with torch.no_grad():
+                for name, weight in model.named_parameters():
+                    if weight.requires_grad and weight.dim() == 1:
+                        weight.add_(0.05 * torch.randn(weight.shape))
+            model.save_pretrained(folder)
         print(0)
         """,
-        json.dumps(fields),
-        tmp_path / "theirs",
+        json.dumps({str(place / name): SMALL | SHAPES[name] for name in SHAPES}),
     )
-    lengths = (1, 13, 64, 512) if name != "base" else (1, 64)
-    options = {"against": "transformers", "python": PYTHON, "verbose": 0}
-    report = verify(tmp_path / "theirs", lengths=lengths, **options)
+    return {name: place / name for name in SHAPES}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_random_models_of_transformers_pass_both_ways(
+    name, random_models, reference, tmp_path
+):
+    """On padded batches, most of odd lengths."""
+    source = random_models[name]
+    lengths = (1, 13, 64, 512) if name != "base" else (1, 63)
+    options = {"against": reference, "lengths": lengths, "verbose": 0}
+    report = verify(source, **options)
     assert {c.case for c in report.comparisons} == {"encoder", "mlm", "lm"}
     assert report.passed, str(report)
     assert {c.bar < 1e-4 for c in report.comparisons} == {name != "base"}
-    preset = convert(tmp_path / "theirs", tmp_path / "ours", verbose=0)
-    assert verify(preset, lengths=lengths, **options).passed
+    preset = convert(source, tmp_path / "ours", verbose=0)
+    assert verify(preset, **options).passed
 
 
 @pytest.mark.parametrize("source", [CHARACTER, WORD, GPT, SIM])
@@ -137,8 +153,8 @@ def test_checkpoints_of_bert4keras_pass(source, capsys):
     assert "passed: all 9 outputs" in out
 
 
-def test_what_transformers_has_not_is_refused():
-    options = {"against": "transformers", "python": PYTHON, "verbose": 0}
+def test_what_transformers_has_not_is_refused(reference):
+    options = {"against": reference, "verbose": 0}
     with pytest.raises(ConfigurationError, match="has model_type='roformer_v2'"):
         verify(V2, **options)
     with pytest.raises(ConfigurationError, match="has with_nsp=True"):
@@ -147,29 +163,28 @@ def test_what_transformers_has_not_is_refused():
         verify(CHARACTER, against="keras-hub")
 
 
-def test_a_difference_is_found(tmp_path):
+def test_a_difference_is_found(reference, tmp_path):
     """Of one weight that only one side has changed."""
     from safetensors.numpy import load_file, save_file
 
-    options = {"against": "transformers", "python": PYTHON, "verbose": 0}
+    options = {"against": reference, "verbose": 0}
     folder = convert(CHARACTER, tmp_path / "x", format="huggingface", verbose=0)
     path = folder / "model.safetensors"
     tensors = load_file(path)
     assert verify(folder, lengths=(9,), **options).passed
-    reference = tmp_path / "reference.npz"
-    verify(folder, lengths=(9,), save_reference=reference, **options)
-    assert verify(folder, reference=reference, verbose=0).passed
+    saved = tmp_path / "reference.npz"
+    verify(folder, lengths=(9,), save_reference=saved, **options)
+    assert verify(folder, reference=saved, verbose=0).passed
     config = json.loads((folder / "config.json").read_text())
     config["layer_norm_eps"] = 1e-3
     (folder / "config.json").write_text(json.dumps(config))
     save_file(tensors, path, {"format": "pt"})
-    assert not verify(folder, reference=reference, verbose=0).passed
+    assert not verify(folder, reference=saved, verbose=0).passed
 
 
-def test_a_causal_model_that_sees_the_future_is_no_reference(monkeypatch):
-    with TransformersReference(PYTHON) as reference:
-        assert reference.is_causal
-        assert set(reference.versions) == {"transformers", "torch"}
+def test_a_causal_model_that_sees_the_future_is_no_reference(reference, monkeypatch):
+    assert reference.is_causal
+    assert set(reference.versions) == {"transformers", "torch"}
 
     class Leaking(TransformersReference):
         def _begin(self, python, folder=None):
@@ -191,46 +206,80 @@ def test_without_transformers_it_says_how_to_install_it(tmp_path):
         verify(CHARACTER, against="transformers", python=str(fake), verbose=0)
 
 
+def saved_task(folder, task_class, **options):
+    """A preset of a task with a new head on a small encoder."""
+    task_class.from_preset(CHARACTER, **options).save_to_preset(folder)
+    return folder
+
+
+LABELS = {"labels": ["LOC", "PER"]}
+CAUSAL = {"attention": "causal"}
+# Presets here: class, options, and the cases that Transformers has too.
 TASKS = {
-    "RoFormerForTokenClassification": (
-        RoFormerTokenClassifier,
-        {"labels": ["LOC", "PER"]},
-    ),
-    "RoFormerForQuestionAnswering": (RoFormerQuestionAnswerer, {}),
+    "tags": (RoFormerTokenClassifier, LABELS, {"encoder", "tags"}),
+    "causal tags": (RoFormerTokenClassifier, LABELS | CAUSAL, {"encoder", "tags"}),
+    "a field of tags": (RoFormerTokenClassifier, LABELS | {"crf": True}, {"encoder"}),
+    "answers": (RoFormerQuestionAnswerer, {}, {"encoder", "answers"}),
+    "causal answers": (RoFormerQuestionAnswerer, CAUSAL, {"encoder", "answers"}),
+    "classes": (RoFormerTextClassifier, {"num_classes": 3}, {"encoder"}),
 }
 
 
-@pytest.mark.parametrize("architecture", TASKS)
-def test_tasks_have_the_same_outputs_there(architecture, tmp_path):
-    task_class, options = TASKS[architecture]
-    model = task_class.from_preset(CHARACTER, **options)
-    model.save_to_preset(tmp_path / "preset")
-    folder = convert(
-        tmp_path / "preset", tmp_path / "there", format="huggingface", verbose=0
-    )
-    token_ids = np.array([[101, 7, 9, 11, 102, 12, 14, 102, 0]], "int32")
-    segment_ids = np.array([[0, 0, 0, 0, 0, 1, 1, 1, 0]], "int32")
-    found = run_transformers(
-        """
-        ids, segments = (torch.tensor(json.loads(text)) for text in sys.argv[3:])
-        model = getattr(transformers, sys.argv[1]).from_pretrained(sys.argv[2]).eval()
-        with torch.no_grad():
-            outputs = model(ids, (ids != 0).long(), segments, return_dict=False)
-        stacked = torch.stack(outputs, -1) if len(outputs) > 1 else outputs[0]
-        print(json.dumps(stacked.tolist()))
-        """,
-        architecture,
-        folder,
-        json.dumps(token_ids.tolist()),
-        json.dumps(segment_ids.tolist()),
-    )
-    inputs = {"token_ids": token_ids, "segment_ids": segment_ids}
-    ours = np.asarray(model(inputs, training=False))
-    inside = ours > -1e8
-    assert inside.any()
-    assert np.abs(ours - np.array(found))[inside].max() <= 1e-5
-    again = roformer_keras.load_model(folder)
-    assert type(again) is task_class
+@pytest.mark.parametrize("name", TASKS)
+def test_heads_of_tasks_pass(name, reference, tmp_path):
+    """A preset, and the folder that Transformers loads; a class reads it back."""
+    task_class, options, cases = TASKS[name]
+    preset = saved_task(tmp_path / "preset", task_class, **options)
+    sources = [preset]
+    if len(cases) > 1:
+        there = tmp_path / "there"
+        sources += [convert(preset, there, format="huggingface", verbose=0)]
+        again = roformer_keras.load_model(there)
+        assert type(again) is task_class
+        assert again.config.attention == options.get("attention", "bidirectional")
+    for source in sources:
+        report = verify(source, against=reference, lengths=(1, 13), verbose=0)
+        assert {c.case for c in report.comparisons} == cases
+        assert report.passed, str(report)
+
+
+def test_heads_of_transformers_pass(reference, tmp_path):
+    """Those that it wrote; its tags have another order."""
+    expected = {
+        "tagger": {"sequence", "tags"},
+        "answerer": {"sequence", "starts", "ends"},
+        # Its head is another function.
+        "classifier": {"sequence"},
+    }
+    options = {"against": reference, "lengths": (1, 13, 32), "verbose": 0}
+    for name, outputs in expected.items():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*tensors are left out")
+            report = verify(FOLDER / name, **options)
+        assert {c.output for c in report.comparisons} == outputs
+        assert report.passed, str(report)
+    causal = changed("tagger", tmp_path, {"is_decoder": True})
+    assert verify(causal, **options).passed
+    tags = roformer_keras.load_model(causal)
+    assert type(tags) is RoFormerTokenClassifier
+    assert tags.config.attention == "causal"
+
+
+def test_a_difference_in_a_head_is_found(reference, tmp_path):
+    """Scores of tags in another order."""
+    saved = tmp_path / "saved.npz"
+    options = {"lengths": (13,), "cases": ["tags"], "verbose": 0}
+    verify(FOLDER / "tagger", against=reference, save_reference=saved, **options)
+    assert verify(FOLDER / "tagger", reference=saved, verbose=0).passed
+    with np.load(saved) as arrays:
+        content = dict(arrays)
+    content["outputs/tags/13/tags/values"] = content["outputs/tags/13/tags/values"][
+        ..., ::-1
+    ]
+    np.savez(saved, **content)
+    report = verify(FOLDER / "tagger", reference=saved, verbose=0)
+    assert not report.passed
+    assert report.comparisons[0].same_top == 1
 
 
 TEXTS = [
@@ -258,31 +307,14 @@ def test_its_tokenizer_gives_our_ids(source, tmp_path):
     assert found == [list(map(int, tokenizer.encode(text)[0])) for text in TEXTS]
 
 
-def test_our_outputs_are_those_of_the_goldens_now():
+def test_our_outputs_are_those_of_the_goldens_now(reference):
     """What is installed computes what the committed folders were written with."""
     with np.load(FOLDER / "outputs.npz") as arrays:
         golden = dict(arrays)
-    options = {"against": "transformers", "python": PYTHON, "verbose": 0}
+    options = {"against": reference, "verbose": 0}
     for name in ("encoder", "masked-lm", "masked-lm-bin", "causal-lm"):
         assert verify(FOLDER / name, lengths=(1, 13), **options).passed
         assert any(key.startswith(f"{name}/") for key in golden)
-
-
-def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("\n## Hugging Face\n")[2].partition("\n## ")[0]
-    lines = re.findall(r"```shell\n(.*?)```", section, re.S)[0].splitlines()
-    assert len(lines) == 7
-    for line in lines:
-        command, *arguments = shlex.split(line)
-        assert command == "roformer-keras"
-        if arguments[0] == "verify":
-            arguments += ["--python", PYTHON]
-        code, out, error = run_main(*arguments, capsys=capsys)
-        assert code == 0, (line, out, error)
-    code = re.findall(r"```python\n(.*?)```", section, re.S)[0]
-    assert run_transformers(f"{code}\nprint(json.dumps(len(tokenizer)))") > 5000
 
 
 RELEASED = SHARED / "data" / "vocab"

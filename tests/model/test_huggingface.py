@@ -97,6 +97,25 @@ def test_a_head_that_no_class_has_is_left_out_and_said(capsys):
         RoFormerTextClassifier.from_preset(FOLDER / "classifier", num_classes=3)
 
 
+def test_a_causal_tagger_and_answerer_keep_their_attention(tmp_path):
+    """There and back."""
+    for name, model in (
+        ("tagger", "RoFormerTokenClassifier"),
+        ("answerer", "RoFormerQuestionAnswerer"),
+    ):
+        (tmp_path / name).mkdir()
+        source = changed(name, tmp_path / name, {"is_decoder": True})
+        there = tmp_path / name / "there"
+        for folder in (
+            source,
+            convert(source, there, format="huggingface", verbose=0),
+        ):
+            with open_checkpoint(folder) as checkpoint:
+                assert checkpoint.model == model
+                assert checkpoint.config.attention == "causal"
+                assert checkpoint.left_out == ()
+
+
 def test_a_tagger_without_bio_tags_or_vocabulary_is_its_backbone(tmp_path):
     labels = {str(n): f"LABEL_{n}" for n in range(5)}
     for number, fields in enumerate(
