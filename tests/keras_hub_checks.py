@@ -6,6 +6,7 @@ Run it as a process: `import roformer_keras.keras_hub` changes which class is lo
 """
 
 import sys
+import warnings
 from pathlib import Path
 
 import keras
@@ -72,7 +73,9 @@ def main(folder):
     np.testing.assert_array_equal(again.predict(TEXTS[:2], verbose=0), found)
     again = roformer_keras.RoFormerTokenizer.from_preset(folder / "saved")
     assert again.vocabulary == tokenizer.vocabulary
-    # A backbone that Keras-Hub has saved is read here.
+    # A classifier and a backbone that Keras-Hub has saved are read here.
+    check_own_classifier(folder / "saved", classifier)
+    check_activations(folder / "activations", preset)
     classifier.backbone.save_to_preset(str(folder / "backbone"))
     model = roformer_keras.RoFormerBackbone.from_preset(folder / "backbone")
     assert model.config == classifier.backbone.config
@@ -80,6 +83,47 @@ def main(folder):
         np.testing.assert_array_equal(*map(ops.convert_to_numpy, (one, other)))
     check_roformer_v2(folder / "v2")
     print("passed")
+
+
+def check_own_classifier(folder, classifier):
+    """The same outputs, settings and texts; no Keras-Hub is needed to load it."""
+    model = roformer_keras.load_model(folder)
+    assert type(model) is roformer_keras.RoFormerTextClassifier
+    assert (model.max_length, model.head_dropout) == (16, classifier.dropout)
+    expected = classifier.predict(TEXTS[:2], verbose=0)
+    found = model.predict(TEXTS[:2], verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert model.classify(TEXTS[:2]) == [0, 1]
+
+
+def check_activations(folder, preset):
+    """A softmax gives our probabilities; another activation is another head."""
+    for name in ("softmax", "tanh"):
+        classifier = keras_hub.models.TextClassifier.from_preset(
+            preset,
+            num_classes=3,
+            activation=name,
+            preprocessor=preprocessor_of(preset, 16),
+        )
+        classifier.save_to_preset(str(folder / name))
+    expected = keras_hub.models.TextClassifier.from_preset(str(folder / "softmax"))
+    model = roformer_keras.load_model(folder / "softmax")
+    np.testing.assert_allclose(
+        model.classify(TEXTS[:2], probabilities=True),
+        expected.predict(TEXTS[:2], verbose=0),
+        atol=1e-5,
+    )
+    check_left_out(folder / "tanh", "KerasHubTextClassifier")
+
+
+def check_left_out(folder, name):
+    """A preset is its backbone, after a warning that names the class of the head."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = roformer_keras.load_model(folder)
+    assert type(model).__name__ == "RoFormerBackbone"
+    messages = [str(one.message) for one in caught]
+    assert any(f"'{name}' is left out" in text for text in messages), messages
 
 
 def check_roformer_v2(folder):
@@ -112,6 +156,9 @@ def check_roformer_v2(folder):
         rows = {name: ids[:, :5] for name, ids in rows.items()}
     expected = theirs.predict(rows, verbose=0)
     np.testing.assert_allclose(model.predict(rows, verbose=0), expected, atol=1e-5)
+    classifier = keras_hub.models.RoformerV2TextClassifier(theirs, num_classes=2)
+    classifier.save_to_preset(str(folder.with_name("v2-classifier")))
+    check_left_out(folder.with_name("v2-classifier"), "RoformerV2TextClassifier")
     # RoFormerV2's norms have no weights that could be trained.
     theirs.embeddings_layer_norm.scale.assign(np.full(16, 1.5))
     theirs.save_to_preset(str(folder))

@@ -1,6 +1,7 @@
-"""Presets of Keras-Hub's own RoFormerV2."""
+"""Presets of Keras-Hub's own RoFormerV2, and of its classifier on our backbone."""
 
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from roformer_keras.errors import CheckpointError, ConfigurationError, errors_at
 from roformer_keras.io.tensor import Tensor
 
 BACKBONE = "keras_hub>RoformerV2Backbone"
+# Of `roformer_keras.keras_hub`, which Keras-Hub saves.
+CLASSIFIER = "roformer_keras>KerasHubTextClassifier"
 KERAS_HUB_TOKENIZER = "keras_hub>RoformerV2Tokenizer"
 # Names of datasets there -> here, one after another.
 _NAMES = (
@@ -28,6 +31,13 @@ _SAME = (
     *("num_segments", "activation", "dropout"),
 )
 _FIELDS = {**{name: name for name in _SAME}, "max_wavelength": "rotary_base"}
+# Datasets of the classifier's dense layer -> weights of ours, and activations that give
+# the same probabilities.
+_HEAD = {
+    "layers/dense/vars/0": "classes/kernel",
+    "layers/dense/vars/1": "classes/bias",
+}
+_ACTIVATIONS = ("linear", "softmax")
 # The default of Keras, which its norms take.
 _EPSILON = 1e-7
 
@@ -36,8 +46,6 @@ def open_keras_hub(
     content: Mapping[str, Any], tensors: Mapping[str, Tensor], label: str
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Fields of a `Checkpoint`, and its tensors by the names in our presets.
-
-    A head of Keras-Hub's on this backbone is not read.
 
     Args:
         content: of its `config.json`.
@@ -53,6 +61,53 @@ def open_keras_hub(
         config = _read_config(content)
     saved = {"model": "RoFormerBackbone", "model_options": {}, "config": config}
     return saved, _own_tensors(tensors, label)
+
+
+def own_classifier(
+    content: Mapping[str, Any], head: Mapping[str, Tensor], label: str
+) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
+    """The `task.json` and head of a preset here, from a classifier of Keras-Hub.
+
+    `KerasHubTextClassifier` with logits is a `RoFormerTextClassifier`; one with a
+    softmax gives its probabilities, where ours has logits.
+
+    Args:
+        content: of its `task.json`.
+        head: dict of the names in its `task.weights.h5` to `Tensor`.
+        label: str. What errors call the preset.
+
+    Returns:
+        None and an empty dict, after a warning, if the head is another function.
+    """
+    fields = content.get("config")
+    fields = fields if isinstance(fields, dict) else {}
+    found = {ours: head[name] for name, ours in _HEAD.items() if name in head}
+    activation = fields.get("activation")
+    if activation not in _ACTIVATIONS or len(found) < len(_HEAD):
+        warn_of_head(label, content.get("class_name"))
+        return None, {}
+    options = {"num_classes": fields.get("num_classes"), "pooling": "first"}
+    options["head_dropout"] = fields.get("dropout", 0.1)
+    preprocessor = fields.get("preprocessor")
+    inner = preprocessor.get("config") if isinstance(preprocessor, dict) else None
+    if isinstance(inner, dict) and "sequence_length" in inner:
+        options["max_length"] = inner["sequence_length"]
+    name = "RoFormerTextClassifier"
+    task = {
+        "class_name": name,
+        "registered_name": f"roformer_keras>{name}",
+        "config": {"backbone": fields.get("backbone"), **options},
+    }
+    return task, found
+
+
+def warn_of_head(label: str, name: Any) -> None:
+    """Warns that a head of Keras-Hub's is not read."""
+    warnings.warn(
+        f"{label}: the head of Keras-Hub's {name!r:.60} is left out, because no class "
+        "of this package has that head; the backbone is whole",
+        stacklevel=2,
+    )
 
 
 def tokenizer_of_keras_hub(fields: Any, label: str) -> dict[str, Any]:

@@ -32,7 +32,13 @@ from roformer_keras.conversion.huggingface import (
     open_huggingface,
     own_tensors,
 )
-from roformer_keras.conversion.keras_hub_preset import BACKBONE, open_keras_hub
+from roformer_keras.conversion.keras_hub_preset import (
+    BACKBONE,
+    CLASSIFIER,
+    open_keras_hub,
+    own_classifier,
+    warn_of_head,
+)
 from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.tokenizer_files import (
     check_tokenizer,
@@ -315,7 +321,7 @@ def _open_tensor_bundle(files, stack):
     if not variables:
         return _by_name("bert4keras", tensors)
     found = {
-        name: (_object_key(name, variables.get(name, "")), tensor)
+        name: (_object_key(name, *variables.get(name, ("", ""))), tensor)
         for name, tensor in tensors.items()
     }
     return Found("tf_object", found, lambda row: (row.layer, row.attribute))
@@ -327,12 +333,12 @@ def _by_name(format, tensors, **saved):
     return Found(format, found, lambda row: row.name, lambda row: False, saved=saved)
 
 
-def _object_key(key: str, variable: str):
-    """Layer, from the variable's name, and attribute, from the key in the file."""
+def _object_key(key: str, variable: str, path: str):
+    """Layer, from the variable's name, and attribute, from the graph or the key."""
     attribute = key.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
     if attribute == key or ".OPTIMIZER_SLOT" in key:
         return None
-    attribute = re.sub(r"^.*layer_with_weights-\d+/", "", attribute)
+    attribute = path or re.sub(r"^.*layer_with_weights-\d+/", "", attribute)
     layer = variable.split("/")[0]
     if layer == "MLM-Bias":
         # bert4keras before 0.11 had another layer here, and called it "bias".
@@ -418,19 +424,11 @@ def _open_preset(files, stack):
     if config.get("registered_name") == BACKBONE:
         tensors = _datasets(files.parts["weights"], stack)
         saved, tensors = open_keras_hub(config, tensors, files.label)
+        if "task" in files.parts:
+            name = read_json(files.parts["task"]).get("class_name")
+            warn_of_head(files.label, name)
         return _by_dataset("preset", tensors, saved=saved)
     parts, sums = files.parts, _preset_sums(files)
-    model = read_json(parts["task"]) if "task" in parts else config
-    saved = _saved_model(model, files.label)
-    quantized = saved.pop("quantized")
-    if "task" in parts:
-        # Both say what the backbone is; Keras-Hub reads this one.
-        other = _saved_model(config, files.label)["config"]
-        if other != saved["config"]:
-            raise CheckpointError(
-                f"{files.label}: config.json and task.json must have one backbone, and "
-                "their fields differ: convert or copy it again"
-            )
     tensors, head = (
         checked_tensors(_datasets(parts[role], stack), f"{name}/", sums, files.label)
         if role in parts
@@ -440,6 +438,19 @@ def _open_preset(files, stack):
             ("task_weights", "task.weights.h5"),
         )
     )
+    task = read_json(parts["task"]) if "task" in parts else None
+    if task is not None and task.get("registered_name") == CLASSIFIER:
+        task, head = own_classifier(task, head, files.label)
+    saved = _saved_model(config if task is None else task, files.label)
+    quantized = saved.pop("quantized")
+    if task is not None:
+        # Both say what the backbone is; Keras-Hub reads this one.
+        other = _saved_model(config, files.label)["config"]
+        if other != saved["config"]:
+            raise CheckpointError(
+                f"{files.label}: config.json and task.json must have one backbone, and "
+                "their fields differ: convert or copy it again"
+            )
     if saved["model"] in MODEL_FIELDS:
         tensors, head = tensors | head, {}
     stored = sum(math.prod(tensor.shape) for tensor in head.values())

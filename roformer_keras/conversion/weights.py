@@ -403,11 +403,11 @@ _TRAINING_STATE = re.compile(
     r"|good_steps|current_loss_scale|save_counter|iterations?|training|optimizer"
     r"|Adam\w*|LAMB\w*|lamb\w*|adam_[mv]|vhat|momentum|Momentum|slow"
     r"|Adafactor\w*|ExponentialMovingAverage|OPTIMIZER_SLOT|seed_generator"
-    r"|lora_kernel_[ab])(_\d+)?(/|$)",
+    r"|lora_kernel_[ab]|keras_api)(_\d+)?(/|$)",
     re.ASCII,
 )
 
 
 def is_training_state(name: str) -> bool:
-    """Whether a tensor belongs to an optimizer or a counter, not to the model."""
+    """Whether a tensor is of an optimizer, a counter or a metric, not of the model."""
     return _TRAINING_STATE.search(name) is not None

@@ -66,6 +66,9 @@ HUGGINGFACE_PATHS = frozenset(
 )
 # Modules of that library without settings; their folders are empty, or hold a note.
 SENTENCE_FOLDERS = frozenset(("2_Normalize", "3_Normalize"))
+# A folder of PEFT: its configuration, and its weights in the order of preference.
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _HUGGINGFACE_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
 _COMPANIONS = {"bert_config": "bert_config.json", "vocabulary": "vocab.txt"}
 _WANTED = (
@@ -113,8 +116,8 @@ def open_source(source: str | os.PathLike) -> Iterator[SourceFiles]:
     Args:
         source: a zip, a folder (possibly inside one other folder), a TensorFlow
             checkpoint prefix or its `.index`, an HDF5, safetensors or `.keras` file,
-            a preset folder, or one of Hugging Face. The content determines the format,
-            not the extension.
+            a preset folder, one of Hugging Face, or a SavedModel, of which only the
+            variables are read. The content determines the format, not the extension.
 
     Returns:
         A context manager that yields `SourceFiles`. What had to be unpacked lies in a
@@ -344,6 +347,10 @@ def _candidate(tree, folder: str, name: str) -> _Candidate | None:
     if kind is None:
         return None
     parts = {**_present(tree, folder, _COMPANIONS), **parts}
+    outer, _, inner = folder.rpartition("/")
+    if inner == "variables" and tree.has(_join(outer, "saved_model.pb")):
+        # A SavedModel: what lies next to it is one folder up.
+        parts = {**_present(tree, outer, _COMPANIONS), **parts}
     return _Candidate(kind, full, parts)
 
 

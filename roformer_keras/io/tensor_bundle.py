@@ -29,7 +29,6 @@ doc/table_format.md. What is written here equals TensorFlow's own files byte by 
 
 import math
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, NamedTuple
 
@@ -37,6 +36,8 @@ import google_crc32c
 import numpy as np
 
 from roformer_keras.errors import CheckpointError
+from roformer_keras.io.object_graph import parse_object_graph
+from roformer_keras.io.protobuf import Malformed, read_message, read_varint
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_SIZE = 48
@@ -68,10 +69,6 @@ _DTYPE_NAMES = {
 }
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _DTYPE_CODES = {name: code for code, name in _DTYPE_NAMES.items()}
-
-
-class _Malformed(Exception):
-    """Bytes that break the format; the reader adds which file and which tensor."""
 
 
 class _Entry(NamedTuple):
@@ -111,7 +108,7 @@ class TensorBundleReader:
         try:
             table = dict(_ascending(_table_entries(index)))
             _check_header(table.pop(b"", None), len(shards))
-        except _Malformed as error:
+        except Malformed as error:
             raise self._error(f"the index cannot be used: {error}") from None
         for key, value in table.items():
             if key.startswith(b"\0"):  # one slice of a partitioned variable
@@ -121,7 +118,7 @@ class TensorBundleReader:
                 if entry.dtype is not None and not entry.num_slices:
                     self._check_extent(entry)
                 self._entries[key.decode()] = entry
-            except (_Malformed, UnicodeDecodeError) as error:
+            except (Malformed, UnicodeDecodeError) as error:
                 name = key.decode(errors="backslashreplace")
                 raise self._error(f"tensor {name!r}: {error}") from None
 
@@ -169,15 +166,18 @@ class TensorBundleReader:
         array.flags.writeable = False
         return array
 
-    def object_names(self) -> dict[str, str]:
-        """The variable name for each key of an object checkpoint.
+    def object_names(self) -> dict[str, tuple[str, str]]:
+        """The variable name and the layer's attribute, by key of an object checkpoint.
 
         `tf.train.Checkpoint`, and `save_weights` of tf.keras, name tensors by the
-        attributes that lead to them; the object graph in the same file holds the names
-        of the variables, such as `"Transformer-0-FeedForward/dense/kernel"`.
+        attributes that lead to them, and a SavedModel some of them by a number; the
+        object graph in the same file holds the names of the variables, such as
+        `"Transformer-0-FeedForward/dense/kernel"`, and the attributes.
 
         Returns:
-            dict of key to variable name; empty if this is no object checkpoint.
+            dict of key to a pair of variable name and path from the layer that has it,
+            such as `"i0_dense/kernel"`, or `""` if no layer has it; empty if this is no
+            object checkpoint.
 
         Raises:
             CheckpointError: the graph is damaged.
@@ -185,32 +185,25 @@ class TensorBundleReader:
         if OBJECT_GRAPH not in self._entries:
             return {}
         try:
-            _, nodes = _read_message(self._read_string(OBJECT_GRAPH))
-            names = {}
-            for node in nodes[1]:
-                for attribute in _read_message(node)[1][2]:
-                    _, fields = _read_message(attribute)
-                    if fields[2] and fields[3]:
-                        names[fields[3][-1].decode()] = fields[2][-1].decode()
-        except (_Malformed, UnicodeDecodeError) as error:
+            return parse_object_graph(self._read_string(OBJECT_GRAPH))
+        except (Malformed, UnicodeDecodeError) as error:
             raise self._error(f"tensor {OBJECT_GRAPH!r}: {error}") from None
-        return names
 
     def _read_string(self, name: str) -> bytes:
         """A scalar string: its length, the length's checksum, its bytes."""
         entry = self._entries[name]
         if entry.shard >= len(self._shards):
-            raise _Malformed("it lies in a data file that is not there")
+            raise Malformed("it lies in a data file that is not there")
         data = bytes(self._bytes(entry))
-        length, at = _read_varint(data, 0)
+        length, at = read_varint(data, 0)
         text = data[at + 4 :]
         if len(text) != length:
-            raise _Malformed(f"it has {len(text)} bytes instead of {length}")
+            raise Malformed(f"it has {len(text)} bytes instead of {length}")
         # The checksum is that of the length as a plain integer, not as it is stored.
         size = 4 if length < 2**32 else 8
         covered = length.to_bytes(size, "little") + data[at:]
         if _masked_crc32c(covered) != entry.checksum:
-            raise _Malformed(
+            raise Malformed(
                 "it does not match its checksum: the file is damaged; get it again"
             )
         return text
@@ -229,18 +222,18 @@ class TensorBundleReader:
         assert entry.dtype is not None
         expected = math.prod(entry.shape) * _numpy_dtype(entry.dtype).itemsize
         if entry.size != expected:
-            raise _Malformed(
+            raise Malformed(
                 f"{entry.dtype} of shape {entry.shape} takes {expected} bytes, but the "
                 f"index says {entry.size}"
             )
         if entry.shard >= len(self._shards):
-            raise _Malformed(
+            raise Malformed(
                 f"it lies in data file {entry.shard}, counted from 0, but there are "
                 f"{len(self._shards)}"
             )
         end, available = entry.offset + entry.size, len(self._shards[entry.shard])
         if end > available:
-            raise _Malformed(
+            raise Malformed(
                 f"it ends at byte {end} of data file {entry.shard}, which has "
                 f"{available}: the file is truncated; get it again"
             )
@@ -326,7 +319,7 @@ def _masked_crc32c(data) -> int:
 
 def _table_entries(index: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(index) < _FOOTER_SIZE or index[-8:] != _MAGIC:
-        raise _Malformed(
+        raise Malformed(
             "it does not end in the magic number of TensorFlow's indices: it is "
             "truncated, or something else"
         )
@@ -338,7 +331,7 @@ def _table_entries(index: bytes) -> Iterator[tuple[bytes, bytes]]:
     ):
         offset, size, _ = _read_handle(handle, 0)
         if offset < end_of_last:  # overlapping blocks would make reading quadratic
-            raise _Malformed("its data blocks overlap")
+            raise Malformed("its data blocks overlap")
         end_of_last = offset + size
         yield from _block_entries(
             _read_block(index, offset, size, f"data block {number}")
@@ -347,22 +340,22 @@ def _table_entries(index: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _read_handle(data: bytes, at: int) -> tuple[int, int, int]:
     """A BlockHandle: offset and size; then where it ends itself."""
-    offset, at = _read_varint(data, at)
-    size, at = _read_varint(data, at)
+    offset, at = read_varint(data, at)
+    size, at = read_varint(data, at)
     return offset, size, at
 
 
 def _read_block(index: bytes, offset: int, size: int, which: str) -> bytes:
     end = offset + size
     if end + _TRAILER_SIZE > len(index) - _FOOTER_SIZE:
-        raise _Malformed(f"{which} lies outside the file")
+        raise Malformed(f"{which} lies outside the file")
     checksum = int.from_bytes(index[end + 1 : end + _TRAILER_SIZE], "little")
     if _masked_crc32c(index[offset : end + 1]) != checksum:
-        raise _Malformed(
+        raise Malformed(
             f"{which} does not match its checksum: the file is damaged; get it again"
         )
     if index[end] != 0:
-        raise _Malformed(
+        raise Malformed(
             f"{which} is compressed (type {index[end]}; 1 is Snappy), which TensorFlow "
             "can read but does not write; load and save the checkpoint with it"
         )
@@ -372,14 +365,14 @@ def _read_block(index: bytes, offset: int, size: int, which: str) -> bytes:
 def _block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     if end < 0:
-        raise _Malformed("a block has no room for its restart offsets")
+        raise Malformed("a block has no room for its restart offsets")
     at, key = 0, b""
     while at < end:
-        shared, at = _read_varint(block, at)
-        added, at = _read_varint(block, at)
-        length, at = _read_varint(block, at)
+        shared, at = read_varint(block, at)
+        added, at = read_varint(block, at)
+        length, at = read_varint(block, at)
         if shared > len(key) or added + length > end - at:
-            raise _Malformed("an entry is longer than its block")
+            raise Malformed("an entry is longer than its block")
         key = key[:shared] + block[at : at + added]
         at += added + length
         yield key, block[at - length : at]
@@ -393,9 +386,9 @@ def _ascending(
     for key, value in entries:
         total += len(key)
         if total > _MAX_KEY_BYTES:
-            raise _Malformed(f"its keys take more than {_MAX_KEY_BYTES} bytes")
+            raise Malformed(f"its keys take more than {_MAX_KEY_BYTES} bytes")
         if previous is not None and key <= previous:
-            raise _Malformed(f"key {key[:99]!r} is out of order")
+            raise Malformed(f"key {key[:99]!r} is out of order")
         yield key, value
         previous = key
 
@@ -470,67 +463,27 @@ def _shared_length(a: bytes, b: bytes) -> int:
 
 def _check_header(value: bytes | None, num_shards: int):
     if value is None:
-        raise _Malformed("it has no header")
-    numbers, parts = _read_message(value)
-    version, _ = _read_message(b"".join(parts[3]))
+        raise Malformed("it has no header")
+    numbers, parts = read_message(value)
+    version, _ = read_message(b"".join(parts[3]))
     if numbers[2] != 0:
-        raise _Malformed("its tensors are big-endian, which is not supported")
+        raise Malformed("its tensors are big-endian, which is not supported")
     if version[2] > 1:
-        raise _Malformed(f"it needs a reader of format {version[2]}, this is of 1")
+        raise Malformed(f"it needs a reader of format {version[2]}, this is of 1")
     if numbers[1] != num_shards:
-        raise _Malformed(f"it is for {numbers[1]} data file(s), got {num_shards}")
+        raise Malformed(f"it is for {numbers[1]} data file(s), got {num_shards}")
 
 
 def _read_entry(value: bytes) -> _Entry:
-    numbers, parts = _read_message(value)
-    _, shape_parts = _read_message(b"".join(parts[2]))
-    shape = tuple(_read_message(dim)[0][1] for dim in shape_parts[2])
+    numbers, parts = read_message(value)
+    _, shape_parts = read_message(b"".join(parts[2]))
+    shape = tuple(read_message(dim)[0][1] for dim in shape_parts[2])
     # NumPy computes strides for empty arrays too.
     if len(shape) > _MAX_RANK or math.prod(max(1, dim) for dim in shape) >= 2**59:
-        raise _Malformed(f"no array can have its {len(shape)}-dimensional shape")
+        raise Malformed(f"no array can have its {len(shape)}-dimensional shape")
     shard, offset, size, checksum = (numbers[field] for field in (3, 4, 5, 6))
     dtype, num_slices = _DTYPE_NAMES.get(numbers[1]), len(parts[7])
     return _Entry(dtype, shape, shard, offset, size, checksum, num_slices)
-
-
-def _read_message(data: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
-    """A message's numbers and its strings or messages, by field number.
-
-    As in protobuf: a missing number is 0, the last of repeated numbers wins, and the
-    parts of a split message are concatenated, by the caller.
-    """
-    numbers, parts = defaultdict(int), defaultdict(list)
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
-        field, wire_type = tag >> 3, tag & 7
-        if wire_type == 0:
-            numbers[field], at = _read_varint(data, at)
-        elif wire_type == 5:
-            numbers[field], at = int.from_bytes(data[at : at + 4], "little"), at + 4
-        elif wire_type == 2:
-            size, at = _read_varint(data, at)
-            parts[field].append(data[at : at + size])
-            at += size
-        else:
-            raise _Malformed(f"field {field} has the unknown wire type {wire_type}")
-        if at > len(data):
-            raise _Malformed(f"field {field} runs past the end of its message")
-    return numbers, parts
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned 64-bit integer and where it ends."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            raise _Malformed("it ends within a number")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80 and value < 2**64:
-            return value, at
-    raise _Malformed("a number is longer than 64 bits")
 
 
 def _varint(value: int) -> bytes:

@@ -4,6 +4,7 @@ import pytest
 
 from roformer_keras.conversion.keras_hub_preset import (
     open_keras_hub,
+    own_classifier,
     tokenizer_of_keras_hub,
 )
 from roformer_keras.errors import ConfigurationError
@@ -65,3 +66,44 @@ def test_other_tokenizers_are_refused():
     for fields in ({"split": False}, {"suffix_indicator": "@@"}):
         with pytest.raises(ConfigurationError, match="give the vocabulary by"):
             tokenizer_of_keras_hub(fields, "x")
+
+
+HEAD = {f"layers/dense/vars/{number}": object() for number in (0, 1)}
+TASK = {
+    "class_name": "KerasHubTextClassifier",
+    "config": {"backbone": 1, "num_classes": 3, "activation": "linear", "dropout": 0.2},
+}
+
+
+def test_a_classifier_is_ours():
+    seeds = {"layers/dropout/seed_generator/vars/0": object()}
+    preprocessor = {"preprocessor": {"config": {"sequence_length": 64}}}
+    content = {**TASK, "config": {**TASK["config"], **preprocessor}}
+    task, head = own_classifier(content, {**HEAD, **seeds}, "preset")
+    assert task["registered_name"] == "roformer_keras>RoFormerTextClassifier"
+    assert task["config"] == {
+        "backbone": 1,
+        "num_classes": 3,
+        "pooling": "first",
+        "head_dropout": 0.2,
+        "max_length": 64,
+    }
+    assert list(head) == ["classes/kernel", "classes/bias"]
+    assert list(head.values()) == list(HEAD.values())
+
+
+@pytest.mark.parametrize(
+    ("fields", "head"),
+    [
+        ({"activation": "tanh"}, HEAD),
+        ({"activation": ["linear"]}, HEAD),
+        ({"activation": None}, HEAD),
+        ({}, {}),
+    ],
+)
+def test_another_head_is_left_out(fields, head):
+    content = {**TASK, "config": {**TASK["config"], **fields}}
+    with pytest.warns(UserWarning, match="'KerasHubTextClassifier' is left out"):
+        assert own_classifier(content, head, "preset") == (None, {})
+    with pytest.warns(UserWarning, match="'KerasHubTextClassifier' is left out"):
+        assert own_classifier({**TASK, "config": [1]}, head, "preset") == (None, {})

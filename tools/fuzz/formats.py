@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 import h5py
 import numpy as np
 
-from roformer_keras.io import tensor_bundle
+from roformer_keras.io import protobuf, tensor_bundle
 from tools.fuzz.mutate import (
     INTEGERS,
     damage,
@@ -154,7 +154,7 @@ def _change_tensor(draw, name, files):
         entry = tensor_bundle._read_entry(table[key])
         shard, start, end = files[shards[0]], entry.offset, entry.offset + entry.size
         if key == graph:
-            length, at = tensor_bundle._read_varint(shard[start:end], 0)
+            length, at = protobuf.read_varint(shard[start:end], 0)
             text = shard[start + at + 4 : end]
             place = draw.randrange(length)
             text = text[:place] + draw.randbytes(1) + text[place + 1 :]

@@ -7,6 +7,8 @@ save_h5         output: path; `model.save_weights` as HDF5. A name that ends in
                 .weights.h5 gets the newer layout that tf-keras writes under it.
 save_model_h5   output: path; `model.save` as HDF5
 save_object     output: prefix of a TF object checkpoint, by `model.save_weights`
+save_tf         output: folder of a SavedModel, by `model.save`; optional train: bool,
+                whether a wrapped model is trained before, with a rate of 0
 
 "write" needs graph mode (`--graph`); users run bert4keras eagerly today. The two modes
 differ by rounding, up to 2e-6; `.weights.h5` can only be written eagerly.
@@ -18,7 +20,14 @@ from roformer_keras.verification.reference_process import Reference, main
 
 
 class Writer(Reference):
-    ops = (*Reference.ops, "write", "save_h5", "save_model_h5", "save_object")
+    ops = (
+        *Reference.ops,
+        "write",
+        "save_h5",
+        "save_model_h5",
+        "save_object",
+        "save_tf",
+    )
 
     def __init__(self):
         if "--graph" in sys.argv:
@@ -47,6 +56,16 @@ class Writer(Reference):
 
     def save_object(self, job, _, model):
         model.save_weights(job["output"], save_format="tf")
+        return {}
+
+    def save_tf(self, job, _, model):
+        if job.get("train"):
+            optimizer = self.keras.optimizers.legacy.Adam(0.0)
+            loss = "sparse_categorical_crossentropy"
+            model.compile(optimizer, loss, metrics=["accuracy"])
+            ids = self.np.ones((2, 4))
+            model.train_on_batch([ids, ids * 0], self.np.zeros(2))
+        model.save(job["output"], save_format="tf")
         return {}
 
 

@@ -1,0 +1,78 @@
+"""The object graph in TensorFlow's checkpoints of objects, and in SavedModels.
+
+Source: tensorflow/core/protobuf/trackable_object_graph.proto.
+"""
+
+import re
+from collections.abc import Sequence
+
+from roformer_keras.io.protobuf import Malformed, read_message
+
+_LAYER = re.compile(r"layer_with_weights-\d+")
+# Children that are lists, or hold layers.
+_OTHERS = re.compile(r"\d+|layer(_with_weights)?-\d+|layers|\w*variables|keras_api")
+
+
+def parse_object_graph(data: bytes) -> dict[str, tuple[str, str]]:
+    """The name of each variable, and the attributes that lead to it from its layer.
+
+    Args:
+        data: a TrackableObjectGraph.
+
+    Returns:
+        dict of key in the checkpoint to a pair of name and path, as
+        `TensorBundleReader.object_names` returns them.
+
+    Raises:
+        Malformed, UnicodeDecodeError: it is damaged.
+    """
+    _, parts = read_message(data)
+    nodes = [read_message(node)[1] for node in parts[1]]
+    names: dict[str, str] = {}
+    # The keys of each object; a variable has one.
+    keys: list[list[str]] = []
+    for node in nodes:
+        keys.append([])
+        for attribute in node[2]:
+            _, fields = read_message(attribute)
+            if fields[2] and fields[3]:
+                keys[-1].append(fields[3][-1].decode())
+                names[keys[-1][-1]] = fields[2][-1].decode()
+    paths = _paths_in_layers([_read_children(node, len(nodes)) for node in nodes])
+    found = {key: path for place, path in paths.items() for key in keys[place]}
+    return {key: (name, found.get(key, "")) for key, name in names.items()}
+
+
+def _read_children(node: dict[int, list[bytes]], count: int) -> dict[str, int]:
+    """Name -> place of each child of a TrackableObject."""
+    children = {}
+    for child in node[1]:
+        numbers, fields = read_message(child)
+        if numbers[1] >= count or not fields[2]:
+            raise Malformed("an object refers to none")
+        children[fields[2][-1].decode()] = numbers[1]
+    return children
+
+
+def _paths_in_layers(children: Sequence[dict[str, int]]) -> dict[int, str]:
+    """The names that lead from a layer to an object in it, by the object's place."""
+    layers = {
+        place
+        for found in children
+        for name, place in found.items()
+        if _LAYER.fullmatch(name)
+    }
+    paths: dict[int, str] = {}
+    # A layer has its variables itself, or a layer in it has them. Each is seen once, so
+    # that a hostile graph takes no longer than its file.
+    seen = set(layers)
+    for layer in sorted(layers):
+        for name, place in children[layer].items():
+            if place in seen or _OTHERS.fullmatch(name):
+                continue
+            seen.add(place)
+            paths.setdefault(place, name)
+            for last, end in children[place].items():
+                if not _OTHERS.fullmatch(last):
+                    paths.setdefault(end, f"{name}/{last}")
+    return paths
