@@ -5,12 +5,14 @@ import fnmatch
 import itertools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
+from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import head_of, model_heads, weight_table
 from roformer_keras.conversion.writer import FORMATS
@@ -85,8 +87,6 @@ def convert(
         RoFormerError: what each step raises; see `roformer_keras.errors`.
     """
     check_name(target)
-    # Read twice below.
-    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     if os.fspath(target).startswith(PREFIX):
         raise OutputError(
             f"convert writes files, got {os.fspath(target)[:80]!r}: upload a model by "
@@ -94,15 +94,33 @@ def convert(
         )
     target = Path(target)
     format = format or _format_of(target)
+    with open_prepared(
+        source, format, model, config, vocabulary, ignore, **changes
+    ) as ready:
+        save(ready, target, format, dtype, overwrite, verbose)
+    return target
+
+
+@contextmanager
+def open_prepared(
+    source: str | os.PathLike,
+    format: str,
+    model: str | None = None,
+    config: ConfigSource | None = None,
+    vocabulary: str | os.PathLike | None = None,
+    ignore: Iterable[str] = (),
+    **changes: Any,
+) -> Iterator[Checkpoint]:
+    """Opens a source as `prepare` makes it for a format; arguments of `convert`."""
+    # Read twice below.
+    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         if model is None and checkpoint.is_task and format not in FOLDERS:
             # Only a folder has a place for the head of a task.
             model = "RoFormerBackbone"
         if format == "sentence-transformers":
             checkpoint = _without_head(checkpoint, ignore)
-        ready = prepare(checkpoint, model, ignore, **changes)
-        save(ready, target, format, dtype, overwrite, verbose)
-    return target
+        yield prepare(checkpoint, model, ignore, **changes)
 
 
 def prepare(
@@ -165,8 +183,14 @@ def save(
     dtype: str = "float32",
     overwrite: bool = False,
     verbose: int | str = 0,
+    repository: str | None = None,
 ) -> None:
-    """Writes a prepared checkpoint; the result appears whole or not at all."""
+    """Writes a prepared checkpoint; the result appears whole or not at all.
+
+    Args:
+        repository: `owner/name` on the Hub that the model card is for. A preset has a
+            card only there.
+    """
     if format not in FORMATS:
         raise ConfigurationError(
             f"format must be one of {', '.join(FORMATS)}, got {format!r}"
@@ -185,6 +209,9 @@ def save(
         progress_bar(verbose, total=count, desc=name, unit="tensor") as bar,
     ):
         FORMATS[format](partial, checkpoint, dtype, bar.update)
+        if is_folder and (repository or format != "preset"):
+            card = model_card(checkpoint, format, repository)
+            (partial / "README.md").write_text(card, encoding="utf-8")
 
 
 def _without_head(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:

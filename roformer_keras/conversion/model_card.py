@@ -21,7 +21,9 @@ _PIPELINES = {
 _PLACEHOLDER = "path/of/this/folder"
 
 
-def model_card(checkpoint: Checkpoint, format: str, name: str = _PLACEHOLDER) -> str:
+def model_card(
+    checkpoint: Checkpoint, format: str, repository: str | None = None
+) -> str:
     """The card of a model: front matter, sizes and the lines that load it.
 
     It says what the files say. Add the licence, the data and results of evaluations,
@@ -30,7 +32,7 @@ def model_card(checkpoint: Checkpoint, format: str, name: str = _PLACEHOLDER) ->
     Args:
         checkpoint: `Checkpoint`.
         format: of the folder.
-        name: what loads it: a path, or `owner/name` on the Hub.
+        repository: `owner/name` on the Hub; a path stands in its place if not given.
     """
     config, model = checkpoint.config, str(checkpoint.model)
     is_sentences = format == "sentence-transformers"
@@ -54,8 +56,8 @@ def model_card(checkpoint: Checkpoint, format: str, name: str = _PLACEHOLDER) ->
     if isinstance(config, RoFormerConfig):
         rows["Model type"] = config.model_type
     table = [f"| {key} | {value} |" for key, value in rows.items()]
-    is_path = name == _PLACEHOLDER
-    source = name if is_path else f"hf://{name}"
+    name = repository or _PLACEHOLDER
+    source = f"hf://{repository}" if repository else name
     code = [
         "from roformer_keras import load_model",
         "",
@@ -73,7 +75,7 @@ def model_card(checkpoint: Checkpoint, format: str, name: str = _PLACEHOLDER) ->
             *code,
             *([encode] if model in ("RoFormerSim", "RoFormerSentenceEncoder") else ()),
         ]
-    title = model if is_path else name.rpartition("/")[2]
+    title = repository.rpartition("/")[2] if repository else model
     lines = [
         *("---", *front, "---", "", f"# {title}", ""),
         "A RoFormer, written by roformer_keras.",

@@ -5,12 +5,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.conversion.convert import FOLDERS, convert
-from roformer_keras.conversion.model_card import model_card
-from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.convert import FOLDERS, open_prepared, save
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.huggingface import check_repository, upload
+
+# Arguments of `convert` that say how the folder is written, and their defaults.
+_SAVED_BY: dict[str, Any] = {"dtype": "float32", "overwrite": False, "verbose": "auto"}
 
 
 def push_to_hub(
@@ -73,10 +74,10 @@ def push_to_hub(
             preset = Path(scratch, "preset")
             source.save_to_preset(preset)
             source = preset
-        folder = convert(source, Path(scratch, "model"), format=format, **options)
-        with open_checkpoint(folder) as checkpoint:
-            card = model_card(checkpoint, format, name)
-        (folder / "README.md").write_text(card, encoding="utf-8")
+        folder = Path(scratch, "model")
+        how = {key: options.pop(key, value) for key, value in _SAVED_BY.items()}
+        with open_prepared(source, format, **options) as ready:
+            save(ready, folder, format, repository=name, **how)
         return upload(
             folder, name, private=private, token=token, commit_message=commit_message
         )

@@ -27,7 +27,6 @@ from roformer_keras.conversion.huggingface_config import (
     write_tokenizer_config,
     write_tokenizer_file,
 )
-from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.sentence_modules import DENSE_TENSORS, write_modules
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
@@ -278,8 +277,6 @@ def _write_huggingface(folder: Path, checkpoint: Checkpoint, dtype: str, on_tens
     config = write_config(checkpoint)
     tensors = _huggingface_tensors(checkpoint, dtype, on_tensor)
     _write_encoder(folder, checkpoint, {**config, "dtype": dtype}, tensors)
-    card = model_card(checkpoint, "huggingface")
-    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _write_sentence_transformers(
@@ -303,8 +300,6 @@ def _write_sentence_transformers(
         save_file(dense, path, {"format": "pt"})
     length = contents[SENTENCE_PARTS["sentence_config"]]["max_seq_length"]
     _write_encoder(folder, encoder, {**config, "dtype": dtype}, tensors, length)
-    card = model_card(checkpoint, "sentence-transformers")
-    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _huggingface_tensors(checkpoint, dtype, on_tensor) -> dict[str, np.ndarray]:
