@@ -340,3 +340,9 @@ def test_ordered_dicts_in_a_pickle_are_read(tmp_path):
     empty = OrderedDict()
     torch_zip(tmp_path / "x", pickle.dumps(empty, 2), [])
     assert opened(tmp_path / "x") == {}
+
+
+def test_there_are_dozens_of_hostile_files():
+    """Pickles, lying headers, and shards that are cut or that no entry names."""
+    assert len(PICKLES) >= 25
+    assert len(HEADERS) + len(SHARDS) >= 25
