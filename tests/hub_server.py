@@ -3,10 +3,13 @@
 import base64
 import hashlib
 import json
+import os
 import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from common import ROOT
 
 OWNER, TOKEN = "someone", "hf_right"
 SHA = "0123456789" * 4
@@ -18,6 +21,20 @@ def files_of(folder):
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
         if path.is_file()
+    }
+
+
+def environment_of(url, cache):
+    """Variables of a process that takes the server for the Hub."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HF_ENDPOINT": url,
+        "HF_HOME": str(cache),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        # The server speaks the LFS protocol, not that of Xet.
+        "HF_HUB_DISABLE_XET": "1",
     }
 
 

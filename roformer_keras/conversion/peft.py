@@ -18,18 +18,16 @@ from roformer_keras.errors import (
     SourceError,
     errors_at,
 )
+from roformer_keras.hub.huggingface import PREFIX, fetch_adapter
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import json_bytes, read_json
 from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors
+from roformer_keras.io.sources import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 
-CONFIG, WEIGHTS, PICKLE = (
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "adapter_model.bin",
-)
+_WEIGHTS, _PICKLE = ADAPTER_WEIGHTS
 # More columns than any adapter has.
 _MAX_RANK = 65_536
 _FACTOR = re.compile(
@@ -109,28 +107,33 @@ def write_adapter(
         "target_modules": rf"(.*\.)?encoder\.layer\.\d+\.({pattern})",
     }
     with replacing(folder, overwrite, folder=True) as partial:
-        save_file(tensors, partial / WEIGHTS, {"format": "pt"})
-        (partial / CONFIG).write_bytes(json_bytes(config))
+        save_file(tensors, partial / _WEIGHTS, {"format": "pt"})
+        (partial / ADAPTER_CONFIG).write_bytes(json_bytes(config))
 
 
 def read_adapter(folder: str | os.PathLike) -> Adapter:
     """The adapter in a folder that PEFT or `write_adapter` wrote.
 
+    Args:
+        folder: path, or `hf://owner/name`, which is downloaded.
+
     Raises:
+        DownloadError: it cannot be fetched; says why.
         CheckpointError: a tensor is missing, unexpected or mis-shaped.
         ConfigurationError: the configuration is no LoRA, or computes something else.
         SourceError: a file is missing or cannot be read.
     """
-    folder = Path(folder)
-    config = _blob(folder, CONFIG)
+    name = os.fsdecode(folder)
+    folder = fetch_adapter(name) if name.startswith(PREFIX) else Path(name)
+    config = _blob(folder, ADAPTER_CONFIG)
     with errors_at(config.label):
         rank, alpha = _read_config(read_json(config))
     with ExitStack() as stack:
-        if (folder / WEIGHTS).is_file() or not (folder / PICKLE).is_file():
-            blob = _blob(folder, WEIGHTS)
+        if (folder / _WEIGHTS).is_file() or not (folder / _PICKLE).is_file():
+            blob = _blob(folder, _WEIGHTS)
             tensors = open_safetensors(blob, stack)[0]
         else:
-            blob = _blob(folder, PICKLE)
+            blob = _blob(folder, _PICKLE)
             tensors = open_pytorch(blob, stack)
         return Adapter(rank, alpha, _read_factors(tensors, rank, blob.label))
 
@@ -140,8 +143,9 @@ def _blob(folder: Path, name: str) -> Blob:
         return Blob.of_file(folder / name)
     except OSError as error:
         raise SourceError(
-            f"{folder} must be a folder with {CONFIG} and {WEIGHTS}, as PEFT's "
-            f"save_pretrained writes it, and {name} cannot be read: {error.strerror}"
+            f"{folder} must be a folder with {ADAPTER_CONFIG} and {_WEIGHTS}, as "
+            f"PEFT's save_pretrained writes it, and {name} cannot be read: "
+            f"{error.strerror}"
         ) from error
 
 

@@ -5,7 +5,7 @@ the variables of the environment that set them.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from roformer_keras.errors import (
 )
 from roformer_keras.extras import import_extra
 from roformer_keras.io.sources import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
     HUGGINGFACE_PATHS,
     PRESET_BASELINES,
     PRESET_FILES,
@@ -49,6 +51,16 @@ def fetch(source: str) -> Path:
         DownloadError: it cannot be fetched; says why.
         ConfigurationError: huggingface_hub is not installed; names the extra.
     """
+    return _fetch(source, _SMALL, _WEIGHTS)
+
+
+def fetch_adapter(source: str) -> Path:
+    """The folder of an adapter of PEFT on the Hub; arguments and errors of `fetch`."""
+    return _fetch(source, (ADAPTER_CONFIG,), ADAPTER_WEIGHTS)
+
+
+def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:
+    """Fetches small files, and the first of the weights that is there."""
     match = _NAME.fullmatch(source.removeprefix(PREFIX))
     if match is None:
         raise SourceError(
@@ -56,9 +68,9 @@ def fetch(source: str) -> Path:
             f"{PREFIX}owner/name@revision, got {source[:80]!r}"
         )
     hub = import_extra("huggingface_hub", f"{PREFIX} sources")
-    for name in _WEIGHTS:
+    for name in weights:
         stem, _, extension = name.partition(".")
-        patterns = [*_SMALL, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
+        patterns = [*small, name, f"{name}.index.json", f"{stem}-*-of-*.{extension}"]
         with _hub_errors(DownloadError, f"{source} cannot be fetched"):
             folder = Path(
                 hub.snapshot_download(
@@ -68,7 +80,7 @@ def fetch(source: str) -> Path:
         if any((folder / file).exists() for file in (name, f"{name}.index.json")):
             return folder
     raise SourceError(
-        f"{source} holds no weights: none of {', '.join(_WEIGHTS)}, whole or in shards"
+        f"{source} holds no weights: none of {', '.join(weights)}, whole or in shards"
     )
 
 

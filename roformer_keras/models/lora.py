@@ -203,9 +203,11 @@ class PartialTraining:
         `merge_lora`.
 
         Args:
-            folder: path. What `save_lora` or PEFT's `save_pretrained` wrote.
+            folder: path of what `save_lora` or PEFT's `save_pretrained` wrote, or
+                `hf://owner/name`.
 
         Raises:
+            DownloadError: it cannot be fetched; says why.
             CheckpointError: a tensor is missing, unexpected or mis-shaped.
             ConfigurationError: the adapter is no LoRA of these layers, LoRA is enabled
                 already, or every block is frozen.

@@ -11,7 +11,7 @@ from roformer_keras.checks import check_choice
 from roformer_keras.data.files import name_places, read_table, text_names
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.hub.huggingface import PREFIX, fetch
+from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import PRESET_BASELINES
 from roformer_keras.models.preset import opened_checkpoint
@@ -134,15 +134,17 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
         SourceError: it is no folder, or the fine-tuning is not finished.
         ConfigurationError: the preset holds no task.
     """
-    is_remote = isinstance(folder, str) and folder.startswith(PREFIX)
-    folder = fetch(str(folder)) if is_remote else Path(folder)
-    if not os.path.isdir(folder):
-        raise SourceError(f"{folder} must be a folder of a fine-tuning, or a preset")
-    path = folder / SETTINGS
-    if not path.is_file():
-        task = _load_task(folder, **options)
+    path = Path(folder) / SETTINGS
+    if not os.path.isfile(path):
+        preset = resolve(folder)
+        if not preset.is_dir():
+            raise SourceError(
+                f"{folder} must be a folder of a fine-tuning, or a preset"
+            )
+        task = _load_task(preset, **options)
         count = min(task.text_counts)
-        return FinetunedTask(task, folder, count, learned=_read_baselines(folder))
+        return FinetunedTask(task, preset, count, learned=_read_baselines(preset))
+    folder = path.parent
     if not (folder / PRESET).is_dir():
         raise SourceError(
             f"{folder} has no {PRESET} yet: run `roformer-keras finetune` again to its "

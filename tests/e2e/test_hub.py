@@ -1,34 +1,21 @@
 """`hf://owner/name`, from a server that answers as the Hugging Face Hub does."""
 
 import json
-import os
-import re
-import shlex
 import subprocess
 import textwrap
 
+import numpy as np
 import pytest
-from common import CHARACTER, ROOT, SIM, V2, transformers_python
-from hub_server import OWNER, TOKEN, files_of, hub
+from common import CHARACTER, SIM, V2, transformers_python
+from hub_server import OWNER, TOKEN, environment_of, files_of, hub
 from huggingface_folders import FOLDER
 from sources import assert_same, tensors_of
+
+from roformer_keras import RoFormerBackbone
 
 PYTHON = transformers_python()
 pytestmark = pytest.mark.skipif(PYTHON is None, reason="needs huggingface_hub")
 NEW = f"hf://{OWNER}/new"
-
-
-def environment_of(url, cache):
-    return {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "HF_ENDPOINT": url,
-        "HF_HOME": str(cache),
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        # The server speaks the LFS protocol, not that of Xet.
-        "HF_HUB_DISABLE_XET": "1",
-    }
 
 
 def roformer_keras(*arguments, url, cache, **environment):
@@ -224,14 +211,40 @@ def test_a_task_on_the_hub_answers_and_is_measured(tmp_path):
         assert json.loads(done.stdout)["rows"] == 2
 
 
-def test_the_upload_of_the_readme_runs(tmp_path):
-    section = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = section.partition("\n## Hugging Face\n")[2].partition("\n## ")[0]
-    lines = re.findall(r"^roformer-keras .* hf://owner/.*$", section, re.M)
-    assert len(lines) == 2
-    with hub({}) as server:
-        for line in lines:
-            arguments = shlex.split(line.replace("hf://owner/", f"hf://{OWNER}/"))[1:]
-            options = {"cache": tmp_path, "HF_TOKEN": TOKEN}
-            done = roformer_keras(*arguments, url=server.url, **options)
-            assert done.returncode == 0, (line, done.stderr)
+def test_an_adapter_on_the_hub_is_loaded(tmp_path):
+    model = RoFormerBackbone.from_preset(CHARACTER)
+    model.enable_lora(2)
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.1)
+    model.save_lora(tmp_path / "adapter")
+    np.save(
+        tmp_path / "weights.npy", np.concatenate(list(map(np.ravel, model.weights)))
+    )
+    code = f"""
+    import numpy as np
+    import roformer_keras
+    from roformer_keras.errors import DownloadError, SourceError
+    model = roformer_keras.RoFormerBackbone.from_preset({str(CHARACTER)!r})
+    for name, message in (
+        ("model", "none of adapter_model.safetensors, adapter_model.bin"),
+        ("none", "hf://{OWNER}/none cannot be fetched"),
+    ):
+        try:
+            model.load_lora(f"hf://{OWNER}/{{name}}")
+        except (DownloadError, SourceError) as error:
+            assert message in str(error), error
+        else:
+            raise AssertionError(name)
+    model.load_lora("{NEW}")
+    found = np.concatenate(list(map(np.ravel, model.weights)))
+    assert (found == np.load({str(tmp_path / "weights.npy")!r})).all()
+    """
+    files = files_of(tmp_path / "adapter")
+    models = {"model": files_of(FOLDER / "encoder"), "new": {**files, "other": b"x"}}
+    with hub(
+        {f"{OWNER}/{name}": content for name, content in models.items()}
+    ) as server:
+        environment = environment_of(server.url, tmp_path / "cache")
+        code = textwrap.dedent(code)
+        subprocess.run([PYTHON, "-c", code], env=environment, check=True)
+        assert not any(line.endswith(("/other", ".bin")) for line in server.requests)
