@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.checks import check_integer
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, errors_at
 from roformer_keras.extras import import_extra
 from roformer_keras.io.export_file import check_types, read_export, readable_network
 from roformer_keras.io.sources import EXPORT
@@ -117,6 +118,9 @@ class ServedEncoder:
                 f"the model in {folder} must give vectors, as RoFormerSim and sentence "
                 f"encoders do; it gives {', '.join(outputs)}"
             )
+        self._max_length = self.metadata["options"].get("max_length", MAX_LENGTH)
+        with errors_at(Path(folder) / EXPORT):
+            check_integer("max_length", self._max_length, minimum=2)
         self.tokenizer = RoFormerTokenizer.from_preset(folder)
         bfloat16 = self.metadata["int8"] if bfloat16 is None else bfloat16
         self._run = load_exported(folder, self.metadata["format"], bfloat16)
@@ -137,7 +141,7 @@ class ServedEncoder:
                 sentence encoder's own limit, or 512.
         """
         if max_length is None:
-            max_length = self.metadata["options"].get("max_length", MAX_LENGTH)
+            max_length = self._max_length
         return embed_rows(
             lambda inputs: self._run(inputs)["vectors"],
             self.tokenizer,

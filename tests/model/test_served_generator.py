@@ -403,6 +403,7 @@ def test_a_damaged_export_of_vectors(served, tmp_path):
     for fields, message in (
         ({"outputs": 5}, "'outputs' of type dict, got 5"),
         ({"outputs": outputs}, "'options' of type dict, got None"),
+        ({"options": {"max_length": "x"}}, "max_length must be an integer"),
         ({"options": {}, "format": "tar"}, "that of .* is 'tar'"),
         ({"format": "onnx"}, r"the export lacks .*model\.onnx"),
     ):

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roformer_keras.conversion.convert import convert, model_of, prepare
+from roformer_keras.conversion.peft import read_adapter
 from roformer_keras.conversion.reader import (
     open_checkpoint,
     read_tokenizer,
 )
 from roformer_keras.errors import RoFormerError
+from roformer_keras.generation.served import is_served_generator
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import verify_archive
@@ -81,6 +83,22 @@ def _convert(source, target):
 
 def _verify_zip(folder: Path):
     verify_archive(folder / "x.zip")
+
+
+def _read_adapter(folder: Path):
+    adapter = read_adapter(folder)
+    for down, up in adapter.factors.values():
+        ranks = {down.shape[0], up.shape[1], adapter.rank}
+        expect(len(ranks) == 1, "factors have the rank", down.shape, up.shape)
+
+
+def _open_export(folder: Path):
+    """What an `export.json` says is refused, or its network is missed."""
+    from roformer_keras.serving import ServedEncoder, ServedGenerator
+
+    served = ServedGenerator if is_served_generator(folder) else ServedEncoder
+    served(folder)
+    expect(False, "an export needs its network")
 
 
 def _load_model(folder: Path):
@@ -166,6 +184,10 @@ TARGETS = {
     **_both("keras-file", _converted(".keras"), **_MADE),
     **_both("safetensors", _converted(".safetensors"), **_MADE),
     **_both("huggingface", lambda _: seeds.huggingface(), checksums=False),
+    "adapter": Target(lambda _: seeds.adapters(), mutate_files, _read_adapter),
+    "export": Target(
+        lambda _: seeds.exports(), mutate_files, _open_export, needs_keras=True
+    ),
     **_both("preset", _presets("RoFormerBackbone", "RoFormerMaskedLM"), **_MADE),
     **_both("preset-task", _presets(*(f"RoFormer{name}" for name in _TASKS)), **_MADE),
     **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), **_MADE),

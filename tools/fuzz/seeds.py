@@ -8,7 +8,11 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
+
 from roformer_keras.conversion.convert import convert
+from roformer_keras.conversion.peft import Adapter, write_adapter
+from roformer_keras.io.sources import ADAPTER_CONFIG, EXPORT
 from tools import ROOT
 from tools.fuzz.target import Files
 from tools.fuzz.worker import read_files
@@ -56,6 +60,49 @@ def huggingface() -> list[Files]:
         target = Path(folder, "x")
         convert(SIM, target, format="sentence-transformers", verbose=0)
         return [*folders, read_files(target)]
+
+
+def adapters() -> list[Files]:
+    """Folders of PEFT for two layers of an encoder, with and without `use_rslora`."""
+    random = np.random.default_rng(0)
+    layers = ("attention.self.query", "intermediate.dense")
+    factors = {
+        f"encoder.layer.0.{layer}": tuple(
+            random.normal(size=shape).astype("float32") for shape in ((2, 8), (8, 2))
+        )
+        for layer in layers
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "x")
+        write_adapter(target, Adapter(2, 4.0, factors), "roformer.", "someone/tiny")
+        files = read_files(target)
+    content = {**json.loads(files[ADAPTER_CONFIG]), "use_rslora": True, "bias": "none"}
+    return [files, {**files, ADAPTER_CONFIG: json.dumps(content).encode()}]
+
+
+def exports() -> list[Files]:
+    """Folders of exports without their networks: generators and an encoder."""
+    common = {"dim": 8, "format": "openvino", "int8": False}
+    reading = {"vocabulary_size": 9, "attention": "unilm"}
+    generator = {
+        "networks": ["decoder", "vectors"],
+        "reading": reading,
+        "new_tokens": {"fixed": None, "longer": 64},
+    }
+    encoder = {
+        "outputs": {"vectors": "float32 (batch, 8)"},
+        "options": {"max_length": 32, "pooling": "mean"},
+    }
+    contents = (
+        {"model": "RoFormerSim", **common, "generator": generator},
+        {"model": "RoFormerSentenceEncoder", **common, **encoder, "format": "onnx"},
+    )
+    content = {"class_name": "RoFormerTokenizer", "config": {"level": "character"}}
+    tokenizer = {
+        "tokenizer.json": json.dumps(content).encode(),
+        "assets/tokenizer/vocabulary.txt": small_members()["vocab.txt"],
+    }
+    return [{**tokenizer, EXPORT: json.dumps(one).encode()} for one in contents]
 
 
 def zips() -> list[Files]:
