@@ -127,9 +127,9 @@ def verify(
             scratch = stack.enter_context(_temporary_folder())
             if against != "bert4keras":
                 answers = TransformersAnswers(path, config, lengths, cases, scratch)
-                if isinstance(against, str):
-                    against = stack.enter_context(TransformersReference(python))
                 running: Any = against
+                if isinstance(against, str):
+                    running = stack.enter_context(TransformersReference(python))
             else:
                 answers = LiveAnswers(path, config, lengths, cases, scratch)
                 if bert4keras is None or isinstance(bert4keras, str | os.PathLike):
