@@ -1,0 +1,5 @@
+"""Temporary."""
+
+
+def as_batches(x):
+    return x
