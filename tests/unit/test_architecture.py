@@ -42,6 +42,7 @@ RANKS = {
     "serving": 10,
     "callbacks": 11,
     "keras_hub": 11,
+    "bert4keras": 11,
     "cli": 11,
     "__main__": 12,
 }
