@@ -178,7 +178,7 @@ class AdamW(keras.optimizers.AdamW):
 
 def has_rows(gradient: TensorLike) -> bool:
     """Whether a gradient lists the rows of a table, as TensorFlow's of an embedding."""
-    return hasattr(gradient, "indices")
+    return hasattr(gradient, "dense_shape")
 
 
 def dense_gradient(gradient: TensorLike, variable: TensorLike) -> TensorLike:

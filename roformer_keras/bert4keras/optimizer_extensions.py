@@ -122,9 +122,9 @@ class PiecewiseLinearRate(ExtendableOptimizer):
         self, *args: Any, lr_schedule: Mapping[Any, float] | None = None, **kwargs: Any
     ):
         super().__init__(*args, **kwargs)
-        points = {0: 1.0} if lr_schedule is None else lr_schedule
+        schedule = {0: 1.0} if lr_schedule is None else lr_schedule
         # A configuration that was saved as JSON has strings as keys.
-        points = sorted((int(batch), factor) for batch, factor in points.items())
+        points = sorted((int(batch), factor) for batch, factor in schedule.items())
         self._factor = PiecewiseLinear(1.0, points)
 
     @property
