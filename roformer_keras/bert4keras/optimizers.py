@@ -5,7 +5,9 @@
     optimizer = AdamWLR(learning_rate=2e-5, weight_decay_rate=0.01, lr_schedule={...})
 
 The numbers are those of the optimizers that bert4keras has under tf.keras, whose names
-end in `_v2` there; both names are the same here.
+end in `_v2` there; both names are the same here. They are those of eager execution:
+without it bert4keras's gradient accumulation and lookahead read weights while they are
+written. On TensorFlow an embedding counts twice in a moving average, as in bert4keras.
 
 Source: bert4keras 0.11.5, `optimizers.py`.
 """
