@@ -16,7 +16,7 @@ import keras
 from keras import ops
 
 from roformer_keras.checks import check_names, check_number
-from roformer_keras.optimizers import dense_gradient, has_rows
+from roformer_keras.optimizers import dense_gradient
 from roformer_keras.types import TensorLike
 
 __all__ = ["ExtendableOptimizer", "Update", "current_value", "matches", "register"]
@@ -133,23 +133,6 @@ class ExtendableOptimizer(keras.optimizers.Optimizer):
     @lr.setter
     def lr(self, learning_rate: TensorLike) -> None:
         self.learning_rate = learning_rate
-
-    def _clip_gradients(self, grads):
-        if not self.clipvalue:
-            return super()._clip_gradients(grads)
-
-        def clip(x):
-            return ops.clip(x, -self.clipvalue, self.clipvalue)
-
-        # Keras would sum the rows of a token that comes again before it clips them.
-        return [
-            type(gradient)(
-                clip(gradient.values), gradient.indices, gradient.dense_shape
-            )
-            if has_rows(gradient)
-            else clip(gradient)
-            for gradient in grads
-        ]
 
     def update_step(
         self, gradient: TensorLike, variable: TensorLike, learning_rate: TensorLike
