@@ -10,6 +10,7 @@ import pytest
 
 from roformer_keras.data.files import FORMATS, read_table
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.tasks.spans import spans_of_tags
 
 TEXTS = [("甲，乙",), ("丙 丁",)]
 
@@ -324,3 +325,24 @@ def test_files_of_tags_have_no_columns(tmp_path):
     path = written(tmp_path, "a.bio", "她 O\n")
     with pytest.raises(SourceError, match="has tags and no columns 1: leave holdout_"):
         read_table(path, 1, groups=("1",))
+
+
+# One text in each scheme of tags.
+SCHEMES = {
+    "BIO": "她 O\n在 O\n北 B-LOC\n京 I-LOC\n大 I-LOC\n好 B-X\n坏 B-X\n学 I-X",
+    "BIOES": "她 O\n在 O\n北 B-LOC\n京 I-LOC\n大 E-LOC\n好 S-X\n坏 B-X\n学 E-X",
+    "BMES": "她 O\n在 O\n北 B-LOC\n京 M-LOC\n大 E-LOC\n好 S-X\n坏 B-X\n学 E-X",
+}
+
+
+@pytest.mark.parametrize("between", [" ", "\t", "  ", " \t", "\tNN\t", " x y "])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_schemes_and_separators_of_tags(scheme, between, tmp_path):
+    one = SCHEMES[scheme].replace(" ", between)
+    for lines, name in (("\n", "a.conll"), ("\r\n", "a.bio")):
+        content = f"{one}\n\n{one}\n".replace("\n", lines)
+        table = read_table(written(tmp_path, name, content), 1)
+        assert table.texts == [("她在北京大好坏学",)] * 2
+        assert table.lines == [1, 10]
+        for tags in table.labels:
+            assert spans_of_tags(tags) == [(2, 5, "LOC"), (5, 6, "X"), (6, 8, "X")]
