@@ -9,7 +9,7 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training import finetune as finetune_module
 from roformer_keras.training import recipes
 from roformer_keras.training.log import read_log
-from roformer_keras.training.recipes import finetune_recipe
+from roformer_keras.training.recipes import RECIPES, finetune_recipe, recipe_figures
 
 FLAGS = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-3}
 
@@ -166,3 +166,16 @@ def test_a_damaged_file_of_questions(tmp_path):
     with pytest.raises(SourceError, match="must have 'paragraphs', a list, got 1"):
         finetune_recipe("clue/cmrc2018", settings, tmp_path / "out", verbose=False)
     assert not (tmp_path / "out").exists()
+
+
+def test_figures_of_the_benchmarks():
+    report = {
+        "accuracy": 0.7,
+        "classes": {"0": {"f1": 0.5}, "1": {"f1": 0.8}},
+        "confusion": [[30, 20], [10, 40]],
+    }
+    found = recipe_figures(RECIPES["glue/mrpc"], report)
+    assert found == {"f1": 0.8, "accuracy": 0.7}
+    found = recipe_figures(RECIPES["glue/cola"], report)
+    # (40 * 30 - 10 * 20) / sqrt(60 * 50 * 50 * 40)
+    assert found["matthews"] == pytest.approx(1000 / 6_000_000**0.5)

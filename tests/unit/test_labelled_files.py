@@ -5,12 +5,12 @@ import gzip
 import json
 import lzma
 import re
+from pathlib import Path
 
 import pytest
 
 from roformer_keras.data.files import FORMATS, read_table
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.tasks.spans import spans_of_tags
 
 TEXTS = [("甲，乙",), ("丙 丁",)]
 
@@ -327,22 +327,16 @@ def test_files_of_tags_have_no_columns(tmp_path):
         read_table(path, 1, groups=("1",))
 
 
-# One text in each scheme of tags.
-SCHEMES = {
-    "BIO": "她 O\n在 O\n北 B-LOC\n京 I-LOC\n大 I-LOC\n好 B-X\n坏 B-X\n学 I-X",
-    "BIOES": "她 O\n在 O\n北 B-LOC\n京 I-LOC\n大 E-LOC\n好 S-X\n坏 B-X\n学 E-X",
-    "BMES": "她 O\n在 O\n北 B-LOC\n京 M-LOC\n大 E-LOC\n好 S-X\n坏 B-X\n学 E-X",
-}
-
-
-@pytest.mark.parametrize("between", [" ", "\t", "  ", " \t", "\tNN\t", " x y "])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_schemes_and_separators_of_tags(scheme, between, tmp_path):
-    one = SCHEMES[scheme].replace(" ", between)
-    for lines, name in (("\n", "a.conll"), ("\r\n", "a.bio")):
-        content = f"{one}\n\n{one}\n".replace("\n", lines)
-        table = read_table(written(tmp_path, name, content), 1)
-        assert table.texts == [("她在北京大好坏学",)] * 2
-        assert table.lines == [1, 10]
-        for tags in table.labels:
-            assert spans_of_tags(tags) == [(2, 5, "LOC"), (5, 6, "X"), (6, 8, "X")]
+def test_reviews_that_are_in_two_files():
+    """The figures that notebooks/data/README.md has."""
+    data = Path(__file__).parents[2] / "notebooks" / "data"
+    train, valid, test = (
+        [
+            text.strip()
+            for (text,) in read_table(data / f"reviews.{name}.tsv.gz", 1).texts
+        ]
+        for name in ("train", "valid", "test")
+    )
+    known = set(train)
+    shared = [sum(text in known for text in part) for part in (valid, test)]
+    assert (len(valid), len(test), shared) == (500, 1000, [45, 111])

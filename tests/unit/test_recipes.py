@@ -11,7 +11,6 @@ from roformer_keras.training.recipes import (
     LEARNING_RATES,
     RECIPES,
     format_recipe,
-    recipe_figures,
     recipe_files,
     recipe_rates,
     recipe_settings,
@@ -237,19 +236,6 @@ def test_a_recipe_and_its_folder_belong_together():
             read_settings(None, None, {}, recipe, data)
     with pytest.raises(ConfigurationError, match="name the task, or give --recipe"):
         read_settings(None, None, {"train": "a.tsv"})
-
-
-def test_figures_of_the_benchmarks():
-    report = {
-        "accuracy": 0.7,
-        "classes": {"0": {"f1": 0.5}, "1": {"f1": 0.8}},
-        "confusion": [[30, 20], [10, 40]],
-    }
-    found = recipe_figures(RECIPES["glue/mrpc"], report)
-    assert found == {"f1": 0.8, "accuracy": 0.7}
-    found = recipe_figures(RECIPES["glue/cola"], report)
-    # (40 * 30 - 10 * 20) / sqrt(60 * 50 * 50 * 40)
-    assert found["matthews"] == pytest.approx(1000 / 6_000_000**0.5)
 
 
 MISMATCHED = ["dev_mismatched.tsv", "accuracy"]
