@@ -202,6 +202,9 @@ def _add(parser, argument: _Argument) -> None:
     options = {"help": help, "default": argparse.SUPPRESS, **options}
     name = argument.name.replace("_", "-")
     if argument.is_operand:
+        if options.get("nargs") == "?":
+            # argparse takes SUPPRESS for one of the choices.
+            options["default"] = argument.default
         parser.add_argument(argument.name, **{"metavar": name.upper(), **options})
         return
     table, _, own = name.rpartition(".")

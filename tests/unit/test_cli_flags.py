@@ -283,6 +283,18 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     assert found == FinetuningSettings.from_dict(tomllib.loads(expected))
 
 
+def test_a_recipe_needs_no_task(monkeypatch, capsys):
+    line = "finetune --recipe clue/cmrc2018 --data CMRC -o run"
+    found = settings_of(line, monkeypatch, capsys)
+    assert (found.task, found.format) == ("question-answering", "squad")
+    named = line.replace("finetune", "finetune question-answering")
+    assert settings_of(named, monkeypatch, capsys) == found
+    other = line.replace("finetune", "finetune text-regression")
+    code, _, error = run(*other.split(), capsys=capsys)
+    assert code == 2
+    assert "clue/cmrc2018 is for the task 'question-answering', the comm" in error
+
+
 PRETRAINING = """
 objective = "mlm"
 [model]
