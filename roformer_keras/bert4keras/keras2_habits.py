@@ -72,6 +72,8 @@ def _add_methods(model):
 def _without_wait(method):
     @functools.wraps(method)
     def call(self, x=None, *arguments, **options):
+        if method.__name__ == "predict" and hasattr(self, "predict_last"):
+            return self.predict_last(x)
         if options.get("validation_data") is not None:
             options["validation_data"] = as_batches(options["validation_data"])
         bound = method.__get__(self)

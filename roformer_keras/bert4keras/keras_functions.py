@@ -4,6 +4,8 @@ Scripts import this module as `K`. Functions take tensors, arrays, and symbolic 
 names and arguments are those of Keras 2.
 """
 
+# Functions here hide those of Python.
+import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,13 +37,13 @@ class Shape(tuple):
 
     def __getitem__(self, index):
         found = super().__getitem__(index)
-        return Shape(found) if isinstance(index, slice) else found
+        return Shape(found) if isinstance(index, builtins.slice) else found
 
 
 def _tensor(x):
     """A tensor of a number, an array, a shape or a tensor."""
     if isinstance(x, Shape | tuple | list) and not isinstance(x, np.ndarray):
-        if all(isinstance(one, int | float) for one in x):
+        if builtins.all(isinstance(one, int | float) for one in x):
             return ops.convert_to_tensor(x)
         return ops.stack([ops.cast(one, "int32") for one in x])
     return x
@@ -407,7 +409,7 @@ def dot(x: Any, y: Any) -> Any:
 def batch_dot(x: Any, y: Any, axes: Any = None) -> Any:
     """The product of two batches, row by row, as `keras.layers.Dot` computes it."""
     if axes is None:
-        axes = (ndim(x) - 1, max(ndim(y) - 2, 1))
+        axes = (ndim(x) - 1, builtins.max(ndim(y) - 2, 1))
     return keras.layers.Dot(axes=axes)([x, y])
 
 

@@ -1,5 +1,0 @@
-"""Temporary."""
-
-
-def as_batches(x):
-    return x
