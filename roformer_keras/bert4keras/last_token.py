@@ -10,11 +10,13 @@ from roformer_keras.bert4keras.cached_steps import CachedSteps
 from roformer_keras.compiled import Compiled
 
 
-class LastToken:
+class LastToken(keras.Model):
     """The outputs of a model at the last position of each row.
 
     A model that allows it keeps the keys and values of the positions before; any other
-    computes all positions, by a function that is kept.
+    computes all positions, by a function that is kept. `predict` takes an array
+    `(batch, length)`, or a list of arrays as the model has them, with rows of equal
+    lengths and no padding at the end; it returns an array `(batch, ...)`, or a list.
 
     Args:
         model: `keras.Model`, whose outputs are `(batch, length, ...)`.
@@ -24,6 +26,7 @@ class LastToken:
     """
 
     def __init__(self, model: keras.Model):
+        super().__init__(name=f"{model.name}_last_token")
         self.model = model
         self.steps = CachedSteps.of(model)
         self._compute = Compiled(self._last, model.weights, any_shape=True)
@@ -32,18 +35,17 @@ class LastToken:
         outputs = self.model(inputs, training=False)
         return keras.tree.map_structure(lambda x: x[:, -1], outputs)
 
+    def call(self, inputs: Any) -> Any:
+        """The outputs, in a graph of Keras."""
+        return self._last(inputs)
+
     def forget(self) -> None:
         """Reads the weights anew, for they may have changed."""
         if self.steps:
             self.steps.forget()
 
-    def predict(self, inputs: Any, **_: Any) -> Any:
-        """The outputs at the last position: an array `(batch, ...)`, or a list of them.
-
-        Args:
-            inputs: an array `(batch, length)`, or a list of arrays, as the model has
-                them, with rows of equal lengths and no padding at the end.
-        """
+    def predict_last(self, inputs: Any) -> Any:
+        """What `predict` returns, see `keras2_habits`: without its start of 50 ms."""
         several = isinstance(inputs, Sequence)
         arrays = [np.asarray(x) for x in (inputs if several else [inputs])]
         if self.steps:
@@ -54,9 +56,3 @@ class LastToken:
         ]
         outputs = self._compute(tensors if several else tensors[0])
         return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
-
-    def __call__(self, inputs: Any) -> Any:
-        """The same as `predict`."""
-        return self.predict(inputs)
-
-    predict_on_batch = predict

@@ -34,8 +34,8 @@ from roformer_keras.bert4keras.text_functions import (
     longest_common_substring,
     lowercase_and_normalize,
     open,
-    strQ2B,
     string_matching,
+    strQ2B,
     text_segmentate,
     truncate_sequences,
 )
