@@ -219,6 +219,9 @@ class open:
         return self.readline()
 
     def __len__(self) -> int:
+        if not hasattr(self, "offsets"):
+            # What `list` expects of a file without a length.
+            raise TypeError("a file has a length with indexable=True only")
         return len(self.offsets)
 
     def __iter__(self) -> Iterator:
