@@ -31,7 +31,7 @@ class DataGenerator:
         self.batch_size = batch_size
         self.steps: int | None = None
         if hasattr(data, "__len__"):
-            self.steps = -(-len(data) // batch_size)
+            self.steps = -(-len(self.data) // batch_size)
         self.buffer_size = buffer_size or batch_size * 1000
 
     def __len__(self) -> int:

@@ -150,7 +150,11 @@ class AutoRegressiveDecoder:
         output_ids, totals = self.first_output_ids, np.zeros(1)
         for step in range(self.maxlen):
             scores, states = self.predict(
-                rows, output_ids, states, temperature, "logits"
+                rows,
+                output_ids,
+                states,
+                temperature,
+                "logits",  # type: ignore[call-arg]
             )
             if step == 0:
                 rows = [np.repeat(one, topk, axis=0) for one in rows]
@@ -194,7 +198,11 @@ class AutoRegressiveDecoder:
         results: list[np.ndarray] = []
         for step in range(self.maxlen):
             probabilities, states = self.predict(
-                rows, output_ids, states, temperature, "probas"
+                rows,
+                output_ids,
+                states,
+                temperature,
+                "probas",  # type: ignore[call-arg]
             )
             probabilities = _normalised(probabilities)
             if step == 0:

@@ -32,7 +32,8 @@ class LastToken(keras.Model):
         self._compute = Compiled(self._last, model.weights, any_shape=True)
 
     def _last(self, inputs):
-        outputs = self.model(inputs, training=False)
+        several = isinstance(self.model.input, list | tuple)
+        outputs = self.model(inputs if several else inputs[0], training=False)
         return keras.tree.map_structure(lambda x: x[:, -1], outputs)
 
     def call(self, inputs: Any) -> Any:
@@ -54,5 +55,5 @@ class LastToken(keras.Model):
             keras.ops.convert_to_tensor(x, given.dtype)
             for x, given in zip(arrays, self.model.inputs, strict=True)
         ]
-        outputs = self._compute(tensors if several else tensors[0])
+        outputs = self._compute(tensors)
         return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)

@@ -193,7 +193,7 @@ class open:
     def _read_index(self, indexable):
         if isinstance(indexable, str) and os.path.exists(indexable):
             with builtins.open(indexable, encoding="utf-8") as file:
-                self.offsets = json.load(file)
+                self.offsets: list[int] = json.load(file)
             return
         self.create_indexes()
         if isinstance(indexable, str):
@@ -202,7 +202,7 @@ class open:
 
     def create_indexes(self) -> None:
         """Finds where each line starts."""
-        self.offsets: list[int] = []
+        self.offsets = []
         offset = 0
         while self.readline():
             self.offsets.append(offset)

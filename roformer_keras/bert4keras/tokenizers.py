@@ -192,11 +192,11 @@ class TokenizerBase:
             for text in (first_text, second_text)
         )
         if maxlen is not None:
-            ends = {
+            ends: dict[Any, int] = {
                 "right": -1 - (self._token_end is not None),
                 "left": int(self._token_start is not None),
             }
-            index: Any = ends.get(truncate_from, truncate_from)  # type: ignore[call-overload]
+            index: Any = ends.get(truncate_from, truncate_from)
             truncate_sequences(maxlen + is_joined, index, first, second)
         if is_joined:
             second = second[bool(self._token_start) :]  # type: ignore[index]
@@ -257,7 +257,7 @@ class Tokenizer(TokenizerBase):
         if isinstance(token_dict, str | os.PathLike):
             token_dict = load_vocab(token_dict)
         self._do_lower_case = do_lower_case
-        self._token_dict: Any = token_dict
+        self._token_dict: dict[str, int] = dict(token_dict)
         self._token_dict_inv = {v: k for k, v in self._token_dict.items()}
         self._vocab_size = len(self._token_dict)
         self._word_maxlen = word_maxlen
@@ -267,7 +267,7 @@ class Tokenizer(TokenizerBase):
     def token_to_id(self, token: str) -> int:
         number = self._token_dict.get(token)
         # Only a vocabulary without UNK has no id for it.
-        return self._token_unk_id if number is None else number  # type: ignore[attr-defined]
+        return self._token_unk_id if number is None else number
 
     def id_to_token(self, i: int) -> str:
         return self._token_dict_inv[i]
@@ -317,7 +317,7 @@ class Tokenizer(TokenizerBase):
             if not (one == "\ufffd" or self._is_control(one))
         ]
         characters = "".join(one for one, _ in kept)
-        found = []
+        found: list[list[int]] = []
         offset = 0
         for token in tokens:
             spelled = self.stem(self._token_translate_inv.get(token, token))
