@@ -27,11 +27,12 @@ class DataGenerator:
     def __init__(
         self, data: Iterable, batch_size: int = 32, buffer_size: int | None = None
     ):
-        self.data: Any = data
+        samples: Any = data
+        self.data = samples
         self.batch_size = batch_size
         self.steps: int | None = None
         if hasattr(data, "__len__"):
-            self.steps = -(-len(self.data) // batch_size)
+            self.steps = -(-len(samples) // batch_size)
         self.buffer_size = buffer_size or batch_size * 1000
 
     def __len__(self) -> int:

@@ -254,10 +254,11 @@ class Tokenizer(TokenizerBase):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if isinstance(token_dict, str | os.PathLike):
-            token_dict = load_vocab(token_dict)
+        tokens: Any = token_dict
+        if isinstance(tokens, str | os.PathLike):
+            tokens = load_vocab(tokens)
         self._do_lower_case = do_lower_case
-        self._token_dict: dict[str, int] = dict(token_dict)
+        self._token_dict: dict[str, int] = tokens
         self._token_dict_inv = {v: k for k, v in self._token_dict.items()}
         self._vocab_size = len(self._token_dict)
         self._word_maxlen = word_maxlen
@@ -267,7 +268,7 @@ class Tokenizer(TokenizerBase):
     def token_to_id(self, token: str) -> int:
         number = self._token_dict.get(token)
         # Only a vocabulary without UNK has no id for it.
-        return self._token_unk_id if number is None else number
+        return self._token_unk_id if number is None else number  # type: ignore[attr-defined]
 
     def id_to_token(self, i: int) -> str:
         return self._token_dict_inv[i]
@@ -279,7 +280,8 @@ class Tokenizer(TokenizerBase):
 
         Tokens in square brackets are dropped.
         """
-        return self._splitter.decode(tokens or self.ids_to_tokens(ids))  # type: ignore[arg-type]
+        given: Any = tokens or self.ids_to_tokens(ids)
+        return self._splitter.decode(given)
 
     def _tokenize(self, text: str, pre_tokenize: bool = True) -> list[str]:
         if self._do_lower_case:
