@@ -171,7 +171,7 @@ class TokenizerBase:
         second_text: str | list[str] | None = None,
         maxlen: int | None = None,
         pattern: str = "S*E*E",
-        truncate_from: str | int = "right",
+        truncate_from: str | int | Sequence[int] = "right",
     ) -> tuple[list[int], list[int]]:
         """The ids of one or two texts, and their segment ids.
 
@@ -180,7 +180,8 @@ class TokenizerBase:
             second_text: the same, or None.
             maxlen: int. How many tokens there are at most; the longer text loses them.
             pattern: `"S*E*E"`, or another str to keep the start of the second text.
-            truncate_from: `"right"`, `"left"` or an index, as in `list.pop`.
+            truncate_from: `"right"`, `"left"`, an index as in `list.pop`, or an index
+                for each text.
 
         Returns:
             Two lists of int: token ids, and 0 or 1 for the text.
@@ -196,7 +197,14 @@ class TokenizerBase:
                 "right": -1 - (self._token_end is not None),
                 "left": int(self._token_start is not None),
             }
-            index: Any = ends.get(truncate_from, truncate_from)
+            index: Any = truncate_from
+            if isinstance(truncate_from, str):
+                if truncate_from not in ends:
+                    raise ConfigurationError(
+                        "truncate_from must be 'right', 'left', an index or a list of "
+                        f"indices, got {truncate_from!r}"
+                    )
+                index = ends[truncate_from]
             truncate_sequences(maxlen + is_joined, index, first, second)
         if is_joined:
             second = second[bool(self._token_start) :]  # type: ignore[index]
@@ -218,22 +226,19 @@ class _Splitter(_tokenizer.RoFormerTokenizer):
     def __init__(self, ids, word_maxlen):
         self._ids = ids
         self.level = "character"
-        self._word_maxlen = word_maxlen
+        self._longest_word = word_maxlen
         self._longest_token = max(map(len, ids), default=1)
         self._cached_split = functools.lru_cache(1 << 16)(self._split_run)
 
     def split(self, text):
         return self._normalised_tokens(text)
 
-    def _match(self, word):
-        return [word] if len(word) > self._word_maxlen else super()._match(word)
-
     def id_to_token(self, token_id):
         """The token itself: `decode` is given tokens."""
         return token_id
 
     def __reduce__(self):
-        return _Splitter, (self._ids, self._word_maxlen)
+        return _Splitter, (self._ids, self._longest_word)
 
 
 class Tokenizer(TokenizerBase):
