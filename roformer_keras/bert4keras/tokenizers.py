@@ -278,9 +278,7 @@ class Tokenizer(TokenizerBase):
     def id_to_token(self, i: int) -> str:
         return self._token_dict_inv[i]
 
-    def decode(  # type: ignore[override]
-        self, ids: Iterable[int], tokens: Sequence[str] | None = None
-    ) -> str:
+    def decode(self, ids: Iterable[int], tokens: Sequence[str] | None = None) -> str:
         """Readable text of ids, or of tokens in their place.
 
         Tokens in square brackets are dropped.
