@@ -43,7 +43,8 @@ def sequence_padding(
     padded = []
     for one in inputs:
         # An empty list has no type of its own.
-        array = np.asarray(one, None if np.size(one) else int)[kept]
+        has_type = np.size(one) or isinstance(one, np.ndarray)
+        array = np.asarray(one, None if has_type else int)[kept]
         missing = [
             size - given for size, given in zip(sizes, array.shape, strict=False)
         ]

@@ -4,6 +4,9 @@ Keras 3 makes a signature of the first two batches of a generator, and fails at 
 first one of another width.
 """
 
+import queue
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,18 +25,78 @@ def as_batches(x: Any) -> Any:
             or dict of arrays, and targets may be None; or anything else.
 
     Returns:
-        For an iterator an adapter, whose batches may differ in width. The iterator is
-        read one batch at a time, when the batch is needed, and goes on in the next
-        epoch. Anything else is returned as it is.
+        For an iterator an adapter, whose batches may differ in width. A thread reads
+        ten batches ahead, as in Keras 2, while the model computes. The iterator goes on
+        in the next epoch. Anything else is returned as it is.
     """
     return _Batches(x) if isinstance(x, Iterator) else x
+
+
+# Of Keras 2: `max_queue_size`.
+_READ_AHEAD = 10
+# How often a thread looks whether its batches are still wanted, in seconds.
+_PATIENCE = 0.1
+# A generator cannot be read by two threads at once.
+_locks: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+class _ReadAhead:
+    """An iterator that a thread reads before its items are needed.
+
+    The thread ends with the iterator, with an error, which is raised in place of the
+    next item, or when nothing refers to this object any more.
+    """
+
+    def __init__(self, items):
+        self._queue: queue.Queue = queue.Queue(_READ_AHEAD)
+        self._is_over = False
+        unwanted = threading.Event()
+        weakref.finalize(self, unwanted.set)
+        threading.Thread(
+            target=_read, args=(items, self._queue, unwanted), daemon=True
+        ).start()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._is_over:
+            raise StopIteration
+        item, error = self._queue.get()
+        if error is None:
+            return item
+        self._is_over = True
+        if isinstance(error, StopIteration):
+            raise StopIteration
+        raise error
+
+
+def _read(items, found, unwanted):
+    """Puts items into a queue as pairs with None, and an error at last."""
+    lock = _locks.setdefault(items, threading.Lock())
+    while not unwanted.is_set():
+        with lock:
+            if unwanted.is_set():
+                return
+            try:
+                pair = next(items), None
+            except BaseException as error:  # Raised by the reader.
+                pair = None, error
+        while not unwanted.is_set():
+            try:
+                found.put(pair, timeout=_PATIENCE)
+                break
+            except queue.Full:
+                continue
+        if pair[1] is not None:
+            return
 
 
 class _Batches(DataAdapter):
     """Keras's interface to an iterator; see `as_batches`."""
 
     def __init__(self, batches):
-        self._batches = map(_as_arrays, batches)
+        self._batches = map(_as_arrays, _ReadAhead(batches))
         self._first = next(self._batches, None)
         if self._first is None:
             raise ValueError(

@@ -76,7 +76,7 @@ class AutoRegressiveDecoder:
         self.end_id = end_id
         self.maxlen = maxlen
         self.minlen = minlen
-        self.models: dict[Any, Any] = {}
+        self._last_tokens: dict[Any, Any] = {}
         starts = [] if start_id is None else [start_id]
         self.first_output_ids = np.array([starts], int)
 
@@ -113,11 +113,11 @@ class AutoRegressiveDecoder:
 
     def last_token(self, model: Any) -> Any:
         """A model's outputs at the last position, by its `predict`; see `LastToken`."""
-        if model not in self.models:
+        if model not in self._last_tokens:
             from roformer_keras.bert4keras.last_token import LastToken
 
-            self.models[model] = LastToken(model)
-        return self.models[model]
+            self._last_tokens[model] = LastToken(model)
+        return self._last_tokens[model]
 
     def predict(self, inputs: list, output_ids: np.ndarray, states: Any = None) -> Any:
         """The scores of the next tokens, float `(rows, tokens)`; subclasses define it.
@@ -224,7 +224,7 @@ class AutoRegressiveDecoder:
 
     def _start(self, inputs):
         # Weights may have changed since the last text.
-        for model in self.models.values():
+        for model in self._last_tokens.values():
             model.forget()
         return [np.array([one]) for one in inputs]
 
