@@ -191,7 +191,7 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
     other_attention: tuple[str, ...] = ("unilm",)
 
     @property
-    def objective_name(self) -> str:  # type: ignore[override]
+    def objective_name(self) -> str:
         return "lm" if self.is_continuation else "unilm"
 
     # === A `DecoderModel` ===
