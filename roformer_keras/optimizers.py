@@ -125,10 +125,7 @@ class AdamW(keras.optimizers.AdamW):
                 decayed = variable * (1 - factor * decay) / (1 - decay)
                 self.assign(variable, decayed)
             learning_rate = learning_rate * factor
-        # TensorFlow hands on the rows of an embedding one by one: those of a token that
-        # comes again must be summed before they are squared.
-        if hasattr(gradient, "indices"):
-            gradient = ops.add(ops.zeros_like(variable), gradient)
+        gradient = dense_gradient(gradient, variable)
         # Keras adds epsilon before the bias of the second moment is corrected, which
         # makes it thirty times as large in the first steps.
         step = ops.cast(self.iterations + 1, variable.dtype)
@@ -177,6 +174,22 @@ class AdamW(keras.optimizers.AdamW):
     def get_config(self) -> dict[str, Any]:
         own = {"rates": self.rates, "not_decayed": list(self.not_decayed)}
         return {**super().get_config(), **own}
+
+
+def has_rows(gradient: TensorLike) -> bool:
+    """Whether a gradient lists the rows of a table, as TensorFlow's of an embedding."""
+    return hasattr(gradient, "dense_shape")
+
+
+def dense_gradient(gradient: TensorLike, variable: TensorLike) -> TensorLike:
+    """A gradient of the shape of its variable.
+
+    TensorFlow hands on the rows of an embedding one by one: those of a token that comes
+    again must be summed before they are squared.
+    """
+    if has_rows(gradient):
+        return ops.add(ops.zeros_like(variable), gradient)
+    return gradient
 
 
 def _clipped_by_global_norm(gradients, most):

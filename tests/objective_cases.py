@@ -54,12 +54,19 @@ def make_model(model_class, tokenizer=TOKENIZER, seed=0, dtype=None, **fields):
     if kind is models.RoFormerSeq2Seq:
         config = models.Seq2SeqConfig(**fields)
     else:
-        config = config_for_model(model_class, RoFormerConfig(**fields))
+        own = {"attention": fields["attention"]} if "attention" in fields else {}
+        config = config_for_model(model_class, RoFormerConfig(**fields), **own)
     model = kind.from_roformer_config(config, dtype)
     rng = np.random.default_rng(seed)
     for weight in model.trainable_weights:
         weight.assign(rng.normal(size=weight.shape, scale=0.3))
     return model
+
+
+def model_for(objective, **options):
+    """A model that an objective trains."""
+    fields = getattr(objective, "model_fields", {})
+    return make_model(objective.model_class, **{**fields, **options})
 
 
 def make_objective(name, length=LENGTH, **options):
@@ -106,7 +113,7 @@ def fit(trainer, batch, steps):
 def fitted(name, steps, dtype=None, **options):
     """`fit` from the beginning, under an objective of this name."""
     objective = make_objective(name)
-    model = make_model(objective.model_class, dtype=dtype)
+    model = model_for(objective, dtype=dtype)
     batch = objective.batch(make_items(objective), np.random.default_rng(0))
     # Adam would make whole steps of gradients that are nothing but rounding.
     optimizer = keras.optimizers.SGD(0.01)

@@ -25,7 +25,7 @@ Count = typing.Annotated[
 ]
 # What `format` can be; see `data.files`.
 FileFormat = typing.Literal[
-    "csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow"
+    "csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow", "squad"
 ]
 
 # What several commands mean by a name that their docstrings do not explain.

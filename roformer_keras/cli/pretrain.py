@@ -15,11 +15,14 @@ EXAMPLES = (
     "--no-lower-case",
 )
 SETTINGS = "roformer_keras.training.pretraining_settings.PretrainingSettings"
-_STEPS, _LENGTHS = 10_000, {"mlm": 128, "lm": 128, "sim": 64, "seq2seq": 64}
+_STEPS = 10_000
+_LENGTHS = {"mlm": 128, "lm": 128, "unilm": 64, "sim": 64, "seq2seq": 64}
+# Tasks whose records are two texts, in the first two columns of a table.
+_OF_PAIRS = ("unilm", "seq2seq")
 
 
 def run(
-    task: Literal["mlm", "lm", "sim", "seq2seq"],
+    task: Literal["mlm", "lm", "unilm", "sim", "seq2seq"],
     files: list[str] = (),  # type: ignore[assignment]  # It is not changed.
     *,
     output: str,
@@ -37,8 +40,9 @@ def run(
     Flags change the settings of the file of --config.
 
     Args:
-        task: mlm (fill masks), lm (continue texts), sim (sentence vectors and similar
-            sentences) or seq2seq (write a second text from a first).
+        task: mlm (fill masks), lm (continue texts), unilm (write a second text from a
+            first, as bert4keras does), sim (sentence vectors and similar sentences) or
+            seq2seq (write a second text from a first, with an encoder-decoder).
         files: .txt, .jsonl or .tsv, each also .gz or .xz; or a pattern such as
             'a/*.txt'.
         output: folder of the training; a training of the same settings that was
@@ -103,7 +107,7 @@ def read_settings(task: str, files=(), config: str | None = None, flags=None):
         )
     of_files = [name for name in flags if name.startswith("data.")]
     if files:
-        fields = {"fields": ("1", "2")} if task == "seq2seq" else {}
+        fields = {"fields": ("1", "2")} if task in _OF_PAIRS else {}
         content["data"] = [{"files": files, **fields}]
     elif of_files:
         flags = ", ".join(f"--{name.rpartition('.')[2]}" for name in of_files)

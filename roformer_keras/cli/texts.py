@@ -26,7 +26,7 @@ def read_lines(
     Raises:
         SourceError: it cannot be read, is not UTF-8, or has no line.
     """
-    if fields or format or files.is_arrow(path):
+    if fields or format or files.row_unit(path) == "row":
         table = files.read_table(path, 1, fields, labelled=False, format=format)
         return [text for (text,) in table.texts]
     lines = [

@@ -7,6 +7,7 @@ The extension, or `format`, says what a file is; `.gz` or `.xz` after it is unpa
 .bio, .conll    a token and its tag a line, an empty line after each text
 .parquet, .arrow, .ipc, .feather, and folders of `datasets.Dataset.save_to_disk`:
                 a row a row; fields are columns, as the keys of .jsonl; see `arrow`
+format "squad"  a question a row, in one nested JSON object; see `squad`
 any other       a corpus has a text a line; labelled texts are in .txt, as in .tsv
 
 In a table, if `fields` are names, the first line must be a header that contains them;
@@ -24,21 +25,24 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from roformer_keras.data import arrow
+from roformer_keras.data import arrow, squad
 from roformer_keras.data.lines import OPENERS, file_name, place_line, read_lines
 from roformer_keras.data.tagged import read_tagged
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.io.json_file import is_unicode
 
 _TABLES = (".csv", ".tsv")
 _LONGEST_CELL = 2**31 - 1
 _TAGGED = (".bio", ".conll")
 # Files whose fields have names in each row.
-_KEYED = (".jsonl", ".parquet", ".arrow")
+_KEYED = (".jsonl", ".parquet", ".arrow", ".squad")
 _TEXT_HINT = "name the texts with fields=; leave rows without one out"
 # What `format` can be.
-FORMATS = ("csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow")
+FORMATS = (
+    *("csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow", "squad"),
+)
 # Files that have lines, but no texts in them.
-_NO_CORPUS = (".json", ".zip", ".tar", ".bz2", ".zst", ".gz", ".xz")
+_NO_CORPUS = (".json", ".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad")
 # What a column of labels is often called, and a label seldom.
 _LABEL_NAME = re.compile(
     r"(\w+[_ ])?(label|class|category|tag|target|score|rating|stars?|sentiment|emotion"
@@ -126,6 +130,8 @@ def read_table(
             )
         rows = read_tagged(path, count)
     elif kind in _KEYED:
+        if kind == ".squad":
+            names = _squad_names(path, count)[:wanted]
         keys = fields or names
         # A number is that of a field.
         numbers = {str(number): key for number, key in enumerate(keys, start=1)}
@@ -186,11 +192,21 @@ def read_table(
             table.groups.append(tuple(cell for cell in cells if cell[1]))
     if not table.texts:
         line, reason = skipped[0] if skipped else (0, "")
-        why = f" that can be read; line {line}: {reason}" if reason else ""
+        unit = row_unit(path, format)
+        why = f" that can be read; {unit} {line}: {reason}" if reason else ""
         raise SourceError(f"{file_name(path)} has no row{why}")
     if labelled and kind not in (*_KEYED, *_TAGGED):
         _check_first_label(path, table)
     return table
+
+
+def _squad_names(path, count):
+    if count != 2:
+        raise SourceError(
+            f"{file_name(path)} has questions and texts, which are for tasks of two "
+            "texts a row"
+        )
+    return squad.FIELDS
 
 
 def _joined(text):
@@ -295,8 +311,8 @@ def name_places(path: str, format: str | None = None) -> Callable[[int], str]:
     Args:
         path, format: of the file, as in `read_table`.
     """
-    if is_arrow(path, format):
-        return lambda row: f"row {row} of {path}"
+    if row_unit(path, format) == "row":
+        return lambda row: f"row {row} of {file_name(path)}"
     return lambda line: place_line(line, path)
 
 
@@ -305,9 +321,9 @@ def place(line: int, path: str, format: str | None = None) -> str:
     return name_places(path, format)(line)
 
 
-def is_arrow(path: str, format: str | None = None) -> bool:
-    """Whether a file is Parquet or Arrow, which have rows and no lines."""
-    return _kind(path, format) in (".parquet", ".arrow")
+def row_unit(path: str, format: str | None = None) -> str:
+    """`"row"` for files that have rows and no lines, such as Parquet; else `"line"`."""
+    return "row" if _kind(path, format) in (".parquet", ".arrow", ".squad") else "line"
 
 
 def _kind(path, format=None):
@@ -439,6 +455,8 @@ def _read_keys(path, kind, keys):
     """Line or row numbers and the values of some keys; as in `_take_columns`."""
     if kind == ".jsonl":
         return _read_objects(path, keys)
+    if kind == ".squad":
+        return squad.read_questions(path, keys)
     return arrow.read_columns(path, kind, keys)
 
 
@@ -463,7 +481,7 @@ def _values_of(text, keys, line, path):
         raise SourceError(
             f"{place_line(line, path)} must be a JSON object, got {found!r:.60}"
         )
-    if "\\u" in text and not _is_unicode(found):
+    if "\\u" in text and not is_unicode(found):
         raise SourceError(
             f"{place_line(line, path)} must hold whole characters, got half of "
             "a surrogate pair"
@@ -475,12 +493,3 @@ def _values_of(text, keys, line, path):
             hint="name others with fields=",
         )
     return [found[key] for key in keys]
-
-
-def _is_unicode(content):
-    """Whether JSON holds no lone surrogate, which no file can be written with."""
-    try:
-        json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True

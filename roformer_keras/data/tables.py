@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from roformer_keras.data.arrow import ROWS_AT_A_TIME
 from roformer_keras.data.files import text_names
 from roformer_keras.errors import ConfigurationError
@@ -109,7 +111,10 @@ def text_columns(names: Sequence, counts: Sequence[int]) -> list:
 
 
 def split_labels(
-    x: Any, counts: Sequence[int], fields: Sequence[str] = ()
+    x: Any,
+    counts: Sequence[int],
+    fields: Sequence[str] = (),
+    or_none: bool = False,
 ) -> tuple["TextRows", list]:
     """The texts and the labels of a table.
 
@@ -118,9 +123,10 @@ def split_labels(
         counts: how many texts a row may have.
         fields: names of the columns of the texts and of the label; if not given
             `text_columns`, and `label`.
+        or_none: bool. Whether a row may have no label, which is None then.
 
     Raises:
-        ConfigurationError: a column is missing.
+        ConfigurationError: a column is missing, or the label of a row.
     """
     names = column_names(x)
     if fields and (isinstance(fields, str) or len(fields) - 1 not in counts):
@@ -138,8 +144,26 @@ def split_labels(
             )
     if not columns:
         columns = text_columns(names, counts)
-    labels = [value for (value,) in read_rows(x, [label])]
+    labels = []
+    for row, (value,) in enumerate(read_rows(x, [label])):
+        if is_missing(value):
+            if not or_none:
+                raise ConfigurationError(
+                    f"a row to learn from must have a label, got {value!r} in the "
+                    f"column {label!r}",
+                    row=row,
+                    hint="leave such rows out",
+                )
+            value = None
+        labels.append(value)
     return TextRows(x, columns), labels
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds nothing: None, NaN, or what pandas has for these."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 class TextRows:

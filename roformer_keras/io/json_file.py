@@ -17,6 +17,15 @@ def json_bytes(content: Any) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
+def is_unicode(content: Any) -> bool:
+    """Whether JSON holds no lone surrogate, which no file can be written with."""
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def parse_json(text: str | bytes, label: str, kind: type = dict) -> Any:
     """The object of a JSON text, or its list.
 

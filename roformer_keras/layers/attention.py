@@ -230,7 +230,7 @@ class RoPEAttention(ProjectedAttention):
             ops.transpose(projected, (0, 2, 1, 3)) for projected in (query, key, value)
         )
         if cache is not None:
-            _check_room(cache[0].shape[2], cache_index, ops.shape(x)[1])
+            _check_room(cache[0].shape[2], cache_index, query.shape[2])
             start = (0, 0, cache_index, 0)
             key = ops.slice_update(cache[0], start, ops.cast(key, cache[0].dtype))
             value = ops.slice_update(cache[1], start, ops.cast(value, cache[1].dtype))

@@ -188,8 +188,11 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
     ```
     """
 
-    objective_name = "lm"
     other_attention: tuple[str, ...] = ("unilm",)
+
+    @property
+    def objective_name(self) -> str:
+        return "lm" if self.is_continuation else "unilm"
 
     # === A `DecoderModel` ===
 

@@ -18,6 +18,7 @@ from roformer_keras.objectives.pairs import (
     Seq2Seq,
     SimBERT,
 )
+from roformer_keras.objectives.text_to_text import UniLM
 
 __all__ = [
     "OBJECTIVES",
@@ -30,6 +31,7 @@ __all__ = [
     "Seq2Seq",
     "SimBERT",
     "TakePositions",
+    "UniLM",
 ]
 
 OBJECTIVES: Mapping[str, type] = {
@@ -37,6 +39,7 @@ OBJECTIVES: Mapping[str, type] = {
     for kind in (
         MaskedLM,
         CausalLM,
+        UniLM,
         SimBERT,
         Distillation,
         PairClassification,

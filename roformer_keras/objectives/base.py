@@ -72,6 +72,41 @@ class Rows:
         token_ids[:, 0] = self.tokenizer.cls_id
         return token_ids
 
+    def of_pairs(self, pairs):
+        """`[CLS] first [SEP] second [SEP]` each, whose second text is predicted.
+
+        Args:
+            pairs: pairs of ids.
+
+        Returns:
+            Inputs: dict of int32 `token_ids`, `segment_ids` `(pairs, 2 * length)` and
+            `predicting_positions` `(pairs, length - 1)`; then the targets there, int32,
+            and their weights, float32. A second text has `length - 2` tokens at most,
+            and its `[SEP]` is predicted too.
+        """
+        shape = (len(pairs), self.length - 1)
+        token_ids = np.zeros((len(pairs), 2 * self.length), "int32")
+        segment_ids = np.zeros_like(token_ids)
+        positions, targets = np.zeros(shape, "int32"), np.zeros(shape, "int32")
+        weights = np.zeros(shape, "float32")
+        token_ids[:, : self.length] = self.of_texts([first for first, _ in pairs])
+        for row, (first, second) in enumerate(pairs):
+            self.check(second)
+            start, count = len(first) + 2, len(second) + 1
+            token_ids[row, start : start + count - 1] = second
+            token_ids[row, start + count - 1] = self.tokenizer.sep_id
+            segment_ids[row, start : start + count] = 1
+            # A token is predicted at the position before it.
+            positions[row, :count] = np.arange(start - 1, start + count - 1)
+            targets[row, :count] = token_ids[row, start : start + count]
+            weights[row, :count] = 1
+        inputs = {
+            "token_ids": token_ids,
+            "segment_ids": segment_ids,
+            "predicting_positions": positions,
+        }
+        return inputs, targets, weights
+
     def check(self, ids):
         if len(ids) > self.length - 2:
             raise ConfigurationError(
@@ -175,6 +210,19 @@ def run_backbone(model, inputs) -> dict:
         {name: inputs[name] for name in ("token_ids", "segment_ids")}
     )
     return outputs if isinstance(outputs, dict) else {"sequence_output": outputs}
+
+
+def predicting_logits(model, inputs, outputs):
+    """The logits of a model at the `predicting_positions` of `Rows.of_pairs`.
+
+    Args:
+        inputs: symbolic, of a training model.
+        outputs: of `run_backbone` for them.
+    """
+    hidden = TakePositions(dtype=model.backbone.dtype_policy, name="hidden")(
+        outputs["sequence_output"], inputs["predicting_positions"]
+    )
+    return model.mlm_head(hidden)
 
 
 def make_training_model(model, inputs, outputs, name) -> keras.Model:

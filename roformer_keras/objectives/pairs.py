@@ -13,10 +13,10 @@ from roformer_keras.layers.pairs import PairCosines, PairFeatures
 from roformer_keras.objectives.base import (
     Replacement,
     Rows,
-    TakePositions,
     check_class,
     check_model,
     make_training_model,
+    predicting_logits,
     run_backbone,
     token_accuracy,
     token_loss,
@@ -85,30 +85,12 @@ class SimBERT:
         for (a, b, *_), starts, _ in items:
             a_starts, b_starts, *_ = starts or (None, None)
             sides += [(a, a_starts, b), (b, b_starts, a)]
-        # One prediction for each token that the second text can have, and for [SEP].
-        shape = (len(sides), self.rows.length - 1)
-        token_ids = np.zeros((len(sides), 2 * self.rows.length), "int32")
-        segment_ids = np.zeros_like(token_ids)
-        positions, targets = np.zeros(shape, "int32"), np.zeros(shape, "int32")
-        weights = np.zeros(shape, "float32")
-        token_ids[:, : self.rows.length] = self.rows.of_texts([a for a, _, _ in sides])
-        for row, (first, word_starts, second) in enumerate(sides):
-            self.rows.check(second)
-            start, count = len(first) + 2, len(second) + 1
+        pairs = []
+        for first, word_starts, second in sides:
             if rng.random() < self.mask_share:
-                token_ids[row, 1 : start - 1] = self._hide(first, word_starts, rng)
-            token_ids[row, start : start + count - 1] = second
-            token_ids[row, start + count - 1] = self.rows.tokenizer.sep_id
-            segment_ids[row, start : start + count] = 1
-            # A token is predicted at the position before it.
-            positions[row, :count] = np.arange(start - 1, start + count - 1)
-            targets[row, :count] = token_ids[row, start : start + count]
-            weights[row, :count] = 1
-        inputs = {
-            "token_ids": token_ids,
-            "segment_ids": segment_ids,
-            "predicting_positions": positions,
-        }
+                first = self._hide(first, word_starts, rng)
+            pairs.append((first, second))
+        inputs, targets, weights = self.rows.of_pairs(pairs)
         vector_targets, vector_weights = self._vector_targets(len(sides))
         return (
             inputs,
@@ -132,11 +114,8 @@ class SimBERT:
         check_model(self, model)
         inputs = self._inputs()
         outputs = run_backbone(model, inputs)
-        hidden = TakePositions(dtype=model.backbone.dtype_policy, name="hidden")(
-            outputs["sequence_output"], inputs["predicting_positions"]
-        )
         outputs = {
-            "logits": model.mlm_head(hidden),
+            "logits": predicting_logits(model, inputs, outputs),
             **self._vector_outputs(inputs, outputs["pooled_output"]),
         }
         return make_training_model(model, inputs, outputs, self.name)

@@ -26,6 +26,7 @@ def evaluate_task(
     labels: list,
     *,
     lines: Sequence[int],
+    unit: str = "line",
     learned: Mapping[str, dict] | None = None,
     verbose: int = 0,
 ) -> dict:
@@ -35,6 +36,7 @@ def evaluate_task(
         task: `TextTask`.
         texts, labels: as in `TextTask.report`.
         lines: of the file, of each row.
+        unit: `"row"` if the file has rows instead of lines.
         learned: as `fit_baselines` returns it for rows of as many texts; if not given,
             baselines learn from these rows themselves, which is to their advantage.
         verbose: int. Whether a progress bar is shown.
@@ -84,7 +86,7 @@ def evaluate_task(
             if (remark := _remark(name, measured, other, figures))
         ],
         "errors": [
-            _error(row, error, texts, lines)
+            {unit: lines[row], **_error(row, error, texts)}
             for row, error in measure.errors(expected, model)
         ],
     }
@@ -147,9 +149,8 @@ def _remark(name, model, baseline, figures):
     return None
 
 
-def _error(row, error, texts, lines):
-    shown = {"line": lines[row]}
-    shown |= dict(zip(text_names(len(texts[row])), texts[row], strict=True))
+def _error(row, error, texts):
+    shown = dict(zip(text_names(len(texts[row])), texts[row], strict=True))
     if "nearest" in error:
         # The other text, by which a row was taken for another class.
         (error["nearest"],) = texts[error["nearest"]]

@@ -62,6 +62,36 @@ def parse_spans(value) -> list:
     return value
 
 
+def parse_answers(value, text: str) -> list:
+    """Answers to a question about a text, each once: places, or str; [] if none.
+
+    Those of SQuAD are a list of objects with `text` and `answer_start`, or, as
+    `datasets` has them, an object with a list of each. The text counts where a start is
+    not its own. Any other value is one answer.
+    """
+    try:
+        if isinstance(value, dict):
+            pairs = list(zip(value["text"], value["answer_start"], strict=True))
+        elif isinstance(value, list) and all(isinstance(one, dict) for one in value):
+            pairs = [(one["text"], one["answer_start"]) for one in value]
+        else:
+            return [value]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"answers in objects must have text and answer_start, got {value!r:.80}"
+        ) from error
+    found = []
+    for answer, start in pairs:
+        if not isinstance(answer, str) or not is_integer(start):
+            raise ConfigurationError(
+                "an answer must have a str as its text and an integer as its "
+                f"answer_start, got {answer!r:.60} and {start!r:.60}"
+            )
+        stands = start >= 0 and answer and text.startswith(answer, start)
+        found.append((start, start + len(answer)) if stands else answer)
+    return list(dict.fromkeys(found))
+
+
 def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | None]:
     """The number of classes, and their names as str if they have any; checked."""
     if classes is not None:

@@ -15,6 +15,7 @@ from roformer_keras.tasks.reports import (
     character_f1,
     classification_report,
     correlation_report,
+    is_exact,
     nearest_report,
     span_report,
 )
@@ -243,14 +244,17 @@ class SpanMeasure(Measure):
 
 
 class AnswerMeasure(Measure):
-    """The answer to each question: str, or None if there is none."""
+    """The answer to each question: str, or None if there is none.
+
+    `expected` may have a tuple of several right ones.
+    """
 
     def report(self, expected, found):
         return answer_report(expected, found)
 
     def rights(self, expected, found):
         pairs = zip(expected, found, strict=True)
-        return {"exact_match": np.array([one == other for one, other in pairs])}
+        return {"exact_match": np.array([is_exact(*pair) for pair in pairs])}
 
     def weighted(self, expected, found):
         f1 = self._f1(expected, found)
@@ -262,12 +266,13 @@ class AnswerMeasure(Measure):
             (
                 row,
                 {
-                    "expected": expected[row],
+                    "expected": list(own) if isinstance(own, tuple) else own,
                     "predicted": found[row],
                     "f1": rounded(f1[row]),
                 },
             )
             for row in _worst(np.where(f1 < 1, -f1, -np.inf))
+            for own in (expected[row],)
         ]
 
     def _f1(self, expected, found):

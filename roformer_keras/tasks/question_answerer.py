@@ -7,11 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
 from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.labels import parse_answers
 from roformer_keras.tasks.measures import AnswerMeasure, Measure
 from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
 from roformer_keras.tasks.task import MAX_LENGTH, TextTask
@@ -36,7 +37,9 @@ class RoFormerQuestionAnswerer(TextTask):
         max_length: int, at least 4. Tokens of question and window together.
 
     A row is `(question, text)`, a label the answer as `(start, end)` in characters of
-    the text, or as a str (its first occurrence); or None if there is no answer.
+    the text, or as a str (its first occurrence); or None if there is no answer. A list
+    of several is learned by its first, and measured by the one that an answer is most
+    like. Files may also have the answers of SQuAD.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
@@ -58,6 +61,7 @@ class RoFormerQuestionAnswerer(TextTask):
     """
 
     text_counts = (2,)
+    or_none = True
 
     def __init__(
         self,
@@ -93,13 +97,13 @@ class RoFormerQuestionAnswerer(TextTask):
 
     def make_targets(self, y: Texts, rows: "Windows") -> Any:
         answers = [
-            _place(label, rows.texts[number][1], number)
+            _places(label, rows.texts[number][1], number)
             for number, label in enumerate(y)
         ]
         targets = np.zeros((len(rows), 2), "int32")
         for row, owner in enumerate(rows.owners):
-            if answers[owner] is not None:
-                targets[row] = rows.tokens_of(row, *answers[owner]) or (0, 0)
+            if answers[owner]:
+                targets[row] = rows.tokens_of(row, *answers[owner][0]) or (0, 0)
         return targets
 
     # === Files ===
@@ -110,7 +114,11 @@ class RoFormerQuestionAnswerer(TextTask):
     ) -> Any:
         if isinstance(value, str) and not value.strip():
             return None
-        return _place(value, texts[1])
+        found = []
+        for answer in parse_answers(value, texts[1]):
+            found += _places(answer, texts[1])
+        found = list(dict.fromkeys(found))
+        return found if len(found) > 1 else next(iter(found), None)
 
     @classmethod
     def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -121,10 +129,11 @@ class RoFormerQuestionAnswerer(TextTask):
         return AnswerMeasure()
 
     def expected_answers(self, texts: list[tuple[str, ...]], labels: list) -> Any:
-        return [
-            None if label is None else text[slice(*label)]
-            for (_, text), label in zip(texts, labels, strict=True)
-        ]
+        found = []
+        for (_, text), label in zip(texts, labels, strict=True):
+            answers = tuple(text[slice(*place)] for place in _places(label, text))
+            found.append(answers if len(answers) > 1 else next(iter(answers), None))
+        return found
 
     def found_answers(self, texts: list[tuple[str, ...]], verbose: Verbose = 0) -> Any:
         found = self.answer(texts, verbose=verbose)
@@ -287,10 +296,17 @@ def _is_right(y_true, y_pred):
     return ops.cast(ops.all(is_right, axis=-1), "float32")
 
 
-def _place(label, text, row=None):
-    """(start, end) of an answer in its text, or None."""
+def _places(label, text, row=None):
+    """(start, end) of each answer in its text."""
     if label is None:
-        return None
+        return []
+    if isinstance(label, list) and label and not any(map(is_integer, label)):
+        return [_place(one, text, row) for one in label]
+    return [_place(label, text, row)]
+
+
+def _place(label, text, row):
+    """(start, end) of an answer in its text."""
     if isinstance(label, str):
         start = text.find(label) if label else -1
         if start < 0:

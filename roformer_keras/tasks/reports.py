@@ -1,7 +1,7 @@
 """How good the answers of a task are: dicts of figures, in plain JSON types."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,8 @@ _MAX_COLUMNS, _MAX_CONFUSIONS = 8, 20
 # Characters of a text on a page.
 _MAX_TEXT = 40
 _TEXTS = ("text", "first", "second", "third")
+# What `class_figure` computes.
+CLASS_FIGURES = ("matthews", "f1")
 
 
 def classification_report(expected, found, names: Sequence[str]) -> dict:
@@ -59,6 +61,28 @@ def classification_report(expected, found, names: Sequence[str]) -> dict:
         matrix = metrics.confusion_matrix(expected, found, labels=numbers)
         report["confusion"] = matrix.tolist()
     return report
+
+
+def class_figure(report: Mapping, name: str) -> float:
+    """A figure of classes that a report has no line for.
+
+    Args:
+        report: as `classification_report` returns it, of one class a row.
+        name: of `CLASS_FIGURES`: `"matthews"`, Matthews's correlation, 0 if all rows of
+            a side are of one class; `"f1"`, the F1 of the second of two classes.
+    """
+    if name == "f1":
+        _, second = report["classes"].values()
+        return second["f1"]
+    metrics = import_extra("sklearn.metrics", "Matthews's correlation")
+    counts = np.array(report["confusion"])
+    expected, predicted = np.indices(counts.shape)
+    weights = counts.ravel()
+    return float(
+        metrics.matthews_corrcoef(
+            expected.ravel(), predicted.ravel(), sample_weight=weights
+        )
+    )
 
 
 def correlation_report(expected, found) -> dict:
@@ -117,12 +141,17 @@ def span_report(
     }
 
 
-def answer_report(expected: Sequence[str | None], found: Sequence[str | None]) -> dict:
-    """Exact matches and F1 by character, as SQuAD and CMRC count them.
+# The right answer to a question, or several; None if there is none.
+Expected = str | tuple[str, ...] | None
+
+
+def answer_report(expected: Sequence[Expected], found: Sequence[str | None]) -> dict:
+    """Exact matches, and F1 as SQuAD counts it, but by character.
 
     Args:
-        expected: the right answers, None if there is none.
-        found: likewise.
+        expected: the right answers; of several the one that was most nearly found
+            counts.
+        found: the answers, None if there is none.
 
     Returns:
         dict of `rows`, `exact_match`, and `f1`: the mean over rows of the F1 of the
@@ -131,13 +160,20 @@ def answer_report(expected: Sequence[str | None], found: Sequence[str | None]) -
     pairs = list(zip(expected, found, strict=True))
     return {
         "rows": len(pairs),
-        "exact_match": float(np.mean([one == other for one, other in pairs])),
+        "exact_match": float(np.mean([is_exact(one, other) for one, other in pairs])),
         "f1": float(np.mean([character_f1(one, other) for one, other in pairs])),
     }
 
 
-def character_f1(one: str | None, other: str | None) -> float:
+def is_exact(expected: Expected, found: str | None) -> bool:
+    """Whether an answer is the right one, or one of several."""
+    return found in expected if isinstance(expected, tuple) else found == expected
+
+
+def character_f1(one: Expected, other: str | None) -> float:
     """The F1 of the characters of two answers, 1 if both are None."""
+    if isinstance(one, tuple):
+        return max(character_f1(each, other) for each in one)
     if one is None or other is None:
         return float(one is other)
     shared = (Counter(one) & Counter(other)).total()
@@ -228,7 +264,8 @@ def format_report(report: dict) -> str:
     if skipped:
         lines.append(f"{'left out':<22} {len(skipped):,}")
     lines += [
-        f"  line {row['line']}: {row['reason']}" for row in skipped[:_MAX_SKIPPED]
+        f"  {_take_place(own)}: {own['reason']}"
+        for own in map(dict, skipped[:_MAX_SKIPPED])
     ]
     if len(skipped) > _MAX_SKIPPED:
         lines.append(f"  and {len(skipped) - _MAX_SKIPPED} more, see report.json")
@@ -335,14 +372,21 @@ def _worst_rows(report):
     for row in errors:
         rest = dict(row)
         texts = [rest.pop(name) for name in _TEXTS if name in rest]
-        line, expected, predicted = map(rest.pop, ("line", "expected", "predicted"))
+        place = _take_place(rest)
+        expected, predicted = map(rest.pop, ("expected", "predicted"))
         more = "".join(
             f", {name.replace('_', ' ')} {_cut(n)}" for name, n in rest.items()
         )
         shown = " | ".join(_cut(text) for text in texts)
         found = f"{_cut(expected)} -> {_cut(predicted)}"
-        lines.append(f"  line {line}: {found}{more}: {shown}")
+        lines.append(f"  {place}: {found}{more}: {shown}")
     return lines
+
+
+def _take_place(row):
+    """Removes the line or the row of a file from what is said of it, and names it."""
+    unit = "row" if "row" in row else "line"
+    return f"{unit} {row.pop(unit)}"
 
 
 def _cut(value):

@@ -77,6 +77,8 @@ class TextTask(TextTrainer, BackboneModel):
     text_counts: tuple[int, ...] = (1, 2)
     # How many names labels must have.
     min_names = 2
+    # Whether a row may have no label.
+    or_none = False
     row_options = ("fields",)
 
     def __init__(
@@ -506,7 +508,7 @@ class TextTask(TextTrainer, BackboneModel):
                 f"with {type(x).__name__}{'' if y is None else ' and y'}: leave it out"
             )
         if y is None and is_table(x):
-            x, y = split_labels(x, self.text_counts, fields)
+            x, y = split_labels(x, self.text_counts, fields, self.or_none)
         y = plain(y)
         if y is None:
             raise ConfigurationError("texts to learn from need labels: give y")

@@ -110,6 +110,7 @@ class RoFormerTokenizer:
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self.level = resolve_level(self._tokens, level)
         self.lower_case = lower_case
+        self._longest_word = _LONGEST_WORD
         self._longest_token = max(map(len, self._tokens))
         self._cached_split = functools.lru_cache(_CACHED_RUNS)(self._split_run)
 
@@ -339,7 +340,7 @@ class RoFormerTokenizer:
 
     def _match(self, word):
         """Greedy WordPiece: the longest tokens from the left, or the word as it is."""
-        if len(word) > _LONGEST_WORD:
+        if len(word) > self._longest_word:
             return [word]
         tokens = []
         start = 0

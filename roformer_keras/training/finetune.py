@@ -30,6 +30,7 @@ from roformer_keras.hub.catalog import checkpoint_files
 from roformer_keras.io.journal import fingerprints, run_metadata
 from roformer_keras.optimizers import finetuning_rate, layerwise_rates, make_optimizer
 from roformer_keras.tasks.evaluation import LOWER_IS_BETTER, fit_baselines
+from roformer_keras.tasks.reports import CLASS_FIGURES, class_figure
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import count_leaks, read_data
 from roformer_keras.training.finetuning_plots import draw_curves
@@ -102,10 +103,10 @@ class FinetuningRun(ResumableRun):
     # === What is trained ===
 
     def build(self, is_new):
-        if self.monitor not in ("loss", *self.metrics):
+        known = ("loss", *self.metrics, *self._class_figures())
+        if self.monitor not in known:
             raise ConfigurationError(
-                f"monitor must be one of loss, {', '.join(self.metrics)}, got "
-                f"{self.monitor!r}"
+                f"monitor must be one of {', '.join(known)}, got {self.monitor!r}"
             )
         self.model = self._make_task()
         if self.settings.on_bad_row == "skip":
@@ -121,6 +122,19 @@ class FinetuningRun(ResumableRun):
         self.variables = state_variables(self.model, frozen)
         self.best = [
             BestWeights(variable) for variable in self.model.trainable_variables
+        ]
+
+    def _class_figures(self):
+        """Figures of classes that can be monitored besides those of the report."""
+        settings = self.settings
+        if settings.task != "text-classification" or settings.options.get(
+            "multi_label"
+        ):
+            return ()
+        return [
+            name
+            for name in CLASS_FIGURES
+            if name != "f1" or len(self.data.names or ()) == 2
         ]
 
     def _make_task(self):
@@ -271,7 +285,10 @@ class FinetuningRun(ResumableRun):
         batches = self.valid_rows.batches(self.settings.rows)
         found = self.model.evaluate(batches, verbose=0, return_dict=True)
         report = self.model.report(valid.texts, valid.labels)
-        return {"loss": found["loss"], **{name: report[name] for name in self.metrics}}
+        figures = {"loss": found["loss"], **{n: report[n] for n in self.metrics}}
+        if self.monitor not in figures:
+            figures[self.monitor] = class_figure(report, self.monitor)
+        return figures
 
     def compare(self, value, epoch) -> dict | None:
         """The best epoch so far; its weights are kept."""
@@ -326,7 +343,7 @@ class FinetuningRun(ResumableRun):
             }
             if skipped := train.skipped:
                 metadata["left out of train"] = "; ".join(
-                    f"line {line}: {reason}" for line, reason in skipped
+                    f"{train.unit} {line}: {reason}" for line, reason in skipped
                 )
             write_reports(self.folder, metadata, reports)
         metrics = [metric.name for metric in self.model.default_metrics()]

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from roformer_keras import tasks
-from roformer_keras.data.files import place, read_table
+from roformer_keras.data.files import place, read_table, row_unit
 from roformer_keras.data.rows import draw_held_out
+from roformer_keras.data.tables import LABEL, is_missing
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.training.finetuning_settings import FinetuningSettings
@@ -42,6 +43,11 @@ class Examples:
     groups: list | None = None
     skipped: list = dataclasses.field(default_factory=list)
     format: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """What `lines` are: `"line"`, or `"row"` of a file that has no lines."""
+        return row_unit(self.path, self.format)
 
     def select(self, numbers: Sequence[int]) -> "Examples":
         """Some of the rows."""
@@ -77,7 +83,7 @@ class Examples:
             line, reason = skipped[0]
             raise SourceError(
                 f"{self.path} must have rows that {type(task).__name__} takes, but "
-                f"none is, for instance line {line}: {reason}"
+                f"none is, for instance {self.unit} {line}: {reason}"
             )
         return dataclasses.replace(self.select(good), skipped=sorted(skipped))
 
@@ -191,6 +197,9 @@ def read_examples(
         try:
             label = task_class.parse_label(value, texts, options)
         except ConfigurationError as error:
+            if is_missing(value):
+                column = fields[-1] if len(fields) > count else LABEL
+                error = ConfigurationError(f"{error.message} in {column!r}")
             if not skips:
                 raise _error(path, line, error, format) from error
             found.skipped.append((line, error.message))
@@ -202,7 +211,9 @@ def read_examples(
             found.groups.append(table.groups[row])
     if not found.texts:
         line, reason = found.skipped[0]
-        raise SourceError(f"{path} has no row with a label; line {line}: {reason}")
+        raise SourceError(
+            f"{path} has no row with a label; {found.unit} {line}: {reason}"
+        )
     return found
 
 

@@ -73,7 +73,8 @@ class FinetuningSettings(Settings):
             `"mixed_float16"`.
         gradient_checkpointing: bool. Less memory, more time.
         monitor: str or None. The metric of `valid` that determines the best epoch: one
-            of its report, or `"loss"`; the task's own if None.
+            of its report, or `"loss"`; of one class a row also `"matthews"`, and of two
+            classes `"f1"`, that of the second; the task's own if None.
         patience: int or None. Epochs without a better metric after which to stop.
         keep_best: bool. Whether to keep the weights of the best epoch, not the last.
         seed: int from 0 to 2**32 - 1. Of new weights, the order of the data, what is

@@ -172,6 +172,7 @@ class PretrainingRun(ResumableRun):
 
     def _make_model(self, kind):
         settings = self.settings
+        needed = getattr(OBJECTIVES[settings.objective], "model_fields", {})
         is_pair = kind is models.RoFormerSeq2Seq
         if settings.source is not None:
             # An encoder-decoder has no heads.
@@ -180,7 +181,7 @@ class PretrainingRun(ResumableRun):
                 settings.source,
                 dtype=settings.dtype,
                 **({} if is_pair else heads),
-                **settings.model,
+                **{**needed, **settings.model},
             )
             check_vocabulary(model, self.tokenizer)
         else:
@@ -189,7 +190,7 @@ class PretrainingRun(ResumableRun):
                 config = models.Seq2SeqConfig.from_dict(fields)
             else:
                 config = config_for_model(
-                    kind.__name__, RoFormerConfig.from_dict(fields)
+                    kind.__name__, RoFormerConfig.from_dict(fields), **needed
                 )
             model = kind.from_roformer_config(config, settings.dtype)
         model.tokenizer = self.tokenizer

@@ -26,6 +26,7 @@ from roformer_keras.training.optimizer_settings import (
 OBJECTIVES_OF = {
     "mlm": ("mlm",),
     "lm": ("lm",),
+    "unilm": ("unilm",),
     "sim": ("simbert", "distillation", "classification", "cosent"),
     "seq2seq": ("seq2seq",),
 }
@@ -97,8 +98,8 @@ class PretrainingSettings(Settings):
     """What a pre-training does, except for its output folder.
 
     Args:
-        objective: `"mlm"`, `"lm"`, `"simbert"`, `"distillation"`, `"classification"`,
-            `"cosent"` or `"seq2seq"`.
+        objective: `"mlm"`, `"lm"`, `"unilm"`, `"simbert"`, `"distillation"`,
+            `"classification"`, `"cosent"` or `"seq2seq"`.
         name: str. Stem of the zip that is written; seq2seq has no zip.
         data: sources of the corpus.
         stages: trained one after the other, each with a new optimizer.

@@ -8,7 +8,6 @@ arXiv:1804.07461 (GLUE); Xu et al. 2020, arXiv:2004.05986 (CLUE).
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 
 from roformer_keras.checks import check_choice
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.json_file import json_bytes, read_json
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.folder import PRESET
 
@@ -36,9 +36,11 @@ class Recipe:
         task: of `TASKS`.
         train, valid, test: names of files in the folder of the task.
         classes: names of the labels; rows of others are left out.
-        metrics: names of figures, the one that determines the best rate first.
-        paper: figures of RoFormer in the paper's table 2, in percent, by the name of
-            the split and of the figure.
+        metrics: names of figures, the one that determines the best epoch and the best
+            rate first.
+        paper: figures of RoFormer in the paper's table 2 for `valid`, in percent, by
+            the name of the figure.
+        paper_test: likewise for `test`.
         settings: more settings.
         refusal: why the task cannot be learnt here, and what can be used; or None.
     """
@@ -50,14 +52,14 @@ class Recipe:
     test: str | None = None
     classes: tuple[str, ...] | None = None
     metrics: tuple[str, ...] = ("accuracy",)
-    paper: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    paper_test: Mapping[str, float] = dataclasses.field(default_factory=dict)
     settings: Mapping = dataclasses.field(default_factory=dict)
     refusal: str | None = None
 
 
-def _glue(*fields, paper=None, **options):
-    valid = {"valid": paper} if paper else {}
-    return Recipe(fields=fields, paper=options.pop("table", valid), **options)
+def _glue(*fields, **options):
+    return Recipe(fields=fields, **options)
 
 
 def _clue(*fields, **options):
@@ -71,11 +73,6 @@ _CHOICES = (
     "it is multiple choice, for which no task has a head: write a row for each choice "
     "with the passage, the choice and whether it is right, and use text-classification "
     "with --pairs"
-)
-_NESTED = (
-    "its file is one nested object: write a line of JSON for each question, with the "
-    "keys first (the question), second (the text) and label (the answer), and use "
-    "question-answering"
 )
 RECIPES = {
     # Without a header: source, label, the author's mark, sentence.
@@ -107,7 +104,8 @@ RECIPES = {
         valid="dev_matched.tsv",
         test="dev_mismatched.tsv",
         classes=_NLI,
-        table={"valid": {"accuracy": 80.2}, "test": {"accuracy": 79.8}},
+        paper={"accuracy": 80.2},
+        paper_test={"accuracy": 79.8},
     ),
     "glue/qnli": _glue(
         *("question", "sentence", "label"),
@@ -129,7 +127,11 @@ RECIPES = {
     "clue/cluener": _clue(
         "text", "label", task="span-extraction", metrics=("f1", "macro_f1")
     ),
-    "clue/cmrc": _clue(refusal=_NESTED),
+    "clue/cmrc2018": _clue(
+        task="question-answering",
+        metrics=("f1", "exact_match"),
+        settings={"format": "squad"},
+    ),
     "clue/chid": _clue(refusal=_CHOICES),
     "clue/c3": _clue(refusal=_CHOICES),
 }
@@ -177,28 +179,13 @@ def recipe_rates(settings: FinetuningSettings) -> tuple[float, ...]:
 
 def recipe_figures(recipe: Recipe, report: Mapping) -> dict[str, float | None]:
     """The figures of a benchmark, of a report of its task, from 0 to 1."""
-    found = {}
+    # It imports a backend, which the settings of a recipe do not need.
+    from roformer_keras.tasks.reports import class_figure
+
+    found: dict[str, float | None] = {}
     for name in recipe.metrics:
-        if name == "matthews":
-            found[name] = _matthews(report["confusion"])
-        elif name == "f1" and "classes" in report and recipe.classes == _BINARY:
-            found[name] = report["classes"]["1"]["f1"]
-        else:
-            found[name] = report[name]
+        found[name] = report[name] if name in report else class_figure(report, name)
     return found
-
-
-def _matthews(confusion):
-    metrics = import_extra("sklearn.metrics", "Matthews's correlation")
-    cells = [
-        (expected, predicted, count)
-        for expected, row in enumerate(confusion)
-        for predicted, count in enumerate(row)
-    ]
-    expected, predicted, counts = zip(*cells, strict=True)
-    return float(
-        metrics.matthews_corrcoef(expected, predicted, sample_weight=list(counts))
-    )
 
 
 def finetune_recipe(
@@ -222,17 +209,18 @@ def finetune_recipe(
 
     recipe, folder, rates = RECIPES[name], Path(folder), recipe_rates(settings)
     files, paper = recipe_files(recipe, settings)
+    first = recipe.metrics[0]
+    settings = dataclasses.replace(settings, monitor=settings.monitor or first)
     found: dict[float, dict] = {}
     for rate in rates:
         own = folder / f"rate-{rate:g}"
         finetune(dataclasses.replace(settings, learning_rate=rate), own, **options)
-        reports = json.loads((own / "report.json").read_text(encoding="utf-8"))
+        reports = read_json(Blob.of_file(own / "report.json"))
         found[rate] = {
             split: recipe_figures(recipe, reports[split])
             for split in ("valid", "test")
             if split in reports
         }
-    first = recipe.metrics[0]
     # A correlation of equal numbers is undefined.
     values = {rate: found[rate]["valid"][first] for rate in rates}
     best = max(rates, key=lambda rate: -2 if values[rate] is None else values[rate])
@@ -240,11 +228,11 @@ def finetune_recipe(
     content |= {"rates": found, "paper": paper}
     text = format_recipe(name, found, best, files, paper)
     for file, written in (
-        (REPORT, text),
-        ("recipe.json", f"{json.dumps(content, indent=2)}\n"),
+        (REPORT, text.encode()),
+        ("recipe.json", json_bytes(content)),
     ):
         with replacing(folder / file, overwrite=True) as partial:
-            partial.write_text(written, encoding="utf-8")
+            partial.write_bytes(written)
     return folder / f"rate-{best:g}" / PRESET
 
 
@@ -270,10 +258,11 @@ def recipe_files(
         for split, file in (("valid", recipe.valid), ("test", recipe.test))
         if file and Path(settings.train).name == recipe.train
     }
+    figures = {"valid": recipe.paper, "test": recipe.paper_test}
     paper = {
-        split: figures
-        for split, figures in recipe.paper.items()
-        if split in files and own.get(split) == Path(str(paths[split]))
+        split: figures[split]
+        for split in files
+        if figures[split] and own.get(split) == Path(str(paths[split]))
     }
     return {"valid": "held out", **files}, paper
 

@@ -216,13 +216,14 @@ def report_on(
         report = evaluate_task(
             *(task, texts, labels),
             lines=examples.lines,
+            unit=examples.unit,
             learned=learned,
             verbose=int(verbose),
         )
     found = {"file": examples.path, **report}
     if examples.skipped:
         found["skipped"] = [
-            {"line": line, "reason": reason} for line, reason in examples.skipped
+            {examples.unit: line, "reason": reason} for line, reason in examples.skipped
         ]
     return found
 

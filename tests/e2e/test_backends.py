@@ -15,7 +15,10 @@ SCRIPT = TESTS / "backend_checks.py"
 CHECKS = re.findall(r"^def check_(\w+)", SCRIPT.read_text(encoding="utf-8"), re.M)
 README = TESTS.parent / "README.md"
 # Modules whose tests compute with nothing of one backend.
-NEUTRAL = ["model/test_crf.py", "model/test_pointer.py"]
+NEUTRAL = [
+    *("model/test_crf.py", "model/test_pointer.py"),
+    "model/test_bert4keras_optimizers.py",
+]
 
 
 def run(backend, *arguments):
@@ -61,7 +64,7 @@ def test_package_does_what_the_readme_says_on(backend):
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_structured_layers_work_on(backend):
+def test_layers_and_optimizers_equal_bert4keras_on(backend):
     modules = [str(TESTS / name) for name in NEUTRAL]
     options = ["-v", "-p", "no:cacheprovider", "-p", "no:xdist"]
     # Compiled one by one, all of their tests would take minutes.

@@ -528,7 +528,7 @@ def test_what_is_held_out_is_not_trained_on(reviews):
     ("changes", "error", "message"),
     [
         ({"options": {"crf": True}}, ConfigurationError, "has no option crf"),
-        ({"monitor": "f1", "holdout": 0.5}, ConfigurationError, "one of loss, accur"),
+        ({"monitor": "f2", "holdout": 0.5}, ConfigurationError, "one of loss, accur"),
         ({"batch_size": 64, "accumulation": 8}, ConfigurationError, "8 parts of 8 row"),
         ({"source": "nothing"}, SourceError, "no file or folder nothing"),
         ({"train": "nothing.tsv"}, SourceError, "cannot read nothing.tsv"),

@@ -201,7 +201,7 @@ _FLAGS = {
         ),
         (
             "--holdout 0.5 --monitor colour",
-            "monitor must be one of loss, accuracy, macro_f1, got",
+            "monitor must be one of loss, accuracy, macro_f1, matthews, f1, got",
         ),
         ("--dropout 1", "dropout must be a number in [0, 1), got 1.0"),
         ("--dropout nan", "the value must be a finite number, got"),

@@ -420,6 +420,23 @@ _TRAIN = [
         "line 1 of x.bio: a tag must be O, or one of B, I, M, E",
     ),
     # Questions.
+    (ANSWERS, "x.json", '{"data": []}', "a file of labelled texts must be .csv, .tsv"),
+    (f"{ANSWERS} --format squad", "x.json", "[" * 10**5, "x.json is not valid JSON"),
+    (f"{ANSWERS} --format squad", "x.json", '{"data": 1}', "'data', a list, got 1"),
+    (
+        f"{ANSWERS} --format squad",
+        "x.json",
+        '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}',
+        "row 1 of x.json must have 'answers', got 'question'",
+    ),
+    (
+        f"{ANSWERS} --format squad",
+        "x.json",
+        '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b", '
+        '"answers": [{"text": "FAKE_ANSWER_1", "answer_start": -1}]}]}]}]}',
+        "row 1 of x.json: an answer must stand in its text, got 'FAKE_ANSWER_1'",
+    ),
+    (f"{CLASS} --format squad", "x.json", '{"data": 1}', "for tasks of two texts"),
     (ANSWERS, "x.jsonl", jsonl({"question": "a"}), "must have"),
     (ANSWERS, "x.tsv", "甲\t乙\n", "line 1 of x.tsv must have 3 columns, got 2"),
     (
@@ -456,7 +473,7 @@ _TRAIN = [
         ANSWERS,
         "x.jsonl",
         '{"first": "a", "second": "b", "label": {}}\n',
-        "line 1 of x.jsonl: an answer must be (start, end), a",
+        "line 1 of x.jsonl: answers in objects must have text and",
     ),
     (
         ANSWERS,

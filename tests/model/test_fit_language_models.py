@@ -12,13 +12,15 @@ PAIRS = [(text, text[::-1]) for text in TEXTS]
 CASES = {
     "mlm": (RoFormerMaskedLM, CHARACTER, TEXTS, {"options": {"whole_word": True}}),
     "lm": (RoFormerCausalLM, GPT, TEXTS, {}),
+    "unilm": (RoFormerCausalLM, SIM, PAIRS, {}),
     "simbert": (RoFormerSim, SIM, PAIRS, {"options": {"mask_share": 0.0}}),
 }
 
 
 def load(name, rate=0.01):
     kind, source, *_ = CASES[name]
-    model = kind.from_preset(source, dropout=0.0, attention_dropout=0.0)
+    fields = {"attention": "unilm"} if name == "unilm" else {}
+    model = kind.from_preset(source, dropout=0.0, attention_dropout=0.0, **fields)
     model.compile("adam", run_eagerly=True)
     model.optimizer.learning_rate = rate
     return model

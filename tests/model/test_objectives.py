@@ -21,6 +21,7 @@ from objective_cases import (
     make_model,
     make_objective,
     make_trainer,
+    model_for,
 )
 
 from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerSim
@@ -146,7 +147,7 @@ def test_the_given_model_learns_one_batch_by_heart(name):
     # Under label smoothing there is a loss that nobody goes below.
     options = {"label_smoothing": 0.0} if name == "seq2seq" else {}
     objective = make_objective(name, **options)
-    model = make_model(objective.model_class)
+    model = model_for(objective)
     trainer = make_trainer(
         objective, model, keras.optimizers.Adam(0.01), jit_compile=False
     )
@@ -176,7 +177,7 @@ def test_mixed_bfloat16(name):
     batch = objective.batch(make_items(objective), rng())
     found = []
     for dtype in ("float32", "mixed_bfloat16"):
-        model = make_model(objective.model_class, dtype=dtype)
+        model = model_for(objective, dtype=dtype)
         trainer = make_trainer(
             objective, model, keras.optimizers.Adam(0.01), run_eagerly=True
         )

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from roformer_keras.cli.finetune import read_settings
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.training import finetune as finetune_module
 from roformer_keras.training import recipes
-from roformer_keras.training.recipes import finetune_recipe
+from roformer_keras.training.log import read_log
+from roformer_keras.training.recipes import RECIPES, finetune_recipe, recipe_figures
 
 FLAGS = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-3}
 
@@ -72,3 +74,108 @@ def test_entities_of_cluener(tmp_path):
         "address": 1,
         "name": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "monitored"),
+    [
+        ("glue/cola", {}, "matthews"),
+        ("glue/cola", {"monitor": "f1"}, "f1"),
+        ("glue/cola", {"monitor": "accuracy"}, "accuracy"),
+    ],
+)
+def test_the_best_epoch_is_that_of_the_metric(
+    recipe, flags, monitored, tmp_path, monkeypatch
+):
+    asked, values = [], iter([0.25, 0.75, 0.5])
+
+    def figure(report, name):
+        asked.append(name)
+        return next(values)
+
+    monkeypatch.setattr(finetune_module, "class_figure", figure)
+    rows = ["x\t1\t\tgood one\n", "x\t0\t*\tbad the\n"] * 2
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("".join(rows))
+    flags = {**FLAGS, "epochs": 3, "learning_rate": 0.0, **flags}
+    settings = read_settings(None, None, flags, recipe, str(tmp_path))
+    finetune_recipe(recipe, settings, tmp_path / "out", verbose=False)
+    own = tmp_path / "out" / "rate-0"
+    log, report = read_log(own / "log.csv"), (own / "report.json").read_text()
+    if monitored == "accuracy":
+        # All epochs are alike at this rate: the first is kept.
+        assert (asked, json.loads(report)["kept epoch"]) == ([], 1)
+    else:
+        assert asked == [monitored] * 3
+        logged = [float(row[f"val_{monitored}"]) for row in log]
+        assert logged == [0.25, 0.75, 0.5]
+        assert json.loads(report)["kept epoch"] == 2
+
+
+def test_an_f1_of_three_classes_is_no_metric(tmp_path):
+    for name in ("train.50k.json", "dev.json"):
+        lines = [
+            json.dumps({"sentence1": "下雨", "sentence2": label, "label": label})
+            for label in ("entailment", "neutral", "contradiction")
+        ]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    flags = {**FLAGS, "monitor": "f1"}
+    settings = read_settings(None, None, flags, "clue/ocnli", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="macro_f1, matthews, got 'f1'"):
+        finetune_recipe("clue/ocnli", settings, tmp_path / "out", verbose=False)
+
+
+def test_questions_of_cmrc(tmp_path):
+    text = "她在北京工作，他在上海学习。"
+
+    def question(name, *answers):
+        own = [{"text": one, "answer_start": text.find(one)} for one in answers]
+        return {"question": f"{name}在哪里？", "id": name, "answers": own}
+
+    # The last answer does not stand in its text.
+    asked = [
+        question("她", "北京", "在北京"),
+        question("他", "上海"),
+        question("你", "天"),
+    ]
+    paragraphs = [{"id": "0", "context": text, "qas": asked}]
+    content = {"version": "v1.0", "data": [{"id": "0", "paragraphs": paragraphs}]}
+    for name in ("train.json", "dev.json"):
+        (tmp_path / name).write_text(json.dumps(content))
+    flags = {**FLAGS, "epochs": 2}
+    settings = read_settings(None, None, flags, "clue/cmrc2018", str(tmp_path))
+    out = tmp_path / "out"
+    finetune_recipe("clue/cmrc2018", settings, out, verbose=False)
+    report = json.loads((out / "rate-0.001/report.json").read_text())["valid"]
+    assert report["rows"] == 2
+    (skipped,) = report["skipped"]
+    assert skipped["row"] == 3
+    assert "an answer must stand in its text, got '天'" in skipped["reason"]
+    assert all(error["row"] in (1, 2) for error in report["errors"])
+    page = (out / "rate-0.001/report.txt").read_text()
+    assert "row 3: an answer must stand" in page
+    assert "line 3" not in page
+    shown = (out / "recipe.txt").read_text()
+    assert "dev.json f1  dev.json exact_match" in shown
+    assert {"val_f1", "val_exact_match"} <= set(read_log(out / "rate-0.001/log.csv")[0])
+
+
+def test_a_damaged_file_of_questions(tmp_path):
+    (tmp_path / "train.json").write_text('{"data": [{"paragraphs": 1}]}')
+    settings = read_settings(None, None, FLAGS, "clue/cmrc2018", str(tmp_path))
+    with pytest.raises(SourceError, match="must have 'paragraphs', a list, got 1"):
+        finetune_recipe("clue/cmrc2018", settings, tmp_path / "out", verbose=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_figures_of_the_benchmarks():
+    report = {
+        "accuracy": 0.7,
+        "classes": {"0": {"f1": 0.5}, "1": {"f1": 0.8}},
+        "confusion": [[30, 20], [10, 40]],
+    }
+    found = recipe_figures(RECIPES["glue/mrpc"], report)
+    assert found == {"f1": 0.8, "accuracy": 0.7}
+    found = recipe_figures(RECIPES["glue/cola"], report)
+    # (40 * 30 - 10 * 20) / sqrt(60 * 50 * 50 * 40)
+    assert found["matthews"] == pytest.approx(1000 / 6_000_000**0.5)

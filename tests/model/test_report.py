@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import seqeval.metrics
+import sklearn.metrics
 
 from roformer_keras.tasks import reports as report_module
 from roformer_keras.tasks.reports import (
     answer_report,
+    class_figure,
     classification_report,
     correlation_report,
     format_report,
@@ -80,6 +82,22 @@ def test_spans_are_counted_as_seqeval_counts_them():
         assert report[name] == pytest.approx(score(expected, found))
     macro = seqeval.metrics.f1_score(expected, found, average="macro")
     assert report["macro_f1"] == pytest.approx(macro)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_figures_of_classes(classes):
+    random = np.random.default_rng(classes)
+    expected, found = random.integers(0, classes, size=(2, 50))
+    found[:30] = expected[:30]
+    report = classification_report(expected, found, list("abc"[:classes]))
+    matthews = sklearn.metrics.matthews_corrcoef(expected, found)
+    assert class_figure(report, "matthews") == pytest.approx(matthews)
+    if classes == 2:
+        f1 = sklearn.metrics.f1_score(expected, found)
+        assert class_figure(report, "f1") == pytest.approx(f1)
+    # All of one class: undefined, and no better than chance.
+    report = classification_report([0, 1, 1], [1, 1, 1], ["a", "b"])
+    assert class_figure(report, "matthews") == 0
 
 
 def test_spans_without_any():

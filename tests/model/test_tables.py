@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from roformer_keras import (
+    RoFormerQuestionAnswerer,
     RoFormerSentenceEncoder,
     RoFormerTextClassifier,
     RoFormerTextRegressor,
@@ -184,3 +185,74 @@ def test_a_file_under_another_name_has_rows(tmp_path):
     parquet.write_table(pa.table({"text": TEXTS, "label": ["1", "2", "x", "4"]}), path)
     with pytest.raises(SourceError, match=f"row 3 of {path}: a label must be a fin"):
         read_examples(str(path), RoFormerTextRegressor, {}, 1, format="parquet")
+
+
+@pytest.mark.parametrize("labels", [["好", None, "坏"], [1, None, 0], [1.0, None, 0.0]])
+@tables
+def test_labels_that_are_missing(make, labels, classifier, monkeypatch):
+    def never(*args):
+        raise AssertionError("texts are not to be tokenized")
+
+    monkeypatch.setattr(type(classifier), "make_rows", never)
+    table = make({"text": TEXTS[:3], "mood": labels})
+    message = "must have a label, got (None|nan) in the column 'mood' in row 1: leave"
+    with pytest.raises(ConfigurationError, match=message):
+        classifier.labelled(table, fields=("text", "mood"))
+
+
+@pytest.mark.parametrize("kind", ["Int64", "string", "category", "datetime64[ns]"])
+def test_what_pandas_has_for_missing_labels(kind, classifier):
+    values = pandas.Series([1, None, 0] if kind == "Int64" else ["2020", None, "2021"])
+    table = pandas.DataFrame({"text": TEXTS[:3], "label": values.astype(kind)})
+    with pytest.raises(ConfigurationError, match="in the column 'label' in row 1"):
+        classifier.labelled(table)
+
+
+@tables
+def test_a_question_may_have_no_answer(make, backbone):
+    model = RoFormerQuestionAnswerer(backbone, backbone.tokenizer)
+    rows = [("好吗", "好极了"), ("谁", "好极了")]
+    first, second = (list(column) for column in zip(*rows, strict=True))
+    table = make({"first": first, "second": second, "label": ["好", None]})
+    _, targets = model.labelled(table).make_batch([0, 1], 0)
+    _, expected = model.labelled(rows, ["好", None]).make_batch([0, 1], 0)
+    np.testing.assert_array_equal(targets, expected)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_labels_that_are_missing_in_files(name, tmp_path):
+    path = tmp_path / name
+    for column, (task, labels, rule) in {
+        "label": (RoFormerTextClassifier, ["好", None], "a name, or an integer"),
+        "stars": (RoFormerTextRegressor, [1.5, None], "a finite number"),
+        "score": (RoFormerTextRegressor, [1.5, float("nan")], "a finite number"),
+    }.items():
+        table = pa.table({"text": TEXTS[:2], column: labels})
+        if name == "a.parquet":
+            parquet.write_table(table, path)
+        else:
+            with pa.ipc.new_file(str(path), table.schema) as writer:
+                writer.write_table(table)
+        fields = () if column == "label" else ("text", column)
+        message = f"row 2 of .*{name}: a label must be {rule}, got .* in '{column}'"
+        with pytest.raises(SourceError, match=message):
+            read_examples(str(path), task, {}, 1, fields)
+        found = read_examples(str(path), task, {}, 1, fields, skips=True)
+        assert (found.unit, len(found.texts), found.skipped[0][0]) == ("row", 1, 2)
+
+
+def test_answers_of_a_saved_dataset_of_questions(tmp_path):
+    answers = {"text": ["好", "极"], "answer_start": [0, 1]}
+    columns = {"question": ["如何"], "context": ["好极了"], "answers": [answers]}
+    datasets.Dataset.from_dict(columns).save_to_disk(tmp_path / "saved")
+    found = read_examples(
+        str(tmp_path / "saved"), RoFormerQuestionAnswerer, {}, 2, tuple(columns)
+    )
+    assert (found.texts, found.labels) == ([("如何", "好极了")], [[(0, 1), (1, 2)]])
+
+
+def test_a_file_without_a_label_names_a_row(tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"text": TEXTS[:2], "label": [None, ""]}), path)
+    with pytest.raises(SourceError, match="no row with a label; row 1: a label must"):
+        read_examples(str(path), RoFormerTextClassifier, {}, 1, skips=True)

@@ -7,11 +7,13 @@ from common import CHARACTER
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.evaluation import evaluate_task
 from roformer_keras.tasks.question_answerer import (
     AnswerCrossentropy,
     RoFormerQuestionAnswerer,
     Windows,
 )
+from roformer_keras.tasks.reports import format_report
 from roformer_keras.tasks.spans import Span
 
 ROWS = [
@@ -171,3 +173,41 @@ def test_options_that_break_a_rule(name):
         ConfigurationError, match=f"{name} must be an integer from 1 to"
     ):
         RoFormerQuestionAnswerer.from_preset(CHARACTER, **{name: 0})
+
+
+def test_any_of_several_answers_is_right(answerer):
+    rows = answerer.make_rows(ROWS[:1])
+    several = ["北京", (1, 4), (2, 6)]
+    np.testing.assert_array_equal(
+        answerer.make_targets([several], rows), answerer.make_targets(["北京"], rows)
+    )
+    assert answerer.expected_answers(ROWS[:2], [several, None]) == [
+        ("北京", "在北京", "北京工作"),
+        None,
+    ]
+    (text,) = [span.text for span in answerer.answer(ROWS[:1], verbose=0)]
+    right = [[text, "上海"], ["上海", text]]
+    for label in right:
+        report = answerer.report(ROWS[:1], [label])
+        assert (report["f1"], report["exact_match"]) == (1, 1)
+    report = evaluate_task(answerer, ROWS[:1], [["上海", "我在上海"]], lines=[7])
+    assert report["exact_match"] == 0
+    assert report["intervals"]["exact_match"][0] == 0
+    assert report["errors"][0]["expected"] == ["上海", "我在上海"]
+    assert "line 7: 上海, 我在上海 -> " in format_report(report)
+    with pytest.raises(ConfigurationError, match="'东京' in row 0"):
+        answerer.make_targets([["北京", "东京"]], rows)
+
+
+def test_answers_of_files(answerer):
+    def parse(value):
+        return answerer.parse_label(value, ROWS[0], {})
+
+    one = {"text": "北京", "answer_start": 2}
+    assert parse([one, one]) == parse("北京") == parse([2, 4]) == (2, 4)
+    other = {"text": "上海", "answer_start": 9}
+    assert parse([one, other]) == [(2, 4), (9, 11)]
+    assert parse([]) is parse(" ") is parse(None) is None
+    fake = {"text": "FAKE_ANSWER_1", "answer_start": -1}
+    with pytest.raises(ConfigurationError, match="must stand in its text, got 'FAKE"):
+        parse([fake])

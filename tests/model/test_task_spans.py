@@ -7,6 +7,7 @@ from common import CHARACTER, WORD
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import RoFormerTokenizer
+from roformer_keras.data.files import read_table
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.span_extractor import RoFormerSpanExtractor
 from roformer_keras.tasks.spans import (
@@ -257,3 +258,26 @@ def test_wrong_spans(extractor, y, message):
 def test_labels_must_be_names(labels):
     with pytest.raises(ConfigurationError, match="labels must be"):
         RoFormerTokenClassifier.from_preset(CHARACTER, labels=labels)
+
+
+# One text in each scheme of tags.
+SCHEMES = {
+    "BIO": "她 O\n在 O\n北 B-LOC\n京 I-LOC\n大 I-LOC\n好 B-X\n坏 B-X\n学 I-X",
+    "BIOES": "她 O\n在 O\n北 B-LOC\n京 I-LOC\n大 E-LOC\n好 S-X\n坏 B-X\n学 E-X",
+    "BMES": "她 O\n在 O\n北 B-LOC\n京 M-LOC\n大 E-LOC\n好 S-X\n坏 B-X\n学 E-X",
+}
+
+
+@pytest.mark.parametrize("between", [" ", "\t", "  ", " \t", "\tNN\t", " x y "])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_schemes_and_separators_of_tags(scheme, between, tmp_path):
+    one = SCHEMES[scheme].replace(" ", between)
+    for lines, name in (("\n", "a.conll"), ("\r\n", "a.bio")):
+        content = f"{one}\n\n{one}\n".replace("\n", lines)
+        path = tmp_path / name
+        path.write_bytes(content.encode())
+        table = read_table(path, 1)
+        assert table.texts == [("她在北京大好坏学",)] * 2
+        assert table.lines == [1, 10]
+        for tags in table.labels:
+            assert spans_of_tags(tags) == [(2, 5, "LOC"), (5, 6, "X"), (6, 8, "X")]

@@ -42,6 +42,7 @@ RANKS = {
     "serving": 10,
     "callbacks": 11,
     "keras_hub": 11,
+    "bert4keras": 10,
     "cli": 11,
     "__main__": 12,
 }
@@ -50,6 +51,9 @@ ANYWHERE = "__init__"
 # Where a library may be named; nowhere else.
 ALLOWED = {
     "tensorflow": {
+        "bert4keras/batches.py",
+        "bert4keras/data_generator.py",
+        "bert4keras/keras_functions.py",
         "compiled.py",
         "data/adapters.py",
         "keras_hub.py",

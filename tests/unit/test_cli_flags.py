@@ -47,6 +47,7 @@ FLAGS = {
     "list": "json",
     "paraphrase": f"{LINES} batch-size engine k masked-positions max-length "
     "max-new-tokens n seed temperature top-k top-p",
+    "port": "output overwrite",
     "predict": "fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
     "config dtype evaluate-every evaluation-batches fields format group hidden-dim "

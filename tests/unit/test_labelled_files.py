@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import re
+from pathlib import Path
 
 import pytest
 
@@ -324,3 +325,18 @@ def test_files_of_tags_have_no_columns(tmp_path):
     path = written(tmp_path, "a.bio", "她 O\n")
     with pytest.raises(SourceError, match="has tags and no columns 1: leave holdout_"):
         read_table(path, 1, groups=("1",))
+
+
+def test_reviews_that_are_in_two_files():
+    """The figures that notebooks/data/README.md has."""
+    data = Path(__file__).parents[2] / "notebooks" / "data"
+    train, valid, test = (
+        [
+            text.strip()
+            for (text,) in read_table(data / f"reviews.{name}.tsv.gz", 1).texts
+        ]
+        for name in ("train", "valid", "test")
+    )
+    known = set(train)
+    shared = [sum(text in known for text in part) for part in (valid, test)]
+    assert (len(valid), len(test), shared) == (500, 1000, [45, 111])

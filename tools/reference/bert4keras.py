@@ -126,3 +126,14 @@ def make_tokenizer(folder: Path):
     from bert4keras.tokenizers import Tokenizer
 
     return Tokenizer(str(folder / "vocab.txt"), do_lower_case=True)
+
+
+def import_optimizers():
+    """The module `bert4keras.optimizers`."""
+    from bert4keras.backend import keras
+
+    # It is written for the optimizers that Keras had before TensorFlow 2.11.
+    keras.optimizers.Optimizer = keras.optimizers.legacy.Optimizer
+    from bert4keras import optimizers
+
+    return optimizers

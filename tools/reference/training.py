@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.reference.bert4keras import build_model, make_tokenizer
+from tools.reference.bert4keras import build_model, import_optimizers, make_tokenizer
 
 # Parts of the names of variables without weight decay.
 NOT_DECAYED = ("bias", "Norm")
@@ -31,12 +31,7 @@ def make_classifier(folder: Path, model: str, kernel, bias, **keywords):
 
 def make_optimizer(learning_rate, weight_decay, schedule=(), **keywords):
     """bert4keras's Adam, extended as its users do; `schedule` has (step, factor)."""
-    from bert4keras.backend import keras
-
-    # It is written for the optimizers that Keras had before TensorFlow 2.11.
-    keras.optimizers.Optimizer = keras.optimizers.legacy.Optimizer
-    from bert4keras import optimizers
-
+    optimizers = import_optimizers()
     optimizer = optimizers.extend_with_weight_decay(optimizers.Adam, name="AdamW")
     keywords["weight_decay_rate"] = weight_decay
     keywords["exclude_from_weight_decay"] = list(NOT_DECAYED)

@@ -1,0 +1,84 @@
+"""Functions of arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError
+
+
+def to_array(*args: Any) -> Any:
+    """The argument as an array, or a list of as many arrays as there are arguments."""
+    arrays = [np.array(one) for one in args]
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def sequence_padding(
+    inputs: Sequence,
+    length: int | Sequence[int] | None = None,
+    value: float = 0,
+    seq_dims: int = 1,
+    mode: str = "post",
+) -> np.ndarray:
+    """One array of sequences, padded or cut to one length.
+
+    Args:
+        inputs: lists or arrays of equal numbers of axes.
+        length: int, or one for each of the first `seq_dims` axes; by default that of
+            the longest.
+        value: what to pad with.
+        seq_dims: int. How many axes of each sequence to pad.
+        mode: `"post"` or `"pre"`: pads at the end or at the start. Both cut at the end.
+
+    Returns:
+        `(len(inputs), *length, ...)`.
+    """
+    if mode not in ("post", "pre"):
+        raise ConfigurationError(f"mode must be 'post' or 'pre', got {mode!r}")
+    if length is None:
+        length = np.max([np.shape(one)[:seq_dims] for one in inputs], axis=0)
+    sizes = np.atleast_1d(length)[:seq_dims]
+    kept = tuple(slice(size) for size in sizes)
+    padded = []
+    for one in inputs:
+        # An empty list has no type of its own.
+        has_type = np.size(one) or isinstance(one, np.ndarray)
+        array = np.asarray(one, None if has_type else int)[kept]
+        missing = [
+            size - given for size, given in zip(sizes, array.shape, strict=False)
+        ]
+        widths = [(0, size) if mode == "post" else (size, 0) for size in missing]
+        widths += [(0, 0)] * (array.ndim - len(widths))
+        padded.append(np.pad(array, widths, constant_values=value))
+    return np.array(padded)
+
+
+def orthogonally_resize(
+    a: np.ndarray, new_shape: Sequence[int], window: int = 2
+) -> np.ndarray:
+    """An array cut or repeated to a shape, with the same norm.
+
+    Args:
+        a: of as many axes as `new_shape`.
+        new_shape: of the result.
+        window: int. An axis is repeated in windows of as many elements, and its size
+            must be a multiple of it.
+    """
+    if a.ndim != len(new_shape):
+        raise ConfigurationError(
+            f"new_shape must have the axes of the array, got {new_shape} for {a.shape}"
+        )
+    resized = a
+    for axis, (old, new) in enumerate(zip(a.shape, new_shape, strict=True)):
+        times = -(-new // old)
+        if times > 1 and old % window:
+            raise ConfigurationError(
+                f"an axis must be a multiple of window={window} to grow, got {old}"
+            )
+        if times > 1:
+            windows = np.arange(old).reshape(-1, window)
+            order = np.repeat(windows, times, axis=0).reshape(-1)
+            resized = np.take(resized, order, axis=axis)
+        resized = np.take(resized, np.arange(new), axis=axis)
+    return resized / np.linalg.norm(resized) * np.linalg.norm(a)

@@ -1,0 +1,376 @@
+"""`bert4keras.backend`: Keras, its functions as `K`, and what models are made with."""
+
+import itertools
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.bert4keras import keras_functions as K
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers import (
+    apply_rotary,
+    erf_gelu,
+    multilabel_categorical_crossentropy,
+    rotary_table,
+)
+from roformer_keras.layers.norms import activation_from_name
+
+__all__ = [
+    "K",
+    "Sinusoidal",
+    "align",
+    "apply_rotary_position_embeddings",
+    "attention_normalize",
+    "batch_gather",
+    "flatten",
+    "gelu_erf",
+    "gelu_tanh",
+    "get_available_gpus",
+    "is_tf_keras",
+    "keras",
+    "leaky_relu",
+    "multilabel_categorical_crossentropy",
+    "piecewise_linear",
+    "recompute_grad",
+    "reshape",
+    "root_mean_square",
+    "search_layer",
+    "sequence_masking",
+    "set_gelu",
+    "sinusoidal_embeddings",
+    "sparse_multilabel_categorical_crossentropy",
+    "swish",
+    "symbolic",
+]
+
+# Scripts ask whether Keras comes from TensorFlow; that of Keras 3 does as well.
+is_tf_keras = True
+
+gelu_erf = erf_gelu
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+def gelu_tanh(x: Any) -> Any:
+    """The approximate GELU, with a tanh."""
+    return keras.activations.gelu(x, approximate=True)
+
+
+_gelu = gelu_erf
+
+
+def set_gelu(version: str) -> None:
+    """Chooses the GELU of models that are built from now on.
+
+    Args:
+        version: `"erf"`, the exact one and the default, or `"tanh"`.
+    """
+    global _gelu
+    versions = {"erf": gelu_erf, "tanh": gelu_tanh}
+    if version.lower() not in versions:
+        raise ConfigurationError(
+            f"gelu version must be one of {', '.join(versions)}, got {version!r}"
+        )
+    _gelu = versions[version.lower()]
+
+
+def find_activation(activation: Any) -> Any:
+    """An activation by name; `"gelu"` is the one of `set_gelu`."""
+    return _gelu if activation == "gelu" else activation_from_name(activation)
+
+
+def swish(x: Any) -> Any:
+    """`x * sigmoid(x)`."""
+    return ops.silu(x)
+
+
+def leaky_relu(x: Any, alpha: float = 0.2) -> Any:
+    """`x`, or `alpha * x` below 0."""
+    return ops.leaky_relu(x, alpha)
+
+
+def root_mean_square(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """The root of the mean square."""
+    return ops.sqrt(ops.mean(ops.square(x), axis=axis, keepdims=keepdims))
+
+
+def get_available_gpus() -> list[str]:
+    """The names of the GPUs that Keras's backend has."""
+    return list(keras.distribution.list_devices("gpu"))
+
+
+def search_layer(
+    inputs: Any, name: str, exclude_from: set | None = None
+) -> keras.layers.Layer | None:
+    """The layer of a name that a tensor, or a layer, was computed by or after.
+
+    Args:
+        inputs: symbolic tensor, or layer.
+        name: of the layer.
+        exclude_from: layers that are not searched; those that are are added.
+
+    Returns:
+        The layer, or None. Layers of models on the way are searched too.
+    """
+    seen = set() if exclude_from is None else exclude_from
+    is_layer = isinstance(inputs, keras.Operation)
+    waiting = [inputs if is_layer else inputs._keras_history.operation]
+    while waiting:
+        layer = waiting.pop(0)
+        if layer.name == name:
+            return layer
+        if layer in seen:
+            continue
+        seen.add(layer)
+        if isinstance(layer, keras.Model):
+            for own in layer.layers:
+                if own.name == name:
+                    return own
+        for node in layer._inbound_nodes[:1]:
+            waiting += [parent.operation for parent in node.parent_nodes]
+    return None
+
+
+# === Shapes ===
+
+
+def align(tensor: Any, axes: list[int], ndim: int | None = None) -> Any:
+    """`tensor` with new axes of size 1, so that axis `i` becomes axis `axes[i]`.
+
+    Args:
+        axes: ascending, one for each axis of the tensor.
+        ndim: number of axes of the result; by default as many as `axes` needs.
+    """
+    ndim = ndim or max(axes) + 1
+    places = [axis % ndim for axis in axes]
+    return ops.expand_dims(tensor, [i for i in range(ndim) if i not in places])
+
+
+def reshape(tensor: Any, *args: Any) -> Any:
+    """`tensor` in another shape.
+
+    Args:
+        args: a shape; or pairs of a shape and the axis that it replaces, as in
+            `reshape(x, (heads, -1), 2)`.
+    """
+    if len(args) == 1:
+        return K.reshape(tensor, args[0])
+    parts = [[size] for size in ops.shape(tensor)]
+    for shape, axis in zip(args[::2], args[1::2], strict=True):
+        own = list(shape)
+        if -1 in own:
+            others = K.prod(tuple(size for size in own if size != -1))
+            own[own.index(-1)] = parts[axis][0] // others
+        parts[axis] = own
+    return ops.reshape(tensor, tuple(size for part in parts for size in part))
+
+
+flatten = K.flatten
+
+
+def batch_gather(params: Any, indices: Any) -> Any:
+    """Elements of `params` by indices, row by row.
+
+    Args:
+        params: `(..., n)` or `(..., n, dim)`.
+        indices: `(..., m)`, of any number type.
+
+    Returns:
+        `(..., m)` or `(..., m, dim)`.
+    """
+    indices = ops.cast(indices, "int32")
+    axis = len(indices.shape) - 1
+    for _ in range(len(params.shape) - len(indices.shape)):
+        indices = ops.expand_dims(indices, -1)
+    return ops.take_along_axis(params, indices, axis=axis)
+
+
+# === Masks ===
+
+
+def sequence_masking(
+    x: Any,
+    mask: Any = None,
+    value: Any = 0,
+    axis: Any = None,
+    bias: Any = None,
+    return_mask: bool = False,
+) -> Any:
+    """`x` with a value in place of the positions that a mask hides.
+
+    Args:
+        x: `(batch, ..., length, ...)`.
+        mask: None, or `(batch, length)`; 0 or False hides.
+        value: number, or `"-inf"` or `"inf"`.
+        axis: int or list of int, where positions are; 1 by default.
+        bias: None; or bool, a mask more; or float, which is added to `x` first. It is
+            broadcast to `x`.
+        return_mask: bool. Whether to return the mask too, as it was applied.
+    """
+    value = float(value) if isinstance(value, str) else value
+    visible = None
+    if mask is not None:
+        ndim = len(x.shape)
+        mask = ops.cast(mask, "bool")
+        for place in axis if isinstance(axis, list) else [1 if axis is None else axis]:
+            along = align(mask, [0, place % ndim], ndim)
+            visible = along if visible is None else ops.logical_and(visible, along)
+    if bias is not None and K.dtype(bias) == "bool":
+        visible = bias if visible is None else ops.logical_and(visible, bias)
+    elif bias is not None:
+        x = x + bias
+    if visible is not None:
+        x = ops.where(visible, x, ops.cast(value, x.dtype))
+    return (x, visible) if return_mask else x
+
+
+def attention_normalize(
+    a: Any,
+    mask: Any = None,
+    axis: int = -1,
+    method: str = "softmax",
+    bias: Any = None,
+) -> Any:
+    """Attention weights of scores.
+
+    Args:
+        a: float `(batch, heads, query, key)`.
+        mask: None, or `(batch, key)`.
+        axis: of the keys.
+        method: `"softmax"`, `"squared_relu"` or `"softmax_plus"`.
+        bias: as in `sequence_masking`.
+
+    Source: arXiv:2202.10447 for squared_relu, https://kexue.fm/archives/8823 for
+        softmax_plus.
+    """
+    a, mask = sequence_masking(a, mask, -np.inf, axis, bias, True)
+    if method == "softmax":
+        return ops.softmax(a, axis=axis)
+    if mask is None:
+        count = ops.cast(ops.shape(a)[-1], a.dtype)
+    else:
+        count = ops.sum(ops.cast(mask, a.dtype), axis=axis, keepdims=True)
+    if method == "squared_relu":
+        return ops.square(ops.relu(a)) / count
+    if method == "softmax_plus":
+        scale = ops.log(ops.maximum(count, 16)) / np.log(512)
+        return ops.softmax(a * ops.cast(scale, a.dtype), axis=axis)
+    raise ConfigurationError(
+        "the method of attention_normalize must be one of softmax, squared_relu, "
+        f"softmax_plus, got {method!r}"
+    )
+
+
+# === Positions ===
+
+
+def sinusoidal_embeddings(pos: Any, dim: int, base: float = 10000) -> Any:
+    """Sines and cosines of positions, as features `(2i, 2i + 1)`.
+
+    Args:
+        pos: float `(..., length)`.
+        dim: int, even.
+
+    Returns:
+        float32 `(..., length, dim)`.
+    """
+    sin, cos = rotary_table(pos, dim, base)
+    return ops.where(np.arange(dim) % 2 == 0, sin, cos)
+
+
+class Sinusoidal(keras.initializers.Initializer):
+    """Initializes a table of positions with `sinusoidal_embeddings`."""
+
+    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+        size, dim = shape
+        return sinusoidal_embeddings(ops.arange(size, dtype="float32"), dim)
+
+
+def apply_rotary_position_embeddings(sinusoidal: Any, *tensors: Any) -> Any:
+    """Turns each pair of features by the angle of its position.
+
+    Args:
+        sinusoidal: `(batch or 1, length, dim)`, from `sinusoidal_embeddings`.
+        tensors: `(batch, length, ..., dim)`.
+
+    Returns:
+        The tensors, turned; one alone if one was given.
+    """
+    sin = ops.repeat(sinusoidal[..., ::2], 2, axis=-1)
+    cos = ops.repeat(sinusoidal[..., 1::2], 2, axis=-1)
+    turned = []
+    for tensor in tensors:
+        sizes = ops.shape(tensor)
+        heads = ops.reshape(tensor, (*sizes[:2], -1, tensor.shape[-1]))
+        turned.append(ops.reshape(apply_rotary(heads, sin, cos), sizes))
+    return turned[0] if len(turned) == 1 else turned
+
+
+# === Losses and schedules ===
+
+
+def sparse_multilabel_categorical_crossentropy(
+    y_true: Any, y_pred: Any, mask_zero: bool = False
+) -> Any:
+    """The cross-entropy of several classes at once, given as class numbers.
+
+    It computes what bert4keras does: a class that comes twice counts twice. The
+    package's own `roformer_keras.layers.sparse_multilabel_categorical_crossentropy`
+    does not, and is exact where targets score well.
+
+    Args:
+        y_true: `(..., max_targets)`, of any number type.
+        y_pred: float `(..., classes)`, without activation.
+        mask_zero: bool. Whether class 0 is padding.
+
+    Returns:
+        float `(...)`.
+
+    Source: https://kexue.fm/archives/7359
+    """
+    zeros = ops.zeros_like(y_pred[..., :1])
+    scores = ops.concatenate([y_pred, zeros], axis=-1)
+    in_favour = scores
+    if mask_zero:
+        # Class 0 adds exp(-inf) on either side.
+        in_favour = ops.concatenate([zeros + np.inf, scores[..., 1:]], axis=-1)
+        scores = ops.concatenate([zeros - np.inf, scores[..., 1:]], axis=-1)
+    found = ops.concatenate([batch_gather(in_favour, y_true), zeros], axis=-1)
+    positive = ops.logsumexp(-found, axis=-1)
+    total = ops.logsumexp(scores, axis=-1)
+    share = ops.logsumexp(batch_gather(scores, y_true), axis=-1) - total
+    rest = ops.clip(1 - ops.exp(share), keras.config.epsilon(), 1)
+    return positive + total + ops.log(rest)
+
+
+def piecewise_linear(t: Any, schedule: dict[int, float], from_zero: bool = True) -> Any:
+    """A factor that moves linearly between given steps.
+
+    Args:
+        t: number, or scalar tensor: the step.
+        schedule: dict of step to factor; after its last step the factor stays.
+        from_zero: bool. Whether step 0, unless given, has the factor 0.
+    """
+    points = sorted(schedule.items())
+    if from_zero and points[0][0] != 0:
+        points.insert(0, (0, 0.0))
+    t = ops.cast(t, keras.config.floatx())
+    factor = ops.full_like(t, points[0][1])
+    for (start, low), (end, high) in itertools.pairwise(points):
+        slope = (high - low) / (end - start)
+        factor = ops.where(t >= start, low + slope * (t - start), factor)
+    return ops.where(t >= points[-1][0], points[-1][1], factor)
+
+
+# === What changes nothing on Keras 3 ===
+
+
+def symbolic(f: Any) -> Any:
+    """`f`."""
+    return f
+
+
+def recompute_grad(call: Any) -> Any:
+    """`call`. Backbones of this package have `gradient_checkpointing` instead."""
+    return call

@@ -1,0 +1,216 @@
+"""Layers that pass masks on, and the small ones of bert4keras's models."""
+
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.bert4keras import backend as _backend
+from roformer_keras.layers import causal_mask, unilm_mask
+
+_serializable = keras.saving.register_keras_serializable("bert4keras")
+
+
+@_serializable
+class Layer(keras.layers.Layer):
+    """A layer that passes masks on, the base of layers that scripts define."""
+
+    original_parts: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+
+# === Masks ===
+
+
+def join_masks(masks: Any) -> Any:
+    """The mask of a sum: True where all branches that have a mask are visible.
+
+    Keras 3 drops the mask if one branch has none, and else is True where any is.
+    """
+    found = [mask for mask in masks or () if mask is not None]
+    joined = found[0] if found else None
+    for mask in found[1:]:
+        joined = ops.logical_and(joined, mask)
+    return joined
+
+
+@_serializable
+class Add(keras.layers.Add):
+    """The sum of its inputs, with the masks of Keras 2, see `join_masks`."""
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return join_masks(mask)
+
+
+@_serializable
+class GlobalMaxPooling1D(keras.layers.GlobalMaxPooling1D):
+    """The maximum over positions that the mask leaves; Keras's ignores masks."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs: Any, mask: Any = None) -> Any:
+        axis = 1 if self.data_format == "channels_last" else 2
+        return super().call(_backend.sequence_masking(inputs, mask, -np.inf, axis))
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return None
+
+
+@_serializable
+class Concatenate1D(Layer):
+    """Sequences one after another, some of which may have no mask."""
+
+    def call(self, inputs: Any) -> Any:
+        return ops.concatenate(inputs, axis=1)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        if mask is None or all(one is None for one in mask):
+            return None
+        masks = [
+            ops.ones(ops.shape(x)[:2], "bool") if one is None else one
+            for x, one in zip(inputs, mask, strict=True)
+        ]
+        return ops.concatenate(masks, axis=1)
+
+
+class _Raw(Layer):
+    """A base of layers that take ids in float32, which must not be rounded."""
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(autocast=False, **kwargs)
+
+
+@_serializable
+class LanguageModelMask(_Raw):
+    """bool `(length, length)` of any `(batch, length)`: a key not after its query."""
+
+    def call(self, inputs: Any) -> Any:
+        return causal_mask(ops.shape(inputs)[1])[0, 0]
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return None
+
+
+@_serializable
+class UnifiedLanguageModelMask(_Raw):
+    """bool `(batch, length, length)` of segment ids, see `unilm_mask`."""
+
+    def call(self, inputs: Any) -> Any:
+        return unilm_mask(inputs)[:, 0]
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return None
+
+
+# === Small layers ===
+
+
+@_serializable
+class ScaleOffset(Layer):
+    """A factor and an addend for each feature.
+
+    Args:
+        scale: bool. Whether there is gamma.
+        offset: bool. Whether there is beta.
+    """
+
+    def __init__(self, scale: bool = True, offset: bool = True, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.scale = scale
+        self.offset = offset
+
+    def build(self, input_shape: Any) -> None:
+        self.beta = self.gamma = None
+        if self.offset:
+            self.beta = self.add_weight(
+                name="beta", shape=(input_shape[-1],), initializer="zeros"
+            )
+        if self.scale:
+            self.gamma = self.add_weight(
+                name="gamma", shape=(input_shape[-1],), initializer="ones"
+            )
+
+    def call(self, inputs: Any) -> Any:
+        x = inputs * self.gamma if self.scale else inputs
+        return x + self.beta if self.offset else x
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale, "offset": self.offset}
+
+
+@_serializable
+class BiasAdd(Layer):
+    """An addend for each feature."""
+
+    def build(self, input_shape: Any) -> None:
+        self.bias = self.add_weight(
+            name="bias", shape=(input_shape[-1],), initializer="zeros"
+        )
+
+    def call(self, inputs: Any) -> Any:
+        return inputs + self.bias
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
+
+
+@_serializable
+class FirstToken(Layer):
+    """The vector of the first position: `(batch, dim)` of `(batch, length, dim)`."""
+
+    def call(self, inputs: Any) -> Any:
+        return inputs[:, 0]
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return None
+
+
+# === Parts of a batch ===
+
+
+@_serializable
+class BatchSplit(Layer):
+    """A batch in parts, equal ones or by their sizes.
+
+    Args:
+        parts: int, or list of relative sizes.
+    """
+
+    def __init__(self, parts: Any, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.parts = parts
+
+    def call(self, inputs: Any) -> list:
+        if isinstance(inputs, list):
+            return [part for x in inputs for part in self.call(x)]
+        sizes = self.parts if np.ndim(self.parts) else [1] * self.parts
+        batch = ops.shape(inputs)[0]
+        ends = np.cumsum(sizes)
+        places = [-(-batch * int(end) // int(ends[-1])) for end in ends[:-1]]
+        starts, stops = [0, *places], [*places, batch]
+        return [inputs[a:b] for a, b in zip(starts, stops, strict=True)]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "parts": self.parts}
+
+
+@_serializable
+class BatchConcat(Layer):
+    """Parts of a batch, put together."""
+
+    def call(self, inputs: Any) -> Any:
+        return ops.concatenate(inputs, axis=0)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        if mask is None or any(one is None for one in mask):
+            return None
+        return ops.concatenate(mask, axis=0)

@@ -1,0 +1,175 @@
+"""Batches as scripts of Keras 2 yield them, for `fit`, `evaluate` and `predict`.
+
+Keras 3 makes a signature of the first two batches of a generator, and fails at the
+first one of another width.
+"""
+
+import queue
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from roformer_keras.data.adapters import DataAdapter, without_tuning
+
+
+def as_batches(x: Any) -> Any:
+    """Data that Keras 3 takes, of what Keras 2 takes.
+
+    Args:
+        x: iterator of batches: a tuple `(inputs, targets)` or `(inputs, targets,
+            weights)`, or inputs alone, where inputs and targets are an array, or a list
+            or dict of arrays, and targets may be None; or anything else.
+
+    Returns:
+        For an iterator an adapter, whose batches may differ in width. A thread reads
+        ten batches ahead, as in Keras 2, while the model computes. The iterator goes on
+        in the next epoch. Anything else is returned as it is.
+    """
+    return _Batches(x) if isinstance(x, Iterator) else x
+
+
+# Of Keras 2: `max_queue_size`.
+_READ_AHEAD = 10
+# How often a thread looks whether its batches are still wanted, in seconds.
+_PATIENCE = 0.1
+# A generator cannot be read by two threads at once.
+_locks: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+class _ReadAhead:
+    """An iterator that a thread reads before its items are needed.
+
+    The thread ends with the iterator, with an error, which is raised in place of the
+    next item, or when nothing refers to this object any more.
+    """
+
+    def __init__(self, items):
+        self._queue: queue.Queue = queue.Queue(_READ_AHEAD)
+        self._is_over = False
+        unwanted = threading.Event()
+        weakref.finalize(self, unwanted.set)
+        threading.Thread(
+            target=_read, args=(items, self._queue, unwanted), daemon=True
+        ).start()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._is_over:
+            raise StopIteration
+        item, error = self._queue.get()
+        if error is None:
+            return item
+        self._is_over = True
+        if isinstance(error, StopIteration):
+            raise StopIteration
+        raise error
+
+
+def _read(items, found, unwanted):
+    """Puts items into a queue as pairs with None, and an error at last."""
+    lock = _locks.setdefault(items, threading.Lock())
+    while not unwanted.is_set():
+        with lock:
+            if unwanted.is_set():
+                return
+            try:
+                pair = next(items), None
+            except BaseException as error:  # Raised by the reader.
+                pair = None, error
+        while not unwanted.is_set():
+            try:
+                found.put(pair, timeout=_PATIENCE)
+                break
+            except queue.Full:
+                continue
+        if pair[1] is not None:
+            return
+
+
+class _Batches(DataAdapter):
+    """Keras's interface to an iterator; see `as_batches`."""
+
+    def __init__(self, batches):
+        self._batches = map(_as_arrays, _ReadAhead(batches))
+        self._first = next(self._batches, None)
+        if self._first is None:
+            raise ValueError(
+                "the generator must yield at least one batch, and it yields none"
+            )
+        self._is_first_needed = True
+
+    def get_numpy_iterator(self) -> Iterator:
+        # Keras may take the first batch to build a model, and then start again.
+        taken = 0
+        if self._is_first_needed:
+            yield self._first
+            taken = 1
+        for batch in self._batches:
+            self._is_first_needed = False
+            yield batch
+            taken += 1
+        if taken:
+            self._is_first_needed = False
+
+    def get_jax_iterator(self) -> Iterator:
+        return self.get_numpy_iterator()
+
+    def get_torch_dataloader(self) -> Any:
+        from keras.src.trainers.data_adapters import data_adapter_utils
+
+        return data_adapter_utils.get_torch_dataloader(self.get_numpy_iterator())
+
+    def get_tf_dataset(self) -> Any:
+        import tensorflow as tf
+
+        def spec(x):
+            sizes = [None, *(size if size == 1 else None for size in x.shape[1:])]
+            return tf.TensorSpec(sizes[: x.ndim], x.dtype)
+
+        return without_tuning(
+            tf.data.Dataset.from_generator(
+                self.get_numpy_iterator,
+                output_signature=keras.tree.map_structure(spec, self._first),
+            )
+        )
+
+    @property
+    def num_batches(self) -> None:
+        return None
+
+    @property
+    def batch_size(self) -> None:
+        return None
+
+
+def _as_arrays(batch):
+    """A tuple of inputs and, where there are any, targets and weights."""
+    parts = batch if isinstance(batch, tuple) else (batch,)
+    parts = [_part(part) for part in parts]
+    if len(parts) > 1 and parts[1] is None:
+        # Weights weigh targets.
+        parts = parts[:1]
+    return tuple(part for part in parts if part is not None)
+
+
+def _part(part):
+    if isinstance(part, dict):
+        return {name: _array(value) for name, value in part.items()}
+    is_several = isinstance(part, list | tuple) and any(
+        isinstance(one, list | tuple) or getattr(one, "ndim", 0) for one in part
+    )
+    if is_several:
+        return tuple(_array(one) for one in part)
+    return None if part is None else _array(part)
+
+
+def _array(value):
+    array = np.asarray(value)
+    # Keras makes the same of arrays that `fit` is given.
+    return array.astype(keras.config.floatx()) if array.dtype == "float64" else array

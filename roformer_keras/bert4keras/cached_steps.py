@@ -1,0 +1,274 @@
+"""A model's outputs at the last position, with the keys and values before it kept.
+
+bert4keras computes all positions for each new token. A model that
+`build_transformer_model` made, with more layers on it or with a loss, gives the same
+numbers from the new position alone, if nothing but attention mixes positions and a
+position sees none after it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.bert4keras import layers as own
+from roformer_keras.compiled import Compiled
+
+# Keys are added in steps of this size, and prompts are padded to one.
+_STEP = 64
+# Layers that compute each position by itself, whatever their arguments.
+_BY_POSITION: tuple[type, ...] = (
+    *(own.Add, own.BiasAdd, own.Embedding, own.FeedForward, own.LayerNormalization),
+    *(own.ScaleOffset, keras.layers.Activation, keras.layers.Dense),
+    *(keras.layers.Dropout, keras.layers.Embedding, keras.layers.InputLayer),
+)
+_MASKS = (own.LanguageModelMask, own.UnifiedLanguageModelMask)
+
+
+class _Graph(NamedTuple):
+    """What the layers of a model say.
+
+    Attributes:
+        attentions: its attention layers.
+        sequences: numbers of the inputs `(batch, length)`; the others are of a row.
+        tokens: number of the input that says which keys are visible.
+        segments: number of the input of the UniLM mask, or None for a causal one.
+    """
+
+    attentions: list[own.MultiHeadAttention]
+    sequences: list[int]
+    tokens: int
+    segments: int | None
+
+
+class CachedSteps:
+    """Computes the last position of a model; see `CachedSteps.of`.
+
+    A call whose rows continue those of the call before by one position computes that
+    position; any other call starts again.
+
+    Args:
+        model: functional `keras.Model`.
+        graph: of it.
+    """
+
+    def __init__(self, model: keras.Model, graph: _Graph):
+        self._model = model
+        self._graph = graph
+        self._compute = Compiled(self._step, model.weights, any_shape=True)
+        self.forget()
+
+    @classmethod
+    def of(cls, model: keras.Model) -> "CachedSteps | None":
+        """For a model that allows it, else None."""
+        graph = _read_graph(model)
+        return None if graph is None else cls(model, graph)
+
+    def forget(self) -> None:
+        """Starts again at the next call, for weights may have changed."""
+        self._seen: np.ndarray | None = None
+        self._rows_seen: list[np.ndarray] = []
+        self._caches: list = []
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> Any:
+        """The outputs at the last position: arrays `(batch, ...)`, as the model's.
+
+        Args:
+            inputs: arrays, as `model.predict` takes them, without padding at the end.
+        """
+        inputs = [np.asarray(x, "float32") for x in inputs]
+        rows = [x for i, x in enumerate(inputs) if i not in self._graph.sequences]
+        # (batch, length, sequences)
+        tokens = np.stack([inputs[i] for i in self._graph.sequences], axis=-1)
+        batch, length = tokens.shape[:2]
+        origins = self._origins(tokens, rows)
+        start = 0 if origins is None else length - 1
+        self._make_room(batch, length, origins)
+        if start == 0:
+            padded = -(-length // _STEP) * _STEP
+            inputs = [
+                np.pad(x, [(0, 0), (0, padded - length)])
+                if i in self._graph.sequences
+                else x
+                for i, x in enumerate(inputs)
+            ]
+        given = [
+            x[:, start:] if i in self._graph.sequences else x
+            for i, x in enumerate(inputs)
+        ]
+        computed = given[self._graph.sequences[0]].shape[1]
+        visible = self._visible(tokens, start, computed)
+        outputs, self._caches = self._compute(
+            [ops.convert_to_tensor(x) for x in given],
+            self._caches,
+            ops.convert_to_tensor(visible),
+            ops.convert_to_tensor(start, "int32"),
+            ops.convert_to_tensor(length - 1 - start, "int32"),
+        )
+        self._seen, self._rows_seen = tokens, rows
+        return keras.tree.map_structure(ops.convert_to_numpy, outputs)
+
+    def _origins(self, tokens, rows):
+        """For each row the one it continues, or None if there is one without."""
+        seen = self._seen
+        if seen is None or seen.shape[1] != tokens.shape[1] - 1:
+            return None
+        before = tokens[:, :-1]
+        if seen.shape == before.shape and np.array_equal(seen, before):
+            same = all(map(np.array_equal, rows, self._rows_seen))
+            return np.arange(len(seen)) if same else None
+        places: dict[bytes, int] = {}
+        for place, key in enumerate(_row_keys(seen, self._rows_seen)):
+            places.setdefault(key, place)
+        found = [places.get(key) for key in _row_keys(before, rows)]
+        return None if None in found else np.array(found)
+
+    def _make_room(self, batch, length, origins):
+        """Caches for these rows with room for the positions."""
+        room = -(-length // _STEP) * _STEP
+        if origins is None:
+            self._caches = [
+                attention.create_cache(batch, room)
+                for attention in self._graph.attentions
+            ]
+            return
+        has_room = self._caches[0][0].shape[2] >= room
+        is_same = len(origins) == len(self._seen) and np.array_equal(
+            origins, np.arange(len(origins))
+        )
+
+        def moved(cache):
+            if not is_same:
+                cache = ops.take(cache, origins, axis=0)
+            if not has_room:
+                cache = ops.pad(cache, [(0, 0), (0, 0), (0, _STEP), (0, 0)])
+            return cache
+
+        if not (is_same and has_room):
+            self._caches = keras.tree.map_structure(moved, self._caches)
+
+    def _visible(self, tokens, start, computed):
+        """bool `(batch, 1, computed, keys)`: which keys each new position sees."""
+        batch, length = tokens.shape[:2]
+        keys = -(-length // _STEP) * _STEP
+        keys = max(keys, self._caches[0][0].shape[2])
+        ids = tokens[..., self._graph.sequences.index(self._graph.tokens)]
+        is_key = np.zeros((batch, keys), bool)
+        is_key[:, :length] = ids != 0
+        is_key[:, 0] = True
+        if self._graph.segments is None:
+            order = np.broadcast_to(np.arange(keys), (batch, keys))
+        else:
+            place = self._graph.sequences.index(self._graph.segments)
+            order = np.zeros((batch, keys))
+            order[:, :length] = np.cumsum(tokens[..., place], axis=1)
+        query = order[:, start : start + computed]
+        return (is_key[:, None, :] & (order[:, None, :] <= query[:, :, None]))[:, None]
+
+    def _step(self, inputs, caches, visible, start, last):
+        """The outputs at one of the new positions, and the caches with all of them."""
+        caches = dict(zip(map(id, self._graph.attentions), caches, strict=True))
+        length = ops.shape(inputs[self._graph.sequences[0]])[1]
+        position_ids = ops.cast(ops.arange(length)[None] + start, "float32")
+
+        def replaced(operation) -> Callable:
+            if isinstance(operation, own.MultiHeadAttention):
+
+                def attend(given, p_bias=None, **_):
+                    output, caches[id(operation)] = operation.attend_with_cache(
+                        given[0],
+                        given[-1] if p_bias else None,
+                        visible,
+                        caches[id(operation)],
+                        start,
+                    )
+                    return output
+
+                return attend
+            if isinstance(operation, _MASKS):
+                return lambda x, **_: x
+            if isinstance(operation, own.Loss):
+                return lambda x, **_: operation.chosen(x)
+            if _counts_positions(operation):
+                return lambda x, **_: operation.at(x, position_ids)
+            return operation
+
+        outputs = self._model._run_through_graph(inputs, operation_fn=replaced)
+        outputs = keras.tree.map_structure(lambda x: ops.take(x, last, axis=1), outputs)
+        return outputs, [caches[id(one)] for one in self._graph.attentions]
+
+
+def _row_keys(tokens, rows):
+    """A key for each row: all of its inputs."""
+    parts = [tokens, *rows]
+    return [b"".join(part[i].tobytes() for part in parts) for i in range(len(tokens))]
+
+
+def _counts_positions(operation):
+    kinds = (own.SinusoidalPositionEmbedding, own.PositionEmbedding)
+    return isinstance(operation, kinds) and not operation.custom_position_ids
+
+
+def _read_graph(model) -> _Graph | None:
+    if not hasattr(model, "_run_through_graph"):
+        return None
+    numbers = {id(x): i for i, x in enumerate(model.inputs)}
+    sequences = [
+        i
+        for i, x in enumerate(model.inputs)
+        if len(x.shape) == 2 and x.shape[1] is None
+    ]
+    attentions: list[own.MultiHeadAttention] = []
+    tokens: set[int | None] = set()
+    masks: set[int | None] = set()
+    nodes = [node for some in model._nodes_by_depth.values() for node in some]
+    for node in nodes:
+        operation = node.operation
+        if node.is_input:
+            continue
+        given = node.input_tensors
+        if isinstance(operation, own.MultiHeadAttention):
+            if operation in attentions or not _is_own_attention(node):
+                return None
+            attentions.append(operation)
+        elif isinstance(operation, _MASKS):
+            masks.add(
+                numbers.get(id(given[0]))
+                if isinstance(operation, own.UnifiedLanguageModelMask)
+                else None
+            )
+        elif isinstance(operation, own.Embedding):
+            if operation.mask_zero and len(given[0].shape) == 2:
+                tokens.add(numbers.get(id(given[0])))
+        elif isinstance(operation, keras.layers.Reshape):
+            if given[0].shape[1] is None:
+                return None
+        elif not isinstance(
+            operation,
+            (
+                *_BY_POSITION,
+                own.Loss,
+                own.SinusoidalPositionEmbedding,
+                own.PositionEmbedding,
+            ),
+        ):
+            return None
+    sizes = [x.shape for x in model.outputs]
+    by_position = all(len(size) == 3 and size[1] is None for size in sizes)
+    if not attentions or not by_position or len(tokens) != 1 or len(masks) != 1:
+        return None
+    (token,), (segment,) = tokens, masks
+    if token is None:
+        return None
+    return _Graph(attentions, sequences, token, segment)
+
+
+def _is_own_attention(node):
+    """Whether an attention is of a sequence to itself, with one mask of the model."""
+    given = node.input_tensors
+    if node.operation.return_attention_scores or len(given) < 4:
+        return False
+    is_self = given[0] is given[1] is given[2]
+    return is_self and isinstance(given[3]._keras_history.operation, _MASKS)

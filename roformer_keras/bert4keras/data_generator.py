@@ -1,0 +1,134 @@
+"""`DataGenerator`: batches of samples, in order or not, for training and prediction."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError
+
+
+class DataGenerator:
+    """Samples in batches: subclass it with `__iter__(self, random=False)`.
+
+    `__iter__` reads samples with `self.sample(random)` and yields batches `(inputs,
+    targets)`.
+
+    Args:
+        data: list, or another iterable of samples, which may have no length.
+        batch_size: int. Samples in a batch.
+        buffer_size: int. Samples among which random ones are drawn where `data` has no
+            length; by default those of 1000 batches.
+
+    Attributes:
+        steps: int, or None without a length. Batches in an epoch.
+    """
+
+    def __init__(
+        self, data: Iterable, batch_size: int = 32, buffer_size: int | None = None
+    ):
+        samples: Any = data
+        self.data = samples
+        self.batch_size = batch_size
+        self.steps: int | None = None
+        if hasattr(data, "__len__"):
+            self.steps = -(-len(samples) // batch_size)
+        self.buffer_size = buffer_size or batch_size * 1000
+
+    def __len__(self) -> int:
+        return self.steps  # type: ignore[return-value]  # A TypeError, as it should be.
+
+    def sample(self, random: bool = False) -> Iterator[tuple[bool, Any]]:
+        """The samples, each with whether it is the last one.
+
+        Args:
+            random: bool. Whether to shuffle, by `numpy.random`.
+        """
+        if not random:
+            samples = iter(self.data)
+        elif self.steps is None:
+            samples = self._drawn()
+        else:
+            order = np.random.permutation(len(self.data))
+            samples = (self.data[place] for place in order)
+        held: list = []
+        for one in samples:
+            if held:
+                yield False, held.pop()
+            held.append(one)
+        if held:
+            yield True, held.pop()
+
+    def _drawn(self):
+        """Samples in random order, from a buffer that is filled from the data."""
+        buffer: list = []
+        for one in self.data:
+            buffer.append(one)
+            # One more than the buffer holds, as soon as it has been full.
+            if len(buffer) > self.buffer_size:
+                yield buffer.pop(np.random.randint(len(buffer)))
+        while buffer:
+            yield buffer.pop(np.random.randint(len(buffer)))
+
+    def __iter__(self, random: bool = False) -> Iterator:
+        """The batches of an epoch; subclasses define it."""
+        raise NotImplementedError
+
+    def forfit(self, random: bool = True) -> Iterator:
+        """The batches of one epoch after another, without end, for `fit`.
+
+        Raises:
+            ConfigurationError: an epoch has no batch.
+        """
+        while True:
+            batch = None
+            for batch in self.__iter__(random):
+                yield batch
+            if batch is None:
+                raise ConfigurationError(
+                    "an epoch of a DataGenerator must have a batch, this one yields "
+                    "none: is its data empty, or all of it skipped?"
+                )
+
+    def fortest(self, random: bool = False) -> Iterator:
+        """The inputs of these batches alone, without end, for `predict`."""
+        return (batch[0] for batch in self.forfit(random))
+
+    def to_dataset(
+        self, types: Any, shapes: Any, names: Any = None, padded_batch: bool = False
+    ) -> Any:
+        """A `tf.data.Dataset` without end, in batches.
+
+        Args:
+            types, shapes: of a sample, nested as `__iter__` yields it: single samples,
+                not batches.
+            names: for samples that become dicts: a name, a list of names, or a list of
+                those of inputs and targets.
+            padded_batch: bool. Whether samples differ in length.
+        """
+        import tensorflow as tf
+
+        generator: Callable = self.forfit
+        if names is not None:
+
+            def generator() -> Iterator:
+                return (_named(names, sample) for sample in self.forfit())
+
+            types, shapes = _named(names, types), _named(names, shapes)
+        if not padded_batch:
+            dataset = tf.data.Dataset.from_generator(
+                generator, output_types=types, output_shapes=shapes
+            )
+            return dataset.batch(self.batch_size)
+        dataset = tf.data.Dataset.from_generator(generator, output_types=types)
+        return dataset.padded_batch(self.batch_size, shapes)
+
+
+def _named(names, values):
+    """A dict of the values by name, or one for each list of names."""
+    if isinstance(names, str):
+        return {names: values}
+    if isinstance(names[0], str):
+        return dict(zip(names, values, strict=False))
+    pairs = zip(names, values, strict=False)
+    return tuple(dict(zip(*pair, strict=False)) for pair in pairs)

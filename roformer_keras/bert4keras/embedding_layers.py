@@ -1,0 +1,183 @@
+"""Tables of tokens and positions, and positions as sines and cosines."""
+
+from typing import Any, ClassVar
+
+import keras
+from keras import ops
+
+from roformer_keras.bert4keras.basic_layers import Layer
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.layers import SinusoidalPositionEmbedding as _Sinusoidal
+from roformer_keras.layers.masks import is_token
+
+_serializable = keras.saving.register_keras_serializable("bert4keras")
+
+
+@_serializable
+class Embedding(keras.layers.Embedding):
+    """An embedding table, which also scores tokens as the tied output of a model.
+
+    Call arguments:
+        inputs: ids `(batch, length)` of any number type; with `mode="dense"` float
+            `(batch, length, output_dim)`.
+        mode: `"embedding"`, or `"dense"` for the product with the table.
+
+    The mask hides id 0, except at the first position.
+    """
+
+    original_parts: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.autocast = False
+        self.supports_masking = True
+
+    def build(self, input_shape: Any = None) -> None:
+        # Called first on vectors, the table would be built for them.
+        super().build()
+
+    def call(self, inputs: Any, mode: str = "embedding") -> Any:
+        if mode == "embedding":
+            return super().call(inputs)
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        return ops.matmul(ops.cast(inputs, self.compute_dtype), ops.transpose(table))
+
+    def compute_output_spec(self, inputs: Any, mode: str = "embedding") -> Any:
+        if mode == "embedding":
+            shape = (*inputs.shape, self.output_dim)
+        else:
+            shape = (*inputs.shape[:-1], self.input_dim)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        if len(inputs.shape) != 2:
+            return mask
+        return is_token(inputs) if self.mask_zero else None
+
+
+@_serializable
+class PositionEmbedding(Layer):
+    """A table of positions, added to or put next to the input.
+
+    Args:
+        input_dim: int. Number of positions.
+        output_dim: int.
+        merge_mode: `"add"`, `"mul"`, `"zero"` (the positions alone), or `"concat"`.
+        embeddings_initializer: of the table.
+        custom_position_ids: bool. Whether the input is a list with position ids.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        merge_mode: str = "add",
+        hierarchical: Any = None,
+        embeddings_initializer: Any = "zeros",
+        custom_position_ids: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if hierarchical:
+            raise ConfigurationError(
+                "PositionEmbedding has no hierarchical positions here; RoFormer needs "
+                "no table of positions at all"
+            )
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self.merge_mode = merge_mode
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.custom_position_ids = custom_position_ids
+
+    def build(self, input_shape: Any) -> None:
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.input_dim, self.output_dim),
+            initializer=self.embeddings_initializer,
+        )
+
+    def call(self, inputs: Any) -> Any:
+        if self.custom_position_ids:
+            inputs, position_ids = inputs
+            positions = ops.take(
+                self.embeddings, ops.cast(position_ids, "int32"), axis=0
+            )
+        else:
+            positions = self.embeddings[None, : ops.shape(inputs)[1]]
+        return _merged(inputs, positions, self.merge_mode)
+
+    def at(self, inputs: Any, position_ids: Any) -> Any:
+        """The layer's output for inputs at positions `(1, length)`."""
+        position_ids = ops.cast(position_ids, "int32")
+        positions = ops.take(self.embeddings, position_ids, axis=0)
+        return _merged(inputs, positions, self.merge_mode)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return mask[0] if self.custom_position_ids and mask is not None else mask
+
+    def get_config(self) -> dict[str, Any]:
+        initializer = keras.initializers.serialize(self.embeddings_initializer)
+        return {
+            **super().get_config(),
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "merge_mode": self.merge_mode,
+            "embeddings_initializer": initializer,
+            "custom_position_ids": self.custom_position_ids,
+        }
+
+
+def _merged(x, positions, mode):
+    if mode == "zero":
+        return positions
+    positions = ops.cast(positions, x.dtype)
+    if mode == "add":
+        return x + positions
+    if mode == "mul":
+        return x * (positions + 1)
+    sizes = (*ops.shape(x)[:2], positions.shape[-1])
+    return ops.concatenate([x, ops.broadcast_to(positions, sizes)], axis=-1)
+
+
+@_serializable
+class SinusoidalPositionEmbedding(_Sinusoidal):
+    """Sines and cosines of positions, added to or put next to the input.
+
+    Args:
+        output_dim: int, even.
+        merge_mode, custom_position_ids: as in `PositionEmbedding`.
+    """
+
+    original_parts: ClassVar[dict[str, str]] = {}
+
+    def __init__(
+        self,
+        output_dim: int,
+        merge_mode: str = "add",
+        custom_position_ids: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(output_dim, **kwargs)
+        self.supports_masking = True
+        self.merge_mode = merge_mode
+        self.custom_position_ids = custom_position_ids
+
+    def call(self, inputs: Any) -> Any:  # type: ignore[override]  # A list of both.
+        x, position_ids = inputs if self.custom_position_ids else (inputs, None)
+        return self.at(x, position_ids)
+
+    def at(self, inputs: Any, position_ids: Any) -> Any:
+        """The layer's output for inputs at positions `(1, length)`."""
+        positions = super().call(inputs, position_ids)
+        return _merged(inputs, positions, self.merge_mode)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return mask[0] if self.custom_position_ids and mask is not None else mask
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        config.pop("base")
+        config.update(
+            merge_mode=self.merge_mode, custom_position_ids=self.custom_position_ids
+        )
+        return config

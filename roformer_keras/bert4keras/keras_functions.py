@@ -1,0 +1,521 @@
+"""The functions of `keras.backend` in Keras 2, over the operations of Keras 3.
+
+Scripts import this module as `K`. Functions take tensors, arrays, and symbolic tensors;
+names and arguments are those of Keras 2.
+"""
+
+# Functions here hide those of Python.
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.errors import ConfigurationError
+
+# Names that are the same, but for the module.
+_SAME = (
+    *("abs", "argmax", "argmin", "clip", "cos", "equal", "exp", "greater"),
+    *("greater_equal", "less", "less_equal", "log", "maximum", "minimum", "not_equal"),
+    *("relu", "round", "sigmoid", "sign", "sin", "sqrt", "square", "stack", "tan"),
+    *("tanh", "tile", "elu", "softplus", "softsign", "hard_sigmoid", "squeeze"),
+)
+_REDUCTIONS = ("all", "any", "logsumexp", "max", "mean", "min", "prod", "std", "sum")
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(
+        f"K.{name} is not covered by roformer_keras.bert4keras: use keras.ops, whose "
+        "functions take the same tensors (https://keras.io/api/ops)"
+    )
+
+
+class Shape(tuple):
+    """The sizes of a tensor, some of which may be tensors; a slice is a `Shape`."""
+
+    def __getitem__(self, index):
+        found = super().__getitem__(index)
+        return Shape(found) if isinstance(index, builtins.slice) else found
+
+
+def _tensor(x):
+    """A tensor of a number, an array, a shape or a tensor."""
+    if isinstance(x, Shape | tuple | list) and not isinstance(x, np.ndarray):
+        if builtins.all(isinstance(one, int | float) for one in x):
+            return ops.convert_to_tensor(x)
+        return ops.stack([ops.cast(one, "int32") for one in x])
+    return x
+
+
+def _same(name):
+    function = getattr(ops, name)
+
+    def call(x: Any, *arguments: Any, **options: Any) -> Any:
+        return function(x, *arguments, **options)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"`keras.ops.{name}`."
+    return call
+
+
+def _reduction(name):
+    function = getattr(ops, name)
+
+    def call(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        if name == "prod" and isinstance(x, tuple):
+            product: Any = 1
+            for size in x:
+                product = product * size
+            return product
+        axis = tuple(axis) if isinstance(axis, list) else axis
+        x = _tensor(x)
+        if name in ("mean", "std") and dtype(x) == "bool":
+            x = ops.cast(x, keras.config.floatx())
+        return function(x, axis=axis, keepdims=keepdims)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"`keras.ops.{name}`."
+    return call
+
+
+globals().update({name: _same(name) for name in _SAME})
+globals().update({name: _reduction(name) for name in _REDUCTIONS})
+
+# === Types and settings ===
+
+floatx = keras.config.floatx
+set_floatx = keras.config.set_floatx
+epsilon = keras.config.epsilon
+set_epsilon = keras.config.set_epsilon
+image_data_format = keras.config.image_data_format
+clear_session = keras.utils.clear_session
+
+
+def backend() -> str:
+    """The name of the backend, as in Keras 2."""
+    return keras.config.backend()
+
+
+def dtype(x: Any) -> str:
+    """The name of a tensor's type."""
+    return keras.backend.standardize_dtype(x.dtype)
+
+
+def cast(x: Any, dtype: str) -> Any:
+    """`x` in another type."""
+    return ops.cast(_tensor(x), dtype)
+
+
+def cast_to_floatx(x: Any) -> Any:
+    """`x` in the default float type."""
+    return cast(x, keras.config.floatx())
+
+
+def is_keras_tensor(x: Any) -> bool:
+    """Whether `x` is symbolic."""
+    return keras.utils.is_keras_tensor(x)
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether `x` is a tensor of the backend, or symbolic."""
+    return ops.is_tensor(x) or keras.utils.is_keras_tensor(x)
+
+
+# === Sizes and places ===
+
+
+def shape(x: Any) -> Shape:
+    """The sizes of a tensor: ints, and tensors where only the run knows them."""
+    return Shape(ops.shape(x))
+
+
+def int_shape(x: Any) -> tuple:
+    """The sizes that are known, and None for the others."""
+    return tuple(x.shape)
+
+
+def ndim(x: Any) -> int:
+    """The number of axes."""
+    return len(x.shape)
+
+
+def count_params(x: Any) -> int:
+    """The number of elements of a variable."""
+    return int(np.prod(x.shape))
+
+
+def reshape(x: Any, shape: Any) -> Any:
+    """`x` in another shape; a size may be a tensor or -1."""
+    return ops.reshape(x, _sizes(shape))
+
+
+def _sizes(shape):
+    if isinstance(shape, tuple | list):
+        return tuple(shape)
+    return tuple(shape[i] for i in range(shape.shape[0]))
+
+
+def flatten(x: Any, start: int | None = None, end: int | None = None) -> Any:
+    """`x` with the axes from `start` to `end` as one; by default with one axis."""
+    start, end = start or 0, end or ndim(x)
+    if end < 0:
+        end += ndim(x)
+    if start < 0:
+        start += ndim(x)
+    sizes = ops.shape(x)
+    return ops.reshape(x, (*sizes[:start], -1, *sizes[end:]))
+
+
+def batch_flatten(x: Any) -> Any:
+    """`x` with two axes, the first as it is."""
+    return ops.reshape(x, (ops.shape(x)[0], -1))
+
+
+def expand_dims(x: Any, axis: int = -1) -> Any:
+    """`x` with one more axis."""
+    return ops.expand_dims(x, axis)
+
+
+def permute_dimensions(x: Any, pattern: Sequence[int]) -> Any:
+    """`x` with its axes in another order."""
+    return ops.transpose(x, pattern)
+
+
+def transpose(x: Any) -> Any:
+    """`x` with its axes reversed."""
+    return ops.transpose(x)
+
+
+def concatenate(tensors: Sequence, axis: int = -1) -> Any:
+    """Tensors, or shapes, one after another along an axis."""
+    return ops.concatenate([_tensor(x) for x in tensors], axis=axis)
+
+
+def repeat_elements(x: Any, rep: int, axis: int) -> Any:
+    """Every element `rep` times in a row along an axis."""
+    return ops.repeat(x, rep, axis=axis)
+
+
+def repeat(x: Any, n: int) -> Any:
+    """`(batch, dim)` as `(batch, n, dim)`."""
+    return ops.repeat(ops.expand_dims(x, 1), n, axis=1)
+
+
+def reverse(x: Any, axes: Any) -> Any:
+    """`x` with the order along some axes reversed."""
+    return ops.flip(x, axis=axes)
+
+
+def slice(x: Any, start: Any, size: Any) -> Any:  # Keras's name.
+    """A block of `x` from `start`, of a size."""
+    return ops.slice(x, start, _sizes(size))
+
+
+def temporal_padding(x: Any, padding: tuple = (1, 1)) -> Any:
+    """`(batch, length, dim)` with zeros before and after the length."""
+    return ops.pad(x, [(0, 0), tuple(padding), (0, 0)])
+
+
+def gather(reference: Any, indices: Any) -> Any:
+    """Rows of `reference`."""
+    return ops.take(reference, ops.cast(indices, "int32"), axis=0)
+
+
+def one_hot(indices: Any, num_classes: int) -> Any:
+    """1 at a class number, 0 at the others, along a new last axis."""
+    return ops.one_hot(ops.cast(indices, "int32"), num_classes)
+
+
+def where(cond: Any, x: Any, y: Any) -> Any:
+    """`x` where `cond` is true, else `y`; all are broadcast."""
+    return ops.where(ops.cast(cond, "bool"), x, y)
+
+
+def switch(condition: Any, then_expression: Any, else_expression: Any) -> Any:
+    """One of two tensors, or of the results of two functions."""
+    if callable(then_expression):
+        return ops.cond(condition, then_expression, else_expression)
+    return ops.where(condition, then_expression, else_expression)
+
+
+# === New tensors and variables ===
+
+
+def constant(
+    value: Any, dtype: str | None = None, shape: Any = None, name: str | None = None
+) -> Any:
+    """A tensor of numbers, in the default float type unless given."""
+    array = np.asarray(value, dtype=dtype or keras.config.floatx())
+    return ops.convert_to_tensor(array if shape is None else np.full(shape, array))
+
+
+def zeros(shape: Any, dtype: str | None = None, name: str | None = None) -> Any:
+    """A tensor of zeros."""
+    return ops.zeros(_sizes(shape), dtype or keras.config.floatx())
+
+
+def ones(shape: Any, dtype: str | None = None, name: str | None = None) -> Any:
+    """A tensor of ones."""
+    return ops.ones(_sizes(shape), dtype or keras.config.floatx())
+
+
+def zeros_like(x: Any, dtype: str | None = None, name: str | None = None) -> Any:
+    """Zeros of the shape of `x`."""
+    return ops.zeros_like(x, dtype=dtype)
+
+
+def ones_like(x: Any, dtype: str | None = None, name: str | None = None) -> Any:
+    """Ones of the shape of `x`."""
+    return ops.ones_like(x, dtype=dtype)
+
+
+def eye(size: Any, dtype: str | None = None, name: str | None = None) -> Any:
+    """The unit matrix; its size may be a tensor."""
+    place = ops.arange(size)
+    return cast(
+        ops.equal(place[:, None], place[None, :]), dtype or keras.config.floatx()
+    )
+
+
+def arange(start: Any, stop: Any = None, step: int = 1, dtype: str = "int32") -> Any:
+    """Numbers from `start`, before `stop`."""
+    if stop is None:
+        start, stop = 0, start
+    return ops.cast(ops.arange(start, stop, step), dtype)
+
+
+def random_uniform(
+    shape: Any,
+    minval: float = 0.0,
+    maxval: float = 1.0,
+    dtype: str | None = None,
+    seed: int | None = None,
+) -> Any:
+    """Uniform random numbers."""
+    return keras.random.uniform(_sizes(shape), minval, maxval, dtype, seed)
+
+
+def random_normal(
+    shape: Any,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+    dtype: str | None = None,
+    seed: int | None = None,
+) -> Any:
+    """Normal random numbers."""
+    return keras.random.normal(_sizes(shape), mean, stddev, dtype, seed)
+
+
+def truncated_normal(
+    shape: Any,
+    mean: float = 0.0,
+    stddev: float = 1.0,
+    dtype: str | None = None,
+    seed: int | None = None,
+) -> Any:
+    """Normal random numbers within two standard deviations."""
+    return keras.random.truncated_normal(_sizes(shape), mean, stddev, dtype, seed)
+
+
+def variable(value: Any, dtype: str | None = None, name: str | None = None) -> Any:
+    """A `keras.Variable`."""
+    return keras.Variable(value, dtype=dtype or keras.config.floatx(), name=name)
+
+
+def get_value(x: Any) -> np.ndarray:
+    """The number or numbers that a tensor or a variable holds."""
+    return ops.convert_to_numpy(x)
+
+
+eval = get_value  # Keras's name.
+
+
+def set_value(x: Any, value: Any) -> None:
+    """Assigns to a variable."""
+    x.assign(value)
+
+
+def batch_get_value(variables: Sequence) -> list[np.ndarray]:
+    """What variables hold."""
+    return [get_value(variable) for variable in variables]
+
+
+def batch_set_value(pairs: Sequence) -> None:
+    """Assigns to many variables, given as pairs of a variable and its value."""
+    for variable, value in pairs:
+        variable.assign(value)
+
+
+def update(x: Any, new_x: Any) -> Any:
+    """Assigns to a variable inside a computation."""
+    return x.assign(new_x)
+
+
+def update_add(x: Any, increment: Any) -> Any:
+    """Adds to a variable inside a computation."""
+    return x.assign(x + increment)
+
+
+def update_sub(x: Any, decrement: Any) -> Any:
+    """Subtracts from a variable inside a computation."""
+    return x.assign(x - decrement)
+
+
+# === Computation ===
+
+
+def identity(x: Any, name: str | None = None) -> Any:
+    """`x` itself."""
+    return ops.copy(x)
+
+
+def pow(x: Any, a: Any) -> Any:  # Keras's name.
+    """`x` to the power of `a`."""
+    return ops.power(x, a)
+
+
+def cumsum(x: Any, axis: int = 0) -> Any:
+    """Running sums along an axis."""
+    return ops.cumsum(x, axis=axis)
+
+
+def cumprod(x: Any, axis: int = 0) -> Any:
+    """Running products along an axis."""
+    return ops.cumprod(x, axis=axis)
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    """Exponentials that sum to 1 along an axis."""
+    return ops.softmax(x, axis=axis)
+
+
+def l2_normalize(x: Any, axis: int | None = None) -> Any:
+    """`x` divided by its length along an axis."""
+    square = ops.sum(ops.square(x), axis=axis, keepdims=True)
+    return x * ops.rsqrt(ops.maximum(square, 1e-12))
+
+
+def dot(x: Any, y: Any) -> Any:
+    """The product of the last axis of `x` with the last but one of `y`."""
+    if ndim(y) == 1:
+        return ops.tensordot(x, y, axes=[[ndim(x) - 1], [0]])
+    if ndim(y) == 2:
+        return ops.matmul(x, y)
+    return ops.tensordot(x, y, axes=[[ndim(x) - 1], [ndim(y) - 2]])
+
+
+def batch_dot(x: Any, y: Any, axes: Any = None) -> Any:
+    """The product of two batches, row by row, as `keras.layers.Dot` computes it."""
+    if axes is None:
+        axes = (ndim(x) - 1, builtins.max(ndim(y) - 2, 1))
+    return keras.layers.Dot(axes=axes)([x, y])
+
+
+def bias_add(x: Any, bias: Any) -> Any:
+    """`x` plus a vector along the last axis."""
+    return ops.add(x, bias)
+
+
+def dropout(x: Any, level: float, seed: int | None = None) -> Any:
+    """`x` with a share of its elements set to 0, and the others scaled."""
+    return keras.random.dropout(x, level, seed=seed)
+
+
+def stop_gradient(x: Any) -> Any:
+    """`x`, which gradients do not pass."""
+    return ops.stop_gradient(x)
+
+
+def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
+    """`x` or its result in training, else `alt`.
+
+    Args:
+        training: bool. Of the layer's call: Keras 3 has no global learning phase.
+
+    Raises:
+        ConfigurationError: `training` is not given.
+    """
+    if training is None:
+        raise ConfigurationError(
+            "K.in_train_phase needs training=, which a layer's call receives"
+        )
+    chosen = x if training else alt
+    return chosen() if callable(chosen) else chosen
+
+
+def sparse_categorical_crossentropy(
+    target: Any, output: Any, from_logits: bool = False, axis: int = -1
+) -> Any:
+    """The cross-entropy of class numbers.
+
+    Args:
+        target: `(...)` or `(..., 1)`, of any number type.
+        output: float `(..., classes)`: probabilities, or logits.
+
+    Returns:
+        float `(...)`.
+    """
+    target = ops.reshape(ops.cast(target, "int32"), ops.shape(output)[:-1])
+    return ops.sparse_categorical_crossentropy(target, output, from_logits, axis)
+
+
+def categorical_crossentropy(
+    target: Any, output: Any, from_logits: bool = False, axis: int = -1
+) -> Any:
+    """The cross-entropy of class probabilities; both are `(..., classes)`."""
+    return ops.categorical_crossentropy(target, output, from_logits, axis)
+
+
+def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> Any:
+    """The cross-entropy of one class for each element."""
+    return ops.binary_crossentropy(ops.cast(target, output.dtype), output, from_logits)
+
+
+def gradients(loss: Any, variables: Any) -> list:
+    """The gradients of a loss inside a graph of TensorFlow.
+
+    Raises:
+        ConfigurationError: Keras runs on another backend, where a gradient is of a
+            function.
+    """
+    if keras.config.backend() != "tensorflow":
+        raise ConfigurationError(
+            "K.gradients works on the TensorFlow backend only, and Keras runs on "
+            f"{keras.config.backend()}: set KERAS_BACKEND=tensorflow"
+        )
+    import tensorflow as tf
+
+    flat = variables if isinstance(variables, list | tuple) else [variables]
+    flat = [x.value if isinstance(x, keras.Variable) else x for x in flat]
+    return tf.gradients(loss, flat)
+
+
+def function(inputs: Sequence, outputs: Any, updates: Any = None) -> Callable:
+    """A function from arrays to arrays, of symbolic inputs and outputs of a model.
+
+    Args:
+        inputs: list of symbolic tensors.
+        outputs: symbolic tensor, or list of them.
+        updates: not covered.
+
+    Returns:
+        A function of a list of arrays that returns an array, or a list of them.
+
+    Raises:
+        ConfigurationError: `updates` is given.
+    """
+    if updates:
+        raise ConfigurationError(
+            "K.function takes no updates on Keras 3: assign in a layer's call"
+        )
+    model = keras.Model(list(inputs), outputs)
+
+    def call(arrays: Sequence) -> Any:
+        found = model.predict_on_batch(list(arrays))
+        if not isinstance(outputs, list | tuple):
+            return found
+        return list(found) if isinstance(found, list | tuple) else [found]
+
+    return call

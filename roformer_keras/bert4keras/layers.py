@@ -1,0 +1,80 @@
+"""`bert4keras.layers`: the layers that its models are made of, and those of Keras.
+
+Each is a layer of this package under bert4keras's name, with its arguments, its order
+of weights, and its masks. `original_parts` says how bert4keras names the parts of a
+layer, for the files that its users saved.
+"""
+
+from typing import Any
+
+import keras
+
+from roformer_keras.bert4keras.basic_layers import (
+    Add,
+    BatchConcat,
+    BatchSplit,
+    BiasAdd,
+    Concatenate1D,
+    FirstToken,
+    GlobalMaxPooling1D,
+    LanguageModelMask,
+    Layer,
+    ScaleOffset,
+    UnifiedLanguageModelMask,
+    join_masks,
+)
+from roformer_keras.bert4keras.block_layers import (
+    FeedForward,
+    LayerNormalization,
+    MultiHeadAttention,
+)
+from roformer_keras.bert4keras.embedding_layers import (
+    Embedding,
+    PositionEmbedding,
+    SinusoidalPositionEmbedding,
+)
+from roformer_keras.bert4keras.loss_layer import Loss
+from roformer_keras.bert4keras.structured_layers import (
+    ConditionalRandomField,
+    EfficientGlobalPointer,
+    GlobalPointer,
+    MaximumEntropyMarkovModel,
+)
+from roformer_keras.errors import ConfigurationError
+
+GlobalAveragePooling1D = keras.layers.GlobalAveragePooling1D
+
+custom_objects: dict[str, Any] = {
+    layer.__name__: layer
+    for layer in (
+        *(Add, BatchConcat, BatchSplit, BiasAdd, Concatenate1D, ConditionalRandomField),
+        *(EfficientGlobalPointer, Embedding, FeedForward, FirstToken),
+        *(GlobalMaxPooling1D, GlobalPointer, LanguageModelMask, LayerNormalization),
+        *(Loss, MaximumEntropyMarkovModel, MultiHeadAttention, PositionEmbedding),
+        *(ScaleOffset, SinusoidalPositionEmbedding, UnifiedLanguageModelMask),
+    )
+}
+# bert4keras's module has all layers of Keras as well.
+__all__ = ["Layer", "join_masks", "keras", *custom_objects]
+__all__ += [x for x in dir(keras.layers) if x[0].isupper() and x not in __all__]
+
+_NOT_COVERED = (
+    *("GatedAttentionUnit", "RelativePositionEmbedding"),
+    *("RelativePositionEmbeddingT5",),
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name[0].isupper() and hasattr(keras.layers, name):
+        return getattr(keras.layers, name)
+    if name in _NOT_COVERED:
+        raise ConfigurationError(
+            f"the layer {name} belongs to models that roformer_keras.bert4keras does "
+            "not cover: it has those of RoFormer, RoFormerV2 and BERT"
+        )
+    raise AttributeError(f"roformer_keras.bert4keras.layers has no {name}")
+
+
+# Scripts take these from Keras's module, after this one is imported.
+keras.layers.GlobalMaxPooling1D = GlobalMaxPooling1D
+keras.layers.Add = Add

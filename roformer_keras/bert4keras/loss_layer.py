@@ -1,0 +1,77 @@
+"""A loss as a layer of the model."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from roformer_keras.bert4keras.basic_layers import Layer
+
+_serializable = keras.saving.register_keras_serializable("bert4keras")
+
+
+@_serializable
+class Loss(Layer):
+    """A layer that adds a loss to the model: subclass it with `compute_loss`.
+
+    Args:
+        output_axis: int, or list of int: which inputs it returns; None for all.
+
+    The loss is the mean of what `compute_loss(inputs, mask)` returns. It may call
+    `self.add_metric(value, name=)`, whose mean `fit` shows.
+    """
+
+    def __init__(self, output_axis: Any = None, **kwargs: Any):
+        # Labels are among the inputs.
+        super().__init__(autocast=False, **kwargs)
+        self.output_axis = output_axis
+        self._is_training = False
+
+    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
+        self._is_training = bool(training)
+        if mask is not None and all(one is None for one in mask):
+            mask = None
+        self.add_loss(ops.mean(self.compute_loss(inputs, mask)))
+        return self.chosen(inputs)
+
+    def chosen(self, values: Any) -> Any:
+        """Of values of all inputs, those that the layer returns."""
+        if self.output_axis is None:
+            return values
+        if isinstance(self.output_axis, list):
+            return [values[i] for i in self.output_axis]
+        return values[self.output_axis]
+
+    def compute_loss(self, inputs: Any, mask: Any = None) -> Any:
+        """The loss of the inputs, of any shape; subclasses define it."""
+        raise NotImplementedError
+
+    def add_metric(
+        self, value: Any, aggregation: str | None = "mean", name: str | None = None
+    ) -> None:
+        """Shows the mean of a value over the batches of an epoch.
+
+        Args:
+            value: float, of any shape.
+            aggregation: `"mean"`, or None, which is the same.
+            name: of the metric.
+        """
+        name = name or "metric"
+        metrics = {metric.name: metric for metric in self._metrics}
+        if name not in metrics:
+            # Keras takes no new state once a layer is built, and only the call knows.
+            self._tracker.unlock()
+            setattr(self, f"_metric_{len(metrics)}", keras.metrics.Mean(name=name))
+            self._tracker.lock()
+            metrics = {metric.name: metric for metric in self._metrics}
+        if self._is_training:
+            metrics[name].update_state(ops.mean(value))
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        return None if mask is None else self.chosen(mask)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return self.chosen(input_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "output_axis": self.output_axis}

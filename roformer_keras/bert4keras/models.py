@@ -1,0 +1,175 @@
+"""`bert4keras.models`: `build_transformer_model`, and the classes that it builds."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras.models import Model
+
+from roformer_keras.bert4keras import layers as _layers
+from roformer_keras.bert4keras.backend import get_available_gpus
+from roformer_keras.bert4keras.bert import (
+    BERT,
+    LM_Mask,
+    RoFormer,
+    RoFormerV2,
+    UniLM_Mask,
+)
+from roformer_keras.bert4keras.transformer import Transformer
+from roformer_keras.errors import ConfigurationError
+
+__all__ = [
+    "BERT",
+    "LM_Mask",
+    "Model",
+    "RoFormer",
+    "RoFormerV2",
+    "Transformer",
+    "UniLM_Mask",
+    "build_transformer_model",
+    "data_parallel",
+    "extend_with_language_model",
+    "extend_with_unified_language_model",
+    "keras",
+]
+
+_NOT_COVERED = (
+    *("ALBERT", "ALBERT_Unshared", "ELECTRA", "GPT", "GPT2", "GPT2_ML", "NEZHA"),
+    *("T5", "T5_Base", "T5_Decoder", "T5_Encoder"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NOT_COVERED:
+        raise _not_covered(name)
+    return getattr(_layers, name)
+
+
+def _not_covered(name):
+    return ConfigurationError(
+        f"roformer_keras.bert4keras has no {name}: it covers the models "
+        f"{', '.join(MODELS)}. Run the script with bert4keras and tf-keras, or load "
+        "such a model with Keras-Hub or Transformers"
+    )
+
+
+MODELS: dict[str, type[Transformer]] = {
+    "bert": BERT,
+    "roberta": BERT,
+    "roformer": RoFormer,
+    "roformer_v2": RoFormerV2,
+}
+
+
+def extend_with_language_model(BaseModel: type[Transformer]) -> type[Transformer]:
+    """A class of models that see only what stands before."""
+
+    class LanguageModel(LM_Mask, BaseModel):  # type: ignore[misc, valid-type]
+        """Sees only what stands before, and predicts the next token."""
+
+        with_mlm: Any
+
+        def __init__(self, *args: Any, **kwargs: Any):
+            super().__init__(*args, **kwargs)
+            self.with_mlm = self.with_mlm or True
+
+    return LanguageModel
+
+
+def extend_with_unified_language_model(
+    BaseModel: type[Transformer],
+) -> type[Transformer]:
+    """A class of models that write a second segment after a first."""
+
+    class UnifiedLanguageModel(UniLM_Mask, BaseModel):  # type: ignore[misc, valid-type]
+        """Sees the first segment, and of the second what stands before."""
+
+        with_mlm: Any
+
+        def __init__(self, *args: Any, **kwargs: Any):
+            super().__init__(*args, **kwargs)
+            self.with_mlm = self.with_mlm or True
+
+    return UnifiedLanguageModel
+
+
+_APPLICATIONS = {
+    "encoder": lambda model: model,
+    "lm": extend_with_language_model,
+    "unilm": extend_with_unified_language_model,
+}
+
+
+def build_transformer_model(
+    config_path: str | os.PathLike | None = None,
+    checkpoint_path: str | os.PathLike | None = None,
+    model: str | type[Transformer] = "bert",
+    application: str = "encoder",
+    return_keras_model: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """Builds a model, and loads a checkpoint into it.
+
+    Args:
+        config_path: path of a `bert_config.json`.
+        checkpoint_path: prefix of a checkpoint of TensorFlow, such as
+            `bert_model.ckpt`; the zip or the folder that holds one is taken as well.
+        model: `"roformer"`, `"roformer_v2"`, `"bert"` or `"roberta"`, or a subclass of
+            `Transformer`.
+        application: `"encoder"`, `"lm"` or `"unilm"`.
+        return_keras_model: bool. False returns the `Transformer`, whose `model` it is.
+        kwargs: fields in place of those of the file, and arguments of the class, such
+            as `with_pool`, `with_mlm`, `keep_tokens`, `layer_norm_cond`.
+
+    Returns:
+        `keras.Model`, whose inputs are a list: token ids and segment ids
+        `(batch, length)`. Its output is float `(batch, length, hidden_size)`; with a
+        pool `(batch, hidden_size)`, with MLM `(batch, length, vocab_size)`, with both
+        a list of them.
+
+    Raises:
+        ConfigurationError: a model or an option is not covered.
+        CheckpointError: the checkpoint does not fit.
+    """
+    fields: dict[str, Any] = {}
+    if config_path is not None:
+        fields.update(json.loads(Path(config_path).read_text(encoding="utf-8")))
+    fields.update(kwargs)
+    for name, theirs, default in (
+        ("max_position", "max_position_embeddings", 512),
+        ("dropout_rate", "hidden_dropout_prob", None),
+        ("attention_dropout_rate", "attention_probs_dropout_prob", None),
+        ("segment_vocab_size", "type_vocab_size", 2),
+    ):
+        fields.setdefault(name, fields.get(theirs, default))
+    kind = MODELS.get(model.lower()) if isinstance(model, str) else model
+    if kind is None:
+        raise _not_covered(f"model {model!r}")
+    if application.lower() not in _APPLICATIONS:
+        raise ConfigurationError(
+            f"application must be one of {', '.join(_APPLICATIONS)}, got "
+            f"{application!r}"
+        )
+    transformer = _APPLICATIONS[application.lower()](kind)(**fields)
+    transformer.build(**fields)
+    if checkpoint_path is not None:
+        transformer.load_weights_from_checkpoint(checkpoint_path)
+    return transformer.model if return_keras_model else transformer
+
+
+def data_parallel(model: Model, devices: Any = None, parts: Any = None) -> Model:
+    """`model`, where there are not several GPUs.
+
+    Raises:
+        ConfigurationError: there are: Keras 3 divides batches by itself.
+    """
+    count = len(get_available_gpus()) if devices is None else devices
+    if (count if isinstance(count, int) else len(count)) > 1:
+        raise ConfigurationError(
+            "data_parallel is not covered with several devices: build the model in the "
+            "scope of tf.distribute.MirroredStrategy(), or after "
+            "keras.distribution.set_distribution(keras.distribution.DataParallel())"
+        )
+    return model

@@ -1,0 +1,421 @@
+"""`bert4keras.tokenizers`: its interface to this package's tokenizer; without Keras."""
+
+import functools
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from roformer_keras.bert4keras.text_functions import (
+    convert_to_unicode,
+    is_string,
+    lowercase_and_normalize,
+    open,
+    truncate_sequences,
+)
+from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.vocabulary import MASK, PAD, UNK, read_vocabulary
+from roformer_keras.text import tokenizer as _tokenizer
+from roformer_keras.text.characters import (
+    CJK_CHARACTER,
+    is_punctuation,
+    normalise,
+    normalise_with_origins,
+)
+
+__all__ = [
+    "SpTokenizer",
+    "Tokenizer",
+    "TokenizerBase",
+    "convert_to_unicode",
+    "is_py2",
+    "is_string",
+    "load_vocab",
+    "lowercase_and_normalize",
+    "open",
+    "save_vocab",
+    "truncate_sequences",
+]
+
+is_py2 = False
+_NAMES = ("pad", "unk", "mask", "start", "end")
+
+
+def load_vocab(
+    dict_path: str | os.PathLike,
+    encoding: str = "utf-8",
+    simplified: bool = False,
+    startswith: Sequence[str] | None = None,
+) -> Any:
+    """Reads a vocabulary: the first field of each line is a token.
+
+    Args:
+        dict_path: path of a `vocab.txt`.
+        encoding: of the file.
+        simplified: bool. Whether to drop tokens of several characters that hold CJK or
+            punctuation.
+        startswith: tokens that come first then, and are kept.
+
+    Returns:
+        dict from token to id; with `simplified` also the list of ids to keep, for
+        `build_transformer_model(keep_tokens=)`.
+
+    Raises:
+        SourceError: the file cannot be read.
+        VocabularyError: it is empty, or a token of `startswith` is not there.
+    """
+    try:
+        data = Path(dict_path).read_bytes().decode(encoding).encode()
+    except OSError as error:
+        raise SourceError(f"cannot read the vocabulary {dict_path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise VocabularyError(
+            f"the vocabulary {dict_path} must be in {encoding}, it is not: {error}"
+        ) from error
+    ids: dict[str, int] = {}
+    for token in read_vocabulary(data, os.fspath(dict_path)):
+        ids[token] = len(ids)
+    if not simplified:
+        return ids
+    first = list(startswith or [])
+    if missing := [token for token in first if token not in ids]:
+        raise VocabularyError(
+            f"startswith must name tokens of {dict_path}, got {missing[0]!r}"
+        )
+    rest = sorted(ids.keys() - set(first), key=ids.__getitem__)
+    kept = [*first, *(one for one in rest if not Tokenizer._is_redundant(one))]
+    return {one: place for place, one in enumerate(kept)}, [ids[one] for one in kept]
+
+
+def save_vocab(
+    dict_path: str | os.PathLike, token_dict: Mapping[str, int], encoding: str = "utf-8"
+) -> None:
+    """Writes a vocabulary: a token a line, in the order of ids."""
+    tokens = sorted(token_dict, key=token_dict.__getitem__)
+    text = "".join(f"{token}\n" for token in tokens)
+    with replacing(dict_path, overwrite=True) as partial:
+        partial.write_bytes(text.encode(encoding))
+
+
+class TokenizerBase:
+    """What tokenizers share; a subclass defines `_tokenize` and the two conversions.
+
+    Args:
+        token_start, token_end: tokens around a text, or None.
+        pre_tokenize: function from a text to words.
+        token_translate: dict of tokens to replace.
+    """
+
+    def __init__(
+        self,
+        token_start: str | None = "[CLS]",
+        token_end: str | None = "[SEP]",
+        pre_tokenize: Callable[[str], Iterable[str]] | None = None,
+        token_translate: Mapping[str, str] | None = None,
+    ):
+        self._token_pad = PAD
+        self._token_unk = UNK
+        self._token_mask = MASK
+        self._token_start = token_start
+        self._token_end = token_end
+        self._pre_tokenize = pre_tokenize
+        self._token_translate = dict(token_translate or {})
+        self._token_translate_inv = {v: k for k, v in self._token_translate.items()}
+
+    def _set_ids(self, find):
+        """Sets `_token_pad_id` and so on, of the tokens that are there."""
+        for name in _NAMES:
+            number = find(getattr(self, f"_token_{name}"))
+            if number is not None:
+                setattr(self, f"_token_{name}_id", number)
+
+    def tokenize(self, text: str, maxlen: int | None = None) -> list[str]:
+        """The tokens of a text, with those around it.
+
+        Args:
+            text: str.
+            maxlen: int. How many tokens are kept; those at the end go.
+        """
+        found = self._tokenize(text)
+        tokens = [self._token_translate.get(one) or one for one in found]
+        if self._token_start is not None:
+            tokens.insert(0, self._token_start)
+        if self._token_end is not None:
+            tokens.append(self._token_end)
+        if maxlen is not None:
+            truncate_sequences(maxlen, -1 - (self._token_end is not None), tokens)
+        return tokens
+
+    def token_to_id(self, token: str) -> int:
+        """The id of a token."""
+        raise NotImplementedError
+
+    def tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """The ids of tokens."""
+        return [self.token_to_id(token) for token in tokens]
+
+    def id_to_token(self, i: int) -> str:
+        """The token of an id."""
+        raise NotImplementedError
+
+    def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """The tokens of ids."""
+        return [self.id_to_token(i) for i in ids]
+
+    def encode(
+        self,
+        first_text: str | list[str],
+        second_text: str | list[str] | None = None,
+        maxlen: int | None = None,
+        pattern: str = "S*E*E",
+        truncate_from: str | int | Sequence[int] = "right",
+    ) -> tuple[list[int], list[int]]:
+        """The ids of one or two texts, and their segment ids.
+
+        Args:
+            first_text: str, or its tokens; a list is truncated in place.
+            second_text: the same, or None.
+            maxlen: int. How many tokens there are at most; the longer text loses them.
+            pattern: `"S*E*E"`, or another str to keep the start of the second text.
+            truncate_from: `"right"`, `"left"`, an index as in `list.pop`, or an index
+                for each text.
+
+        Returns:
+            Two lists of int: token ids, and 0 or 1 for the text.
+        """
+        has_second = second_text is not None
+        is_joined = has_second and pattern == "S*E*E"
+        first, second = (
+            self.tokenize(text) if isinstance(text, str) else text
+            for text in (first_text, second_text)
+        )
+        if maxlen is not None:
+            ends: dict[Any, int] = {
+                "right": -1 - (self._token_end is not None),
+                "left": int(self._token_start is not None),
+            }
+            index: Any = truncate_from
+            if isinstance(truncate_from, str):
+                if truncate_from not in ends:
+                    raise ConfigurationError(
+                        "truncate_from must be 'right', 'left', an index or a list of "
+                        f"indices, got {truncate_from!r}"
+                    )
+                index = ends[truncate_from]
+            truncate_sequences(maxlen + is_joined, index, first, second)
+        if is_joined:
+            second = second[bool(self._token_start) :]  # type: ignore[index]
+        ids = self.tokens_to_ids(first or [])
+        others = self.tokens_to_ids(second or []) if has_second else []
+        return ids + others, [0] * len(ids) + [1] * len(others)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Readable text of ids."""
+        raise NotImplementedError
+
+    def _tokenize(self, text: str) -> list[str]:
+        raise NotImplementedError
+
+
+class _Splitter(_tokenizer.RoFormerTokenizer):
+    """The package's rules of splitting and joining, for any vocabulary."""
+
+    def __init__(self, ids, word_maxlen):
+        self._ids = ids
+        self.level = "character"
+        self._longest_word = word_maxlen
+        self._longest_token = max(map(len, ids), default=1)
+        self._cached_split = functools.lru_cache(1 << 16)(self._split_run)
+
+    def split(self, text):
+        return self._normalised_tokens(text)
+
+    def id_to_token(self, token_id):
+        """The token itself: `decode` is given tokens."""
+        return token_id
+
+    def __reduce__(self):
+        return _Splitter, (self._ids, self._longest_word)
+
+
+class Tokenizer(TokenizerBase):
+    """WordPiece, with the ids of bert4keras.
+
+    Args:
+        token_dict: dict from token to id, or path of a `vocab.txt`.
+        do_lower_case: bool. Whether case and accents go.
+        word_maxlen: int. Longer words are not split.
+        kwargs: of `TokenizerBase`.
+    """
+
+    def __init__(
+        self,
+        token_dict: str | os.PathLike | Mapping[str, int],
+        do_lower_case: bool = False,
+        word_maxlen: int = 200,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        tokens: Any = token_dict
+        if isinstance(tokens, str | os.PathLike):
+            tokens = load_vocab(tokens)
+        self._do_lower_case = do_lower_case
+        self._token_dict: dict[str, int] = tokens
+        self._token_dict_inv = {v: k for k, v in self._token_dict.items()}
+        self._vocab_size = len(self._token_dict)
+        self._word_maxlen = word_maxlen
+        self._splitter = _Splitter(self._token_dict, word_maxlen)
+        self._set_ids(self._token_dict.get)
+
+    def token_to_id(self, token: str) -> int:
+        number = self._token_dict.get(token)
+        # Only a vocabulary without UNK has no id for it.
+        return self._token_unk_id if number is None else number  # type: ignore[attr-defined]
+
+    def id_to_token(self, i: int) -> str:
+        return self._token_dict_inv[i]
+
+    def decode(self, ids: Iterable[int], tokens: Sequence[str] | None = None) -> str:
+        """Readable text of ids, or of tokens in their place.
+
+        Tokens in square brackets are dropped.
+        """
+        given: Any = tokens or self.ids_to_tokens(ids)
+        return self._splitter.decode(given)
+
+    def _tokenize(self, text: str, pre_tokenize: bool = True) -> list[str]:
+        if self._do_lower_case:
+            text = normalise(text)
+        if not pre_tokenize or self._pre_tokenize is None:
+            return self._splitter.split(text)
+        tokens: list[str] = []
+        for word in self._pre_tokenize(text):
+            if word in self._token_dict:
+                tokens.append(word)
+            else:
+                tokens += self._tokenize(word, False)
+        return tokens
+
+    def _word_piece_tokenize(self, word: str) -> list[str]:
+        return self._splitter._match(word)
+
+    def rematch(self, text: str, tokens: Iterable[str]) -> list[list[int]]:
+        """For each token the places of its characters in the text.
+
+        Args:
+            text: str.
+            tokens: as `tokenize` returns them.
+
+        Returns:
+            lists of int; empty for a token that is not in the text.
+        """
+        characters, places = text, list(range(len(text)))
+        if self._do_lower_case:
+            characters, spans = normalise_with_origins(text)
+            places = [start for start, _ in spans]
+        kept = [
+            (one, place)
+            for one, place in zip(characters, places, strict=True)
+            if not (one == "\ufffd" or self._is_control(one))
+        ]
+        characters = "".join(one for one, _ in kept)
+        found: list[list[int]] = []
+        offset = 0
+        for token in tokens:
+            spelled = self.stem(self._token_translate_inv.get(token, token))
+            start = -1
+            if spelled and not self._is_special(token):
+                start = characters.find(spelled, offset)
+            if start < 0:
+                found.append([])
+                continue
+            offset = start + len(spelled)
+            found.append([place for _, place in kept[start:offset]])
+        return found
+
+    @staticmethod
+    def stem(token: str) -> str:
+        """The token without its `##`."""
+        return token.removeprefix("##")
+
+    @staticmethod
+    def _is_space(ch):
+        return ch in " \n\r\t" or unicodedata.category(ch) == "Zs"
+
+    @staticmethod
+    def _is_punctuation(ch):
+        return is_punctuation(ch)
+
+    @staticmethod
+    def _is_cjk_character(ch):
+        return bool(CJK_CHARACTER.match(ch))
+
+    @staticmethod
+    def _is_control(ch):
+        return unicodedata.category(ch) in ("Cc", "Cf")
+
+    @staticmethod
+    def _is_special(ch):
+        return bool(re.fullmatch(r"\[.*\]", ch, re.DOTALL))
+
+    @staticmethod
+    def _is_redundant(token):
+        return _tokenizer._is_redundant(token)
+
+
+class SpTokenizer(TokenizerBase):
+    """A model of SentencePiece.
+
+    Args:
+        sp_model_path: path of the model.
+        kwargs: of `TokenizerBase`.
+
+    Raises:
+        ConfigurationError: SentencePiece is not installed.
+    """
+
+    def __init__(self, sp_model_path: str | os.PathLike, **kwargs: Any):
+        super().__init__(**kwargs)
+        try:
+            import sentencepiece
+        except ImportError:
+            raise ConfigurationError(
+                "SpTokenizer needs SentencePiece: pip install sentencepiece"
+            ) from None
+        self.sp_model = sentencepiece.SentencePieceProcessor()
+        self.sp_model.Load(os.fspath(sp_model_path))
+        pad = self.sp_model.pad_id()
+        # Models without padding have the id -1.
+        self._token_pad = self.sp_model.id_to_piece(pad) if pad >= 0 else PAD
+        self._token_unk = self.sp_model.id_to_piece(self.sp_model.unk_id())
+        self._vocab_size = self.sp_model.get_piece_size()
+        self._set_ids(
+            lambda token: None if token is None else self.sp_model.piece_to_id(token)
+        )
+
+    def token_to_id(self, token: str) -> int:
+        return self.sp_model.piece_to_id(token)
+
+    def id_to_token(self, i: int) -> str:
+        return self.sp_model.id_to_piece(int(i)) if i < self._vocab_size else ""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        tokens = self.ids_to_tokens(ids)
+        return self.sp_model.decode_pieces(
+            [self._token_translate_inv.get(one) or one for one in tokens]
+        )
+
+    def _tokenize(self, text: str) -> list[str]:
+        if self._pre_tokenize is not None:
+            text = " ".join(self._pre_tokenize(text))
+        return self.sp_model.encode_as_pieces(text)
+
+    def _is_special(self, i):
+        model = self.sp_model
+        return model.is_control(i) or model.is_unknown(i) or model.is_unused(i)
+
+    def _is_decodable(self, i):
+        return i < self._vocab_size and not self._is_special(i)

@@ -1,0 +1,380 @@
+"""The base of bert4keras's models: layers by name, and weights by layer."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.bert4keras.block_layers import MultiHeadAttention
+from roformer_keras.errors import CheckpointError, ConfigurationError, printable
+from roformer_keras.io.atomic import replacing
+from roformer_keras.io.sources import open_source
+from roformer_keras.io.tensor_bundle import TensorBundleReader, write_tensor_bundle
+
+
+class Transformer:
+    """A model built layer by layer from a configuration; subclasses say which layers.
+
+    Args:
+        vocab_size, hidden_size, num_hidden_layers, num_attention_heads,
+        intermediate_size, hidden_act: as in `bert_config.json`.
+        dropout_rate, attention_dropout_rate: float in [0, 1), or None.
+        embedding_size, attention_head_size, attention_key_size: int or None.
+        sequence_length: int, or None for any.
+        keep_tokens: ids of the vocabulary to keep, in their new order.
+        compound_tokens: new tokens after them: lists of ids, or pairs of ids and
+            weights.
+        residual_attention_scores: bool. Adds each layer's attention scores to the
+            next layer's.
+        ignore_invalid_weights: bool. Whether weights that a checkpoint lacks stay.
+        autoresize_weights: bool. Not covered.
+        layers: dict of layers by name, which are used in place of new ones.
+        prefix: of the names of layers.
+        name: of the model.
+
+    Attributes:
+        model: the Keras model.
+        inputs, input, outputs, output: its symbolic tensors.
+        layers: dict of its layers by name.
+        initializer: of new kernels.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        num_hidden_layers: int,
+        num_attention_heads: int,
+        intermediate_size: int,
+        hidden_act: Any,
+        dropout_rate: float | None = None,
+        attention_dropout_rate: float | None = None,
+        embedding_size: int | None = None,
+        attention_head_size: int | None = None,
+        attention_key_size: int | None = None,
+        sequence_length: int | None = None,
+        keep_tokens: Sequence[int] | None = None,
+        compound_tokens: Sequence | None = None,
+        residual_attention_scores: bool = False,
+        ignore_invalid_weights: bool = False,
+        autoresize_weights: bool = False,
+        layers: dict[str, keras.layers.Layer] | None = None,
+        prefix: str | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ):
+        if autoresize_weights:
+            raise ConfigurationError(
+                "autoresize_weights is not covered: build the model with the sizes of "
+                "its checkpoint"
+            )
+        if keep_tokens is not None:
+            vocab_size = len(keep_tokens)
+        self.vocab_size = vocab_size + len(compound_tokens or ())
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.attention_head_size = (
+            attention_head_size or hidden_size // num_attention_heads
+        )
+        self.attention_key_size = attention_key_size or self.attention_head_size
+        self.intermediate_size = intermediate_size
+        self.hidden_act = hidden_act
+        self.dropout_rate = dropout_rate or 0
+        self.attention_dropout_rate = attention_dropout_rate or 0
+        self.embedding_size = embedding_size or hidden_size
+        self.sequence_length = sequence_length
+        self.keep_tokens = keep_tokens
+        self.compound_tokens = compound_tokens
+        self.residual_attention_scores = residual_attention_scores
+        self.ignore_invalid_weights = ignore_invalid_weights
+        self.layers = {} if layers is None else layers
+        self.prefix = prefix or ""
+        self.name = name
+        self.attention_bias: Any = None
+        self.position_bias: Any = None
+        self.attention_scores: Any = None
+        self.built = False
+
+    # === What subclasses define ===
+
+    def get_inputs(self) -> list:
+        """The symbolic inputs."""
+        raise NotImplementedError
+
+    def apply_embeddings(self, inputs: list) -> Any:
+        """The input of the first block."""
+        raise NotImplementedError
+
+    def apply_main_layers(self, inputs: Any, index: int) -> Any:
+        """A block."""
+        raise NotImplementedError
+
+    def apply_final_layers(self, inputs: Any) -> Any:
+        """The outputs: a tensor, or a list of them."""
+        raise NotImplementedError
+
+    def variable_mapping(self) -> dict[str, list[str]]:
+        """For each layer the names of its weights in a checkpoint."""
+        return {}
+
+    def compute_attention_bias(self, inputs: Any = None) -> Any:
+        """The mask, or bias, of all blocks, or None."""
+        return self.attention_bias
+
+    def compute_position_bias(self, inputs: Any = None) -> Any:
+        """The positions of all blocks, or None."""
+        return self.position_bias
+
+    # === Building ===
+
+    def build(
+        self,
+        attention_caches: Any = None,
+        layer_norm_cond: Any = None,
+        layer_norm_cond_hidden_size: int | None = None,
+        layer_norm_cond_hidden_act: Any = None,
+        additional_input_layers: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Builds `model`, once.
+
+        Args:
+            attention_caches: not covered.
+            layer_norm_cond: symbolic `(batch, width)`, which shifts every norm.
+            layer_norm_cond_hidden_size, layer_norm_cond_hidden_act: of a dense layer
+                on it.
+            additional_input_layers: inputs of the model after its own.
+        """
+        if self.built:
+            return
+        if attention_caches:
+            raise ConfigurationError(
+                "attention_caches is not covered: AutoRegressiveDecoder.last_token "
+                "keeps keys and values by itself"
+            )
+        more = additional_input_layers
+        if more is None:
+            more = []
+        inputs = self.get_inputs()
+        self.inputs = [*inputs, *(more if isinstance(more, list) else [more])]
+        self.input = self.inputs if len(self.inputs) > 1 else self.inputs[0]
+        self.layer_norm_conds = (
+            layer_norm_cond,
+            layer_norm_cond_hidden_size,
+            layer_norm_cond_hidden_act or "linear",
+        )
+        outputs = self.call(inputs)
+        self.outputs = outputs if isinstance(outputs, list) else [outputs]
+        self.output = outputs
+        self.model = keras.Model(self.inputs, outputs, name=self.name)
+        self.built = True
+
+    def call(self, inputs: list) -> Any:
+        """All layers, one after another."""
+        outputs = self.apply_embeddings(inputs)
+        for index in range(self.num_hidden_layers):
+            outputs = self.apply_main_layers(outputs, index)
+        return self.apply_final_layers(outputs)
+
+    def prefixed(self, name: str | None) -> str | None:
+        """A layer's name, with the prefix."""
+        return None if name is None else self.prefix + name
+
+    def apply(
+        self,
+        inputs: Any = None,
+        layer: Any = None,
+        arguments: Mapping | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Calls the layer of a name, which is made at first.
+
+        Args:
+            inputs: of the layer; None for the layer itself.
+            layer: its class.
+            arguments: keyword arguments of the call.
+            kwargs: arguments of the class, `name` among them.
+        """
+        if layer is keras.layers.Dropout and self.dropout_rate == 0:
+            return inputs
+        if layer is keras.layers.Input:
+            return keras.layers.Input(
+                **{**kwargs, "name": self.prefixed(kwargs["name"])}
+            )
+        is_attention = layer is MultiHeadAttention
+        if is_attention and self.residual_attention_scores:
+            kwargs["return_attention_scores"] = True
+        name = self.prefixed(kwargs.pop("name", None))
+        if name not in self.layers:
+            made = layer(name=name, **kwargs)
+            name = made.name
+            self.layers[name] = made
+        made = self.layers[name]
+        if inputs is None:
+            return made
+        if is_attention and self.residual_attention_scores:
+            return self._attend_with_scores(made, inputs, dict(arguments or {}))
+        return made(inputs, **(arguments or {}))
+
+    def _attend_with_scores(self, attention, inputs, arguments):
+        """The attention, with the scores of the one before it added to its own."""
+        if self.attention_scores is not None:
+            biases = int(bool(arguments.get("a_bias")))
+            inputs = [
+                *inputs[: 3 + biases],
+                self.attention_scores,
+                *inputs[3 + biases :],
+            ]
+            arguments["a_bias"] = biases + 1
+        output, self.attention_scores = attention(inputs, **arguments)
+        return output
+
+    @property
+    def initializer(self) -> Any:
+        """Of new kernels and tables."""
+        return keras.initializers.TruncatedNormal(stddev=0.02)
+
+    def simplify(self, inputs: Sequence) -> Any:
+        """A list without its Nones; a tensor if only one is left."""
+        inputs = [x for x in inputs if x is not None]
+        return inputs[0] if len(inputs) == 1 else inputs
+
+    # === Weights ===
+
+    def load_embeddings(self, embeddings: np.ndarray) -> np.ndarray:
+        """The rows of a table for the tokens of this model."""
+        embeddings = np.asarray(embeddings, keras.config.floatx())
+        if self.keep_tokens is not None:
+            embeddings = embeddings[self.keep_tokens]
+        means = []
+        for item in self.compound_tokens or ():
+            ids, weights = (item, [1] * len(item)) if isinstance(item, list) else item
+            means.append(np.average(embeddings[ids], axis=0, weights=weights))
+        return np.concatenate([embeddings, means]) if means else embeddings
+
+    def load_variable(self, checkpoint: Any, name: str) -> np.ndarray:
+        """A tensor of a checkpoint.
+
+        Args:
+            checkpoint: prefix of a checkpoint, an open one, or dict of arrays by name.
+        """
+        if isinstance(checkpoint, str | os.PathLike):
+            with _opened(checkpoint) as tensors:
+                return tensors.read(name)
+        return (
+            checkpoint[name] if isinstance(checkpoint, dict) else checkpoint.read(name)
+        )
+
+    def create_variable(
+        self, name: str, value: np.ndarray, dtype: str | None = None
+    ) -> np.ndarray:
+        """A tensor as a checkpoint holds it."""
+        return np.asarray(value, dtype or keras.config.floatx())
+
+    def _layer_names(self, mapping):
+        mapping = self.variable_mapping() if mapping is None else mapping
+        for layer, names in mapping.items():
+            if self.prefixed(layer) in self.layers:
+                yield self.layers[self.prefixed(layer)], names
+
+    def load_weights_from_checkpoint(
+        self, checkpoint: Any, mapping: Mapping | None = None
+    ) -> None:
+        """Assigns the weights of a checkpoint: all of them, or none.
+
+        Args:
+            checkpoint: what `build_transformer_model` takes, or a dict of arrays by
+                name.
+            mapping: dict of layer to names of its weights; `variable_mapping()` if not
+                given.
+
+        Raises:
+            CheckpointError: a weight is missing or of another shape; names it.
+        """
+        if isinstance(checkpoint, str | os.PathLike):
+            with _opened(checkpoint) as tensors:
+                self.load_weights_from_checkpoint(tensors, mapping)
+            return
+        assigned = []
+        for layer, names in self._layer_names(mapping):
+            for variable, name in zip(layer.trainable_weights, names, strict=False):
+                try:
+                    value = self.load_variable(checkpoint, name)
+                except (KeyError, CheckpointError) as error:
+                    if not self.ignore_invalid_weights:
+                        raise CheckpointError(
+                            f"the checkpoint has no weight {printable(name)} for the "
+                            f"layer {layer.name}",
+                            hint="give ignore_invalid_weights=True to leave it out",
+                        ) from error
+                    print(f"{name} is not in the checkpoint, and was ignored.")
+                    continue
+                if tuple(variable.shape) != value.shape:
+                    raise CheckpointError(
+                        f"the weight {name} of the layer {layer.name} must be of shape "
+                        f"{tuple(variable.shape)}, got {value.shape}"
+                    )
+                assigned.append((variable, value))
+        for variable, value in assigned:
+            variable.assign(value)
+
+    def save_weights_as_checkpoint(
+        self, filename: str, mapping: Mapping | None = None, dtype: str | None = None
+    ) -> None:
+        """Writes a checkpoint of TensorFlow, which bert4keras reads.
+
+        Args:
+            filename: its prefix.
+            mapping: as in `load_weights_from_checkpoint`.
+            dtype: of the tensors; Keras's float type by default.
+
+        Raises:
+            OutputError: it could not be written.
+        """
+        tensors = [
+            (name, self.create_variable(name, ops.convert_to_numpy(variable), dtype))
+            for layer, names in self._layer_names(mapping)
+            for variable, name in zip(layer.trainable_weights, names, strict=False)
+        ]
+        data, index = f"{filename}.data-00000-of-00001", f"{filename}.index"
+        with replacing(index, True) as new_index, replacing(data, True) as new_data:
+            prefix = f"{new_index.parent / new_index.name}.new"
+            write_tensor_bundle(prefix, tensors)
+            os.replace(f"{prefix}.data-00000-of-00001", new_data)
+            os.replace(f"{prefix}.index", new_index)
+
+
+class _Tensors:
+    """The tensors of a checkpoint by name."""
+
+    def __init__(self, reader: TensorBundleReader):
+        self.read = reader.read
+
+
+class _opened:
+    """Opens a checkpoint of TensorFlow: its prefix, or a zip or folder that has one."""
+
+    def __init__(self, path):
+        self._source = open_source(path)
+        self._path = path
+
+    def __enter__(self):
+        files = self._source.__enter__()
+        if files.format != "tensor_bundle":
+            self._source.__exit__(None, None, None)
+            raise CheckpointError(
+                f"{self._path} must be a checkpoint of TensorFlow, got {files.format}",
+                hint="convert it with roformer-keras convert, or load it with "
+                "from_preset",
+            )
+        shards = [blob for role, blob in sorted(files.parts.items()) if "data-" in role]
+        return _Tensors(
+            TensorBundleReader(files.parts["index"].read(), shards, files.label)
+        )
+
+    def __exit__(self, *error):
+        return self._source.__exit__(*error)

@@ -1,0 +1,75 @@
+"""Files of questions as SQuAD and CMRC have them: one nested JSON object.
+
+`data` is a list of articles, of which each has `paragraphs`; of these each has a
+`context` and `qas`, its questions, with `question`, `id` and `answers`. Rows are the
+questions, and their fields the keys of question, paragraph and article.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from roformer_keras.data.lines import file_name, read_lines
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.io.json_file import is_unicode, parse_json
+
+# The fields of the texts and of the label, unless others are given.
+FIELDS = ("question", "context", "answers")
+_LAYOUT = (
+    "a file of questions has data, a list of articles with paragraphs, and these have "
+    "a context and qas; a file with an object a line is of the format jsonl"
+)
+
+
+def read_questions(
+    path: str, fields: Sequence[str]
+) -> Iterator[tuple[int, list | SourceError]]:
+    """Numbers of the questions, from 1, and the values of some fields.
+
+    In place of the values of a question that lacks some, its SourceError.
+
+    Args:
+        path: of the file; "-" is standard input.
+        fields: keys of a question, its paragraph or its article; that of a question is
+            taken if several have one.
+
+    Raises:
+        SourceError: the file is not of this layout.
+    """
+    name = file_name(path)
+    try:
+        content = parse_json("".join(text for _, text in read_lines(path)), name)
+    except ConfigurationError as error:
+        raise SourceError(error.message, hint=_LAYOUT) from error
+    if not is_unicode(content):
+        raise SourceError(
+            f"{name} must hold whole characters, got half of a surrogate pair"
+        )
+    numbers = itertools.count(1)
+    for article_place, article in _objects(content, "data", name):
+        for place, paragraph in _objects(article, "paragraphs", article_place):
+            for _, question in _objects(paragraph, "qas", place):
+                number, found = next(numbers), {**article, **paragraph, **question}
+                missing = [repr(field) for field in fields if field not in found]
+                yield (
+                    number,
+                    SourceError(
+                        f"row {number} of {name} must have {', '.join(missing)}, got "
+                        f"{', '.join(map(repr, question)) or 'none'}"
+                    )
+                    if missing
+                    else [found[field] for field in fields],
+                )
+
+
+def _objects(parent, key, place):
+    """The places of the objects in a list of an object, and these."""
+    children = parent.get(key)
+    if not isinstance(children, list):
+        raise SourceError(
+            f"{place} must have {key!r}, a list, got {children!r:.60}", hint=_LAYOUT
+        )
+    for number, child in enumerate(children):
+        own = f"{key}[{number}] of {place}"
+        if not isinstance(child, dict):
+            raise SourceError(f"{own} must be an object, got {child!r:.60}")
+        yield own, child

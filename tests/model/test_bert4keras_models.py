@@ -1,0 +1,227 @@
+"""Models of the interface of bert4keras against what the real one gave.
+
+The golden files are those of test_parity: every option, on padded batches.
+"""
+
+import json
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from common import CHECKPOINTS, SAVED, SMALL, V2_EMBEDDING_SIZE
+
+from roformer_keras.bert4keras.backend import K, search_layer
+from roformer_keras.bert4keras.models import build_transformer_model
+from roformer_keras.errors import CheckpointError, ConfigurationError
+
+INPUTS = ("token_ids", "segment_ids", "position_ids", "layer_norm_cond")
+ROLES = {
+    "Pooler-Dense": "pooled",
+    "NSP-Proba": "nsp",
+    "MLM-Activation": "mlm",
+    "Output-MLM-Activation": "mlm",
+}
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """A function from the name of a zip to the folder of its files."""
+    root = tmp_path_factory.mktemp("unpacked")
+
+    def folder(name):
+        if not (root / name).exists():
+            zipfile.ZipFile(CHECKPOINTS / f"{name}.zip").extractall(root)
+        return root / name
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(CHECKPOINTS / "golden-0.11.5.npz") as file:
+        arrays = dict(file)
+    return arrays, json.loads(str(arrays.pop("metadata")))
+
+
+def case_names():
+    with np.load(CHECKPOINTS / "golden-0.11.5.npz") as file:
+        return list(json.loads(str(file["metadata"]))["cases"])
+
+
+def build(folder, kwargs, **options):
+    """The model of a golden case, as a script builds it."""
+    kwargs = {**kwargs, **options}
+    if "layer_norm_cond" in kwargs:
+        condition = keras.layers.Input((kwargs["layer_norm_cond"],))
+        kwargs["layer_norm_cond"] = kwargs["additional_input_layers"] = condition
+    kwargs["compound_tokens"] = [
+        tuple(item) if isinstance(item[0], list) else item
+        for item in kwargs.get("compound_tokens") or []
+    ]
+    return build_transformer_model(
+        str(folder / "bert_config.json"), str(folder / "bert_model.ckpt"), **kwargs
+    )
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_outputs_equal_bert4keras(name, golden, unpacked):
+    arrays, metadata = golden
+    case = metadata["cases"][name]
+    if case["source"].endswith(".h5"):
+        # Weights that no checkpoint holds: the file of a user.
+        is_v2 = case["source"].startswith("v2-")
+        source = (V2_EMBEDDING_SIZE if is_v2 else SMALL).stem
+        model = build(unpacked(source), case["kwargs"], ignore_invalid_weights=True)
+        model.load_weights(SAVED / case["source"])
+    else:
+        model = build(unpacked(case["source"]), case["kwargs"])
+    assert [
+        ROLES.get(x._keras_history.operation.name, "sequence") for x in model.outputs
+    ] == case["outputs"]
+    for batch in ("main", "length-1", "length-2"):
+        prefix = f"{name}/{batch}/"
+        data = {
+            key.removeprefix(prefix): value
+            for key, value in arrays.items()
+            if key.startswith(prefix)
+        }
+        found = model.predict([data[x] for x in INPUTS if x in data], verbose=0)
+        found = found if isinstance(found, list) else [found]
+        for role, value in zip(case["outputs"], found, strict=True):
+            if role == "mlm" and "mlm_columns" in data:
+                assert (value.argmax(-1) == data["mlm_top"]).all()
+                value = value[..., data["mlm_columns"]]
+            np.testing.assert_allclose(value, data[role], rtol=0, atol=2e-5)
+
+
+def test_layers_have_the_names_of_bert4keras(unpacked):
+    folder = unpacked("chinese_roformer-sim-char_L-2_H-32_A-4")
+    model = build(folder, {"model": "roformer", "with_mlm": True, "with_pool": True})
+    names = [layer.name for layer in model.layers]
+    for name in (
+        *("Input-Token", "Input-Segment", "Embedding-Token", "Embedding-Segment"),
+        *("Embedding-Token-Segment", "Embedding-Norm", "Embedding-Rotary-Position"),
+        *("Transformer-1-MultiHeadSelfAttention-Add", "Transformer-1-FeedForward-Norm"),
+        *("Pooler", "Pooler-Dense", "MLM-Dense", "MLM-Norm", "MLM-Bias"),
+    ):
+        assert name in names
+    assert [x.name for x in model.inputs] == ["Input-Token", "Input-Segment"]
+    hidden = model.get_layer("Transformer-0-FeedForward-Norm").output
+    assert hidden.shape == (None, None, 32)
+    assert search_layer(model.output[1], "Embedding-Token").embeddings.shape[1] == 32
+    assert search_layer(model.output[1], "no such layer") is None
+
+
+def test_the_output_carries_the_padding_mask(unpacked):
+    folder = unpacked("chinese_roformer-char_L-2_H-32_A-4")
+    model = build(folder, {"model": "roformer"})
+    pooled = keras.layers.GlobalAveragePooling1D()(model.output)
+    pooled = keras.Model(model.input, pooled)
+    ids = np.array([[2, 5, 6, 3, 0, 0]])
+    wide = pooled.predict([ids, ids * 0], verbose=0)
+    narrow = pooled.predict([ids[:, :4], ids[:, :4] * 0], verbose=0)
+    np.testing.assert_allclose(wide, narrow, atol=1e-6)
+
+
+def test_checkpoints_are_written_and_read_again(unpacked, tmp_path):
+    folder = unpacked("chinese_roformer-sim-char_L-2_H-32_A-4")
+    options = {"model": "roformer", "application": "unilm", "with_pool": "linear"}
+    first = build(folder, options, return_keras_model=False)
+    first.save_weights_as_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    second = build_transformer_model(
+        str(folder / "bert_config.json"), str(tmp_path / "bert_model.ckpt"), **options
+    )
+    for one, other in zip(first.model.weights, second.weights, strict=True):
+        np.testing.assert_array_equal(K.eval(one), K.eval(other))
+
+
+@pytest.mark.parametrize("name", ["best.weights", "best.weights.h5", "best.h5"])
+def test_weights_of_a_script_are_saved_under_any_name(unpacked, tmp_path, name):
+    folder = unpacked("chinese_roformer-char_L-2_H-32_A-4")
+
+    def make():
+        model = build(folder, {"model": "roformer"})
+        return keras.Model(model.input, keras.layers.Dense(3)(model.output))
+
+    first, second = make(), make()
+    first.save_weights(str(tmp_path / name))
+    second.load_weights(str(tmp_path / name))
+    for one, other in zip(first.weights, second.weights, strict=True):
+        np.testing.assert_array_equal(K.eval(one), K.eval(other))
+
+
+@pytest.mark.parametrize(
+    ("saved", "options"),
+    [
+        ("encoder.h5", {}),
+        ("encoder-model.h5", {}),
+        ("encoder/weights", {}),
+        ("lm.h5", {"application": "lm"}),
+        ("lm/weights", {"application": "lm"}),
+        ("unilm-pool.h5", {"application": "unilm", "with_pool": "linear"}),
+        ("unilm-pool.weights.h5", {"application": "unilm", "with_pool": "linear"}),
+        ("unilm-pool/weights", {"application": "unilm", "with_pool": "linear"}),
+    ],
+)
+def test_weights_that_users_of_bert4keras_saved_are_read(unpacked, saved, options):
+    path = SAVED / saved
+    if not path.suffix:
+        (index,) = (SAVED / saved.split("/")[0]).glob("*.index")
+        path = index.with_suffix("")
+    folder = unpacked(SMALL.stem)
+    model = build_transformer_model(
+        str(folder / "bert_config.json"), model="roformer", **options
+    )
+    before = [K.eval(x).copy() for x in model.weights]
+    model.load_weights(str(path))
+    changed = [
+        not np.array_equal(x, K.eval(y))
+        for x, y in zip(before, model.weights, strict=True)
+    ]
+    assert all(changed)
+    # All of it is in the zip as well.
+    again = build_transformer_model(
+        str(folder / "bert_config.json"),
+        str(folder / "bert_model.ckpt"),
+        model="roformer",
+        **options,
+    )
+    for one, other in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(K.eval(one), K.eval(other))
+
+
+def test_a_file_of_other_layers_is_refused(unpacked, tmp_path):
+    folder = unpacked("chinese_roformer-char_L-2_H-32_A-4")
+    model = build(folder, {"model": "roformer"})
+    before = [K.eval(x).copy() for x in model.weights]
+    with pytest.raises(CheckpointError, match="layers with weights"):
+        model.load_weights(str(SAVED / "lm.h5"))
+    with pytest.raises(Exception, match="there is no file"):
+        model.load_weights(str(tmp_path / "absent.weights"))
+    for one, other in zip(before, model.weights, strict=True):
+        np.testing.assert_array_equal(one, K.eval(other))
+
+
+@pytest.mark.parametrize("model", ["albert", "nezha", "t5.1.1", "gpt2_ml", "electra"])
+def test_other_models_are_refused(model):
+    with pytest.raises(ConfigurationError, match="roformer, roformer_v2"):
+        build_transformer_model(None, None, model)
+
+
+def test_a_missing_weight_is_named(unpacked):
+    folder = unpacked("chinese_roformer-char_L-2_H-32_A-4")
+    with pytest.raises(CheckpointError, match=r"pooler.*ignore_invalid_weights"):
+        build(folder, {"model": "roformer", "with_pool": True})
+
+
+def test_models_are_saved_whole_under_any_name(unpacked, tmp_path):
+    folder = unpacked("chinese_roformer-gpt-char_L-2_H-32_A-4")
+    model = build(folder, {"model": "roformer", "application": "lm"})
+    model.save(str(tmp_path / "test.model"))
+    again = keras.models.load_model(str(tmp_path / "test.model"))
+    ids = np.array([[2, 5, 6, 3], [2, 7, 3, 0]])
+    np.testing.assert_array_equal(
+        model.predict([ids, ids * 0], verbose=0),
+        again.predict([ids, ids * 0], verbose=0),
+    )

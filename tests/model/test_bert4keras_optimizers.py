@@ -1,0 +1,297 @@
+"""The optimizers of bert4keras's interface: bert4keras's numbers, step by step.
+
+The golden numbers are those of the real bert4keras, written by
+tools/reference/optimizers.py. Tests of a name with "equals_bert4keras" run on any
+backend, which KERAS_BACKEND selects.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from roformer_keras.bert4keras import optimizers
+from roformer_keras.errors import ConfigurationError
+from tools.reference.optimizers import flat, make_model, make_optimizer
+
+GOLDEN = Path(__file__).parents[1] / "data" / "bert4keras" / "optimizers.npz"
+with np.load(GOLDEN) as file:
+    ARRAYS = dict(file)
+METADATA = json.loads(str(ARRAYS.pop("metadata")))
+VARIABLES, CASES, FITS = (METADATA[name] for name in ("variables", "cases", "fits"))
+EMBEDDING = VARIABLES[0]
+PAIRS = [name for name in CASES if "+" in name]
+IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
+# Elsewhere the rows of one token are summed before the norm is taken.
+OTHERS = [
+    name
+    for name in CASES
+    if name not in PAIRS and (IS_TENSORFLOW or name != "adam-global-clipnorm")
+]
+# How `fit` is compiled. PyTorch would take long to do it.
+JIT = [False, True] if IS_TENSORFLOW else ["auto"]
+# What bert4keras has under tf.keras, without what it imports.
+PUBLIC = {
+    *("AdaFactor", "AdaFactorBase", "AdaFactorV1", "AdaFactorV2", "Adam", "Lion"),
+    *("LionV2", "custom_objects", "export_to_custom_objects"),
+    *("extend_with_exponential_moving_average", "extend_with_gradient_accumulation"),
+    *("extend_with_layer_adaptation", "extend_with_lazy_optimization"),
+    *("extend_with_lookahead", "extend_with_parameter_wise_lr"),
+    *("extend_with_piecewise_linear_lr", "extend_with_weight_decay"),
+}
+
+
+def values(variables):
+    return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
+
+
+def close(found, expected, tolerance=1e-6):
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance / 10)
+
+
+def make_variables():
+    """Variables with the paths that layers would give them."""
+    made = []
+    for path in VARIABLES:
+        *scopes, name = path.split("/")
+        with contextlib.ExitStack() as stack:
+            for scope in scopes:
+                stack.enter_context(keras.name_scope(scope))
+            made.append(keras.Variable(ARRAYS[f"start/{path}"], name=name))
+        assert made[-1].path == path
+    return made
+
+
+def gradients_of(step):
+    """Those of the embedding are a list of rows, on TensorFlow, as models have it."""
+    found = [ARRAYS[f"gradient/{name}"][step] for name in VARIABLES]
+    rows, shape = ARRAYS["rows"][step], ARRAYS[f"start/{EMBEDDING}"].shape
+    if IS_TENSORFLOW:
+        import tensorflow as tf
+
+        table = tf.IndexedSlices(tf.constant(found[0]), tf.constant(rows), shape)
+    else:
+        table = np.zeros(shape, "float32")
+        np.add.at(table, rows, found[0])
+        table = keras.ops.convert_to_tensor(table)
+    return [table, *map(keras.ops.convert_to_tensor, found[1:])]
+
+
+def check_case(name):
+    base, names, options = CASES[name]
+    optimizer = make_optimizer(optimizers, base, names, options)
+    variables, saved = make_variables(), []
+    for step in range(len(ARRAYS["rows"])):
+        optimizer.apply(gradients_of(step), variables)
+        saved.append(flat(values(variables)))
+    expected = ARRAYS[name]
+    # Elsewhere the rows of one token are summed before they are clipped.
+    own = "clip" in name and not IS_TENSORFLOW
+    start = ARRAYS[f"start/{EMBEDDING}"].size if own else 0
+    for step, row in zip(METADATA["saved"], expected, strict=False):
+        close(saved[step - 1][start:], row[start:])
+    if "exponential_moving_average" not in names:
+        assert len(expected) == len(METADATA["saved"])
+        return
+    optimizer.apply_ema_weights()
+    # Elsewhere a gradient is never a list of rows, which bert4keras counts twice.
+    start = 0 if IS_TENSORFLOW else ARRAYS[f"start/{EMBEDDING}"].size
+    close(flat(values(variables))[start:], expected[-1][start:])
+    optimizer.reset_old_weights()
+    np.testing.assert_array_equal(flat(values(variables)), saved[-1])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_optimizer_equals_bert4keras(name):
+    check_case(name)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_extensions_in_the_order_of_bert4keras(name):
+    check_case(name)
+
+
+def compiled_model(base, names, options, **keywords):
+    model = make_model(keras.layers, keras.Model)
+    sizes = [weight.size for weight in model.get_weights()]
+    parts = np.split(ARRAYS["fit/start"], np.cumsum(sizes)[:-1])
+    model.set_weights(
+        [part.reshape(w.shape) for part, w in zip(parts, model.weights, strict=True)]
+    )
+    optimizer = make_optimizer(optimizers, base, names, options)
+    model.compile(optimizer, "sparse_categorical_crossentropy", **keywords)
+    return model
+
+
+def fit(model, start=0, stop=None):
+    """Trains on the batches from start to stop."""
+    part = slice(start, stop)
+    batches = list(
+        zip(ARRAYS["fit/ids"][part], ARRAYS["fit/labels"][part], strict=True)
+    )
+    model.fit(
+        (batch for batch in batches),
+        steps_per_epoch=len(batches),
+        verbose=0,
+        shuffle=False,
+    )
+
+
+@pytest.mark.parametrize("jit_compile", JIT)
+@pytest.mark.parametrize("name", FITS)
+def test_fit_equals_bert4keras(name, jit_compile):
+    model = compiled_model(*FITS[name], jit_compile=jit_compile)
+    fit(model)
+    if is_average := hasattr(model.optimizer, "apply_ema_weights"):
+        model.optimizer.apply_ema_weights()
+    start = model.weights[0].shape[0] * 4 if is_average and not IS_TENSORFLOW else 0
+    expected = ARRAYS[f"fit/{name}"][start:]
+    assert np.abs(expected - ARRAYS["fit/start"][start:]).max() > 1e-3
+    close(flat(values(model.weights))[start:], expected, 5e-6)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_compiled_model_is_saved_and_trains_on(name, tmp_path):
+    model = compiled_model(*FITS[name])
+    fit(model, 0, 4)
+    model.save(tmp_path / "model.keras")
+    # A script that loads it has made the class again.
+    make_optimizer(optimizers, *FITS[name])
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    for trained in (model, loaded):
+        fit(trained, 4)
+    own, other = (values(m.weights + m.optimizer.variables) for m in (model, loaded))
+    for first, second in zip(own, other, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_averaged_weights_are_for_evaluation_between_epochs():
+    """As in scripts: the mean of the weights predicts, and training goes on without."""
+    plain, averaged = (compiled_model(*FITS["average"]) for _ in range(2))
+    seen = []
+
+    class Evaluate(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            before = values(self.model.weights)
+            self.model.optimizer.apply_ema_weights()
+            seen.append(values(self.model.weights))
+            assert not np.array_equal(seen[-1][0], before[0])
+            self.model.optimizer.reset_old_weights()
+            for old, new in zip(before, values(self.model.weights), strict=True):
+                np.testing.assert_array_equal(old, new)
+
+    batches = list(zip(ARRAYS["fit/ids"], ARRAYS["fit/labels"], strict=True))
+    for model, callbacks in ((plain, []), (averaged, [Evaluate()])):
+        data = (batch for batch in batches)
+        model.fit(
+            data,
+            steps_per_epoch=4,
+            epochs=2,
+            verbose=0,
+            shuffle=False,
+            callbacks=callbacks,
+        )
+    assert len(seen) == 2
+    for one, other in zip(values(plain.weights), values(averaged.weights), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+def test_it_trains_in_types_of_16_bits(policy):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = compiled_model(*CASES["everything"])
+        fit(model)
+    finally:
+        keras.config.set_dtype_policy(before)
+    found = flat(values(keras.ops.cast(w, "float32") for w in model.weights))
+    assert np.isfinite(found).all()
+    assert not np.array_equal(found, ARRAYS["fit/start"])
+
+
+def test_every_name_of_bert4keras_is_there():
+    extending = {name for name in PUBLIC if name.startswith("extend_with")}
+    public = PUBLIC | {f"{name}_v2" for name in extending}
+    assert set(optimizers.__all__) == public
+    for name in extending:
+        extend, alias = (getattr(optimizers, f"{name}{end}") for end in ("", "_v2"))
+        made, named = extend(optimizers.Adam), alias(optimizers.Adam, "Named")
+        assert (made.__name__, named.__name__) == ("NewOptimizer", "Named")
+        assert issubclass(made, optimizers.Adam)
+    assert optimizers.custom_objects == {
+        "Adam": optimizers.Adam,
+        "AdaFactor": optimizers.AdaFactor,
+    }
+
+
+def test_functions_of_users_can_extend_too():
+    @optimizers.export_to_custom_objects
+    def extend_with_nothing(BaseOptimizer):
+        class Nothing(BaseOptimizer):
+            pass
+
+        return Nothing
+
+    made = extend_with_nothing(optimizers.Adam, name="Idle")
+    assert made.__name__ == "Idle"
+    assert extend_with_nothing(optimizers.Adam).__name__ == "Nothing"
+    optimizer = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(made(0.5))
+    )
+    assert type(optimizer) is made
+    assert float(optimizer.learning_rate) == 0.5
+
+
+def test_the_rate_has_two_names():
+    optimizer = optimizers.Adam(lr=0.25)
+    assert float(optimizer.lr) == float(optimizer.learning_rate) == 0.25
+    optimizer.lr = 0.5
+    assert optimizer.get_config()["learning_rate"] == 0.5
+    assert float(optimizers.Adam(1).lr) == 1.0
+    assert optimizers.AdaFactor(None).get_config()["learning_rate"] is None
+
+
+def test_an_option_that_does_not_exist_is_refused():
+    made = optimizers.extend_with_weight_decay(optimizers.Adam, name="AdamW")
+    with pytest.raises(ConfigurationError, match=r"AdamW has no option weight_decay;"):
+        made(1e-3, weight_decay=0.1)
+    with pytest.raises(ConfigurationError) as caught:
+        made(1e-3, amsgrad=True)
+    for name in ("weight_decay_rate", "bias_correction", "learning_rate", "clipnorm"):
+        assert name in str(caught.value)
+
+
+def test_what_cannot_be_extended_is_refused():
+    with pytest.raises(ConfigurationError, match="Adam, AdaFactor, Lion"):
+        optimizers.extend_with_lookahead(keras.optimizers.SGD)
+    made = optimizers.extend_with_lookahead(optimizers.Adam, name="Ahead")
+    made = optimizers.extend_with_weight_decay(made)
+    with pytest.raises(ConfigurationError, match="has Lookahead already"):
+        optimizers.extend_with_lookahead(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gradient_accumulation", {"grad_accum_steps": 0}),
+        ("lookahead", {"steps_per_slow_update": 1.5}),
+        ("exponential_moving_average", {"ema_momentum": 1}),
+        ("weight_decay", {"decay": -1}),
+    ],
+)
+def test_options_have_rules(name, options):
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        make_optimizer(optimizers, "Adam", [name], options)
+
+
+def test_weights_without_a_mean_are_not_replaced():
+    optimizer = make_optimizer(
+        optimizers, "Adam", ["exponential_moving_average"], {"learning_rate": 1e-3}
+    )
+    with pytest.raises(ConfigurationError, match="at least one batch"):
+        optimizer.apply_ema_weights()

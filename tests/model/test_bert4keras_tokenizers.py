@@ -1,0 +1,146 @@
+"""`roformer_keras.bert4keras.tokenizers` with the answers of bert4keras's."""
+
+import json
+import pickle
+
+import pytest
+from common import ROOT
+
+from roformer_keras.bert4keras import tokenizers
+from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
+from tools.reference.snippets import (
+    TOKENIZERS,
+    VOCABULARY,
+    arguments,
+    of_tokenizer,
+    of_tokenizers,
+    plain,
+)
+
+GOLDEN = json.loads((ROOT / "tests/data/bert4keras/snippets.json").read_text())
+GOLDEN = GOLDEN["tokenizers"]
+
+
+@pytest.mark.parametrize("place", range(len(TOKENIZERS)))
+def test_answers(place):
+    options = arguments(TOKENIZERS[place])
+    tokenizer = tokenizers.Tokenizer(str(VOCABULARY), **options)
+    assert plain(of_tokenizer(tokenizer)) == GOLDEN["each"][place]
+
+
+def test_simplified_vocabulary():
+    found = of_tokenizers("roformer_keras.bert4keras")
+    assert plain(found["simplified"]) == GOLDEN["simplified"]
+    with pytest.raises(VocabularyError, match="startswith must name tokens"):
+        tokenizers.load_vocab(VOCABULARY, simplified=True, startswith=["[NO]"])
+
+
+def test_vocabulary_files(tmp_path):
+    path = tmp_path / "vocab.txt"
+    tokens = {"[UNK]": 1, "[PAD]": 0, "天": 2}
+    tokenizers.save_vocab(path, tokens, encoding="gbk")
+    assert tokenizers.load_vocab(path, encoding="gbk") == tokens
+    with pytest.raises(VocabularyError, match="must be in utf-8"):
+        tokenizers.load_vocab(path)
+    # A repeated token has the id of the later line, and so has the next one.
+    path.write_text("a\nb x\na\nc\n")
+    assert tokenizers.load_vocab(path) == {"a": 2, "b": 1, "c": 2}
+    with pytest.raises(SourceError, match="cannot read"):
+        tokenizers.load_vocab(tmp_path / "none.txt")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tokenizers.Tokenizer(str(VOCABULARY), do_lower_case=True)
+
+
+def test_places_of_tokens(tokenizer):
+    # bert4keras puts the last one at 9, and raises for a token that is absent.
+    text = "İstanbul今"
+    places = tokenizer.rematch(text, tokenizer.tokenize(text))
+    assert places[-2:] == [[8], []]
+    assert [place for some in places for place in some] == list(range(9))
+    assert tokenizer.rematch("今天", ["[CLS]", "不", "天"]) == [[], [], [1]]
+    translated = tokenizers.Tokenizer(
+        str(VOCABULARY), do_lower_case=True, token_translate={"天": "地"}
+    )
+    tokens = translated.tokenize("今天")
+    assert tokens == ["[CLS]", "今", "地", "[SEP]"]
+    assert translated.rematch("今天", tokens) == [[], [0], [1], []]
+
+
+def test_ids_and_tokens(tokenizer):
+    ids = tokenizer.tokens_to_ids(["[CLS]", "天", "no such token"])
+    assert ids[0] == tokenizer._token_start_id
+    assert ids[2] == tokenizer._token_unk_id
+    assert tokenizer.ids_to_tokens(ids) == ["[CLS]", "天", "[UNK]"]
+    assert tokenizer._token_dict["天"] == ids[1]
+    assert tokenizer._token_dict_inv[ids[1]] == "天"
+    copied = pickle.loads(pickle.dumps(tokenizer))
+    assert copied.encode("今天 hello") == tokenizer.encode("今天 hello")
+
+
+def test_any_dict_is_a_vocabulary():
+    tokenizer = tokenizers.Tokenizer({"<s>": 7, "a": 3}, token_start="<s>")
+    assert tokenizer._token_start_id == 7
+    assert not hasattr(tokenizer, "_token_end_id")
+    assert tokenizer.token_to_id("a") == 3
+    assert tokenizer.tokenize("a") == ["<s>", "a", "[SEP]"]
+
+
+def test_kinds_of_characters():
+    kind = tokenizers.Tokenizer
+    assert kind._is_space("\u3000")
+    assert not kind._is_space("a")
+    assert kind._is_punctuation("￥") is False
+    assert kind._is_punctuation("。")
+    assert kind._is_cjk_character("天")
+    assert not kind._is_cjk_character("々")
+    assert kind._is_control("\u200b")
+    assert kind._is_special("[MASK]")
+    assert not kind._is_special("[")
+    assert kind._is_redundant("##天")
+    assert not kind._is_redundant("天")
+
+
+def test_base_class_is_for_subclasses():
+    base = tokenizers.TokenizerBase()
+    for call in (
+        lambda: base.tokenize("a"),
+        lambda: base.token_to_id("a"),
+        lambda: base.id_to_token(1),
+        lambda: base.decode([1]),
+    ):
+        with pytest.raises(NotImplementedError):
+            call()
+
+
+def test_sentencepiece(tmp_path):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    lines = ["今天天气不错", "我爱北京", "hello world"] * 20
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_prefix=str(tmp_path / "model"),
+        vocab_size=40,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    tokenizer = tokenizers.SpTokenizer(
+        tmp_path / "model.model", token_start=None, token_end="</s>"
+    )
+    token_ids, segment_ids = tokenizer.encode("今天 hello")
+    assert token_ids[-1] == tokenizer._token_end_id
+    assert segment_ids == [0] * len(token_ids)
+    assert tokenizer.decode(token_ids) == "今天 hello"
+    assert tokenizer.id_to_token(tokenizer._vocab_size) == ""
+    assert tokenizer.token_to_id("no such token") == tokenizer._token_unk_id
+    assert tokenizer._is_special(tokenizer._token_unk_id)
+    assert tokenizer._is_decodable(token_ids[0])
+
+
+def test_sentencepiece_is_named(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ConfigurationError, match="pip install sentencepiece"):
+        tokenizers.SpTokenizer("model")
