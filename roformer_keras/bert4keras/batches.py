@@ -34,27 +34,28 @@ def as_batches(x: Any) -> Any:
 
 # Of Keras 2: `max_queue_size`.
 _READ_AHEAD = 10
-# How often a thread looks whether its batches are still wanted, in seconds.
+# How often a thread looks whether its items are still wanted, in seconds.
 _PATIENCE = 0.1
-# A generator cannot be read by two threads at once.
-_locks: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 class _ReadAhead:
     """An iterator that a thread reads before its items are needed.
 
     The thread ends with the iterator, with an error, which is raised in place of the
-    next item, or when nothing refers to this object any more.
+    next item, or when nothing refers to the iterator any more.
     """
 
     def __init__(self, items):
         self._queue: queue.Queue = queue.Queue(_READ_AHEAD)
         self._is_over = False
-        unwanted = threading.Event()
-        weakref.finalize(self, unwanted.set)
-        threading.Thread(
-            target=_read, args=(items, self._queue, unwanted), daemon=True
-        ).start()
+        try:
+            find = weakref.ref(items)
+        except TypeError:
+            # Such as that of a list, which ends by itself.
+            def find():
+                return items
+
+        threading.Thread(target=_read, args=(find, self._queue), daemon=True).start()
 
     def __iter__(self):
         return self
@@ -71,32 +72,51 @@ class _ReadAhead:
         raise error
 
 
-def _read(items, found, unwanted):
+def _read(find, found):
     """Puts items into a queue as pairs with None, and an error at last."""
-    lock = _locks.setdefault(items, threading.Lock())
-    while not unwanted.is_set():
-        with lock:
-            if unwanted.is_set():
-                return
-            try:
-                pair = next(items), None
-            except BaseException as error:  # Raised by the reader.
-                pair = None, error
-        while not unwanted.is_set():
+    error = None
+    while error is None:
+        items = find()
+        if items is None:
+            return
+        try:
+            pair = next(items), None
+        except BaseException as caught:  # Raised by the reader.
+            error = caught
+            pair = None, error
+        # Waiting must not keep the iterator alive.
+        del items
+        while find() is not None:
             try:
                 found.put(pair, timeout=_PATIENCE)
                 break
             except queue.Full:
                 continue
-        if pair[1] is not None:
-            return
+
+
+# What was read ahead for one call of `fit` is there for the next.
+_readers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _read_ahead(items):
+    try:
+        return _readers.setdefault(items, None) or _remembered(items)
+    except TypeError:
+        return _ReadAhead(items)
+
+
+def _remembered(items):
+    _readers[items] = _ReadAhead(items)
+    return _readers[items]
 
 
 class _Batches(DataAdapter):
     """Keras's interface to an iterator; see `as_batches`."""
 
     def __init__(self, batches):
-        self._batches = map(_as_arrays, _ReadAhead(batches))
+        # It must live as long as it is read.
+        self._source = batches
+        self._batches = map(_as_arrays, _read_ahead(batches))
         self._first = next(self._batches, None)
         if self._first is None:
             raise ValueError(
