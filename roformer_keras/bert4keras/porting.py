@@ -6,6 +6,7 @@ The script is parsed and never run.
 import ast
 import importlib
 import re
+import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -47,7 +48,10 @@ def find_remarks(text: str, label: str = "the script") -> list[Remark]:
         ConfigurationError: the script is no Python 3.
     """
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            # Of the script, such as an escape that Python does not know.
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         place = f" in line {line}" if line else ""

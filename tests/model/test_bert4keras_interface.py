@@ -1,0 +1,140 @@
+"""Layers and functions of the interface of bert4keras, with the answers of its own."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from common import ROOT
+
+from roformer_keras.bert4keras import backend, layers
+from roformer_keras.bert4keras.backend import K
+from roformer_keras.errors import ConfigurationError
+from tools.reference.interface import OF_BACKEND, OF_K, OF_LAYERS, OF_TAGS, answers
+
+GOLDEN = json.loads(
+    (ROOT / "tests" / "data" / "bert4keras" / "interface.json").read_text(
+        encoding="utf-8"
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return answers("roformer_keras.bert4keras")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "name"),
+    [
+        pytest.param(kind, number, name, id=f"{kind}-{name}-{number}")
+        for kind, asked in (
+            ("backend", OF_BACKEND),
+            ("K", OF_K),
+            ("layers", OF_LAYERS),
+            ("tags", OF_TAGS),
+        )
+        for number, (name, *_) in enumerate(asked)
+    ],
+)
+def test_answers_equal_bert4keras(found, kind, number, name):
+    ours, theirs = found[kind][number], GOLDEN[kind][number]
+    for one, other in zip(
+        ours if kind == "tags" else [ours],
+        theirs if kind == "tags" else [theirs],
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+
+
+def test_names_that_are_not_covered_say_so():
+    with pytest.raises(AttributeError, match=r"keras\.ops"):
+        _ = K.learning_phase
+    with pytest.raises(ConfigurationError, match="does not cover"):
+        _ = layers.GatedAttentionUnit
+    assert layers.Dense is keras.layers.Dense
+    with pytest.raises(ConfigurationError, match="one of erf, tanh, got 'sigmoid'"):
+        backend.set_gelu("sigmoid")
+
+
+def test_shapes_may_be_known_to_the_run_only():
+    class Flat(keras.layers.Layer):
+        def call(self, x):
+            size = K.prod(K.shape(x)[1:])
+            rows = K.eye(K.shape(x)[0])
+            return K.reshape(x, (-1, size)) + K.sum(rows)
+
+        def compute_output_shape(self, shape):
+            return (None, None)
+
+    inputs = keras.Input((None, 2))
+    model = keras.Model(inputs, Flat()(inputs))
+    x = np.arange(12, dtype="float32").reshape(2, 3, 2)
+    np.testing.assert_allclose(model.predict(x, verbose=0), x.reshape(2, 6) + 2)
+
+
+def test_gradients_in_a_layer():
+    class Slope(keras.layers.Layer):
+        def call(self, x):
+            return K.gradients(K.sum(x**3), [x])[0]
+
+        def compute_output_shape(self, shape):
+            return shape
+
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, Slope()(inputs))
+    x = np.array([[1.0, 2.0]], "float32")
+    np.testing.assert_allclose(model.predict(x, verbose=0), 3 * x**2)
+
+
+def test_functions_of_symbolic_tensors():
+    inputs = keras.Input((2,))
+    hidden = keras.layers.Dense(3)(inputs)
+    function = K.function([inputs], [hidden])
+    (found,) = function([np.ones((4, 2), "float32")])
+    assert found.shape == (4, 3)
+
+
+class Difference(layers.Loss):
+    """A vector of losses, whose mean counts."""
+
+    def compute_loss(self, inputs, mask=None):
+        assert mask is None
+        y_true, y_pred = inputs
+        self.add_metric(K.abs(y_true - y_pred), name="distance", aggregation="mean")
+        return K.sum(K.square(y_true - y_pred), axis=1)
+
+
+def test_a_loss_layer_trains_by_the_mean_and_shows_its_metric():
+    x_in, y_in = keras.Input((2,)), keras.Input((1,))
+    output = Difference(1)([y_in, keras.layers.Dense(1)(x_in)])
+    model = keras.Model([x_in, y_in], output)
+    assert output.shape == (None, 1)
+    model.compile("sgd")
+    x, y = np.ones((4, 2), "float32"), np.arange(4, dtype="float32")[:, None]
+    predicted = model.predict([x, y], verbose=0)
+    history = model.fit([x, y], batch_size=4, epochs=1, verbose=0).history
+    np.testing.assert_allclose(history["loss"], np.mean((predicted - y) ** 2), 1e-5)
+    np.testing.assert_allclose(history["distance"], np.mean(abs(predicted - y)), 1e-5)
+
+
+def test_masks_are_joined_as_in_keras_2():
+    ids = keras.Input((None,))
+    masked = layers.Embedding(5, 3, mask_zero=True)(ids)
+    plain = layers.Embedding(5, 3)(ids)
+    for merge in (keras.layers.Add, keras.layers.Multiply):
+        model = keras.Model(
+            ids,
+            keras.layers.GlobalMaxPooling1D()(merge()([masked, plain])),
+        )
+        wide, narrow = np.array([[1, 2, 0, 0]]), np.array([[1, 2]])
+        np.testing.assert_allclose(
+            model.predict(wide, verbose=0), model.predict(narrow, verbose=0), 1e-6
+        )
+
+
+def test_models_with_one_output_in_a_list_have_that_output():
+    inputs = keras.Input((2,))
+    model = keras.Model([inputs], [keras.layers.Dense(3)(inputs)])
+    assert model.output.shape == (None, 3)
+    assert model.predict([np.ones((1, 2))], verbose=0).shape == (1, 3)
