@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
-from roformer_keras.bert4keras.backend import find_activation
+from roformer_keras.bert4keras.backend import K, find_activation
 from roformer_keras.bert4keras.basic_layers import (
     Add,
     FirstToken,
@@ -356,6 +356,8 @@ class RoFormer(BERT):
 class NormalByDepth(keras.initializers.Initializer):
     """Truncated normal numbers, whose deviation is by width and number of layers.
 
+    On TensorFlow they follow `numpy.random.seed`, as in bert4keras.
+
     Args:
         num_layers: int.
     """
@@ -365,8 +367,8 @@ class NormalByDepth(keras.initializers.Initializer):
 
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         width = shape[1] if shape[0] > 10000 or shape[0] < 10 else shape[0]
-        deviation = 1.13684723 / (width * self.num_layers) ** 0.5
-        return keras.random.truncated_normal(shape, stddev=deviation, dtype=dtype)
+        deviation = 1.13684723 / width**0.5 * self.num_layers ** (-1.0 / 2)
+        return K.truncated_normal(shape, stddev=deviation, dtype=dtype)
 
     def get_config(self) -> dict[str, int]:
         return {"num_layers": self.num_layers}

@@ -286,6 +286,22 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: str = "int32") ->
     return ops.cast(ops.arange(start, stop, step), dtype)
 
 
+def _random(name, shape, first, second, dtype, seed):
+    """Random numbers of a seed, which NumPy draws if it is not given, as in Keras 2.
+
+    On TensorFlow they are those of Keras 2 without eager execution.
+    """
+    seed = np.random.randint(10_000_000) if seed is None else seed
+    dtype = dtype or keras.config.floatx()
+    if keras.config.backend() != "tensorflow":
+        return getattr(keras.random, name)(_sizes(shape), first, second, dtype, seed)
+    import tensorflow as tf
+
+    # An operation that TensorFlow has kept would go on with its numbers.
+    draw = tf.function(getattr(tf.random, name), autograph=False)
+    return draw(_sizes(shape), first, second, dtype, seed)
+
+
 def random_uniform(
     shape: Any,
     minval: float = 0.0,
@@ -294,7 +310,7 @@ def random_uniform(
     seed: int | None = None,
 ) -> Any:
     """Uniform random numbers."""
-    return keras.random.uniform(_sizes(shape), minval, maxval, dtype, seed)
+    return _random("uniform", shape, minval, maxval, dtype, seed)
 
 
 def random_normal(
@@ -305,7 +321,7 @@ def random_normal(
     seed: int | None = None,
 ) -> Any:
     """Normal random numbers."""
-    return keras.random.normal(_sizes(shape), mean, stddev, dtype, seed)
+    return _random("normal", shape, mean, stddev, dtype, seed)
 
 
 def truncated_normal(
@@ -316,7 +332,7 @@ def truncated_normal(
     seed: int | None = None,
 ) -> Any:
     """Normal random numbers within two standard deviations."""
-    return keras.random.truncated_normal(_sizes(shape), mean, stddev, dtype, seed)
+    return _random("truncated_normal", shape, mean, stddev, dtype, seed)
 
 
 def variable(value: Any, dtype: str | None = None, name: str | None = None) -> Any:

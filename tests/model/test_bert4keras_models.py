@@ -225,3 +225,16 @@ def test_models_are_saved_whole_under_any_name(unpacked, tmp_path):
         model.predict([ids, ids * 0], verbose=0),
         again.predict([ids, ids * 0], verbose=0),
     )
+
+
+def test_fresh_weights_of_roformer_v2_follow_the_seed_of_numpy(unpacked):
+    path = unpacked("chinese_roformer-v2-char_L-2_H-32_A-4") / "bert_config.json"
+
+    def weights(seed):
+        np.random.seed(seed)
+        model = build_transformer_model(str(path), model="roformer_v2")
+        return [K.eval(weight) for weight in model.weights]
+
+    first, again, other = weights(0), weights(0), weights(1)
+    assert all(map(np.array_equal, first, again))
+    assert not any(map(np.array_equal, first, other))
