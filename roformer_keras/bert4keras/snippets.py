@@ -47,6 +47,7 @@ __all__ = [
     "Hook",
     "ViterbiDecoder",
     "WebServing",
+    "adversarial_training",  # noqa: F822  # Loaded on request.
     "basestring",
     "convert_to_str",
     "convert_to_unicode",
@@ -94,6 +95,10 @@ def __getattr__(name: str) -> Any:
         from roformer_keras.bert4keras import backend
 
         return getattr(backend, name)
+    if name == "adversarial_training":
+        from roformer_keras.bert4keras.adversarial import adversarial_training
+
+        return adversarial_training
     raise AttributeError(f"roformer_keras.bert4keras.snippets has no {name}")
 
 

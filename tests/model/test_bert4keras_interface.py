@@ -9,6 +9,7 @@ from common import ROOT
 
 from roformer_keras.bert4keras import backend, layers
 from roformer_keras.bert4keras.backend import K
+from roformer_keras.bert4keras.snippets import adversarial_training
 from roformer_keras.errors import ConfigurationError
 from tools.reference.interface import OF_BACKEND, OF_K, OF_LAYERS, OF_TAGS, answers
 
@@ -138,3 +139,33 @@ def test_models_with_one_output_in_a_list_have_that_output():
     model = keras.Model([inputs], [keras.layers.Dense(3)(inputs)])
     assert model.output.shape == (None, 3)
     assert model.predict([np.ones((1, 2))], verbose=0).shape == (1, 3)
+
+
+def test_adversarial_training_updates_at_moved_embeddings():
+    def make():
+        ids = keras.Input((3,))
+        table = layers.Embedding(5, 2, name="Embedding-Token")
+        output = keras.layers.Dense(1)(keras.layers.Flatten()(table(ids)))
+        model = keras.Model(ids, output)
+        random = np.random.RandomState(0)
+        model.set_weights([random.randn(*w.shape) for w in model.get_weights()])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return model
+
+    x, y = np.array([[1, 2, 3]]), np.ones((1, 1))
+    plain, moved, adversarial = make(), make(), make()
+    before = plain.get_weights()
+    plain.fit(x, y, verbose=0)
+    gradient = (before[0] - plain.get_weights()[0]) / 0.1
+    step = 0.5 * gradient / np.linalg.norm(gradient)
+    moved.set_weights([before[0] + step, *before[1:]])
+    moved.fit(x, y, verbose=0)
+    expected = moved.get_weights()
+    adversarial_training(adversarial, "Embedding-Token", 0.5)
+    adversarial.fit(x, y, verbose=0)
+    found = adversarial.get_weights()
+    np.testing.assert_allclose(found[0], expected[0] - step, atol=1e-6)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    with pytest.raises(ConfigurationError, match="must have the layer 'Embedding-X'"):
+        adversarial_training(make(), "Embedding-X")
