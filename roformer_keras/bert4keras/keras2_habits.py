@@ -28,45 +28,65 @@ from roformer_keras.io.atomic import replacing
 _DROPPED = ("max_queue_size", "workers", "use_multiprocessing", "pickle_safe")
 
 
+# What was replaced: owner, name, and the value before or `_NONE`.
+_replaced: list[tuple] = []
+_NONE = object()
+
+
 def install() -> None:
     """Adds all of it, once."""
-    if hasattr(keras.Model, "fit_generator"):
+    if _replaced:
         return
     # A subclass of `keras.Model` that Keras makes of `keras.Model(inputs, outputs)`.
     from keras.src.models.functional import Functional
 
     from roformer_keras.bert4keras import layers, weight_files
 
-    _add_methods(keras.Model)
-    _unwrap_single_outputs(Functional)
-    keras.Model.save_weights = _saving(keras.Model.save_weights, weight_files)
-    keras.Model.load_weights = _loading(keras.Model.load_weights, weight_files)
-    keras.Model.save = _saving_models(keras.Model.save)
+    model = keras.Model
+    for name in ("fit", "predict", "evaluate"):
+        _replace(model, name, _without_wait(getattr(model, name)))
+        _replace(model, f"{name}_generator", _other_name(name))
+    _replace(Functional, "__init__", _with_single_output(Functional.__init__))
+    _replace(model, "save_weights", _saving(model.save_weights, weight_files))
+    _replace(model, "load_weights", _loading(model.load_weights, weight_files))
+    _replace(model, "save", _saving_models(model.save))
     for module in (keras.models, keras.saving):
-        module.load_model = _loading_models(module.load_model)
+        _replace(module, "load_model", _loading_models(module.load_model))
+
+    def join_masks(self, inputs, mask=None):
+        return layers.join_masks(mask)
+
     for merge in ("Average", "Maximum", "Minimum", "Multiply", "Subtract"):
-        getattr(keras.layers, merge).compute_mask = lambda self, inputs, mask=None: (
-            layers.join_masks(mask)
-        )
+        _replace(getattr(keras.layers, merge), "compute_mask", join_masks)
+    for name in ("Add", "GlobalMaxPooling1D"):
+        _replace(keras.layers, name, getattr(layers, name))
     # In Keras 2 a Lambda drops the mask without a word.
     warnings.filterwarnings("ignore", r"Layer '.*' \(of type Lambda\) was passed")
 
 
-def _add_methods(model):
-    for name in ("fit", "predict", "evaluate"):
-        setattr(model, name, _without_wait(getattr(model, name)))
+def uninstall() -> None:
+    """Gives Keras its own back; models of scripts need `install()` again."""
+    while _replaced:
+        owner, name, before = _replaced.pop()
+        if before is _NONE:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
-    def other_name(name):
-        def call(self, generator, *arguments, **options):
-            for dropped in _DROPPED:
-                options.pop(dropped, None)
-            return getattr(self, name)(generator, *arguments, **options)
 
-        call.__doc__ = f"`{name}`, as Keras 2 calls it for generators."
-        return call
+def _replace(owner, name, value):
+    _replaced.append((owner, name, vars(owner).get(name, _NONE)))
+    setattr(owner, name, value)
 
-    for name in ("fit", "predict", "evaluate"):
-        setattr(model, f"{name}_generator", other_name(name))
+
+def _other_name(name):
+    def call(self, generator, *arguments, **options):
+        for dropped in _DROPPED:
+            options.pop(dropped, None)
+        return getattr(self, name)(generator, *arguments, **options)
+
+    call.__doc__ = f"`{name}`, as Keras 2 calls it for generators."
+    return call
 
 
 def _without_wait(method):
@@ -82,16 +102,14 @@ def _without_wait(method):
     return call
 
 
-def _unwrap_single_outputs(functional):
-    initialize = functional.__init__
-
+def _with_single_output(initialize):
     @functools.wraps(initialize)
     def call(self, inputs, outputs, *arguments, **options):
         if isinstance(outputs, list | tuple) and len(outputs) == 1:
             outputs = outputs[0]
         initialize(self, inputs, outputs, *arguments, **options)
 
-    functional.__init__ = call
+    return call
 
 
 def _saving(save, weight_files):

@@ -73,8 +73,3 @@ def __getattr__(name: str) -> Any:
             "not cover: it has those of RoFormer, RoFormerV2 and BERT"
         )
     raise AttributeError(f"roformer_keras.bert4keras.layers has no {name}")
-
-
-# Scripts take these from Keras's module, after this one is imported.
-keras.layers.GlobalMaxPooling1D = GlobalMaxPooling1D
-keras.layers.Add = Add

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from common import ROOT
 
-from roformer_keras.bert4keras import backend, layers
+from roformer_keras.bert4keras import backend, keras2_habits, layers
 from roformer_keras.bert4keras.backend import K
 from roformer_keras.bert4keras.snippets import adversarial_training
 from roformer_keras.errors import ConfigurationError
@@ -169,3 +169,16 @@ def test_adversarial_training_updates_at_moved_embeddings():
         np.testing.assert_allclose(one, other, atol=1e-6)
     with pytest.raises(ConfigurationError, match="must have the layer 'Embedding-X'"):
         adversarial_training(make(), "Embedding-X")
+
+
+def test_keras_can_have_its_own_back():
+    own = keras2_habits._replaced[:]
+    fit, add = keras.Model.fit, keras.layers.Add
+    keras2_habits.uninstall()
+    assert not hasattr(keras.Model, "fit_generator")
+    assert keras.Model.fit is not fit and keras.layers.Add is not add
+    inputs = keras.Input((2,))
+    assert isinstance(keras.Model(inputs, [inputs]).output, list)
+    keras2_habits.install()
+    assert len(keras2_habits._replaced) == len(own)
+    assert keras.layers.Add is add
