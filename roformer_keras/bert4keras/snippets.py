@@ -70,7 +70,6 @@ __all__ = [
     "text_segmentate",
     "to_array",
     "truncate_sequences",
-    "uniout",
 ]
 
 is_py2 = False

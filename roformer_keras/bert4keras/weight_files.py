@@ -245,6 +245,6 @@ def _object_layers(prefix: Path) -> list[tuple[str, dict[str, np.ndarray]]]:
 
 
 def _object_keys(reader: TensorBundleReader) -> Iterator[tuple[str, str]]:
-    variables: dict[str, Any] = reader.object_names()
+    names = reader.object_names()
     for key in reader.names():
-        yield key, variables.get(key, "")
+        yield key, names.get(key, ("", ""))[0]
