@@ -88,14 +88,36 @@ def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
         )
 
 
+# Names of bert4keras -> what to use here.
+_OF_BERT4KERAS = {
+    "application": "the class, such as RoFormerCausalLM",
+    "attention_dropout_rate": "attention_dropout=",
+    "dropout_rate": "dropout=",
+    "end_id": "stop_tokens=",
+    "maxlen": "max_new_tokens=, or max_length= of a text",
+    "minlen": "min_new_tokens=",
+    "segment_vocab_size": "num_segments=",
+    "topk": "top_k=",
+    "topp": "top_p=",
+    "with_mlm": "the class RoFormerMaskedLM",
+    "with_pool": "pooler_activation=",
+}
+
+
 def check_names(owner: str, noun: str, names: Iterable[str], known) -> None:
     """Raises ConfigurationError unless all names are known to their owner."""
     unknown = sorted(set(map(str, names)) - set(known))
     if unknown:
+        hints = [f"leave out {', '.join(f'{name}=' for name in unknown)}"]
+        hints += [
+            f"{name}= of bert4keras is {_OF_BERT4KERAS[name]} here"
+            for name in unknown
+            if name in _OF_BERT4KERAS
+        ]
         raise ConfigurationError(
             f"{owner} has no {noun} {', '.join(unknown)}; it has "
             f"{', '.join(known) or 'none'}",
-            hint=f"leave out {', '.join(f'{name}=' for name in unknown)}",
+            hint="; ".join(reversed(hints)),
         )
 
 
