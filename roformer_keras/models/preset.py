@@ -182,7 +182,8 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
             gradient_checkpointing: bool. See `RoFormerBackbone`.
             changes: configuration fields to set, such as `layer_norm_epsilon=1e-7`,
                 `dropout=0.2`, `pooler_activation="tanh"`; and `output_activation` of
-                a model with an MLM head.
+                a model with an MLM head. With a smaller `num_layers` the first layers
+                are read.
 
         Returns:
             The model, its weights those of the source bit for bit if it is float32,
@@ -206,6 +207,8 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
             else:
                 stored = checkpoint.config_for(cls.__name__, **changes)
             heads = model_heads(cls.__name__, stored)
+            if "num_layers" in changes:
+                ignore = [*_as_patterns(ignore), *_dropped_layers(checkpoint, stored)]
             rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
             kept = _KeptTokens(stored.vocabulary_size, keep_tokens, compound_tokens)
             model_config = stored.replace(vocabulary_size=kept.count)
@@ -382,6 +385,18 @@ def check_ids(inputs: dict, config: RoFormerConfig | Seq2SeqConfig) -> None:
             raise ConfigurationError(
                 f"{name} must be integers from 0 to {highest}, got {array[is_wrong][0]}"
             )
+
+
+def _as_patterns(ignore):
+    return [ignore] if isinstance(ignore, str) else ignore
+
+
+def _dropped_layers(checkpoint, config):
+    """Patterns of the tensors of layers that a smaller model does without."""
+    # No more than the tensors can have, whatever a configuration says.
+    count = min(checkpoint.config.num_layers, len(checkpoint.tensors))
+    numbers = range(config.num_layers, count)
+    return [f"bert/encoder/layer_{number}/*" for number in numbers]
 
 
 def _tokenizer(checkpoint, keep_tokens):
