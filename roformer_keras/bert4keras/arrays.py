@@ -42,7 +42,7 @@ def sequence_padding(
     kept = tuple(slice(size) for size in sizes)
     padded = []
     for one in inputs:
-        # An empty list has no type of its own.
+        # An empty list has no type.
         has_type = np.size(one) or isinstance(one, np.ndarray)
         array = np.asarray(one, None if has_type else int)[kept]
         missing = [

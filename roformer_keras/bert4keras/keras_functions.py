@@ -297,7 +297,7 @@ def _random(name, shape, first, second, dtype, seed):
         return getattr(keras.random, name)(_sizes(shape), first, second, dtype, seed)
     import tensorflow as tf
 
-    # An operation that TensorFlow has kept would go on with its numbers.
+    # An operation that TensorFlow has kept would return the next numbers.
     draw = tf.function(getattr(tf.random, name), autograph=False)
     return draw(_sizes(shape), first, second, dtype, seed)
 

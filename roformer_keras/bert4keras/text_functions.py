@@ -161,7 +161,7 @@ class open:
     """Python's `open`, whose lines can be reached by their number.
 
     Args:
-        name, mode, encoding, errors: as of Python's `open`.
+        name, mode, encoding, errors: as in Python's `open`.
         indexable: bool, or str: whether to index the lines of the file; with a str the
             index is read from that path, or written to it if there is no such file.
 

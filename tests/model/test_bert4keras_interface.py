@@ -1,4 +1,4 @@
-"""Layers and functions of the interface of bert4keras, with the answers of its own."""
+"""Layers and functions of the interface of bert4keras, with the real answers."""
 
 import json
 

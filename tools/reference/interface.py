@@ -144,9 +144,9 @@ class _Asker:
         K = self.K
         if not (isinstance(given, tuple) and given and isinstance(given[0], str)):
             return given
-        kind, shape, *most = given
+        kind, shape, *limits = given
         if kind in ("ids", "integers"):
-            numbers = self.random.randint(*most, size=shape)
+            numbers = self.random.randint(*limits, size=shape)
             return K.constant(numbers, "float32" if kind == "ids" else "int32")
         if kind == "mask":
             # True at the start of each row.
