@@ -118,6 +118,7 @@ def test_parallel_threads():
     apply = functools.partial(
         snippets.parallel_apply, iterable=range(20), workers=3, max_queue_size=4
     )
+    before = set(threading.enumerate())
     expected = [one * 2 for one in range(20)]
     assert apply(lambda x: 2 * x, dummy=True, unordered=False) == expected
     assert sorted(apply(lambda x: 2 * x, dummy=True)) == expected
@@ -128,7 +129,9 @@ def test_parallel_threads():
     assert sorted(pairs) == [(0, "a"), (1, "b")]
     with pytest.raises(ZeroDivisionError):
         apply(lambda x: 1 // x, dummy=True)
-    assert threading.active_count() < 20
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=10)
+    assert set(threading.enumerate()) <= before
 
 
 def test_parallel_processes():
