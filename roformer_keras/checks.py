@@ -108,16 +108,16 @@ def check_names(owner: str, noun: str, names: Iterable[str], known) -> None:
     """Raises ConfigurationError unless all names are known to their owner."""
     unknown = sorted(set(map(str, names)) - set(known))
     if unknown:
-        hints = [f"leave out {', '.join(f'{name}=' for name in unknown)}"]
-        hints += [
+        hints = [
             f"{name}= of bert4keras is {_OF_BERT4KERAS[name]} here"
-            for name in unknown
+            for name in reversed(unknown)
             if name in _OF_BERT4KERAS
         ]
+        hints.append(f"leave out {', '.join(f'{name}=' for name in unknown)}")
         raise ConfigurationError(
             f"{owner} has no {noun} {', '.join(unknown)}; it has "
             f"{', '.join(known) or 'none'}",
-            hint="; ".join(reversed(hints)),
+            hint="; ".join(hints),
         )
 
 

@@ -22,7 +22,7 @@ from roformer_keras.errors import ConfigurationError
 from tools import ROOT
 from tools.benchmarks.harness import THEIRS, processor, show
 from tools.commands import Parser, command
-from tools.tables import markdown, write_json, write_text
+from tools.tables import between, markdown, write_json, write_text
 
 FIGURES = ROOT / "tools" / "benchmarks" / "figures.json"
 README = ROOT / "README.md"
@@ -183,11 +183,7 @@ def with_table(path, figures):
         ConfigurationError: it has no place for the table.
     """
     text = path.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ConfigurationError(f"{path} must have the lines {BEGIN} and {END}")
-    return f"{before}{begin}\n{make_table(figures)}\n{end}{after}"
+    return between(text, BEGIN, END, make_table(figures), path)
 
 
 def make_table(figures):

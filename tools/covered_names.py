@@ -8,7 +8,7 @@ import sys
 
 from tools import ROOT
 from tools.commands import Parser, command
-from tools.tables import markdown, write_text
+from tools.tables import between, markdown, write_text
 
 PAGE = ROOT / "docs" / "coming-from-bert4keras.md"
 BEGIN, END = "<!-- table of covered names -->", "<!-- end of the table -->"
@@ -23,13 +23,11 @@ def main(arguments=None):
 
 def with_table(text):
     """The text of the page, with the table of today's names."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
     rows = [
         (f"`{module}`", " ".join(f"`{name}`" for name in names))
         for module, names in covered_names().items()
     ]
-    return f"{before}{begin}\n{markdown(('module', 'names'), rows)}\n{end}{after}"
+    return between(text, BEGIN, END, markdown(("module", "names"), rows), PAGE)
 
 
 def covered_names():

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.io.atomic import replacing
 
 
@@ -13,6 +14,19 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence]) -> str:
     """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def between(text: str, begin: str, end: str, table: str, label: object) -> str:
+    """A text with a table between two of its lines.
+
+    Raises:
+        ConfigurationError: it lacks one of them.
+    """
+    before, begin_found, rest = text.partition(begin)
+    _, end_found, after = rest.partition(end)
+    if not (begin_found and end_found):
+        raise ConfigurationError(f"{label} must have the lines {begin} and {end}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence]):

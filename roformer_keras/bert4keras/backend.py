@@ -1,6 +1,5 @@
 """`bert4keras.backend`: Keras, its functions as `K`, and what models are made with."""
 
-import itertools
 from typing import Any
 
 import keras
@@ -13,9 +12,10 @@ from roformer_keras.layers import (
     apply_rotary,
     erf_gelu,
     multilabel_categorical_crossentropy,
-    rotary_table,
 )
 from roformer_keras.layers.norms import activation_from_name
+from roformer_keras.layers.position import sinusoidal_table
+from roformer_keras.optimizers import PiecewiseLinear
 
 __all__ = [
     "K",
@@ -265,18 +265,7 @@ def attention_normalize(
 # === Positions ===
 
 
-def sinusoidal_embeddings(pos: Any, dim: int, base: float = 10000) -> Any:
-    """Sines and cosines of positions, as features `(2i, 2i + 1)`.
-
-    Args:
-        pos: float `(..., length)`.
-        dim: int, even.
-
-    Returns:
-        float32 `(..., length, dim)`.
-    """
-    sin, cos = rotary_table(pos, dim, base)
-    return ops.where(np.arange(dim) % 2 == 0, sin, cos)
+sinusoidal_embeddings = sinusoidal_table
 
 
 class Sinusoidal(keras.initializers.Initializer):
@@ -285,6 +274,11 @@ class Sinusoidal(keras.initializers.Initializer):
     def __call__(self, shape: Any, dtype: Any = None) -> Any:
         size, dim = shape
         return sinusoidal_embeddings(ops.arange(size, dtype="float32"), dim)
+
+
+def sines_and_cosines(sinusoidal: Any) -> tuple:
+    """What `layers.rotary_table` returns, of `sinusoidal_embeddings`."""
+    return tuple(ops.repeat(sinusoidal[..., first::2], 2, axis=-1) for first in (0, 1))
 
 
 def apply_rotary_position_embeddings(sinusoidal: Any, *tensors: Any) -> Any:
@@ -297,8 +291,7 @@ def apply_rotary_position_embeddings(sinusoidal: Any, *tensors: Any) -> Any:
     Returns:
         The tensors, turned; one alone if one was given.
     """
-    sin = ops.repeat(sinusoidal[..., ::2], 2, axis=-1)
-    cos = ops.repeat(sinusoidal[..., 1::2], 2, axis=-1)
+    sin, cos = sines_and_cosines(sinusoidal)
     turned = []
     for tensor in tensors:
         sizes = ops.shape(tensor)
@@ -353,14 +346,9 @@ def piecewise_linear(t: Any, schedule: dict[int, float], from_zero: bool = True)
         from_zero: bool. Whether step 0, unless given, has the factor 0.
     """
     points = sorted(schedule.items())
-    if from_zero and points[0][0] != 0:
-        points.insert(0, (0, 0.0))
-    t = ops.cast(t, keras.config.floatx())
-    factor = ops.full_like(t, points[0][1])
-    for (start, low), (end, high) in itertools.pairwise(points):
-        slope = (high - low) / (end - start)
-        factor = ops.where(t >= start, low + slope * (t - start), factor)
-    return ops.where(t >= points[-1][0], points[-1][1], factor)
+    if points[0][0] > 0 and not from_zero:
+        points.insert(0, (0, points[0][1]))
+    return PiecewiseLinear(1.0, points)(t)
 
 
 # === What changes nothing on Keras 3 ===

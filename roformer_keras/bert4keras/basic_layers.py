@@ -1,6 +1,6 @@
 """Layers that pass masks on, and the small ones of bert4keras's models."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,8 +15,6 @@ _serializable = keras.saving.register_keras_serializable("bert4keras")
 @_serializable
 class Layer(keras.layers.Layer):
     """A layer that passes masks on, the base of layers that scripts define."""
-
-    original_parts: ClassVar[dict[str, str]] = {}
 
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)

@@ -1,5 +1,6 @@
 """BERT, RoFormer and RoFormerV2, as bert4keras builds them."""
 
+import functools
 from typing import Any, ClassVar
 
 import keras
@@ -290,17 +291,19 @@ class BERT(Transformer):
         value = super().load_variable(checkpoint, name)
         if name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
             return self.load_embeddings(value)
-        return value.T if name in self._transposed() else value
+        return value.T if name in self._transposed else value
 
     def create_variable(
         self, name: str, value: np.ndarray, dtype: str | None = None
     ) -> np.ndarray:
-        value = value.T if name in self._transposed() else value
+        value = value.T if name in self._transposed else value
         return super().create_variable(name, value, dtype)
 
+    @functools.cached_property
     def _transposed(self):
-        return {row.name for row in self._table() if row.transposed}
+        return {row.name for row in self._table if row.transposed}
 
+    @functools.cached_property
     def _table(self):
         """The package's table of weights, for a model of these sizes."""
         config = RoFormerConfig(
@@ -320,7 +323,7 @@ class BERT(Transformer):
     def variable_mapping(self) -> dict[str, list[str]]:
         """For each layer the names of its weights in a checkpoint, in its order."""
         mapping: dict[str, list[str]] = {}
-        for row in self._table():
+        for row in self._table:
             # bert4keras keeps this one in no checkpoint.
             if row.layer != "Output-Mapping":
                 mapping.setdefault(row.layer, []).append(row.name)

@@ -166,9 +166,7 @@ class MultiHeadAttention(RoPEAttention):
     def _rotated(self, query, key, position_ids, *_, **options):
         if position_ids is None:
             return query, key
-        # Interleaved sines and cosines, each of which turns two features.
-        sin = ops.repeat(position_ids[..., ::2], 2, axis=-1)
-        cos = ops.repeat(position_ids[..., 1::2], 2, axis=-1)
+        sin, cos = _backend.sines_and_cosines(position_ids)
         return apply_rotary(query, sin, cos), apply_rotary(key, sin, cos)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
@@ -253,8 +251,6 @@ class LayerNormalization(LayerNorm):
         conditional: bool. Whether the input is a list with a condition.
         hidden_units, hidden_activation: of a dense layer on the condition.
     """
-
-    original_parts: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,

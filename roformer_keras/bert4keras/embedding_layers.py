@@ -1,6 +1,6 @@
 """Tables of tokens and positions, and positions as sines and cosines."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 from keras import ops
@@ -24,8 +24,6 @@ class Embedding(keras.layers.Embedding):
 
     The mask hides id 0, except at the first position.
     """
-
-    original_parts: ClassVar[dict[str, str]] = {}
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -147,8 +145,6 @@ class SinusoidalPositionEmbedding(_Sinusoidal):
         output_dim: int, even.
         merge_mode, custom_position_ids: as in `PositionEmbedding`.
     """
-
-    original_parts: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,

@@ -249,8 +249,6 @@ class GlobalPointer(_Pointer, _GlobalPointer):
             `use_rotary`, `use_bias` and `upper_triangular` there.
     """
 
-    original_parts: ClassVar[dict[str, str]] = {"dense": "dense"}
-
 
 @_serializable
 class EfficientGlobalPointer(_Pointer, _EfficientGlobalPointer):

@@ -1,5 +1,6 @@
 """The base of bert4keras's models: layers by name, and weights by layer."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,10 +10,11 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.bert4keras.block_layers import MultiHeadAttention
+from roformer_keras.conversion.reader import open_bundle
 from roformer_keras.errors import CheckpointError, ConfigurationError, printable
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import open_source
-from roformer_keras.io.tensor_bundle import TensorBundleReader, write_tensor_bundle
+from roformer_keras.io.tensor_bundle import write_shard
 
 
 class Transformer:
@@ -341,40 +343,22 @@ class Transformer:
             for variable, name in zip(layer.trainable_weights, names, strict=False)
         ]
         data, index = f"{filename}.data-00000-of-00001", f"{filename}.index"
-        with replacing(index, True) as new_index, replacing(data, True) as new_data:
-            prefix = f"{new_index.parent / new_index.name}.new"
-            write_tensor_bundle(prefix, tensors)
-            os.replace(f"{prefix}.data-00000-of-00001", new_data)
-            os.replace(f"{prefix}.index", new_index)
+        with (
+            replacing(index, True) as new_index,
+            replacing(data, True) as new_data,
+            open(new_data, "wb") as shard,
+        ):
+            new_index.write_bytes(write_shard(shard, tensors))
 
 
-class _Tensors:
-    """The tensors of a checkpoint by name."""
-
-    def __init__(self, reader: TensorBundleReader):
-        self.read = reader.read
-
-
-class _opened:
-    """Opens a checkpoint of TensorFlow: its prefix, or a zip or folder that has one."""
-
-    def __init__(self, path):
-        self._source = open_source(path)
-        self._path = path
-
-    def __enter__(self):
-        files = self._source.__enter__()
+@contextlib.contextmanager
+def _opened(path):
+    """The tensors of a checkpoint of TensorFlow: its prefix, or a zip or folder."""
+    with open_source(path) as files:
         if files.format != "tensor_bundle":
-            self._source.__exit__(None, None, None)
             raise CheckpointError(
-                f"{self._path} must be a checkpoint of TensorFlow, got {files.format}",
+                f"{path} must be a checkpoint of TensorFlow, got {files.format}",
                 hint="convert it with roformer-keras convert, or load it with "
                 "from_preset",
             )
-        shards = [blob for role, blob in sorted(files.parts.items()) if "data-" in role]
-        return _Tensors(
-            TensorBundleReader(files.parts["index"].read(), shards, files.label)
-        )
-
-    def __exit__(self, *error):
-        return self._source.__exit__(*error)
+        yield open_bundle(files)

@@ -73,7 +73,7 @@ from roformer_keras.io.hdf5 import (
 )
 from roformer_keras.io.json_file import parse_json, read_json
 from roformer_keras.io.safetensors_file import open_safetensors
-from roformer_keras.io.sources import open_source
+from roformer_keras.io.sources import SourceFiles, open_source
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.tensor_bundle import TensorBundleReader
 
@@ -306,11 +306,16 @@ def _given_file(name: str, path: str | os.PathLike) -> Blob:
 # === Files of bert4keras ===
 
 
-def _open_tensor_bundle(files, stack):
+def open_bundle(files: SourceFiles) -> TensorBundleReader:
+    """The reader of a checkpoint of TensorFlow that `open_source` has found."""
     shards = [
         blob for role, blob in sorted(files.parts.items()) if role.startswith("data-")
     ]
-    bundle = TensorBundleReader(files.parts["index"].read(), shards, files.label)
+    return TensorBundleReader(files.parts["index"].read(), shards, files.label)
+
+
+def _open_tensor_bundle(files, stack):
+    bundle = open_bundle(files)
     tensors = {
         name: Tensor(
             bundle.shape(name), bundle.dtype(name), lambda name=name: bundle.read(name)

@@ -80,6 +80,21 @@ def rotary_table(
     return ops.sin(angles), ops.cos(angles)
 
 
+def sinusoidal_table(
+    position_ids: TensorLike, dim: int, base: float = 10000.0
+) -> TensorLike:
+    """Sines and cosines of positions, as features `(2i, 2i + 1)`.
+
+    Args:
+        position_ids, dim, base: as in `rotary_table`.
+
+    Returns:
+        float32 `(..., length, dim)`.
+    """
+    sin, cos = rotary_table(position_ids, dim, base)
+    return ops.where(np.arange(dim) % 2 == 0, sin, cos)
+
+
 def apply_rotary(
     x: TensorLike, sin: TensorLike, cos: TensorLike, layout: str = "interleaved"
 ) -> TensorLike:
@@ -148,8 +163,7 @@ class SinusoidalPositionEmbedding(keras.layers.Layer):
     def call(self, x: TensorLike, position_ids: TensorLike = None) -> TensorLike:
         if position_ids is None:
             position_ids = ops.arange(ops.shape(x)[1])[None]
-        sin, cos = rotary_table(position_ids, self.output_dim, self.base)
-        return ops.where(np.arange(self.output_dim) % 2 == 0, sin, cos)
+        return sinusoidal_table(position_ids, self.output_dim, self.base)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
