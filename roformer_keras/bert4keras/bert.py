@@ -26,7 +26,12 @@ from roformer_keras.bert4keras.embedding_layers import (
 )
 from roformer_keras.bert4keras.transformer import Transformer
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.weights import OUTPUT_BIAS, WORD_EMBEDDINGS, weight_table
+from roformer_keras.conversion.weights import (
+    OUTPUT_BIAS,
+    POSITION_EMBEDDINGS,
+    WORD_EMBEDDINGS,
+    weight_table,
+)
 
 
 class _Mask:
@@ -328,7 +333,7 @@ class BERT(Transformer):
             if row.layer != "Output-Mapping":
                 mapping.setdefault(row.layer, []).append(row.name)
         if self.has_position_table:
-            mapping["Embedding-Position"] = ["bert/embeddings/position_embeddings"]
+            mapping["Embedding-Position"] = [POSITION_EMBEDDINGS]
         return mapping
 
 

@@ -78,7 +78,8 @@ class CachedSteps:
         Args:
             inputs: arrays, as `model.predict` takes them, without padding at the end.
         """
-        inputs = [np.asarray(x, "float32") for x in inputs]
+        count = len(inputs[0])
+        inputs = [_with_more_rows(np.asarray(x, "float32")) for x in inputs]
         rows = [x for i, x in enumerate(inputs) if i not in self._graph.sequences]
         # (batch, length, sequences)
         tokens = np.stack([inputs[i] for i in self._graph.sequences], axis=-1)
@@ -108,7 +109,9 @@ class CachedSteps:
             ops.convert_to_tensor(length - 1 - start, "int32"),
         )
         self._seen, self._rows_seen = tokens, rows
-        return keras.tree.map_structure(ops.convert_to_numpy, outputs)
+        return keras.tree.map_structure(
+            lambda x: ops.convert_to_numpy(x)[:count], outputs
+        )
 
     def _origins(self, tokens, rows):
         """For each row the one it continues, or None if there is one without."""
@@ -198,6 +201,14 @@ class CachedSteps:
         outputs = self._model._run_through_graph(inputs, operation_fn=replaced)
         outputs = keras.tree.map_structure(lambda x: ops.take(x, last, axis=1), outputs)
         return outputs, [caches[id(one)] for one in self._graph.attentions]
+
+
+def _with_more_rows(array):
+    """On JAX, which compiles for each number of rows, the next power of two of them."""
+    if keras.backend.backend() != "jax":
+        return array
+    missing = (1 << (len(array) - 1).bit_length()) - len(array)
+    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
 
 
 def _row_keys(tokens, rows):

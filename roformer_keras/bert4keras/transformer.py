@@ -1,6 +1,5 @@
 """The base of bert4keras's models: layers by name, and weights by layer."""
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,11 +9,11 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.bert4keras.block_layers import MultiHeadAttention
-from roformer_keras.conversion.reader import open_bundle
+from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.errors import CheckpointError, ConfigurationError, printable
 from roformer_keras.io.atomic import replacing
-from roformer_keras.io.sources import open_source
 from roformer_keras.io.tensor_bundle import write_shard
+from roformer_keras.models.preset import KeptTokens
 
 
 class Transformer:
@@ -250,13 +249,8 @@ class Transformer:
     def load_embeddings(self, embeddings: np.ndarray) -> np.ndarray:
         """The rows of a table for the tokens of this model."""
         embeddings = np.asarray(embeddings, keras.config.floatx())
-        if self.keep_tokens is not None:
-            embeddings = embeddings[self.keep_tokens]
-        means = []
-        for item in self.compound_tokens or ():
-            ids, weights = (item, [1] * len(item)) if isinstance(item, list) else item
-            means.append(np.average(embeddings[ids], axis=0, weights=weights))
-        return np.concatenate([embeddings, means]) if means else embeddings
+        kept = KeptTokens(len(embeddings), self.keep_tokens, self.compound_tokens)
+        return kept.rows_of(embeddings)
 
     def load_variable(self, checkpoint: Any, name: str) -> np.ndarray:
         """A tensor of a checkpoint.
@@ -265,7 +259,7 @@ class Transformer:
             checkpoint: prefix of a checkpoint, an open one, or dict of arrays by name.
         """
         if isinstance(checkpoint, str | os.PathLike):
-            with _opened(checkpoint) as tensors:
+            with opened_bundle(checkpoint) as tensors:
                 return tensors.read(name)
         return (
             checkpoint[name] if isinstance(checkpoint, dict) else checkpoint.read(name)
@@ -298,7 +292,7 @@ class Transformer:
             CheckpointError: a weight is missing or of another shape; names it.
         """
         if isinstance(checkpoint, str | os.PathLike):
-            with _opened(checkpoint) as tensors:
+            with opened_bundle(checkpoint) as tensors:
                 self.load_weights_from_checkpoint(tensors, mapping)
             return
         assigned = []
@@ -349,16 +343,3 @@ class Transformer:
             open(new_data, "wb") as shard,
         ):
             new_index.write_bytes(write_shard(shard, tensors))
-
-
-@contextlib.contextmanager
-def _opened(path):
-    """The tensors of a checkpoint of TensorFlow: its prefix, or a zip or folder."""
-    with open_source(path) as files:
-        if files.format != "tensor_bundle":
-            raise CheckpointError(
-                f"{path} must be a checkpoint of TensorFlow, got {files.format}",
-                hint="convert it with roformer-keras convert, or load it with "
-                "from_preset",
-            )
-        yield open_bundle(files)

@@ -20,12 +20,12 @@ from keras import ops
 
 from roformer_keras.bert4keras.block_layers import FeedForward, MultiHeadAttention
 from roformer_keras.bert4keras.structured_layers import EfficientGlobalPointer
+from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.errors import CheckpointError, SourceError
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.hdf5 import hdf5_errors, hdf5_text, open_hdf5
-from roformer_keras.io.tensor_bundle import TensorBundleReader
 
 _KERAS_2 = "layer_names"
 
@@ -218,33 +218,26 @@ def _hdf5_layers(path: Path) -> list[tuple[str, list[np.ndarray]]]:
     return layers
 
 
+_OF_LAYER = re.compile(
+    r"(?:.*/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE"
+)
+
+
 def _object_layers(prefix: Path) -> list[tuple[str, dict[str, np.ndarray]]]:
     """Names of layers with weights, and these by bert4keras's name."""
-    shards = sorted(prefix.parent.glob(f"{prefix.name}.data-*"))
-    reader = TensorBundleReader(
-        Path(f"{prefix}.index").read_bytes(),
-        [Blob.of_file(shard) for shard in shards],
-        str(prefix),
-    )
     layers: dict[int, tuple[str, dict[str, np.ndarray]]] = {}
-    for key, variable in _object_keys(reader):
-        found = re.fullmatch(
-            r"(?:.*/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE", key
-        )
-        if found is None or ".OPTIMIZER_SLOT" in key:
-            continue
-        number, attribute = int(found[1]), found[2]
-        name = variable.split("/")[0]
-        layers.setdefault(number, (name, {}))[1][attribute] = reader.read(key)
+    with opened_bundle(prefix) as reader:
+        names = reader.object_names()
+        for key in reader.names():
+            found = _OF_LAYER.fullmatch(key)
+            if found is None or ".OPTIMIZER_SLOT" in key:
+                continue
+            number, attribute = int(found[1]), found[2]
+            name = names.get(key, ("", ""))[0].split("/")[0]
+            layers.setdefault(number, (name, {}))[1][attribute] = reader.read(key)
     if not layers:
         raise CheckpointError(
             f"{prefix} holds no model's layers: read a checkpoint of bert4keras with "
             "load_weights_from_checkpoint"
         )
     return [layers[number] for number in sorted(layers)]
-
-
-def _object_keys(reader: TensorBundleReader) -> Iterator[tuple[str, str]]:
-    names = reader.object_names()
-    for key in reader.names():
-        yield key, names.get(key, ("", ""))[0]

@@ -126,8 +126,8 @@ def merge_flags(content: Mapping, flags: Mapping) -> dict:
 def show_flags(hint: str, parser: argparse.ArgumentParser) -> str:
     """A hint for Python users in terms of the command line.
 
-    `name=True`, `name=` and `name=value` become `--name` and `--name value`, where
-    the parser has such a flag.
+    `name=True`, `name=`, `name=value` and `name='value'` become `--name` or `--name
+    value`, where the parser has such a flag.
     """
     known = set(re.findall(r"--[\w-]+", parser.format_help()))
 
@@ -137,7 +137,8 @@ def show_flags(hint: str, parser: argparse.ArgumentParser) -> str:
             return match[0]
         return flag if value in (None, "True") else f"{flag} {value}"
 
-    return re.sub(r"\b(\w+)=([\w.-]+(?:,[\w.-]+)*)?", replace, hint)
+    value = r"'[^']*'|[\w.-]+(?:,[\w.-]+)*"
+    return re.sub(rf"\b(\w+)=({value})?", replace, hint)
 
 
 def _parameters(function) -> Iterator[_Argument]:

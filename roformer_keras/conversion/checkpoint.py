@@ -31,6 +31,7 @@ from roformer_keras.config import (
 from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.weights import (
     HEADS,
+    POSITION_EMBEDDINGS,
     SEGMENT_EMBEDDINGS,
     TASK_PREFIX,
     Weight,
@@ -192,7 +193,12 @@ def weights_to_read(
     ]
     problems = [f"unexpected {name} {tensors[name].shape}" for name in unexpected]
     hints = []
-    if unexpected:
+    if POSITION_EMBEDDINGS in unexpected:
+        hints.append(
+            "these are weights of a BERT, and RoFormer has no table of positions: to "
+            f"start from the others, pass ignore={POSITION_EMBEDDINGS!r}"
+        )
+    elif unexpected:
         hints.append(
             "if these are your own layers, name them with ignore=, such as "
             f"{unexpected[0]!r}"

@@ -314,6 +314,27 @@ def open_bundle(files: SourceFiles) -> TensorBundleReader:
     return TensorBundleReader(files.parts["index"].read(), shards, files.label)
 
 
+@contextmanager
+def opened_bundle(path: str | os.PathLike) -> Iterator[TensorBundleReader]:
+    """A context with the tensors of a checkpoint of TensorFlow.
+
+    Args:
+        path: its prefix, or a zip or folder that holds it.
+
+    Raises:
+        CheckpointError: it has another format.
+        SourceError: there is nothing.
+    """
+    with open_source(path) as files:
+        if files.format != "tensor_bundle":
+            raise CheckpointError(
+                f"{path} must be a checkpoint of TensorFlow, got {files.format}",
+                hint="convert it with roformer-keras convert, or load it with "
+                "from_preset",
+            )
+        yield open_bundle(files)
+
+
 def _open_tensor_bundle(files, stack):
     bundle = open_bundle(files)
     tensors = {

@@ -17,6 +17,8 @@ from roformer_keras.config import MODEL_FIELDS, RoFormerConfig, Seq2SeqConfig
 
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 SEGMENT_EMBEDDINGS = "bert/embeddings/token_type_embeddings"
+# Of BERT alone.
+POSITION_EMBEDDINGS = "bert/embeddings/position_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 
 HEADS = ("pooler", "nsp", "mlm")

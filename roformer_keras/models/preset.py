@@ -208,9 +208,9 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
                 stored = checkpoint.config_for(cls.__name__, **changes)
             heads = model_heads(cls.__name__, stored)
             if "num_layers" in changes:
-                ignore = [*_as_patterns(ignore), *_dropped_layers(checkpoint, stored)]
+                ignore = _with_dropped_layers(ignore, checkpoint, stored)
             rows = weights_to_read(checkpoint, stored, heads, ignore, initialize_heads)
-            kept = _KeptTokens(stored.vocabulary_size, keep_tokens, compound_tokens)
+            kept = KeptTokens(stored.vocabulary_size, keep_tokens, compound_tokens)
             model_config = stored.replace(vocabulary_size=kept.count)
             complete = len(rows) == len(weight_table(stored, heads))
             with weights_to_be_loaded() if complete else contextlib.nullcontext():
@@ -228,6 +228,47 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
                     # Its traceback would keep the checkpoint in memory.
                     model._tokenizer_error = error.with_traceback(None)
         return model
+
+    def load_preset(
+        self,
+        source: str | os.PathLike | Checkpoint,
+        *,
+        initialize_heads: bool = False,
+        ignore: Sequence[str] = (),
+    ) -> None:
+        """Reads the weights of a checkpoint into this model; strictly.
+
+        Everything else stays: configuration, dtype, tokenizer and optimizer. A model
+        with fewer layers than the checkpoint reads the first ones. A task reads its
+        backbone, and its head if the source holds the same task.
+
+        Args:
+            source: as in `from_preset`.
+            initialize_heads: bool. Whether a head that the source lacks keeps its
+                weights instead of being an error.
+            ignore: patterns of unexpected tensors to pass over, such as `"dense_*"`.
+
+        Raises:
+            CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
+            ConfigurationError: the weights of this model are integers.
+            SourceError: there is no such source, or it cannot be used.
+        """
+        if quantized_layers(self):
+            raise ConfigurationError(
+                "weights are read into floats, and this model is quantized: load the "
+                f"source by {type(self).__name__}.from_preset"
+            )
+        with opened_checkpoint(source) as checkpoint:
+            self._read_weights(checkpoint, initialize_heads, ignore)
+
+    def _read_weights(self, checkpoint, initialize_heads, ignore):
+        config = self.config
+        # The class says whether it can load them.
+        checkpoint.config_for(type(self).__name__)
+        heads = model_heads(type(self).__name__, config)
+        ignore = _with_dropped_layers(ignore, checkpoint, config)
+        rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
+        _assign(self, checkpoint, rows)
 
     def save_to_preset(
         self,
@@ -387,16 +428,13 @@ def check_ids(inputs: dict, config: RoFormerConfig | Seq2SeqConfig) -> None:
             )
 
 
-def _as_patterns(ignore):
-    return [ignore] if isinstance(ignore, str) else ignore
-
-
-def _dropped_layers(checkpoint, config):
-    """Patterns of the tensors of layers that a smaller model does without."""
+def _with_dropped_layers(ignore, checkpoint, config):
+    """Patterns to ignore, with the layers that a smaller model does without."""
+    patterns = [ignore] if isinstance(ignore, str) else ignore
     # No more than the tensors can have, whatever a configuration says.
     count = min(checkpoint.config.num_layers, len(checkpoint.tensors))
     numbers = range(config.num_layers, count)
-    return [f"bert/encoder/layer_{number}/*" for number in numbers]
+    return [*patterns, *(f"bert/encoder/layer_{number}/*" for number in numbers)]
 
 
 def _tokenizer(checkpoint, keep_tokens):
@@ -419,16 +457,16 @@ def _tensor(row, variable, quantized) -> Tensor:
     return Tensor(row.checkpoint_shape, str(variable.dtype), read)
 
 
-def _assign(model, checkpoint, rows, kept):
+def _assign(model, checkpoint, rows, kept=None):
     variables = {variable.path: variable for variable in model.weights}
     for row in rows:
         value = checkpoint.weight(row.name)
-        if row.name in _BY_TOKEN:
+        if kept is not None and row.name in _BY_TOKEN:
             value = kept.rows_of(value)
         variables[row.path].assign(value.T if row.transposed else value)
 
 
-class _KeptTokens:
+class KeptTokens:
     """Which rows of the embedding and of the output bias a model takes."""
 
     def __init__(self, vocabulary_size, keep_tokens, compound_tokens):

@@ -142,6 +142,11 @@ class TextTask(TextTrainer, BackboneModel):
                 model._read_head(checkpoint)
         return model
 
+    def _read_weights(self, checkpoint, initialize_heads, ignore):
+        self.backbone._read_weights(checkpoint, initialize_heads, ignore)
+        if checkpoint.model == type(self).__name__:
+            self._read_head(checkpoint)
+
     def _read_head(self, checkpoint):
         head = {variable.path: variable for variable in self.head_variables()}
         shapes = {path: tuple(variable.shape) for path, variable in head.items()}

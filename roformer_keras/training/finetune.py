@@ -149,6 +149,7 @@ class FinetuningRun(ResumableRun):
         try:
             task = task_class.from_preset(
                 settings.source,
+                ignore=settings.ignore,
                 max_length=settings.max_length,
                 dtype=settings.dtype,
                 gradient_checkpointing=settings.gradient_checkpointing,

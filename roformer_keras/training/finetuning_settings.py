@@ -34,6 +34,8 @@ class FinetuningSettings(Settings):
         train: str. File of labelled texts, as `read_table` takes it.
         source: str. The checkpoint to start from, as in `from_preset`; a small one
             that this package ships if not given.
+        ignore: patterns of tensors of the source to pass over:
+            `"bert/embeddings/position_embeddings"` to start from a BERT.
         valid: str or None. File to evaluate the model on after each epoch.
         test: str or None. File to report on at the end.
         holdout: float in [0, 1). Share of `train` to use as `valid`, drawn by the seed.
@@ -84,6 +86,7 @@ class FinetuningSettings(Settings):
     task: str = choice(choices=TASKS)
     train: str = file_paths()
     source: str = source_path("roformer-char")
+    ignore: tuple[str, ...] = ()
     valid: str | None = file_paths(None)
     test: str | None = file_paths(None)
     holdout: float = number(0.0, minimum=0, below=1)

@@ -179,6 +179,7 @@ class PretrainingRun(ResumableRun):
             heads = {"initialize_heads": settings.initialize_heads}
             model = kind.from_preset(
                 settings.source,
+                ignore=settings.ignore,
                 dtype=settings.dtype,
                 **({} if is_pair else heads),
                 **{**needed, **settings.model},

@@ -105,6 +105,8 @@ class PretrainingSettings(Settings):
         stages: trained one after the other, each with a new optimizer.
         source: str or None. Checkpoint to start from; new weights if not given.
         initialize_heads: bool. Whether heads that the source lacks get new weights.
+        ignore: patterns of tensors of the source to pass over:
+            `"bert/embeddings/position_embeddings"` to start from a BERT.
         model: fields of `RoFormerConfig`, or for seq2seq of `Seq2SeqConfig`, except for
             the size of the vocabulary. With a source those to change, such as
             `dropout`; without one those that differ from a small model.
@@ -139,6 +141,7 @@ class PretrainingSettings(Settings):
     name: str = "roformer"
     source: str | None = source_path(None)
     initialize_heads: bool = False
+    ignore: tuple[str, ...] = ()
     model: Mapping = dataclasses.field(default_factory=dict)
     vocabulary: str | None = source_path(None)
     subwords: bool = False
@@ -177,6 +180,11 @@ class PretrainingSettings(Settings):
             raise ConfigurationError(
                 "an encoder-decoder has no heads that a source could lack: leave "
                 "initialize_heads out"
+            )
+        if self.ignore and self.source is None:
+            raise ConfigurationError(
+                "ignore names tensors of a source, and there is none: got "
+                f"ignore={self.ignore!r}"
             )
         if self.packed and self.objective not in ("mlm", "lm"):
             raise ConfigurationError(

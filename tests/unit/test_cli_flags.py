@@ -34,7 +34,8 @@ FLAGS = {
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
     "class-weights config crf data dropout dtype epochs fields format "
     "freeze-embeddings "
-    "freeze-layers gradient-checkpointing holdout holdout-by keep-best layer-decay "
+    "freeze-layers gradient-checkpointing holdout holdout-by ignore keep-best "
+    "layer-decay "
     "learning-rate lora-alpha lora-rank lora-targets max-length monitor multi-label "
     "no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
@@ -51,7 +52,7 @@ FLAGS = {
     "predict": "fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
     "config dtype evaluate-every evaluation-batches fields format group hidden-dim "
-    "holdout "
+    "holdout ignore "
     "initialize-heads learning-rate length log-every lower-case max-vocabulary "
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers objective output overwrite packed quiet save-every seed source steps "
@@ -192,8 +193,9 @@ def test_operands_stand_anywhere(line, objective, files, monkeypatch, capsys):
 def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
     line = (
         "pretrain sim a.tsv -o run --objective distillation --teacher b.zip --source "
-        "c.zip --initialize-heads --vocabulary v.txt --no-lower-case --fields 1,2 "
-        "--group 3 --holdout 0.1 --steps 9 --length 16 --batch-size 8 --accumulation 2 "
+        "c.zip --initialize-heads --ignore a,b/* --vocabulary v.txt --no-lower-case "
+        "--fields 1,2 --group 3 --holdout 0.1 --steps 9 --length 16 --batch-size 8 "
+        "--accumulation 2 "
         "--learning-rate 1e-3 --warmup 4 --name sim --min-count 2 --optimizer lamb "
         "--beta-1 0.8 --beta-2 0.9 --epsilon 1e-5 --weight-decay 0.3 --clip-norm 0.4 "
         "--ema 0.5 --dtype mixed_bfloat16 --seed 5 --log-every 2 --save-every 4 "
@@ -213,6 +215,7 @@ def test_every_flag_of_pretrain_is_a_setting(monkeypatch, capsys):
             teacher = "b.zip"
             source = "c.zip"
             initialize_heads = true
+            ignore = ["a", "b/*"]
             vocabulary = "v.txt"
             lower_case = false
             name = "sim"
@@ -238,7 +241,7 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
     line = (
         "finetune sentence-embedding --train a.tsv --test t.tsv --holdout 0.1 "
         "--holdout-by a,2 "
-        "--fields a,b,c --on-bad-row skip --source p.zip --pooling first "
+        "--fields a,b,c --on-bad-row skip --source p.zip --ignore x --pooling first "
         "--objective classification "
         "--max-length 99 --dropout 0.2 --epochs 7 --batch-size 8 --accumulation 4 "
         "--learning-rate 1e-3 --warmup-ratio 0.2 --weight-decay 0.3 --clip-norm 0.4 "
@@ -251,6 +254,7 @@ def test_every_flag_of_finetune_is_a_setting(monkeypatch, capsys):
         task = "sentence-embedding"
         train = "a.tsv"
         source = "p.zip"
+        ignore = ["x"]
         test = "t.tsv"
         holdout = 0.1
         holdout_by = ["a", 2]
