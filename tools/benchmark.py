@@ -1,11 +1,11 @@
-"""What users wait for, measured in one run, and the README's table of it.
+"""What users wait for, measured in one run, and the tables of it in the docs.
 
-    python -m tools.benchmark                    measure all, write figures and table
+    python -m tools.benchmark                    measure all, write figures and tables
     python -m tools.benchmark --parts generate   measure one part again
-    python -m tools.benchmark --table            write the table from the figures
+    python -m tools.benchmark --table            write the tables from the figures
 
 The figures are kept in tools/benchmarks/figures.json. Programs that are not installed,
-such as Hugging Face transformers, are left out. All of it takes about 40 minutes on two
+such as Hugging Face transformers, are left out. All of it takes about 80 minutes on two
 cores without other work.
 """
 
@@ -21,11 +21,13 @@ from typing import NamedTuple
 from roformer_keras.errors import ConfigurationError
 from tools import ROOT
 from tools.benchmarks.harness import THEIRS, processor, show
+from tools.benchmarks.scripts import RUNS, SCRIPTS
 from tools.commands import Parser, command
 from tools.tables import between, markdown, write_json, write_text
 
 FIGURES = ROOT / "tools" / "benchmarks" / "figures.json"
 README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "coming-from-bert4keras.md"
 BEGIN, END = "<!-- table of tools/benchmark.py -->", "<!-- end of the table -->"
 # Part -> module of tools.benchmarks, and its arguments.
 PARTS = {
@@ -36,6 +38,7 @@ PARTS = {
     ),
     "step": ("finetune", ("--parts", "step")),
     "load": ("encode", ("--parts", "load")),
+    "scripts": ("scripts", ()),
 }
 COLUMNS = (
     "float32",
@@ -148,12 +151,17 @@ def main(arguments=None):
     parser.add_argument(
         "--readme", type=Path, default=README, help="where the table is"
     )
+    parser.add_argument(
+        "--page", type=Path, default=PAGE, help="where the table of scripts is"
+    )
     options = parser.parse_args(arguments)
     figures = read_figures(options.json)
     for part in () if options.table else options.parts:
         figures[part] = measure(part, options.quick)
         write_json(options.json, figures)
-    write_text(options.readme, with_table(options.readme, figures))
+    write_text(options.readme, with_table(options.readme, make_table(figures)))
+    if "scripts" in figures:
+        write_text(options.page, with_table(options.page, scripts_table(figures)))
 
 
 def read_figures(path):
@@ -176,14 +184,13 @@ def measure(part, quick):
     return {"date": date, "processor": processor(), **found}
 
 
-def with_table(path, figures):
-    """The text of a README with the table of these figures.
+def with_table(path, table):
+    """The text of a page with another table.
 
     Raises:
         ConfigurationError: it has no place for the table.
     """
-    text = path.read_text(encoding="utf-8")
-    return between(text, BEGIN, END, make_table(figures), path)
+    return between(path.read_text(encoding="utf-8"), BEGIN, END, table, path)
 
 
 def make_table(figures):
@@ -196,6 +203,23 @@ def make_table(figures):
             cells = [show_run(runs.get(name), row.unit) for name in row.runs]
             lines.append([f"{row.title}, {row.unit}", *cells])
     return markdown(["", *COLUMNS], lines)
+
+
+def scripts_table(figures):
+    lines = []
+    for script in SCRIPTS:
+        theirs, ours = (figures["scripts"][script][run] for run in RUNS)
+        times = [
+            statistics.median(run["seconds"]) if first else run["again"]
+            for first in (True, False)
+            for run in (theirs, ours)
+        ]
+        whole, again = times[0] / times[1], times[2] / times[3]
+        cells = [*map(show, times[:2]), f"{whole:.2f}x", *map(show, times[2:])]
+        lines.append([f"`{script}`", *cells, f"{again:.2f}x"])
+    both = ["bert4keras, s", "here, s", "ratio"]
+    again = [f"once more: {both[0]}", *both[1:]]
+    return markdown(["script", *both, *again], lines)
 
 
 def show_run(run, unit):

@@ -18,6 +18,7 @@ from tools.benchmarks import (
     harness,
     keras_paths,
     pretrain,
+    scripts,
     step_profile,
     tokenization,
 )
@@ -185,6 +186,16 @@ def test_tokenization(local_sides, tmp_path):
 def test_checkpointing(tmp_path, capsys):
     assert list(measure(checkpointing, tmp_path)) == ["off", "on"]
     assert "of the peak" in capsys.readouterr().out
+
+
+@needs_bert4keras
+def test_scripts(tmp_path):
+    reviews, _ = write_texts(tmp_path)
+    arguments = ("--parts", "write", "classify", "--reviews", reviews)
+    figures = measure(scripts, tmp_path, *arguments)
+    for part in ("write", "classify"):
+        for run in scripts.RUNS:
+            assert 0 < figures[part][run]["again"] < figures[part][run]["seconds"][0]
 
 
 def test_attention(tmp_path, monkeypatch, capsys):

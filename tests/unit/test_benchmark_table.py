@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tools import benchmark
 
 
@@ -38,8 +40,13 @@ def test_a_part_is_measured_and_the_table_written(tmp_path, monkeypatch, capsys)
     assert benchmark.main(arguments) == 2
 
 
-def test_the_table_of_the_readme_is_that_of_the_figures():
-    figures = benchmark.read_figures(benchmark.FIGURES)
-    assert figures
-    text = benchmark.README.read_text(encoding="utf-8")
-    assert benchmark.with_table(benchmark.README, figures) == text
+@pytest.mark.parametrize(
+    ("path", "make"),
+    [
+        (benchmark.README, benchmark.make_table),
+        (benchmark.PAGE, benchmark.scripts_table),
+    ],
+)
+def test_the_tables_of_the_docs_are_those_of_the_figures(path, make):
+    table = make(benchmark.read_figures(benchmark.FIGURES))
+    assert benchmark.with_table(path, table) == path.read_text(encoding="utf-8")

@@ -435,8 +435,8 @@ class Bert4keras(Writer):
     def paraphrase(self, count, source):
         from bert4keras.snippets import sequence_padding
 
-        np.random.seed(0)
         sampler = self.keep(self.sampler, source)
+        np.random.seed(0)
         tokenizer = self.keep(make_tokenizer, self.folder)
         sentence = self.sentence()
         inputs = list(tokenizer.encode(sentence, maxlen=self.longest))

@@ -132,8 +132,9 @@ def import_optimizers():
     """The module `bert4keras.optimizers`."""
     from bert4keras.backend import keras
 
-    # It is written for the optimizers that Keras had before TensorFlow 2.11.
-    keras.optimizers.Optimizer = keras.optimizers.legacy.Optimizer
+    # The real one is written for the optimizers that Keras had before TensorFlow 2.11.
+    if legacy := getattr(keras.optimizers.legacy, "Optimizer", None):
+        keras.optimizers.Optimizer = legacy
     from bert4keras import optimizers
 
     return optimizers
