@@ -112,9 +112,17 @@ def search_layer(
 
     Returns:
         The layer, or None. Layers of models on the way are searched too.
+
+    Raises:
+        ConfigurationError: the tensor is not symbolic, such as one in a loss.
     """
     seen = set() if exclude_from is None else exclude_from
     is_layer = isinstance(inputs, keras.Operation)
+    if not is_layer and not K.is_keras_tensor(inputs):
+        raise ConfigurationError(
+            "search_layer needs a layer or a symbolic tensor such as model.output, got "
+            f"{type(inputs).__name__}: a loss of Keras 3 does not know its model"
+        )
     waiting = [inputs if is_layer else inputs._keras_history.operation]
     while waiting:
         layer = waiting.pop(0)

@@ -8,6 +8,7 @@ Scripts build `keras.models.Model` themselves, so the class itself has to know:
 - `Model(inputs, [x])` has the output `x`, and not a list of one.
 - `save_weights` and `load_weights` take any file name, see `weight_files`.
 - `save` takes any file name, and `keras.models.load_model` reads it again.
+- `layer.get_output_at(i)` and `layer.get_input_at(i)` are the tensors of its call `i`.
 - Layers that add up have the mask where all branches have it, see `join_masks`.
 """
 
@@ -53,6 +54,11 @@ def install() -> None:
     for module in (keras.models, keras.saving):
         _replace(module, "load_model", _loading_models(module.load_model))
 
+    for module in (keras.losses, keras.metrics):
+        _replace(module, "kullback_leibler_divergence", module.kl_divergence)
+    for name in ("input", "output"):
+        _replace(keras.layers.Layer, f"get_{name}_at", _tensors_at(name))
+
     def join_masks(self, inputs, mask=None):
         return layers.join_masks(mask)
 
@@ -86,6 +92,21 @@ def _other_name(name):
         return getattr(self, name)(generator, *arguments, **options)
 
     call.__doc__ = f"`{name}`, as Keras 2 calls it for generators."
+    return call
+
+
+def _tensors_at(name):
+    def call(self, node_index):
+        nodes = self._inbound_nodes
+        if not -len(nodes) <= node_index < len(nodes):
+            raise ValueError(
+                f"node_index must be that of a call of the layer {self.name}, which "
+                f"was called {len(nodes)} times, got {node_index}"
+            )
+        tensors = getattr(nodes[node_index], f"{name}_tensors")
+        return tensors[0] if len(tensors) == 1 else list(tensors)
+
+    call.__doc__ = f"The symbolic {name} of the layer's call of a number."
     return call
 
 

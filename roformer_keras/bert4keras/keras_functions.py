@@ -335,6 +335,14 @@ def truncated_normal(
     return _random("truncated_normal", shape, mean, stddev, dtype, seed)
 
 
+def random_binomial(
+    shape: Any, p: float = 0.0, dtype: str | None = None, seed: int | None = None
+) -> Any:
+    """1 with probability `p`, and else 0."""
+    dtype = dtype or keras.config.floatx()
+    return ops.cast(random_uniform(shape, dtype=dtype, seed=seed) <= p, dtype)
+
+
 def variable(value: Any, dtype: str | None = None, name: str | None = None) -> Any:
     """A `keras.Variable`."""
     return keras.Variable(value, dtype=dtype or keras.config.floatx(), name=name)
@@ -448,15 +456,13 @@ def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
     """`x` or its result in training, else `alt`.
 
     Args:
-        training: bool. Of the layer's call: Keras 3 has no global learning phase.
-
-    Raises:
-        ConfigurationError: `training` is not given.
+        training: bool. By default what the model around the layer is called with.
     """
     if training is None:
-        raise ConfigurationError(
-            "K.in_train_phase needs training=, which a layer's call receives"
-        )
+        from keras.src.backend.common import global_state
+
+        context = global_state.get_global_attribute("current_call_ctx")
+        training = getattr(context, "training", None)
     chosen = x if training else alt
     return chosen() if callable(chosen) else chosen
 

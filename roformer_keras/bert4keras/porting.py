@@ -20,8 +20,6 @@ _GONE = {
     "_feed_inputs": "Keras 3 has no feeds: use snippets.adversarial_training",
     "_make_train_function": "call make_train_function, or use "
     "snippets.adversarial_training",
-    "get_input_at": "Keras 3 has one input: keep the tensor in a variable",
-    "get_output_at": "Keras 3 has one output: keep the tensor in a variable",
     "get_updates": "optimizers of Keras 3 define update_step",
     "inbound_layers": "Keras 3 has parent_nodes, or use backend.search_layer",
     "total_loss": "Keras 3 keeps no loss tensor: use snippets.adversarial_training",

@@ -182,3 +182,52 @@ def test_keras_can_have_its_own_back():
     keras2_habits.install()
     assert len(keras2_habits._replaced) == len(own)
     assert keras.layers.Add is add
+
+
+def test_layers_know_the_tensors_of_each_call():
+    first, second = keras.Input((3,)), keras.Input((3,))
+    shared = keras.layers.Dense(2)
+    outputs = [shared(first), shared(second)]
+    assert shared.get_output_at(-1) is outputs[1]
+    assert shared.get_output_at(0) is outputs[0]
+    assert shared.get_input_at(1) is second
+    merged = keras.layers.Concatenate()(outputs)
+    assert merged._keras_history.operation.get_input_at(0) == outputs
+    with pytest.raises(ValueError, match="called 2 times, got 2"):
+        shared.get_output_at(2)
+
+
+def test_train_phase_is_that_of_the_model_around_a_layer():
+    class Doubled(keras.layers.Layer):
+        def call(self, inputs):
+            return K.in_train_phase(lambda: inputs * 2, inputs)
+
+    x = keras.Input((2,))
+    # A bias of 0, for training needs a weight.
+    model = keras.Model(x, layers.BiasAdd()(Doubled()(x)))
+    ones = np.ones((1, 2), "float32")
+    assert K.eval(model(ones, training=True)).sum() == 4
+    assert K.eval(model(ones, training=False)).sum() == 2
+    assert model.predict(ones, verbose=0).sum() == 2
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    assert model.train_on_batch(ones, ones) == 1
+    assert model.test_on_batch(ones, ones) == 0
+
+
+def test_random_binomial_draws_ones_with_its_probability():
+    drawn = K.eval(K.random_binomial((4000,), p=0.25, seed=1))
+    assert set(drawn) == {0, 1}
+    assert abs(drawn.mean() - 0.25) < 0.03
+
+
+def test_search_layer_of_a_tensor_without_history_says_so():
+    with pytest.raises(ConfigurationError, match=r"symbolic tensor .* a loss"):
+        backend.search_layer(K.ones((2,)), "Embedding-Token")
+
+
+def test_losses_have_the_names_of_keras_2():
+    from keras.losses import kullback_leibler_divergence
+
+    x, y = np.array([[0.2, 0.8]], "float32"), np.array([[0.5, 0.5]], "float32")
+    expected = 0.2 * np.log(0.4) + 0.8 * np.log(1.6)
+    assert K.eval(kullback_leibler_divergence(x, y)) == pytest.approx([expected])

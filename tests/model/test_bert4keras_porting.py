@@ -22,7 +22,7 @@ import bert4keras.snippets
 # from bert4keras.models in a comment
 model = build_transformer_model('a', 'b', model='albert')
 K.learning_phase()
-K.sum(model.layers[0].get_output_at(1))
+K.sum(model.layers[0].inbound_layers)
 re.sub('\d', '', 'x')
 """
 
