@@ -1,9 +1,80 @@
-"""Batches under `keras.distribution` whose rows the devices cannot share equally."""
+"""Models under `keras.distribution`: their layout, and batches of any size."""
 
 import functools
 from typing import Any
 
 import keras
+
+from roformer_keras.config import RoFormerConfig
+from roformer_keras.errors import ConfigurationError
+
+# === The layout of a model that is wider than a device ===
+
+
+def backbone_layout(
+    config: RoFormerConfig,
+    device_mesh: keras.distribution.DeviceMesh,
+    axis: str = "model",
+) -> keras.distribution.LayoutMap:
+    """Which weights of a backbone the devices share, for `ModelParallel`.
+
+    Each device has some of the heads of every attention layer and some of the features
+    of every feed-forward layer, so that a block adds up the results of the devices
+    twice. The token embedding is divided by tokens where their number is a multiple of
+    the number of devices. All other weights are small, and whole on every device. An
+    optimizer's variables are divided as the weights are.
+
+    Args:
+        config: `RoFormerConfig` of the model.
+        device_mesh: `keras.distribution.DeviceMesh` with an axis of that name.
+        axis: str. The axis whose devices share the weights.
+
+    Returns:
+        `keras.distribution.LayoutMap`. It fits language models and tasks too, which
+        have the weights of the backbone under the same paths.
+
+    Raises:
+        ConfigurationError: the mesh has no such axis, or its devices cannot share the
+            heads or the feed-forward features equally.
+
+    Example:
+    ```python
+    mesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"))
+    config = RoFormerConfig(num_heads=16, hidden_dim=1024, ...)
+    keras.distribution.set_distribution(
+        keras.distribution.ModelParallel(layout_map=backbone_layout(config, mesh))
+    )
+    model = RoFormerMaskedLM.from_roformer_config(config)
+    ```
+
+    Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+    """
+    if axis not in device_mesh.axis_names:
+        raise ConfigurationError(
+            f"axis must be one of the mesh, {', '.join(device_mesh.axis_names)}; got "
+            f"{axis!r}"
+        )
+    count = device_mesh.shape[list(device_mesh.axis_names).index(axis)]
+    for name in ("num_heads", "intermediate_dim"):
+        if getattr(config, name) % count:
+            raise ConfigurationError(
+                f"{name} must be a multiple of the devices that share a model, got "
+                f"{name}={getattr(config, name)} and {count} devices on the axis "
+                f"{axis!r}: take fewer of them"
+            )
+    layout = keras.distribution.LayoutMap(device_mesh)
+    block = r"(.*/)?transformer_layer_\d+"
+    for name in ("attention/(query|key|value)", "feed_forward/intermediate_dense"):
+        layout[f"{block}/{name}/kernel"] = (None, axis)
+        layout[f"{block}/{name}/bias"] = (axis,)
+    for name in ("attention", "feed_forward"):
+        layout[f"{block}/{name}/output_dense/kernel"] = (axis, None)
+    if config.vocabulary_size % count == 0:
+        layout["(.*/)?token_embedding/embeddings"] = (axis, None)
+    return layout
+
+
+# === Batches that the devices cannot share equally ===
 
 
 def allow_uneven_batches() -> None:
