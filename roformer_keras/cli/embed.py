@@ -6,16 +6,16 @@ from typing import Literal
 
 from roformer_keras.cli.flags import Count, FileFormat
 from roformer_keras.cli.jobs import run_job
-from roformer_keras.cli.models import (
-    load_encoder,
-    load_sentence_encoder,
-    load_tokenizer,
-)
 from roformer_keras.cli.texts import (
     check_ending,
     json_line,
     number_lines,
     read_lines,
+)
+from roformer_keras.tasks.sources import (
+    load_encoder,
+    load_sentence_encoder,
+    load_tokenizer,
 )
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)

@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Literal
 
 from roformer_keras.cli.generate import load_model as load_generator
-from roformer_keras.cli.models import (
+from roformer_keras.cli.terminal import start_backend
+from roformer_keras.cli.texts import print_json, read_lines
+from roformer_keras.tasks.sources import (
     check_no_files,
     load_encoder,
     load_sim,
     set_vocabulary,
 )
-from roformer_keras.cli.terminal import start_backend
-from roformer_keras.cli.texts import print_json, read_lines
 
 EXAMPLES = (
     "export roformer-sim-char served --format onnx --int8",

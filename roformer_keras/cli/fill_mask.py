@@ -1,9 +1,9 @@
 """`roformer-keras fill-mask`."""
 
 from roformer_keras.cli.flags import Count
-from roformer_keras.cli.models import load_tokenizer
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import json_line, read_texts
+from roformer_keras.tasks.sources import load_tokenizer
 
 EXAMPLES = ("fill-mask 床前明[MASK]光", "fill-mask 太祖[MASK]位，大赦天下。 --top-k 3")
 

@@ -6,7 +6,6 @@ from typing import Literal
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
-from roformer_keras.cli.models import check_no_files, set_vocabulary
 from roformer_keras.cli.terminal import (
     log_to_stderr,
     remark,
@@ -19,7 +18,7 @@ from roformer_keras.cli.texts import (
     output_style,
     read_inputs,
 )
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.tasks.sources import load_writer
 from roformer_keras.types import Engine
 
 EXAMPLES = (
@@ -176,41 +175,6 @@ def _print_stream(pieces, quiet):
 def load_model(
     source, name=None, unilm=False, config=None, vocabulary=None, quiet=False
 ):
-    """A model that writes, of the class that its source was saved for.
-
-    Args:
-        source: as `from_preset` takes it.
-        name: class to load, or None.
-        unilm: bool. Whether attention is UniLM's.
-        config, vocabulary: files that the source lacks, or None.
-        quiet: bool. Whether no remark says that the class was a guess.
-    """
-    from roformer_keras import models
-    from roformer_keras.generation.served import ServedGenerator, is_served_generator
-    from roformer_keras.tasks.load import model_class
-
-    if is_served_generator(source):
-        check_no_files(source, config, vocabulary)
-        if name is not None or unilm:
-            raise ConfigurationError(
-                f"{source} is an exported model: leave --model and --unilm out"
-            )
-        return ServedGenerator(source)
-    found = model_class(source, config)
-    if found == "RoFormerSeq2Seq":
-        check_no_files(source, config, vocabulary)
-        if name is not None or unilm:
-            raise ConfigurationError(
-                f"{source} is an encoder-decoder: leave --model and --unilm out"
-            )
-        return models.RoFormerSeq2Seq.from_preset(source)
-    if name is None:
-        name = "RoFormerSim" if found == "RoFormerSim" else "RoFormerCausalLM"
-        if found not in ("RoFormerSim", "RoFormerCausalLM") and not (unilm or quiet):
-            remark(
-                f"{source} does not say that it was trained to write; taking it for a "
-                "RoFormerCausalLM (change it with --model or --unilm)"
-            )
-    changes = {"attention": "unilm"} if unilm and name == "RoFormerCausalLM" else {}
-    model = getattr(models, name).from_preset(source, config=config, **changes)
-    return set_vocabulary(model, source, vocabulary)
+    """A model that writes, as in `load_writer`; `quiet` shows no remark of a guess."""
+    show = None if quiet else remark
+    return load_writer(source, name, unilm, config, vocabulary, show)

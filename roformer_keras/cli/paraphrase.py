@@ -2,13 +2,13 @@
 
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
-from roformer_keras.cli.models import check_no_files, load_sim
 from roformer_keras.cli.texts import (
     check_inputs,
     output_lines,
     output_style,
     read_inputs,
 )
+from roformer_keras.tasks.sources import check_no_files, load_sim
 from roformer_keras.types import Engine
 
 EXAMPLES = ("paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",)

@@ -2,7 +2,6 @@
 
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
-from roformer_keras.cli.models import load_sentence_encoder, load_sim
 from roformer_keras.cli.texts import (
     check_inputs,
     check_one_input,
@@ -13,6 +12,7 @@ from roformer_keras.cli.texts import (
 )
 from roformer_keras.data.files import read_table
 from roformer_keras.tasks.labels import rounded
+from roformer_keras.tasks.sources import load_sentence_encoder, load_sim
 
 EXAMPLES = ("similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",)
 _WINDOW = 256

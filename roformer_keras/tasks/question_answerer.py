@@ -142,9 +142,9 @@ class RoFormerQuestionAnswerer(TextTask):
     def baselines(self, text_count: int) -> list[Baseline]:
         return [NoAnswer(), BestSentence()]
 
-    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
         lines = []
-        for span in self.answer(texts, verbose=0):
+        for span in self.answer(texts, verbose=0, **options):
             found = span and span.to_json()
             if found:
                 del found["label"]

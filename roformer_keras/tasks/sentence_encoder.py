@@ -243,11 +243,11 @@ class RoFormerSentenceEncoder(TextTask):
         assert self.num_classes is not None
         return self.classes or list(map(str, range(self.num_classes)))
 
-    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
         if len(texts[0]) == 1:
-            vectors = self.encode([text for (text,) in texts], verbose=0)
+            vectors = self.encode([text for (text,) in texts], verbose=0, **options)
             return [{"vector": list(map(rounded, vector))} for vector in vectors]
-        cosines = self.similarity(*zip(*texts, strict=True), verbose=0)
+        cosines = self.similarity(*zip(*texts, strict=True), verbose=0, **options)
         return [{"similarity": rounded(cosine)} for cosine in cosines]
 
     # === Answering ===

@@ -86,8 +86,8 @@ class SpanTask(TextTask):
     def baselines(self, text_count: int) -> list[Baseline]:
         return [CharacterTags(self.may_nest)]
 
-    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
-        found = self.extract(texts, verbose=0)
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        found = self.extract(texts, verbose=0, **options)
         return [{"spans": [span.to_json() for span in spans]} for spans in found]
 
     @overload

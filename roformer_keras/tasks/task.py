@@ -340,8 +340,8 @@ class TextTask(TextTrainer, BackboneModel):
         expected = self.expected_answers(texts, labels)
         return self.measure.report(expected, self.found_answers(texts, verbose))
 
-    def to_json(self, texts: list) -> list[dict]:
-        """The answers to texts, as plain JSON types."""
+    def to_json(self, texts: list, **options: Any) -> list[dict]:
+        """The answers to texts, as plain JSON types; options as in `predict`."""
         raise NotImplementedError
 
     # === Predicting ===

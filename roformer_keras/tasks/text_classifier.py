@@ -205,9 +205,9 @@ class RoFormerTextClassifier(VectorTask):
             found += [PairThreshold(one, self._names) for one in SIMILARITIES]
         return found
 
-    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
         lines = []
-        for row in self.classify(texts, probabilities=True, verbose=0):
+        for row in self.classify(texts, probabilities=True, verbose=0, **options):
             if self.multi_label:
                 line: dict[str, Any] = {
                     "labels": [self._names[n] for n in np.flatnonzero(row >= 0.5)]

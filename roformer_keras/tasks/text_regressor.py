@@ -99,8 +99,9 @@ class RoFormerTextRegressor(VectorTask):
             found += [PairSimilarity(one) for one in SIMILARITIES]
         return found
 
-    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
-        return [{"score": rounded(n)} for n in self.regress(texts, verbose=0)]
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        scores = self.regress(texts, verbose=0, **options)
+        return [{"score": rounded(score)} for score in scores]
 
     @overload
     def regress(self, x: Iterator, **kwargs: Any) -> Iterator[np.floating]: ...

@@ -109,13 +109,13 @@ class RoFormerTripletRanker(VectorTask):
         similar = [NearerText(one) for one in SIMILARITIES]
         return [MostFrequent("most frequent letter", 2), *similar]
 
-    def to_json(self, texts: list[tuple[str, ...]]) -> list[dict]:
+    def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
         return [
             {
                 "label": "BC"[row.argmax()],
                 "probabilities": {"B": rounded(row[0]), "C": rounded(row[1])},
             }
-            for row in self.rank(texts, probabilities=True, verbose=0)
+            for row in self.rank(texts, probabilities=True, verbose=0, **options)
         ]
 
     @overload

@@ -79,12 +79,12 @@ class FinetunedTask:
         """Raises ConfigurationError unless the model can answer them."""
         as_texts(rows, self.task.answer_counts)
 
-    def answer(self, rows: list[tuple[str, ...]]) -> list[dict]:
-        """Texts with their answers, as plain JSON types."""
+    def answer(self, rows: list[tuple[str, ...]], **options: Any) -> list[dict]:
+        """Texts with their answers, as plain JSON types; options as in `predict`."""
         names = text_names(len(rows[0]))
         return [
             {**dict(zip(names, row, strict=True)), **line}
-            for row, line in zip(rows, self.task.to_json(rows), strict=True)
+            for row, line in zip(rows, self.task.to_json(rows, **options), strict=True)
         ]
 
     def evaluate(

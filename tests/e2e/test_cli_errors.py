@@ -5,7 +5,8 @@ from cli_errors import check_error, fill_folder
 from common import CHARACTER
 
 from roformer_keras import RoFormerSentenceEncoder
-from roformer_keras.cli import generate, models, paraphrase, similarity
+from roformer_keras.cli import generate, paraphrase, similarity
+from roformer_keras.tasks import sources as models
 
 CASES = [
     ("verify SMALL --bert4keras .", 6, "there is no bert4keras package"),

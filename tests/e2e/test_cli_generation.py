@@ -18,8 +18,9 @@ from common import run_main as run
 from sources import listing, unpacked
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.cli import generate, jobs, main, models, paraphrase, similarity
+from roformer_keras.cli import generate, jobs, main, paraphrase, similarity
 from roformer_keras.errors import RoFormerError
+from roformer_keras.tasks import sources as models
 
 PROMPTS = ["今天天气不错", "北京", "我爱北京天安门", "你好", "天气", "我", "今天", "门"]
 TEXTS = ["今天天气不错", "我爱北京", "你好"]

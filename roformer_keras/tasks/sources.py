@@ -1,5 +1,7 @@
 """Models of the class that a source was saved for."""
 
+from collections.abc import Callable
+
 from roformer_keras.errors import ConfigurationError
 
 
@@ -57,3 +59,52 @@ def check_no_files(source, config, vocabulary) -> None:
             f"{source} is a model that holds its configuration and its vocabulary: "
             "leave --config and --vocabulary out"
         )
+
+
+def load_writer(
+    source,
+    name=None,
+    unilm=False,
+    config=None,
+    vocabulary=None,
+    remark: Callable[[str], object] | None = None,
+):
+    """A model that writes, of the class that its source was saved for.
+
+    Args:
+        source: as `from_preset` takes it.
+        name: class to load, or None.
+        unilm: bool. Whether attention is UniLM's.
+        config, vocabulary: files that the source lacks, or None.
+        remark: called with a sentence if the class is a guess.
+    """
+    from roformer_keras import models
+    from roformer_keras.generation.served import ServedGenerator, is_served_generator
+    from roformer_keras.tasks.load import model_class
+
+    if is_served_generator(source):
+        check_no_files(source, config, vocabulary)
+        if name is not None or unilm:
+            raise ConfigurationError(
+                f"{source} is an exported model: leave --model and --unilm out"
+            )
+        return ServedGenerator(source)
+    found = model_class(source, config)
+    if found == "RoFormerSeq2Seq":
+        check_no_files(source, config, vocabulary)
+        if name is not None or unilm:
+            raise ConfigurationError(
+                f"{source} is an encoder-decoder: leave --model and --unilm out"
+            )
+        return models.RoFormerSeq2Seq.from_preset(source)
+    if name is None:
+        name = "RoFormerSim" if found == "RoFormerSim" else "RoFormerCausalLM"
+        is_guess = found not in ("RoFormerSim", "RoFormerCausalLM") and not unilm
+        if is_guess and remark is not None:
+            remark(
+                f"{source} does not say that it was trained to write; taking it for a "
+                "RoFormerCausalLM (change it with --model or --unilm)"
+            )
+    changes = {"attention": "unilm"} if unilm and name == "RoFormerCausalLM" else {}
+    model = getattr(models, name).from_preset(source, config=config, **changes)
+    return set_vocabulary(model, source, vocabulary)
