@@ -10,6 +10,7 @@ _EXTRAS = {
     "evaluate": ("sacrebleu",),
     "hub": ("huggingface_hub",),
     "data": ("pyarrow",),
+    "ray": ("ray",),
     "export": ("nncf", "onnx", "onnxruntime", "openvino", "tf2onnx"),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}

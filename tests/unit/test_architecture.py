@@ -43,8 +43,9 @@ RANKS = {
     "callbacks": 11,
     "keras_hub": 11,
     "bert4keras": 10,
-    "cli": 11,
-    "__main__": 12,
+    "distributed": 11,
+    "cli": 12,
+    "__main__": 13,
 }
 ANYWHERE = "__init__"
 
