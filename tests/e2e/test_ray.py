@@ -1,0 +1,80 @@
+"""Batch inference on Ray Data: answers, kept columns and reported rows."""
+
+import sys
+
+import numpy as np
+import pytest
+from common import CHARACTER, ROOT, SIM
+
+from roformer_keras import RoFormerSim, distributed
+from roformer_keras.errors import ConfigurationError
+
+ray = pytest.importorskip("ray")
+# Ray Data sets fields of its own context that it calls deprecated.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`use_:DeprecationWarning:ray.data.context"
+)
+
+TEXTS = ["今天天气不错", "我爱北京", None, "你好", " "]
+GOOD = [0, 1, 3]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """One Ray of this machine, which ends with the tests and reports to nobody."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        paths = {"PYTHONPATH": str(ROOT)}
+        ray.init(
+            num_cpus=4,
+            include_dashboard=False,
+            object_store_memory=10**8,
+            log_to_driver=False,
+            runtime_env={"env_vars": paths},
+        )
+        yield
+        ray.shutdown()
+
+
+def rows():
+    return [
+        {"id": number, "text": text, "other": "天气"}
+        for number, text in enumerate(TEXTS)
+    ]
+
+
+def answers(dataset):
+    return sorted(dataset.take_all(), key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("verb", ["embed", "similarity"])
+def test_answers_are_those_of_one_process(verb):
+    dataset, model = ray.data.from_items(rows()), RoFormerSim.from_preset(str(SIM))
+    good = [TEXTS[number] for number in GOOD]
+    if verb == "embed":
+        found = answers(distributed.embed(dataset, str(SIM), num_workers=2))
+        name, expected = "vector", model.encode(good, verbose=0)
+    else:
+        fields = ("text", "other")
+        found = answers(distributed.similarity(dataset, str(SIM), fields=fields))
+        name, expected = "similarity", model.similarity(good, ["天气"] * 3, verbose=0)
+    got = [found[number][name] for number in GOOD]
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    # All rows and columns are kept; those without a text say so.
+    kept = [{key: row[key] for key in ("id", "text", "other")} for row in found]
+    assert kept == rows()
+    assert [row["id"] for row in found if row["error"]] == [2, 4]
+    assert found[2]["error"].endswith("not empty, got None")
+    assert found[2][name] is None
+
+
+def test_workers_leave_a_cpu_to_read_with():
+    dataset = ray.data.from_items(rows())
+    with pytest.raises(ConfigurationError, match="4 workers take 4 of 4"):
+        distributed.embed(dataset, str(CHARACTER), num_workers=4)
+
+
+def test_without_ray_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray.data", None)
+    with pytest.raises(ConfigurationError, match=r"roformer-keras\[ray\]"):
+        distributed.embed(None, str(CHARACTER))
