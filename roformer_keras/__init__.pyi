@@ -20,6 +20,7 @@ from .models import RoFormerCausalLM as RoFormerCausalLM
 from .models import RoFormerMaskedLM as RoFormerMaskedLM
 from .models import RoFormerSeq2Seq as RoFormerSeq2Seq
 from .models import RoFormerSim as RoFormerSim
+from .tasks import RoFormerMultipleChoice as RoFormerMultipleChoice
 from .tasks import RoFormerQuestionAnswerer as RoFormerQuestionAnswerer
 from .tasks import RoFormerSentenceEncoder as RoFormerSentenceEncoder
 from .tasks import RoFormerSpanExtractor as RoFormerSpanExtractor

@@ -25,6 +25,7 @@ MODEL_FIELDS = {
 
 # The classes of `tasks`, of which nothing here imports one.
 TASK_CLASSES = (
+    "RoFormerMultipleChoice",
     "RoFormerQuestionAnswerer",
     "RoFormerSentenceEncoder",
     "RoFormerSpanExtractor",

@@ -25,7 +25,17 @@ Count = typing.Annotated[
 ]
 # What `format` can be; see `data.files`.
 FileFormat = typing.Literal[
-    "csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow", "squad"
+    "csv",
+    "tsv",
+    "txt",
+    "jsonl",
+    "bio",
+    "conll",
+    "parquet",
+    "arrow",
+    "squad",
+    "c3",
+    "chid",
 ]
 
 # What several commands mean by a name that their docstrings do not explain.

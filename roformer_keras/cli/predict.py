@@ -35,8 +35,8 @@ def run(
             hf://OWNER/NAME.
         file: texts, one a line, with tabs between several of a row; or a file as
             `finetune --train` takes it, whose labels are ignored; - is standard input.
-        text: row to take instead of a file, of as many texts as the task has; may be
-            repeated.
+        text: row to take instead of a file, of as many texts as the task has, with
+            choices as a JSON list; may be repeated.
         fields: columns or keys of the texts (default: as in training; the first columns
             of standard input, and of a .txt that lacks those).
         format: of the file, if its extension does not say it.
@@ -53,7 +53,9 @@ def run(
 
     tuned = load_finetuned(source)
     if text is not None:
-        rows = [(f"text {at}", tuple(row)) for at, row in enumerate(text, start=1)]
+        rows = [
+            (f"text {at}", tuned.read_row(row)) for at, row in enumerate(text, start=1)
+        ]
     else:
         assert file is not None
         rows = tuned.read_rows(file, fields, format)

@@ -53,6 +53,8 @@ _ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
+# Transformers' defaults for the vector of a choice.
+_SUMMARY: dict[str, Any] = {"summary_type": "last", "summary_use_proj": False}
 # Heads of Transformers that no task here computes.
 _LEFT_OUT = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
 
@@ -143,6 +145,9 @@ def read_task(
         head = {"ends/kernel": answers[0].transposed(), "ends/bias": answers[1]}
         return head, {"model": "RoFormerQuestionAnswerer", "left_out": ()}
     scores = _dense(tensors, "classifier", width)
+    if scores is not None and scores[1].shape == (1,) and _scores_choices(fields):
+        head = {"choice/kernel": scores[0].transposed(), "choice/bias": scores[1]}
+        return head, {"model": "RoFormerMultipleChoice", "left_out": ()}
     labels = read_tags(fields.get("id2label"))
     is_tagger = fields.get("architectures") == ["RoFormerForTokenClassification"]
     if scores is None or labels is None or not is_tagger:
@@ -166,6 +171,20 @@ def read_task(
         "model_options": options,
         "left_out": (),
     }
+
+
+def _scores_choices(fields):
+    """Whether a head scores choices by the vector at `[CLS]` alone.
+
+    Transformers' default, `summary_type="last"`, takes the last position of a batch,
+    which is padding in all rows but the longest; and `"mean"` counts padding.
+    """
+    wanted = {"summary_type": "first", "summary_use_proj": False}
+    return (
+        fields.get("architectures") == ["RoFormerForMultipleChoice"]
+        and {**_SUMMARY, **fields}.items() >= wanted.items()
+        and not fields.get("summary_activation")
+    )
 
 
 def _dense(tensors, name, width):
@@ -274,6 +293,8 @@ def write_config(checkpoint: Checkpoint, one_segment: bool = False) -> dict[str,
     }
     if config.pooler_activation is not None:
         fields["pooler_activation"] = theirs[config.pooler_activation]
+    if model == "RoFormerMultipleChoice":
+        fields |= {"summary_type": "first", "summary_use_proj": False}
     if model == "RoFormerTokenClassifier":
         labels = checkpoint.model_options["labels"]
         tags = ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
@@ -370,6 +391,7 @@ _ARCHITECTURES = {
     "RoFormerSim": "RoFormerForMaskedLM",
     "RoFormerTokenClassifier": "RoFormerForTokenClassification",
     "RoFormerQuestionAnswerer": "RoFormerForQuestionAnswering",
+    "RoFormerMultipleChoice": "RoFormerForMultipleChoice",
 }
 
 
@@ -409,4 +431,9 @@ def _find_problem(checkpoint, config, one_segment):
         )
     if checkpoint.model_options.get("crf"):
         return "a conditional random field"
+    is_choice = checkpoint.model == "RoFormerMultipleChoice"
+    pooling = checkpoint.model_options.get("pooling", "first")
+    # The mean over the padding too is another one.
+    if is_choice and pooling != "first":
+        return f"pooling={pooling!r}"
     return None

@@ -95,6 +95,8 @@ _HUGGINGFACE_HEADS = {
     "tags/bias": "classifier.bias",
     "ends/kernel": "qa_outputs.weight",
     "ends/bias": "qa_outputs.bias",
+    "choice/kernel": "classifier.weight",
+    "choice/bias": "classifier.bias",
 }
 
 

@@ -8,12 +8,15 @@ The extension, or `format`, says what a file is; `.gz` or `.xz` after it is unpa
 .parquet, .arrow, .ipc, .feather, and folders of `datasets.Dataset.save_to_disk`:
                 a row a row; fields are columns, as the keys of .jsonl; see `arrow`
 format "squad"  a question a row, in one nested JSON object; see `squad`
+format "c3", "chid"
+                a question with choices a row; see `choices`
 any other       a corpus has a text a line; labelled texts are in .txt, as in .tsv
 
 In a table, if `fields` are names, the first line must be a header that contains them;
 if they are numbers of columns, there is no header. Without `fields`, a corpus is in the
 first column and has no header, and labelled texts have a header if the first line
-contains `text` and `label` (`first`, `second` and `label` for pairs).
+contains `text` and `label` (`first`, `second` and `label` for pairs; `context`,
+`question`, `choices` and `label` for rows with choices).
 """
 
 import contextlib
@@ -25,7 +28,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from roformer_keras.data import arrow, squad
+from roformer_keras.data import arrow, choices, squad
 from roformer_keras.data.lines import OPENERS, file_name, place_line, read_lines
 from roformer_keras.data.tagged import read_tagged
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -35,14 +38,18 @@ _TABLES = (".csv", ".tsv")
 _LONGEST_CELL = 2**31 - 1
 _TAGGED = (".bio", ".conll")
 # Files whose fields have names in each row.
-_KEYED = (".jsonl", ".parquet", ".arrow", ".squad")
+_KEYED = (".jsonl", ".parquet", ".arrow", ".squad", *choices.FIELDS)
 _TEXT_HINT = "name the texts with fields=; leave rows without one out"
 # What `format` can be.
 FORMATS = (
     *("csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow", "squad"),
+    *("c3", "chid"),
 )
 # Files that have lines, but no texts in them.
-_NO_CORPUS = (".json", ".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad")
+_NO_CORPUS = (
+    *(".json", ".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad"),
+    *choices.FIELDS,
+)
 # What a column of labels is often called, and a label seldom.
 _LABEL_NAME = re.compile(
     r"(\w+[_ ])?(label|class|category|tag|target|score|rating|stars?|sentiment|emotion"
@@ -59,7 +66,8 @@ class Table:
     """The rows of a file.
 
     Attributes:
-        texts: list of tuples of str, one tuple a row.
+        texts: list of tuples of str, one tuple a row; of rows with choices, these are
+            a tuple of str at the end.
         labels: list of what the last field holds, or None if it was not read.
         lines: list of int. The line of the file where each row begins, from 1.
         groups: list of tuples of (column, value), of each row in the columns that
@@ -74,9 +82,31 @@ class Table:
     groups: list | None = None
 
 
-def text_names(count: int) -> tuple[str, ...]:
-    """The JSON keys of the texts of a row, unless others are given."""
+def text_names(count: int, has_choices: bool = False) -> tuple[str, ...]:
+    """The JSON keys of the texts of a row, unless others are given.
+
+    Args:
+        count: int. How many there are, choices counted as one.
+        has_choices: bool. Whether the last one is a list of choices.
+    """
+    if has_choices:
+        return ("context", "choices") if count == 2 else choices.FIELDS[".c3"][:3]
     return ("text",) if count == 1 else ("first", "second", "third")[:count]
+
+
+def row_names(row: Sequence) -> tuple[str, ...]:
+    """The names of the texts of a row that was read, as in `text_names`."""
+    return text_names(len(row), not isinstance(row[-1], str))
+
+
+def data_files(path: str, format: str | None = None) -> list[str]:
+    """The files that are read for a path; arguments as in `read_table`."""
+    if format == "c3":
+        return choices.c3_files(path)
+    if format == "chid":
+        answers = choices.chid_answers(path)
+        return [path, answers] if os.path.exists(answers) else [path]
+    return arrow.data_files(path)
 
 
 def read_table(
@@ -88,12 +118,13 @@ def read_table(
     format: str | None = None,
     groups: Sequence[str] = (),
     skipped: list[tuple[int, str]] | None = None,
+    has_choices: bool = False,
 ) -> Table:
     """Reads the texts and labels of a file.
 
     Args:
         path: of the file; "-" is standard input, as a `.txt`.
-        count: int. Texts of a row.
+        count: int. Texts of a row, choices counted as one.
         fields: names of `count` texts and of the label, or numbers of columns. A text
             that is a list of texts is joined by "、". Without
             any they are `text` (`first`, `second`, `third` for several) and `label`,
@@ -105,21 +136,31 @@ def read_table(
         groups: more columns or keys to read, or those of the texts, by name or number.
         skipped: list or None. If given, rows that lack a field or have no text are left
             out, and their lines and reasons are added to it.
+        has_choices: bool. Whether the last text of a row is a list of choices: in a
+            table a JSON list in its cell, or the numbered columns of
+            `choices.gather_columns`.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels.
         SourceError: the file does not exist, is not of its kind or has no row, a field
             is missing, or the first row seems to be a header. Names file and line.
     """
-    path = os.fspath(path)
+    path, kind = os.fspath(path), _kind(os.fspath(path), format)
+    if kind in choices.FIELDS:
+        if not has_choices:
+            raise SourceError(
+                f"{file_name(path)} has questions with choices, which are for the task "
+                "multiple-choice"
+            )
+        count = count if fields else len(choices.FIELDS[kind]) - 1
     wanted = count + labelled
     if fields and len(fields) not in (wanted, count + 1):
         raise ConfigurationError(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
             f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
         )
-    fields, kind = tuple(fields[:wanted]), _kind(path, format)
-    names = (*text_names(count), "label")[:wanted]
+    fields = tuple(fields[:wanted])
+    names = (*text_names(count, has_choices), "label")[:wanted]
     places: list[int] = []
     keys: tuple[str, ...] = ()
     if kind in _TAGGED:
@@ -140,7 +181,10 @@ def read_table(
         places = [keys.index(group) for group in named]
         rows = _read_keys(path, kind, keys)
     elif kind in _TABLES or kind == ".txt":
-        rows, first = _peek(_read_cells(path, kind))
+        cells = _read_cells(path, kind)
+        if has_choices:
+            cells = choices.gather_columns(cells, (fields or names)[count - 1])
+        rows, first = _peek(cells)
         first = [cell.strip() for cell in first]
         if kind == ".txt" and or_first and not _has_columns(first, fields):
             fields = ()
@@ -168,7 +212,7 @@ def read_table(
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
         error = values if isinstance(values, SourceError) else None
-        texts = () if error else tuple(map(_joined, values[:count]))
+        texts = () if error else tuple(map(_joined, values[: count - has_choices]))
         for number, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 column = f" in {keys[number]!r}" if keys else ""
@@ -177,6 +221,12 @@ def read_table(
                     f"got {text!r:.60}{column}",
                     hint=_TEXT_HINT if keys else None,
                 )
+        if has_choices and not error:
+            try:
+                texts = (*texts, choices.parse_choices(values[count - 1]))
+            except ConfigurationError as problem:
+                message = f"{where(line)}: {problem.message}"
+                error = SourceError(message, hint=problem.hint)
         if error:
             if skipped is None:
                 raise error
@@ -323,7 +373,8 @@ def place(line: int, path: str, format: str | None = None) -> str:
 
 def row_unit(path: str, format: str | None = None) -> str:
     """`"row"` for files that have rows and no lines, such as Parquet; else `"line"`."""
-    return "row" if _kind(path, format) in (".parquet", ".arrow", ".squad") else "line"
+    rows = (".parquet", ".arrow", ".squad", ".c3")
+    return "row" if _kind(path, format) in rows else "line"
 
 
 def _kind(path, format=None):
@@ -455,8 +506,13 @@ def _read_keys(path, kind, keys):
     """Line or row numbers and the values of some keys; as in `_take_columns`."""
     if kind == ".jsonl":
         return _read_objects(path, keys)
-    if kind == ".squad":
-        return squad.read_questions(path, keys)
+    own = {
+        ".squad": squad.read_questions,
+        ".c3": choices.read_c3,
+        ".chid": choices.read_chid,
+    }
+    if kind in own:
+        return own[kind](path, keys)
     return arrow.read_columns(path, kind, keys)
 
 

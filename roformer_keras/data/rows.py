@@ -143,7 +143,8 @@ def map_rows(
                 # A text of several rows counts once.
                 is_first = np.diff(rows.owners, prepend=-1) > 0
                 found = [None] * len(rows)
-                for numbers in by_length(rows.lengths, batch_tokens, batch_size):
+                tokens = max(1, batch_tokens // rows.group_size)
+                for numbers in by_length(rows.lengths, tokens, batch_size):
                     results = compute(rows, numbers)
                     for number, result in zip(numbers, results, strict=True):
                         found[number] = result
@@ -172,7 +173,10 @@ class Rows:
     Attributes:
         lengths: int64 `(rows,)`. Tokens of each.
         owners: int64 `(rows,)`. Index of the text that each row comes from.
+        group_size: int. How many rows of a batch each is.
     """
+
+    group_size = 1
 
     def __init__(self, tokenizer, texts: Iterable[tuple[str, ...]], max_length: int):
         rows, firsts = [], []
@@ -182,6 +186,19 @@ class Rows:
             firsts.append(len(segment_ids) - sum(segment_ids))
         self._keep(rows, firsts)
         self.owners = np.arange(len(rows))
+
+    @classmethod
+    def of_ids(cls, rows: Sequence[np.ndarray], firsts: Sequence[int]) -> "Rows":
+        """Rows of ids.
+
+        Args:
+            rows: int32 `(tokens,)` each.
+            firsts: how many tokens of each are of the first text.
+        """
+        found = cls.__new__(cls)
+        found._keep(rows, firsts)
+        found.owners = np.arange(len(rows))
+        return found
 
     def _keep(self, rows, firsts):
         """Takes arrays of ids, and how many of each are of the first text."""
@@ -221,13 +238,14 @@ class GroupRows:
     Attributes:
         lengths: int64 `(groups,)`. Tokens of the longest row of each.
         owners: int64 `(groups,)`. The number of each.
+        group_size: int. Rows of each.
     """
 
     def __init__(self, tokenizer, groups: Sequence[Sequence[tuple]], max_length: int):
-        self._size = len(groups[0])
+        self.group_size = len(groups[0])
         rows = [row for group in groups for row in group]
         self._rows = Rows(tokenizer, rows, max_length)
-        self.lengths = self._rows.lengths.reshape(-1, self._size).max(axis=1)
+        self.lengths = self._rows.lengths.reshape(-1, self.group_size).max(axis=1)
         self.owners = np.arange(len(groups))
 
     def __len__(self):
@@ -235,8 +253,8 @@ class GroupRows:
 
     def batch(self, numbers: Sequence[int] | np.ndarray, more: int = 0) -> dict:
         """As `Rows.batch`, of `len(numbers) * rows of a group` rows."""
-        first = np.asarray(numbers)[:, None] * self._size
-        rows = first + np.arange(self._size)
+        first = np.asarray(numbers)[:, None] * self.group_size
+        rows = first + np.arange(self.group_size)
         return self._rows.batch(rows.ravel(), more)
 
 

@@ -83,26 +83,30 @@ def column_names(x: Any) -> list:
     return list(found)
 
 
-def text_columns(names: Sequence, counts: Sequence[int]) -> list:
+def text_columns(
+    names: Sequence, counts: Sequence[int], has_choices: bool = False
+) -> list:
     """The columns that hold the texts of a row.
 
-    They are named `text`, or `first`, `second` and `third`; a table without these holds
-    nothing else but `label`, which is never a text.
+    They are named `text`, or `first`, `second` and `third`, or as `text_names` says; a
+    table without these holds nothing else but `label`, which is never a text.
 
     Args:
         names: of all columns.
         counts: how many texts a row may have.
+        has_choices: bool. Whether the last one is a list of choices.
 
     Raises:
         ConfigurationError: there are neither these columns nor as many as texts.
     """
     for count in sorted(counts, reverse=True):
-        if set(text_names(count)) <= set(names):
-            return list(text_names(count))
+        own = text_names(count, has_choices)
+        if set(own) <= set(names):
+            return list(own)
     texts = [name for name in names if name != LABEL]
     if len(texts) in counts:
         return texts
-    wanted = " or ".join(", ".join(text_names(count)) for count in counts)
+    wanted = " or ".join(", ".join(text_names(count, has_choices)) for count in counts)
     raise ConfigurationError(
         f"a table must have the columns {wanted}, or as many columns as a row has "
         f"texts next to {LABEL!r}, got {', '.join(map(repr, names)) or 'none'}",
@@ -115,12 +119,13 @@ def split_labels(
     counts: Sequence[int],
     fields: Sequence[str] = (),
     or_none: bool = False,
+    has_choices: bool = False,
 ) -> tuple["TextRows", list]:
     """The texts and the labels of a table.
 
     Args:
         x: a table.
-        counts: how many texts a row may have.
+        counts, has_choices: as in `text_columns`.
         fields: names of the columns of the texts and of the label; if not given
             `text_columns`, and `label`.
         or_none: bool. Whether a row may have no label, which is None then.
@@ -143,7 +148,7 @@ def split_labels(
                 hint="name texts and label with fields=, or give the labels as y",
             )
     if not columns:
-        columns = text_columns(names, counts)
+        columns = text_columns(names, counts, has_choices)
     labels = []
     for row, (value,) in enumerate(read_rows(x, [label])):
         if is_missing(value):

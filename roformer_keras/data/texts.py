@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from roformer_keras.data.choices import check_choices
 from roformer_keras.data.tables import (
     TextRows,
     column_names,
@@ -15,7 +16,9 @@ from roformer_keras.data.tables import (
 from roformer_keras.errors import ConfigurationError
 
 
-def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
+def as_texts(
+    x, counts: Sequence[int] = (1, 2), has_choices: bool = False
+) -> list[tuple[str, ...]]:
     """Texts as a user has them, as a list of tuples, each of what makes one row.
 
     Args:
@@ -23,7 +26,9 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
             list of tuples, an array of as many columns, or a tuple of as many lists.
             Or a table of pandas, polars, Arrow or `datasets` with the columns of
             `text_columns`, of which no copy is made but the texts.
-        counts: how many texts a row may have.
+        counts: how many texts a row may have, choices counted as one.
+        has_choices: bool. Whether the last text of a row is a list of choices, which
+            becomes a tuple.
 
     Raises:
         ConfigurationError: there is no text, one is no str or blank, or rows have
@@ -45,7 +50,7 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
             )
         x = list(zip(*x, strict=True))
     elif has_columns:
-        x = TextRows(x, text_columns(column_names(x), counts))
+        x = TextRows(x, text_columns(column_names(x), counts, has_choices))
     elif hasattr(x, "to_pylist"):
         x = plain(x)
     elif hasattr(x, "to_numpy"):
@@ -58,9 +63,11 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
         raise ConfigurationError("there must be at least one text, got none")
     expected = len(rows[0])
     if expected not in counts:
+        what = "text" if tuple(counts) == (1,) else "texts"
+        what += ", choices counted as one" * has_choices
         raise ConfigurationError(
-            f"a row must have {' or '.join(map(str, counts))} "
-            f"{'text' if tuple(counts) == (1,) else 'texts'}, got {expected}"
+            f"a row must have {' or '.join(map(str, sorted(counts)))} {what}, got "
+            f"{expected}"
         )
     for number, row in enumerate(rows):
         if len(row) != expected:
@@ -68,7 +75,8 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
                 f"all rows must have as many texts as the first, {expected}; row "
                 f"{number} has {len(row)}"
             )
-        for text in row:
+        texts = row[:-1] if has_choices else row
+        for text in texts:
             if not isinstance(text, str):
                 raise _no_text(text, number)
             if not text.strip():
@@ -77,6 +85,8 @@ def as_texts(x, counts: Sequence[int] = (1, 2)) -> list[tuple[str, ...]]:
                     row=number,
                     hint="leave such rows out",
                 )
+        if has_choices:
+            rows[number] = (*texts, check_choices(row[-1], number))
     return rows
 
 

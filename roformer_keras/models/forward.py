@@ -24,7 +24,8 @@ def run_model(model, inputs: dict[str, np.ndarray]):
 
     Args:
         model: functional Keras model that takes a dict.
-        inputs: arrays as it takes them, of one number of rows and one length.
+        inputs: arrays as it takes them, of one number of rows and one length; or of
+            one number of groups, of rows in a group, and one length.
 
     Returns:
         NumPy arrays, nested as the model's outputs are.
@@ -32,11 +33,11 @@ def run_model(model, inputs: dict[str, np.ndarray]):
     kept = getattr(model, "_kept_forward", None)
     if kept is None or kept.structure.has_changed():
         kept = model._kept_forward = _Forward(model)
-    count, length = inputs["token_ids"].shape
+    count, *group, length = inputs["token_ids"].shape
     rows = _rows_of(count)
     if rows > count:
         inputs = {name: _with_rows(array, rows) for name, array in inputs.items()}
-    short = kept.short_length(count, length)
+    short = 0 if group else kept.short_length(count, length)
     if short:
         inputs = kept.lengthened(inputs, short)
     outputs = keras.tree.map_structure(

@@ -81,4 +81,5 @@ TASKS = {
     "token-classification": Task("RoFormerTokenClassifier", (1,)),
     "span-extraction": Task("RoFormerSpanExtractor", (1,)),
     "question-answering": Task("RoFormerQuestionAnswerer", (2,)),
+    "multiple-choice": Task("RoFormerMultipleChoice", (3, 2)),
 }

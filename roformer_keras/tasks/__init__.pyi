@@ -4,6 +4,7 @@ import collections.abc
 import dataclasses
 import typing
 
+from .multiple_choice import RoFormerMultipleChoice as RoFormerMultipleChoice
 from .question_answerer import RoFormerQuestionAnswerer as RoFormerQuestionAnswerer
 from .sentence_encoder import RoFormerSentenceEncoder as RoFormerSentenceEncoder
 from .span_extractor import RoFormerSpanExtractor as RoFormerSpanExtractor

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.checks import is_integer
+from roformer_keras.data.choices import MAX_CHOICES
 from roformer_keras.extras import import_extra
 from roformer_keras.tasks.reports import nearest_rows
 from roformer_keras.tasks.spans import Span, spans_of_tags
@@ -240,6 +241,19 @@ class NearerText(_BySimilarity):
         return (found[len(texts) :] > found[: len(texts)]).astype("int64")
 
 
+class MostSimilarChoice(_BySimilarity):
+    """The choice that is most like the context and the question."""
+
+    def fit(self, texts, expected):
+        return self.similarity.fit([(*row[:-1], *row[-1]) for row in texts])
+
+    def answer(self, learned, texts):
+        pairs = [("".join(row[:-1]), choice) for row in texts for choice in row[-1]]
+        found = self.similarity.cosines(learned, *zip(*pairs, strict=True))
+        ends = np.cumsum([len(row[-1]) for row in texts])
+        return np.array([part.argmax() for part in np.split(found, ends[:-1])])
+
+
 class NearestTexts(Baseline):
     """The nearest other text by TF-IDF; of many texts only some are searched for."""
 
@@ -286,6 +300,13 @@ class MostFrequent(Baseline):
 
     def answer(self, learned, texts):
         return np.array([learned["most_frequent"]] * len(texts))
+
+
+class MostFrequentChoice(MostFrequent):
+    """The place among the choices that is most often right."""
+
+    def __init__(self):
+        super().__init__("most frequent place", MAX_CHOICES)
 
 
 class Mean(Baseline):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roformer_keras.data.files import text_names
+from roformer_keras.data.files import row_names
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.baselines import Baseline
 from roformer_keras.tasks.intervals import bootstrap_intervals, wilson_interval
@@ -150,7 +150,8 @@ def _remark(name, model, baseline, figures):
 
 
 def _error(row, error, texts):
-    shown = dict(zip(text_names(len(texts[row])), texts[row], strict=True))
+    parts = (part if isinstance(part, str) else list(part) for part in texts[row])
+    shown = dict(zip(row_names(texts[row]), parts, strict=True))
     if "nearest" in error:
         # The other text, by which a row was taken for another class.
         (error["nearest"],) = texts[error["nearest"]]

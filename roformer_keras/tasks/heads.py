@@ -4,10 +4,18 @@ import keras
 
 from roformer_keras.models.initializers import initializer
 
+# Below every score, and small enough for a sum of two in float32.
+EXCLUDED = -1e9
 
-def sequence_of(backbone):
-    """The vectors of a backbone's tokens: `(batch, length, hidden_dim)`."""
-    hidden = backbone(backbone.input)
+
+def sequence_of(backbone, inputs=None):
+    """The vectors of a backbone's tokens: `(batch, length, hidden_dim)`.
+
+    Args:
+        backbone: `RoFormerBackbone`.
+        inputs: as it takes them; its own symbolic ones if not given.
+    """
+    hidden = backbone(backbone.input if inputs is None else inputs)
     return hidden["sequence_output"] if isinstance(hidden, dict) else hidden
 
 

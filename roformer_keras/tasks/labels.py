@@ -1,7 +1,8 @@
 """Labels as a file has them, and numbers as JSON has them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -143,6 +144,44 @@ def class_number(
         f"{label!r}",
         row=row,
     )
+
+
+def choice_number(label, choices: Sequence[str], row: int | None = None) -> int:
+    """The number of the right choice, from its number, from 0, or its text.
+
+    Of equal choices the first counts.
+
+    Args:
+        label: int or str.
+        choices: of the row.
+        row: how errors name the row.
+    """
+    number: Any = None
+    if isinstance(label, str):
+        name = label.strip()
+        # int() takes no number of thousands of digits.
+        if name.isdecimal() and len(name) < 10:
+            number = int(name)
+        texts = [choice.strip() for choice in choices]
+        if name in texts:
+            if number in range(len(choices)) and number != texts.index(name):
+                raise ConfigurationError(
+                    f"{label!r} is the text of the choice {texts.index(name)}, and the "
+                    f"number of another one of {list(choices)}",
+                    row=row,
+                    hint="give the number as an integer, in a file of JSON lines",
+                )
+            return texts.index(name)
+    # pandas makes a column of integers one of floats if a value is missing.
+    elif is_integer(label) or isinstance(label, float | np.floating):
+        number = label
+    if number not in range(len(choices)):
+        raise ConfigurationError(
+            f"a label must be the number of a choice, from 0 to {len(choices) - 1}, or "
+            f"its text, got {label!r}",
+            row=row,
+        )
+    return int(number)
 
 
 def sorted_names(names: Iterable[str]) -> list[str]:

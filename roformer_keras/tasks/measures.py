@@ -280,6 +280,39 @@ class AnswerMeasure(Measure):
         return np.array([character_f1(one, other) for one, other in pairs])
 
 
+class ChoiceMeasure(Measure):
+    """The number of a choice for each row.
+
+    `expected` is int `(rows,)`; `found` likewise, or a list of the probabilities of the
+    choices of each row.
+    """
+
+    def report(self, expected, found):
+        return {
+            "rows": len(expected),
+            "accuracy": float(np.mean(self.rights(expected, found)["accuracy"])),
+        }
+
+    def rights(self, expected, found):
+        return {"accuracy": np.asarray(expected) == _numbers(found)}
+
+    def errors(self, expected, found):
+        numbers = _numbers(found)
+        sure = np.array([row.max() for row in found])
+        is_right = numbers == np.asarray(expected)
+        return [
+            (
+                row,
+                {
+                    "expected": int(expected[row]),
+                    "predicted": int(numbers[row]),
+                    "confidence": rounded(sure[row]),
+                },
+            )
+            for row in _worst(np.where(is_right, -np.inf, sure))
+        ]
+
+
 class NeighbourMeasure(Measure):
     """The nearest other row of each row, as `nearest_rows` finds it."""
 
@@ -311,6 +344,10 @@ class NeighbourMeasure(Measure):
 def _classes(found):
     found = np.asarray(found)
     return found if found.ndim == 1 else found.argmax(axis=1)
+
+
+def _numbers(found):
+    return np.array([np.argmax(row) if np.ndim(row) else row for row in found])
 
 
 def _counts(places, rows, count, row_count):

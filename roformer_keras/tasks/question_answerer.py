@@ -11,16 +11,13 @@ from roformer_keras.checks import check_integer, is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
-from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.heads import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.labels import parse_answers
 from roformer_keras.tasks.measures import AnswerMeasure, Measure
 from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
 from roformer_keras.tasks.task import MAX_LENGTH, TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose
-
-# Below every score, and small enough for a sum of two in float32.
-_EXCLUDED = -1e9
 
 
 @keras.saving.register_keras_serializable("roformer_keras")
@@ -183,7 +180,7 @@ class RoFormerQuestionAnswerer(TextTask):
             # [CLS] is no span: spans are compared with it.
             fits[0] = False
             first, last = np.unravel_index(
-                np.where(fits, scores, 2 * _EXCLUDED).argmax(), scores.shape
+                np.where(fits, scores, 2 * EXCLUDED).argmax(), scores.shape
             )
             yield float(scores[first, last] - scores[0, 0]), int(first), int(last)
 
@@ -259,7 +256,7 @@ class PlacesOfAnswer(keras.layers.Layer):
         )
         is_first = ops.equal(ops.cumsum(ops.ones_like(token_ids), axis=1), 1)
         places = ops.logical_or(ops.logical_and(is_text, is_before_text), is_first)
-        return ops.where(places[..., None], scores, _EXCLUDED)
+        return ops.where(places[..., None], scores, EXCLUDED)
 
     def compute_mask(self, inputs, previous_mask=None):
         return None

@@ -16,7 +16,7 @@ _MAX_SKIPPED = 5
 _MAX_COLUMNS, _MAX_CONFUSIONS = 8, 20
 # Characters of a text on a page.
 _MAX_TEXT = 40
-_TEXTS = ("text", "first", "second", "third")
+_TEXTS = ("text", "first", "second", "third", "context", "question", "choices")
 # What `class_figure` computes.
 CLASS_FIGURES = ("matthews", "f1")
 

@@ -55,13 +55,14 @@ class TextTask(TextTrainer, BackboneModel):
 
     Subclasses define:
 
-    - `text_counts`: how many texts a row may have.
+    - `text_counts`: how many texts a row may have; and `has_choices`, if the last of
+      them is a list of choices.
     - `make_targets(y, rows)`: targets of all rows, checked.
     - `batch_targets(targets, numbers, inputs)`: targets of a batch, unless they are
       rows of an array.
     - `default_loss()`, `default_metrics()`.
-    - one verb for answers: `classify`, `regress`, `rank`, `encode`, `extract` or
-      `answer`.
+    - one verb for answers: `classify`, `regress`, `rank`, `encode`, `extract`,
+      `answer` or `choose`.
     - for `finetune`, `evaluate` and `predict` of the command line: `parse_label`,
       `find_names`, `name_options`, `metric_names`, `measure`, `expected_answers`,
       `found_answers`, `baselines` and `to_json`.
@@ -71,10 +72,12 @@ class TextTask(TextTrainer, BackboneModel):
         tokenizer: `RoFormerTokenizer` of its vocabulary.
         outputs: of the head.
         max_length: int, at least 4. Tokens to which longer rows are cut.
+        inputs: dict of the model's symbolic inputs; the backbone's if not given.
     """
 
     tokenizer: RoFormerTokenizer
     text_counts: tuple[int, ...] = (1, 2)
+    has_choices = False
     # How many names labels must have.
     min_names = 2
     # Whether a row may have no label.
@@ -87,10 +90,12 @@ class TextTask(TextTrainer, BackboneModel):
         tokenizer: RoFormerTokenizer,
         outputs: TensorLike,
         max_length: int,
+        inputs: dict | None = None,
         **kwargs: Any,
     ):
         check_integer("max_length", max_length, minimum=4, maximum=MAX_LENGTH)
-        super().__init__(inputs=backbone.input, outputs=outputs, **kwargs)
+        inputs = backbone.input if inputs is None else inputs
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.dtype_policy = backbone.dtype_policy
         self.backbone = backbone
         self.tokenizer, self.max_length = tokenizer, max_length
@@ -452,16 +457,17 @@ class TextTask(TextTrainer, BackboneModel):
         if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
             x = texts_of(x)
         counts = text_counts or self.text_counts
+        has_choices = self.has_choices
         check: Callable = _checked if isinstance(x, Iterator) else as_texts
         if is_table(x):
-            rows = TextRows(x, text_columns(column_names(x), counts))
+            rows = TextRows(x, text_columns(column_names(x), counts, has_choices))
             # A dataset without a length is a stream.
             if hasattr(x, "__len__"):
                 x, check = (rows, len(x)), _SizedRows
             else:
                 x, check = iter(rows), _checked
         return map_rows(
-            check(x, counts),
+            check(x, counts, has_choices),
             make_rows,
             lambda rows, numbers: decode(
                 run_model(model, rows.batch(numbers)), rows, numbers
@@ -513,11 +519,12 @@ class TextTask(TextTrainer, BackboneModel):
                 f"with {type(x).__name__}{'' if y is None else ' and y'}: leave it out"
             )
         if y is None and is_table(x):
-            x, y = split_labels(x, self.text_counts, fields, self.or_none)
+            options = fields, self.or_none, self.has_choices
+            x, y = split_labels(x, self.text_counts, *options)
         y = plain(y)
         if y is None:
             raise ConfigurationError("texts to learn from need labels: give y")
-        texts = as_texts(x, self.text_counts)
+        texts = as_texts(x, self.text_counts, self.has_choices)
         if len(y) != len(texts):
             raise ConfigurationError(
                 f"there must be a label for each row, got {len(texts)} rows and "
@@ -555,24 +562,24 @@ class TextTask(TextTrainer, BackboneModel):
 class _SizedRows:
     """The rows of a table, each checked when it is read."""
 
-    def __init__(self, table, counts):
+    def __init__(self, table, counts, has_choices):
         self._rows, self._size = table
-        self._counts = counts
+        self._options = counts, has_choices
         if not self._size:
             as_texts([], counts)
 
     def __iter__(self):
-        return _checked(self._rows, self._counts)
+        return _checked(self._rows, *self._options)
 
     def __len__(self):
         return self._size
 
 
-def _checked(stream, counts):
+def _checked(stream, counts, has_choices):
     """Rows of an iterator, each checked when it is read."""
     for number, row in enumerate(stream):
         try:
-            yield as_texts([row], counts)[0]
+            yield as_texts([row], counts, has_choices)[0]
         except ConfigurationError as error:
             raise ConfigurationError(
                 error.message, row=number, hint=error.hint

@@ -1,6 +1,6 @@
 """Heads on one vector of a row, for classes and scores."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -28,6 +28,8 @@ class VectorTask(TextTask):
         head_dropout: float in [0, 1). Dropout of that vector.
         max_length: int, at least 4. Tokens to which longer rows are cut.
         combine: layer from the outputs of rows to those of the model, or None.
+        inputs, rows: dicts of symbolic tensors: the inputs of the model, and the rows
+            of ids that are made of them; both are the backbone's inputs if not given.
     """
 
     def __init__(
@@ -39,19 +41,24 @@ class VectorTask(TextTask):
         pooling: str = "first",
         head_dropout: float = 0.0,
         max_length: int = 512,
-        combine: keras.layers.Layer | None = None,
+        combine: Callable | None = None,
+        inputs: dict | None = None,
+        rows: dict | None = None,
         **kwargs: Any,
     ):
         check_number("head_dropout", head_dropout, minimum=0, below=1)
         policy = backbone.dtype_policy
+        rows = backbone.input if rows is None else rows
         vector = TextVector(pooling, dtype=policy, name="vector")(
-            sequence_of(backbone), backbone.input["token_ids"]
+            sequence_of(backbone, rows), rows["token_ids"]
         )
         vector = Dropout(head_dropout, dtype=policy, name="head_dropout")(vector)
         outputs = dense_head(backbone, units, head)(vector)
         if combine is not None:
             outputs = combine(outputs)
-        super().__init__(backbone, tokenizer, outputs, max_length, **kwargs)
+        super().__init__(
+            backbone, tokenizer, outputs, max_length, inputs=inputs, **kwargs
+        )
         self.pooling, self.head_dropout = pooling, head_dropout
 
     def _convert(self, function, outputs):

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_names
-from roformer_keras.data.arrow import data_files
+from roformer_keras.data.files import data_files
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files
@@ -92,7 +92,7 @@ class FinetuningRun(ResumableRun):
     def describe(self):
         settings = self.settings
         files = {
-            name: data_files(path)
+            name: data_files(path, settings.format)
             for name in ("train", "valid", "test")
             if (path := getattr(settings, name)) is not None
         }

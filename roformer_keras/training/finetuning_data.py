@@ -185,7 +185,13 @@ def read_examples(
     """
     skipped: list[tuple[int, str]] | None = [] if skips else None
     table = read_table(
-        path, count, fields, format=format, groups=groups, skipped=skipped
+        path,
+        count,
+        fields,
+        format=format,
+        groups=groups,
+        skipped=skipped,
+        has_choices=task_class.has_choices,
     )
     assert table.labels is not None
     columns: list | None = None if table.groups is None else []
@@ -313,6 +319,15 @@ def draw_groups(
 
 
 def count_leaks(train: Examples, other: Examples) -> int:
-    """How many rows of another file have a text that is also in the training data."""
-    known = {text.strip() for texts in train.texts for text in texts}
-    return sum(any(text.strip() in known for text in texts) for texts in other.texts)
+    """How many rows of another file have a text that is also in the training data.
+
+    Of rows with choices the context counts: questions and choices come again.
+    """
+    known = {text.strip() for row in train.texts for text in _own_texts(row)}
+    return sum(
+        any(text.strip() in known for text in _own_texts(row)) for row in other.texts
+    )
+
+
+def _own_texts(row):
+    return row if isinstance(row[-1], str) else row[:1]

@@ -42,7 +42,8 @@ class FinetuningSettings(Settings):
         holdout_by: columns or keys, as in `fields`: rows that share a value of one are
             on one side of `holdout`. With the columns of both texts of a pair, no text
             is on both sides.
-        fields: columns or keys of the texts and of the label; see `read_table`.
+        fields: columns or keys of the texts and of the label; see `read_table`. Of
+            multiple-choice, a context, a question or none, the choices, and the label.
         format: str of `FORMATS`, for files whose extension does not say it.
         on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the task
             takes, and to list them in the report.
@@ -139,7 +140,7 @@ class FinetuningSettings(Settings):
                 "holdout_by says which rows holdout keeps together: give holdout, got "
                 f"holdout={self.holdout}"
             )
-        if self.pairs and len(TASKS[self.task].text_counts) == 1:
+        if self.pairs and set(TASKS[self.task].text_counts) != {1, 2}:
             raise ConfigurationError(
                 f"pairs are for tasks of one text or two, got task={self.task!r}"
             )

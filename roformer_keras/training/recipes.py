@@ -42,7 +42,6 @@ class Recipe:
             the name of the figure.
         paper_test: likewise for `test`.
         settings: more settings.
-        refusal: why the task cannot be learnt here, and what can be used; or None.
     """
 
     fields: tuple[str, ...] = ()
@@ -55,7 +54,6 @@ class Recipe:
     paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
     paper_test: Mapping[str, float] = dataclasses.field(default_factory=dict)
     settings: Mapping = dataclasses.field(default_factory=dict)
-    refusal: str | None = None
 
 
 def _glue(*fields, **options):
@@ -69,11 +67,6 @@ def _clue(*fields, **options):
 
 _BINARY, _JSON = ("0", "1"), {"format": "jsonl"}
 _NLI = ("entailment", "neutral", "contradiction")
-_CHOICES = (
-    "it is multiple choice, for which no task has a head: write a row for each choice "
-    "with the passage, the choice and whether it is right, and use text-classification "
-    "with --pairs"
-)
 RECIPES = {
     # Without a header: source, label, the author's mark, sentence.
     "glue/cola": _glue("4", "2", classes=_BINARY, metrics=("matthews", "accuracy")),
@@ -132,8 +125,18 @@ RECIPES = {
         metrics=("f1", "exact_match"),
         settings={"format": "squad"},
     ),
-    "clue/chid": _clue(refusal=_CHOICES),
-    "clue/c3": _clue(refusal=_CHOICES),
+    # About as many texts are computed together as of other tasks: 2 rows of 10 choices,
+    # and 8 of at most 4.
+    "clue/chid": _clue(
+        task="multiple-choice", settings={"format": "chid", "accumulation": 16}
+    ),
+    # Dialogues and other texts: d-train.json and m-train.json.
+    "clue/c3": _clue(
+        task="multiple-choice",
+        train="?-train.json",
+        valid="?-dev.json",
+        settings={"format": "c3", "accumulation": 4},
+    ),
 }
 
 
@@ -146,12 +149,10 @@ def recipe_settings(name: str, data: str, task: str | None = None) -> dict[str, 
         task: the task that was asked for, or None.
 
     Raises:
-        ConfigurationError: there is no such recipe, or no task that can learn it.
+        ConfigurationError: there is no such recipe, or it is for another task.
     """
     check_choice("recipe", name, RECIPES)
     recipe = RECIPES[name]
-    if recipe.refusal is not None:
-        raise ConfigurationError(f"{name} cannot be trained: {recipe.refusal}")
     if task not in (None, recipe.task):
         raise ConfigurationError(
             f"{name} is for the task {recipe.task!r}, the command for {task!r}"

@@ -1,18 +1,20 @@
 """The results of a fine-tuning: the model, its answers and its reports."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from roformer_keras.checks import check_choice
-from roformer_keras.data.files import name_places, read_table, text_names
+from roformer_keras.data.choices import parse_choices
+from roformer_keras.data.files import name_places, read_table, row_names
 from roformer_keras.data.texts import as_texts
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.atomic import replacing
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.json_file import json_bytes, read_json
 from roformer_keras.io.sources import PRESET_BASELINES
 from roformer_keras.models.preset import opened_checkpoint
 from roformer_keras.tasks.evaluation import evaluate_task
@@ -67,7 +69,13 @@ class FinetunedTask:
         if not fields and path != "-":
             fields = self.fields
         table = read_table(
-            path, count, fields, labelled=False, or_first=or_first, format=format
+            path,
+            count,
+            fields,
+            labelled=False,
+            or_first=or_first,
+            format=format,
+            has_choices=self.task.has_choices,
         )
         where = name_places(path, format)
         return [
@@ -75,13 +83,23 @@ class FinetunedTask:
             for line, row in zip(table.lines, table.texts, strict=True)
         ]
 
+    def read_row(self, texts: Sequence[str]) -> tuple[Any, ...]:
+        """A row of texts as str; choices are a JSON list.
+
+        Raises:
+            ConfigurationError: the last text must be such a list, and is not.
+        """
+        if not self.task.has_choices:
+            return tuple(texts)
+        return (*texts[:-1], parse_choices(texts[-1]))
+
     def check_rows(self, rows: list[tuple[str, ...]]) -> None:
         """Raises ConfigurationError unless the model can answer them."""
-        as_texts(rows, self.task.answer_counts)
+        as_texts(rows, self.task.answer_counts, self.task.has_choices)
 
-    def answer(self, rows: list[tuple[str, ...]], **options: Any) -> list[dict]:
+    def answer(self, rows: list[tuple[Any, ...]], **options: Any) -> list[dict]:
         """Texts with their answers, as plain JSON types; options as in `predict`."""
-        names = text_names(len(rows[0]))
+        names = row_names(rows[0])
         return [
             {**dict(zip(names, row, strict=True)), **line}
             for row, line in zip(rows, self.task.to_json(rows, **options), strict=True)
@@ -151,9 +169,9 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
             "end"
         )
     try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
+        metadata = read_json(Blob.of_file(path))
         settings = FinetuningSettings.from_dict(metadata["settings"])
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         raise ConfigurationError(
             f"{path} must be of a fine-tuning, and is not: {error}"
         ) from error
@@ -179,9 +197,8 @@ def write_baselines(preset: Path, learned: dict[str, dict]) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    content = json.dumps(learned, ensure_ascii=False)
     with replacing(preset / PRESET_BASELINES, overwrite=True) as partial:
-        partial.write_text(f"{content}\n", encoding="utf-8")
+        partial.write_bytes(json_bytes(learned))
 
 
 def _read_baselines(preset):
@@ -189,11 +206,8 @@ def _read_baselines(preset):
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError(f"an object is expected, got {str(found)[:80]}")
-        return found
-    except (OSError, ValueError, RecursionError) as error:
+        return read_json(Blob.of_file(path))
+    except (OSError, RoFormerError) as error:
         raise SourceError(
             f"{path} must be what finetune wrote: {error}",
             hint="without the file, baselines learn from the rows that they are "
@@ -250,10 +264,10 @@ def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str
         if not draw_confusion(drawn["confusion"], names, folder / CONFUSION):
             legend = (f"{number:>5}  {name}" for number, name in enumerate(names, 1))
             text += "\n".join(["", f"numbers in {CONFUSION}", *legend]) + "\n"
-    content = json.dumps({**metadata, **reports}, indent=2, ensure_ascii=False)
-    for name, written in (("report.txt", text), ("report.json", f"{content}\n")):
+    content = json_bytes({**metadata, **reports})
+    for name, written in (("report.txt", text.encode()), ("report.json", content)):
         with replacing(folder / name, overwrite=True) as partial:
-            partial.write_text(written, encoding="utf-8")
+            partial.write_bytes(written)
     return text
 
 

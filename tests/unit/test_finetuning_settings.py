@@ -40,6 +40,7 @@ def settings_of(train, task="text-classification", **changes):
         ),
         ({"task": "triplet-ranking", "r_drop": 1.0}, "r_drop works only for"),
         ({"task": "triplet-ranking", "pairs": True}, "pairs are for tasks of one"),
+        ({"task": "multiple-choice", "pairs": True}, "pairs are for tasks of one"),
         (
             {"task": "text-regression", "class_weights": "balanced"},
             "class_weights works",

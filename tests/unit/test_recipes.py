@@ -1,10 +1,12 @@
 """Recipes on files with the published layouts of GLUE and CLUE, and invented rows."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from roformer_keras.cli.finetune import read_settings
+from roformer_keras.data.choices import BLANK, chid_answers
 from roformer_keras.data.files import read_table
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.training.recipes import (
@@ -34,6 +36,7 @@ CMRC_ANSWERS = [
     {"text": "北京", "answer_start": 2},
     {"text": "在北京", "answer_start": 1},
 ]
+IDIOMS = [f"{first}心{second}意" for first in "一三" for second in "一二三四五"]
 # Of each recipe a file, and the texts and the labels in it.
 LAYOUTS = {
     "glue/cola": (
@@ -182,13 +185,48 @@ LAYOUTS = {
         [("她在哪里？", "她在北京，他在上海。")],
         [CMRC_ANSWERS],
     ),
+    # A line of several passages; each blank has its answer in a file of its own.
+    "clue/chid": (
+        jsonl(
+            {
+                "content": ["他#idiom000378#地学习。", "#idiom000379#！"],
+                "candidates": IDIOMS,
+            }
+        ),
+        [(f"他{BLANK}地学习。", tuple(IDIOMS)), (f"{BLANK}！", tuple(IDIOMS))],
+        [0, 9],
+    ),
+    # Dialogues and other texts, in two files.
+    "clue/c3": (
+        json.dumps(
+            [
+                [
+                    ["男：你在哪里？", "女：我在北京。"],
+                    [
+                        {
+                            "question": "女的在哪里？",
+                            "choice": ["上海", "北京"],
+                            "answer": "北京",
+                        }
+                    ],
+                    "1-8",
+                ]
+            ],
+            ensure_ascii=False,
+        ),
+        [("男：你在哪里？\n女：我在北京。", "女的在哪里？", ("上海", "北京"))] * 2,
+        [1, 1],
+    ),
+}
+# Names of files whose content is spread over several, and these.
+PARTS = {
+    "?-train.json": ("d-train.json", "m-train.json"),
+    "?-dev.json": ("d-dev.json", "m-dev.json"),
 }
 
 
-def test_every_recipe_has_a_layout_or_a_refusal():
-    refused = {name for name, recipe in RECIPES.items() if recipe.refusal}
-    assert refused == {"clue/chid", "clue/c3"}
-    assert RECIPES.keys() == LAYOUTS.keys() | refused
+def test_every_recipe_has_a_layout():
+    assert RECIPES.keys() == LAYOUTS.keys()
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -198,13 +236,18 @@ def test_published_layouts(name, tmp_path):
     assert (settings.epochs, settings.batch_size, settings.max_length) == (3, 32, 512)
     assert recipe_rates(settings) == LEARNING_RATES == (2e-5, 3e-5, 4e-5, 5e-5)
     skipped = []
+    has_choices = settings.task == "multiple-choice"
     for path in filter(None, (settings.train, settings.valid, settings.test)):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(content)
+        for part in PARTS.get(Path(path).name, (path,)):
+            (tmp_path / part).write_text(content, encoding="utf-8")
+        if settings.format == "chid":
+            answers = '{"#idiom000378#": 0, "#idiom000379#": 9}'
+            Path(chid_answers(path)).write_text(answers)
         table = read_table(
             *(path, settings.text_count, settings.fields),
             format=settings.format,
             skipped=skipped,
+            has_choices=has_choices,
         )
         assert (table.texts, table.labels) == (texts, labels)
     assert bool(skipped) == (name == "glue/qqp")
@@ -220,8 +263,7 @@ def test_flags_change_a_recipe():
     ("name", "task", "message"),
     [
         ("glue/wnli", None, "recipe must be one of 'glue/cola', "),
-        ("clue/c3", None, "clue/c3 cannot be trained: it is multiple choice, "),
-        ("clue/chid", None, "write a row for each choice"),
+        ("clue/c3", "text-classification", "is for the task 'multiple-choice'"),
         ("glue/rte", "text-regression", "glue/rte is for the task 'text-class"),
     ],
 )

@@ -1,0 +1,326 @@
+"""Multiple choice: choices of a row, and the files of CLUE's C3 and CHID.
+
+format "c3"     a JSON list of `[sentences, questions, id]`; a question has `question`,
+                `choice` and `answer`, the text of the right choice
+format "chid"   a JSON object a line, with `content`, passages with blanks such as
+                `#idiom000123#`, and `candidates`; the number of the right one of each
+                blank is in the file `NAME_answer.json` next to `NAME.json`
+
+Layouts: https://github.com/CLUEbenchmark/CLUE; Sun et al. 2020, arXiv:1904.09679 (C3);
+Zheng et al. 2019, arXiv:1906.01265 (CHID).
+"""
+
+import glob
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from roformer_keras.checks import is_integer
+from roformer_keras.data.lines import file_name, place_line, read_lines
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.io.json_file import is_unicode, parse_json
+from roformer_keras.io.vocabulary import MASK
+
+MIN_CHOICES, MAX_CHOICES = 2, 256
+# The fields of a row of each format, unless others are given.
+FIELDS = {
+    ".c3": ("context", "question", "choices", "label"),
+    ".chid": ("context", "choices", "label"),
+}
+# An idiom has four characters. Other blanks of the passage are no question of the row.
+BLANK, OTHER_BLANK = 4 * MASK, "____"
+_BLANK = re.compile(r"#idiom\d+#")
+_C3_LAYOUT = (
+    "a file of C3 is a list of [sentences, questions, id]; a file with an object a "
+    "line is of the format jsonl"
+)
+
+
+# === Choices of a row ===
+
+
+def check_choices(value: Any, row: int | None = None) -> tuple[str, ...]:
+    """The choices of a row: at least 2 texts, in a list or the like.
+
+    Args:
+        value: as a user gives it.
+        row: int or None. How errors name the row.
+
+    Raises:
+        ConfigurationError: it is no such list.
+    """
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        raise ConfigurationError(
+            f"choices must be a list of texts, got {value!r:.80}", row=row
+        )
+    if not MIN_CHOICES <= len(value) <= MAX_CHOICES:
+        raise ConfigurationError(
+            f"a row must have from {MIN_CHOICES} to {MAX_CHOICES} choices, got "
+            f"{len(value)}",
+            row=row,
+        )
+    for choice in value:
+        if not isinstance(choice, str) or not choice.strip():
+            raise ConfigurationError(
+                f"a choice must be a str that is not empty, got {choice!r:.60}",
+                row=row,
+            )
+    return tuple(value)
+
+
+def parse_choices(value: Any) -> tuple[str, ...]:
+    """The choices in a cell of a table, which is a JSON list; or in a list.
+
+    Raises:
+        ConfigurationError: it is neither, or as in `check_choices`.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(
+                f"choices in one cell must be a JSON list, got {value!r:.60}",
+                hint="name the columns of the choices by one word and numbers, as in "
+                "choice1,choice2",
+            ) from error
+    return check_choices(value)
+
+
+def gather_columns(rows: Iterator, field: str) -> Iterator:
+    """Rows of cells, with numbered columns of choices as one column, a list.
+
+    For a field `choices`, these are the columns `choice1`, `choice2`, ... of the first
+    row, or `choices_0`, `choices_1`, ...; empty cells at the end of a row are no
+    choices. Rows of a table that has the field itself, or no such columns, are
+    unchanged.
+
+    Args:
+        rows: line numbers and cells.
+        field: str. What the column will be called.
+    """
+    first = next(rows, None)
+    if first is None:
+        return
+    line, names = first
+    pattern = re.compile(rf"{re.escape(field.removesuffix('s'))}s?_?(\d{{1,3}})")
+    found = [pattern.fullmatch(name.strip()) for name in names]
+    numbered = {place: int(one[1]) for place, one in enumerate(found) if one}
+    places = sorted(numbered, key=numbered.__getitem__)
+    if len(places) < MIN_CHOICES or field in (name.strip() for name in names):
+        yield from itertools.chain([first], rows)
+        return
+    others = [place for place in range(len(names)) if place not in numbered]
+    yield line, [*(names[place] for place in others), field]
+    for line, cells in rows:
+        # A row that is too short stays too short.
+        if len(cells) >= len(names):
+            choices = [cells[place] for place in places]
+            while choices and not choices[-1].strip():
+                choices.pop()
+            yield line, [*(cells[place] for place in others), choices]
+        else:
+            yield line, cells[: len(others)]
+
+
+# === C3 ===
+
+
+def c3_files(path: str) -> list[str]:
+    """The files that a path of C3 stands for.
+
+    C3 is published in two parts, `d-train.json` and `m-train.json`; the path
+    `?-train.json` stands for both.
+    """
+    if os.path.exists(path) or path == "-":
+        return [path]
+    return sorted(glob.glob(path)) or [path]
+
+
+def read_c3(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    """Numbers of the questions, from 1, and the values of some fields.
+
+    In place of the values of a question that lacks some, its SourceError.
+
+    Args:
+        path: as `c3_files` takes it.
+        fields: `context`, `question`, `choices`, `label`, or other keys of a question.
+            The label is the number of the right choice, or what `answer` holds if it is
+            no choice.
+
+    Raises:
+        SourceError: a file is not of this layout.
+    """
+    numbers = itertools.count(1)
+    for file in c3_files(path):
+        for place, context, question in _questions(file):
+            number, found = next(numbers), {**question, "context": context}
+            if "choice" in question:
+                found["choices"] = choices = question["choice"]
+                if "answer" in question:
+                    found["label"] = answer = question["answer"]
+                    if isinstance(choices, list) and answer in choices:
+                        found["label"] = choices.index(answer)
+            missing = [_C3_KEYS.get(name, name) for name in fields if name not in found]
+            if missing:
+                yield (
+                    number,
+                    SourceError(
+                        f"{place} must have {', '.join(map(repr, missing))}, got "
+                        f"{', '.join(map(repr, question)) or 'none'}"
+                    ),
+                )
+            else:
+                yield number, [found[name] for name in fields]
+
+
+_C3_KEYS = {"choices": "choice", "label": "answer"}
+
+
+def _questions(path):
+    """The place, the context and the fields of each question of a file."""
+    name = file_name(path)
+    try:
+        content = parse_json(
+            "".join(text for _, text in read_lines(path)), name, kind=list
+        )
+    except ConfigurationError as error:
+        raise SourceError(error.message, hint=_C3_LAYOUT) from error
+    _check_unicode(content, name)
+    for at, document in enumerate(content):
+        place = f"[{at}] of {name}"
+        is_document = isinstance(document, list) and len(document) >= 2
+        if not is_document or not _are_texts(document[0]):
+            raise SourceError(
+                f"{place} must be [sentences, questions, id], got {document!r:.60}",
+                hint=_C3_LAYOUT,
+            )
+        sentences, questions = document[:2]
+        if not isinstance(questions, list):
+            raise SourceError(f"questions of {place} must be a list", hint=_C3_LAYOUT)
+        for number, question in enumerate(questions):
+            own = f"questions[{number}] of {place}"
+            if not isinstance(question, dict):
+                raise SourceError(f"{own} must be an object, got {question!r:.60}")
+            yield own, "\n".join(sentences), question
+
+
+def _are_texts(value):
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _check_unicode(content, place):
+    if not is_unicode(content):
+        raise SourceError(
+            f"{place} must hold whole characters, got half of a surrogate pair"
+        )
+
+
+# === CHID ===
+
+
+def chid_answers(path: str) -> str:
+    """The path of the answers to the blanks of a file."""
+    folder, name = os.path.split(path)
+    stem, dot, ending = name.partition(".json")
+    return os.path.join(folder, f"{stem}_answer{dot}{ending}")
+
+
+def read_chid(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
+    """Numbers of lines and the values of some fields, of each blank.
+
+    In place of the values of a blank without an answer, its SourceError.
+
+    Args:
+        path: of the file.
+        fields: `context`, the passage with `[MASK]` at the blank of the row and `____`
+            at others; `choices`; `label`, the number of the right choice; `blank`, its
+            name; `passage`, as the file has it; or other keys of the line. The file of
+            answers is read if `label` is among them.
+
+    Raises:
+        SourceError: a file is not of this layout.
+    """
+    answers = _read_answers(path) if "label" in fields else {}
+    for line, text in read_lines(path):
+        if text.isspace():
+            continue
+        place = place_line(line, path)
+        found = _chid_object(text, place)
+        for passage in found["content"]:
+            blanks = [(one[0], *one.span()) for one in _BLANK.finditer(passage)]
+            for blank, start, end in blanks:
+                before, after = (
+                    _BLANK.sub(OTHER_BLANK, part)
+                    for part in (passage[:start], passage[end:])
+                )
+                own = {
+                    **found,
+                    "context": f"{before}{BLANK}{after}",
+                    "choices": found["candidates"],
+                    "blank": blank,
+                    "passage": passage,
+                }
+                if blank in answers:
+                    own["label"] = answers[blank]
+                missing = [name for name in fields if name not in own]
+                if missing == ["label"]:
+                    yield (
+                        line,
+                        SourceError(
+                            f"{place}: the blank {blank} must have an answer in "
+                            f"{chid_answers(path)}"
+                        ),
+                    )
+                elif missing:
+                    yield (
+                        line,
+                        SourceError(
+                            f"{place} must have {', '.join(map(repr, missing))}, got "
+                            f"{', '.join(map(repr, found))}"
+                        ),
+                    )
+                else:
+                    yield line, [own[name] for name in fields]
+
+
+def _chid_object(text, place):
+    try:
+        found = parse_json(text, place)
+    except ConfigurationError as error:
+        raise SourceError(error.message) from error
+    if "\\u" in text:
+        _check_unicode(found, place)
+    for key in ("content", "candidates"):
+        if not _are_texts(found.get(key)):
+            raise SourceError(
+                f"{place} must have {key!r}, a list of texts, got "
+                f"{found.get(key)!r:.60}"
+            )
+    return found
+
+
+def _read_answers(path):
+    """Numbers of choices by the name of a blank."""
+    if path == "-":
+        raise SourceError(
+            "CHID on standard input has no answers, which are in a file next to its own"
+        )
+    name = chid_answers(path)
+    try:
+        answers = parse_json("".join(text for _, text in read_lines(name)), name)
+    except ConfigurationError as error:
+        raise SourceError(error.message) from error
+    for blank, number in answers.items():
+        if not is_integer(number):
+            raise SourceError(
+                f"{name}: the answer of {blank[:40]} must be the number of a choice, "
+                f"got {number!r:.60}"
+            )
+    return answers

@@ -1,0 +1,325 @@
+"""Multiple choice: which of several texts answers a question, or fills a blank."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, overload
+
+import keras
+import numpy as np
+from keras import ops
+
+from roformer_keras.data.rows import GroupRows, Rows
+from roformer_keras.io.vocabulary import MASK
+from roformer_keras.models import RoFormerBackbone
+from roformer_keras.tasks.baselines import (
+    SIMILARITIES,
+    Baseline,
+    MostFrequentChoice,
+    MostSimilarChoice,
+)
+from roformer_keras.tasks.heads import EXCLUDED
+from roformer_keras.tasks.labels import choice_number, rounded
+from roformer_keras.tasks.measures import ChoiceMeasure, Measure
+from roformer_keras.tasks.vector import VectorTask
+from roformer_keras.text.tokenizer import RoFormerTokenizer
+from roformer_keras.types import Texts, Verbose
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RoFormerMultipleChoice(VectorTask):
+    """Chooses one of several texts, as the answer to a question about a context.
+
+    Each choice is a row of its own, `[CLS] context [SEP] question [SEP] choice [SEP]`
+    with segment 1 from the question on, and gets a score; the softmax is over the
+    choices of a question.
+
+    Args:
+        backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
+
+    A row of texts is `(context, choices)` or `(context, question, choices)`, with 2 to
+    256 choices in a list; rows may have different numbers of them. A label is the
+    number of the right choice, from 0, or its text. Contexts are cut first, questions
+    next; `[MASK]` in a context is the mask token, around which the context is cut, so
+    that it can be the blank of a cloze.
+
+    Call arguments:
+        inputs: dict of what `RoFormerBackbone` takes, with an axis for the choices:
+            int `(batch, choices, length)`. Choices of id 0 only are padding.
+
+    Returns:
+        float32 `(batch, choices)`: logits, -1e9 at padding; for texts `predict` gives
+        a list of the logits of each row. `choose` gives numbers or probabilities.
+
+    Example:
+    ```python
+    model = RoFormerMultipleChoice.from_preset("roformer-char")
+    model.fit([("她在北京工作。", "她在哪里？", ["北京", "上海"])], ["北京"])
+    model.choose([("他在上海学习。", "他在哪里？", ["北京", "上海", "天津"])])
+    ```
+
+    Source: Xu et al. 2020, arXiv:2004.05986 (C3 and CHID in CLUE); the scores are those
+    of Hugging Face's `RoFormerForMultipleChoice` with `summary_type="first"`.
+    """
+
+    text_counts = (3, 2)
+    has_choices = True
+
+    def __init__(
+        self,
+        backbone: RoFormerBackbone,
+        tokenizer: RoFormerTokenizer,
+        pooling: str = "first",
+        head_dropout: float = 0.0,
+        max_length: int = 512,
+        **kwargs: Any,
+    ):
+        inputs = {
+            name: keras.Input((None, *tensor.shape[1:]), dtype=tensor.dtype, name=name)
+            for name, tensor in backbone.input.items()
+        }
+        rows = {
+            name: RowsOfChoices(name=f"{name}_of_rows")(tensor)
+            for name, tensor in inputs.items()
+        }
+        scores = ScoresOfChoices(dtype="float32", name="scores")
+        super().__init__(
+            backbone,
+            tokenizer,
+            1,
+            "choice",
+            pooling,
+            head_dropout,
+            max_length,
+            combine=lambda found: scores(found, inputs["token_ids"]),
+            inputs=inputs,
+            rows=rows,
+            **kwargs,
+        )
+
+    # === Training ===
+
+    def default_loss(self) -> keras.losses.Loss:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def default_metrics(self) -> list[keras.metrics.Metric]:
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def make_rows(self, texts: list[tuple[Any, ...]]) -> "ChoiceRows":
+        return ChoiceRows(self.text_tokenizer(), texts, self.max_length)
+
+    def make_targets(self, y: Texts, rows: "ChoiceRows") -> Any:
+        return np.array(
+            [
+                choice_number(label, rows.texts[row][-1], row)
+                for row, label in enumerate(y)
+            ],
+            "int32",
+        )
+
+    # === Files ===
+
+    @classmethod
+    def parse_label(
+        cls, value: Any, texts: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
+        return choice_number(value, texts[-1])
+
+    @classmethod
+    def metric_names(cls, options: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("accuracy",)
+
+    @property
+    def measure(self) -> Measure:
+        return ChoiceMeasure()
+
+    def expected_answers(self, texts: list[tuple[Any, ...]], labels: list) -> Any:
+        pairs = zip(labels, texts, strict=True)
+        return np.array([choice_number(label, row[-1]) for label, row in pairs])
+
+    def found_answers(self, texts: list[tuple[Any, ...]], verbose: Verbose = 0) -> Any:
+        return self.choose(texts, probabilities=True, verbose=verbose)
+
+    def baselines(self, text_count: int) -> list[Baseline]:
+        similar = [MostSimilarChoice(one) for one in SIMILARITIES]
+        return [MostFrequentChoice(), *similar]
+
+    def to_json(self, texts: list[tuple[Any, ...]]) -> list[dict]:
+        found = self.choose(texts, probabilities=True, verbose=0)
+        return [
+            {
+                "label": int(row.argmax()),
+                "choice": choices[row.argmax()],
+                "probabilities": list(map(rounded, row)),
+            }
+            for (*_, choices), row in zip(texts, found, strict=True)
+        ]
+
+    # === Answering ===
+
+    @overload
+    def choose(
+        self, x: Iterator, *, probabilities: bool = False, **kwargs: Any
+    ) -> Iterator[Any]: ...
+
+    @overload
+    def choose(
+        self, x: Texts, *, probabilities: Literal[False] = False, **kwargs: Any
+    ) -> list[int]: ...
+
+    @overload
+    def choose(
+        self, x: Texts, *, probabilities: Literal[True], **kwargs: Any
+    ) -> list[np.ndarray]: ...
+
+    def choose(self, x: Texts, *, probabilities: bool = False, **kwargs: Any) -> Any:
+        """The number of the best choice of each row, from 0.
+
+        Args:
+            x, kwargs: as in `predict`.
+            probabilities: bool. Whether to return the probabilities of all choices.
+
+        Returns:
+            An int for each row, or float32 `(choices,)`; for an iterator an iterator
+            of them.
+        """
+        function = _softmax if probabilities else _best
+        found = map(function, self.predict(x, **kwargs))
+        return found if isinstance(x, Iterator) else list(found)
+
+    def _split_outputs(self, outputs, rows, numbers):
+        """The scores of each row, without padding."""
+        for scores, count in zip(outputs, rows.counts[numbers], strict=True):
+            yield scores[:count]
+
+    def _collect_outputs(self, found, rows):
+        return found
+
+
+def _softmax(scores):
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+def _best(scores):
+    return int(scores.argmax())
+
+
+class ChoiceRows(GroupRows):
+    """Questions with choices, whose rows of ids are next to each other in a batch.
+
+    Args:
+        tokenizer: `RoFormerTokenizer`.
+        texts: tuples of context, question or not, and tuple of choices.
+        max_length: int, at least 4. Tokens of a row. Question and choice take at most
+            half of them.
+
+    Attributes:
+        texts: as given.
+        counts: int64 `(questions,)`. Choices of each.
+        lengths: int64 `(questions,)`. Tokens of the longest row of each.
+        owners: int64 `(questions,)`. The number of each.
+        group_size: int. Choices of the question that has most; batches have as many.
+    """
+
+    def __init__(self, tokenizer, texts: Sequence[tuple[Any, ...]], max_length: int):
+        self.texts = list(texts)
+        rows: list[np.ndarray] = []
+        firsts: list[int] = []
+        for row in self.texts:
+            first, *seconds = _encode(tokenizer, row, max_length)
+            for second in seconds:
+                rows.append(np.array([*first, *second], "int32"))
+                firsts.append(len(first))
+        self.counts = np.array([len(row[-1]) for row in self.texts], "int64")
+        self.group_size = int(self.counts.max())
+        self._starts = np.cumsum(self.counts) - self.counts
+        self._rows = Rows.of_ids(rows, firsts)
+        self.lengths = np.maximum.reduceat(self._rows.lengths, self._starts)
+        self.owners = np.arange(len(self.texts))
+
+    def batch(self, numbers: Sequence[int] | np.ndarray, more: int = 0) -> dict:
+        """Some questions, int32 `(questions, group_size, length)`.
+
+        Args:
+            numbers: of the questions.
+            more: int. Additional columns of padding.
+        """
+        counts = self.counts[numbers]
+        # Where each row is: the question, and the choice.
+        questions = np.repeat(np.arange(len(counts)), counts)
+        choices = np.arange(len(questions)) - np.repeat(
+            np.cumsum(counts) - counts, counts
+        )
+        rows = self._rows.batch(self._starts[numbers][questions] + choices, more)
+        batch = {}
+        for name, ids in rows.items():
+            shape = (len(counts), self.group_size, ids.shape[1])
+            batch[name] = np.zeros(shape, ids.dtype)
+            batch[name][questions, choices] = ids
+        return batch
+
+
+def _encode(tokenizer, row, max_length):
+    """The ids of the first segment, and those of the second with each choice."""
+    context, *question = row[:-1]
+    choices = [tokenizer.encode(choice)[0][1:] for choice in row[-1]]
+    half = max_length // 2
+    choices = [_cut(ids, half) for ids in choices]
+    longest = max(map(len, choices))
+    if question:
+        own = tokenizer.encode(question[0])[0][1:]
+        # A lone [SEP] would be no question.
+        question = _cut(own, half - longest) if half - longest > 1 else []
+    keeps_mask = MASK in context
+    first = tokenizer.encode(context, keep_mask=keeps_mask)[0]
+    room, start = max_length - longest - len(question), 1
+    if keeps_mask and len(first) > room:
+        # [CLS] and [SEP] have their places in any case.
+        most = len(first) - room + 1
+        start = min(max(1, first.index(tokenizer.mask_id) - (room - 2) // 2), most)
+    first = _cut([first[0], *first[start:]], room)
+    return first, *([*question, *ids] for ids in choices)
+
+
+def _cut(ids, size):
+    """At most so many ids, with the last one at the end."""
+    return ids if len(ids) <= size else [*ids[: size - 1], ids[-1]]
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class RowsOfChoices(keras.layers.Layer):
+    """The choices of all questions as the rows of one batch.
+
+    Call arguments:
+        inputs: `(questions, choices, ...)`.
+
+    Returns:
+        `(questions * choices, ...)`.
+    """
+
+    def call(self, inputs):
+        return ops.reshape(inputs, (-1, *ops.shape(inputs)[2:]))
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor((None, *inputs.shape[2:]), dtype=inputs.dtype)
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class ScoresOfChoices(keras.layers.Layer):
+    """The scores of rows by question, with padding excluded.
+
+    Call arguments:
+        scores: float `(questions * choices, 1)`.
+        token_ids: int `(questions, choices, length)`; a choice of id 0 only is padding.
+
+    Returns:
+        float `(questions, choices)`: -1e9 at padding.
+    """
+
+    def call(self, scores, token_ids):
+        scores = ops.reshape(scores, ops.shape(token_ids)[:2])
+        return ops.where(
+            ops.any(ops.not_equal(token_ids, 0), axis=-1), scores, EXCLUDED
+        )
+
+    def compute_output_shape(self, scores_shape, token_ids_shape):
+        return tuple(token_ids_shape[:2])
