@@ -35,11 +35,11 @@ class RoFormerMultipleChoice(VectorTask):
     Args:
         backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
 
-    A row of texts is `(context, choices)` or `(context, question, choices)`, with 2 to
-    256 choices in a list; rows may have different numbers of them. A label is the
-    number of the right choice, from 0, or its text. Contexts are cut first, questions
-    next; `[MASK]` in a context is the mask token, around which the context is cut, so
-    that it can be the blank of a cloze.
+    Rows of texts are all `(context, choices)` or all `(context, question, choices)`,
+    with 2 to 256 choices in a list; rows may have different numbers of them. A label is
+    the number of the right choice, from 0, or its text. Contexts are cut first,
+    questions next; `[MASK]` in a context is the mask token, around which the context is
+    cut, so that it can be the blank of a cloze.
 
     Call arguments:
         inputs: dict of what `RoFormerBackbone` takes, with an axis for the choices:

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from roformer_keras.cli.finetune import read_settings
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.training import finetune as finetune_module
 from roformer_keras.training import recipes
 from roformer_keras.training.log import read_log
 from roformer_keras.training.recipes import RECIPES, finetune_recipe, recipe_figures
+from roformer_keras.training.results import load_finetuned
 
 FLAGS = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-3}
 
@@ -158,6 +159,95 @@ def test_questions_of_cmrc(tmp_path):
     shown = (out / "recipe.txt").read_text()
     assert "dev.json f1  dev.json exact_match" in shown
     assert {"val_f1", "val_exact_match"} <= set(read_log(out / "rate-0.001/log.csv")[0])
+
+
+def test_blanks_of_chid(tmp_path):
+    idioms = [f"{first}心{second}意" for first in "一三" for second in "一二三四五"]
+    contexts = ["他#idiom000001#地学，不#idiom000002#。", "天气#idiom000003#。"]
+    line = json.dumps({"content": contexts, "candidates": idioms})
+    # One has no answer, and one has that of no choice.
+    answers = {"#idiom000001#": 0, "#idiom000002#": 10}
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.json").write_text(f"{line}\n{line}\n")
+        (tmp_path / f"{name}_answer.json").write_text(json.dumps(answers))
+    flags = {**FLAGS, "accumulation": 1}
+    settings = read_settings(None, None, flags, "clue/chid", str(tmp_path))
+    out = tmp_path / "out"
+    finetune_recipe("clue/chid", settings, out, verbose=False)
+    report = json.loads((out / "rate-0.001/report.json").read_text())
+    own = report["valid"]
+    assert own["rows"] == 2
+    skipped = {one["line"]: one["reason"] for one in own["skipped"]}
+    assert skipped.keys() == {1, 2} and len(own["skipped"]) == 4
+    assert "from 0 to 9, or its text, got 10" in str(own["skipped"])
+    assert "the blank #idiom000003# must have an answer in" in str(own["skipped"])
+    assert own["baselines"]["most frequent place"]["accuracy"] == 1
+    assert report["leaks"] == {"valid": 2}
+    for error in own["errors"]:
+        assert error["choices"] == idioms and "[MASK]" in error["context"]
+    assert "dev.json accuracy" in (out / "recipe.txt").read_text()
+    # The answers are inputs of the training, too.
+    (tmp_path / "train_answer.json").write_text(json.dumps({**answers, "x": 1}))
+    with pytest.raises(OutputError, match="input 'train' has changed"):
+        finetune_recipe("clue/chid", settings, out, verbose=False)
+
+
+def test_questions_of_c3(tmp_path):
+    def document(sentence, *questions):
+        own = [
+            {"question": text, "choice": choices, "answer": answer}
+            for text, choices, answer in questions
+        ]
+        return [[sentence, "是。"], own, "1"]
+
+    cities = ["北京", "上海", "天安门"]
+    dialogues = [
+        document("她在北京工作。", ("她在哪里？", cities, "北京")),
+        document(
+            "他在上海。", ("他在哪里？", cities[:2], "上海"), ("谁？", cities, "他")
+        ),
+    ]
+    others = [document("今天天气不错。", ("天气？", ["不好", "不错"], "不错"))]
+    for split in ("train", "dev"):
+        for part, content in (("d", dialogues), ("m", others)):
+            (tmp_path / f"{part}-{split}.json").write_text(json.dumps(content))
+    flags = {**FLAGS, "accumulation": 2, "epochs": 2}
+    settings = read_settings(None, None, flags, "clue/c3", str(tmp_path))
+    out = tmp_path / "out"
+    preset = finetune_recipe("clue/c3", settings, out, verbose=False)
+    report = json.loads((out / "rate-0.001/report.json").read_text())["valid"]
+    assert report["rows"] == 3
+    (skipped,) = report["skipped"]
+    assert skipped["row"] == 3 and "or its text, got '他'" in skipped["reason"]
+    similar = report["baselines"]["Jaccard of characters"]
+    assert similar["accuracy"] == 1
+    page = (out / "rate-0.001/report.txt").read_text()
+    assert "row 3: a label must be the number of a choice" in page
+    assert "?-dev.json accuracy" in (out / "recipe.txt").read_text()
+    # Files of the same and of other formats are answered and measured.
+    tuned = load_finetuned(out / "rate-0.001")
+    files = [(str(tmp_path / "?-dev.json"), "c3"), (str(tmp_path / "x.csv"), None)]
+    header = "context,question,choice1,choice2,choice3,label\n"
+    row = "她在北京工作。,她在哪里？,北京,上海,,北京\n"
+    (tmp_path / "x.csv").write_text(header + row)
+    for path, format in files:
+        found = tuned.evaluate(path, on_bad_row="skip", format=format)
+        rows = tuned.read_rows(path, format=format)
+        answers = tuned.answer([row for _, row in rows])
+        names = ("context", "question", "choices", "label", "choice", "probabilities")
+        for answer in answers:
+            assert tuple(answer) == names
+            assert answer["choices"][answer["label"]] == answer["choice"]
+            assert len(answer["probabilities"]) == len(answer["choices"])
+        assert len(rows) == found["rows"] + len(found.get("skipped", ()))
+    assert found["rows"] == 1
+    bare = load_finetuned(preset)
+    assert bare.read_rows(path) == rows
+    row = bare.read_row(["她在北京。", "她在哪里？", '["北京", "上海"]'])
+    bare.check_rows([row])
+    assert bare.answer([row])[0]["choices"] == ("北京", "上海")
+    with pytest.raises(ConfigurationError, match="choices in one cell must be a JSON"):
+        bare.read_row(["她在北京。", "她在哪里？", "北京"])
 
 
 def test_a_damaged_file_of_questions(tmp_path):

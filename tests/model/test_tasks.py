@@ -116,6 +116,7 @@ CASES = [
     ("TokenClassifier", {"labels": ["甲"], "crf": True}, 1),
     ("SpanExtractor", {"labels": ["甲", "乙"], "head_dim": 8}, 1),
     ("QuestionAnswerer", {}, 2),
+    ("MultipleChoice", {"pooling": "mean"}, 2),
 ]
 
 
@@ -125,6 +126,8 @@ def test_what_every_task_does(name, options, count, tmp_path):
     cls = getattr(tasks, f"RoFormer{name}")
     model = cls.from_preset(CHARACTER, **ONE_BLOCK, **options)
     texts = [tuple(TEXTS[n : n + count]) for n in range(3)]
+    if cls.has_choices:
+        texts = [(*row, tuple(TEXTS[: n + 2])) for n, row in enumerate(texts)]
     ids = model.make_rows(texts).batch(np.arange(3))
     expected = keras.ops.convert_to_numpy(model(ids))
     model.compile(run_eagerly=True)
