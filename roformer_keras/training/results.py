@@ -160,7 +160,7 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
                 f"{folder} must be a folder of a fine-tuning, or a preset"
             )
         task = _load_task(preset, **options)
-        count = min(task.text_counts)
+        count = task.text_counts[0]
         return FinetunedTask(task, preset, count, learned=_read_baselines(preset))
     folder = path.parent
     if not (folder / PRESET).is_dir():
