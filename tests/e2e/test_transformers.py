@@ -31,6 +31,7 @@ from huggingface_folders import FOLDER, changed
 
 import roformer_keras
 from roformer_keras import (
+    RoFormerMultipleChoice,
     RoFormerQuestionAnswerer,
     RoFormerTextClassifier,
     RoFormerTokenClassifier,
@@ -222,6 +223,7 @@ TASKS = {
     "answers": (RoFormerQuestionAnswerer, {}, {"encoder", "answers"}),
     "causal answers": (RoFormerQuestionAnswerer, CAUSAL, {"encoder", "answers"}),
     "classes": (RoFormerTextClassifier, {"num_classes": 3}, {"encoder"}),
+    "choices": (RoFormerMultipleChoice, {}, {"encoder"}),
 }
 
 
@@ -250,6 +252,8 @@ def test_heads_of_transformers_pass(reference, tmp_path):
         "answerer": {"sequence", "starts", "ends"},
         # Its head is another function.
         "classifier": {"sequence"},
+        # Its scores are those of groups of rows.
+        "chooser": {"sequence"},
     }
     options = {"against": reference, "lengths": (1, 13, 32), "verbose": 0}
     for name, outputs in expected.items():
@@ -263,6 +267,40 @@ def test_heads_of_transformers_pass(reference, tmp_path):
     tags = roformer_keras.load_model(causal)
     assert type(tags) is RoFormerTokenClassifier
     assert tags.config.attention == "causal"
+
+
+def test_scores_of_choices_are_ours(tmp_path):
+    """Of a folder that is written here, on padded rows."""
+    model = RoFormerMultipleChoice.from_preset(CHARACTER)
+    kernel, bias = model.get_layer("choice").weights
+    kernel.assign(np.random.default_rng(0).normal(size=kernel.shape))
+    bias.assign([0.5])
+    texts = [
+        ("她在北京工作。", "她在哪里？", ["北京", "上海"]),
+        ("今天天气不错，我们学习。", "天气？", ["不好", "很不错", "好"]),
+    ]
+    model.save_to_preset(tmp_path / "preset")
+    folder = tmp_path / "folder"
+    convert(tmp_path / "preset", folder, format="huggingface", verbose=0)
+    rows = model.make_rows([(*row[:-1], tuple(row[-1])) for row in texts])
+    ids = {name: one.tolist() for name, one in rows.batch([0, 1]).items()}
+    found = run_transformers(
+        """
+        model = transformers.AutoModelForMultipleChoice.from_pretrained(sys.argv[1])
+        ids = json.loads(sys.argv[2])
+        rows, segments = (torch.tensor(ids[n]) for n in ("token_ids", "segment_ids"))
+        # A row without any token would be NaN.
+        visible = (rows != 0).long()
+        visible[..., 0] = 1
+        with torch.no_grad():
+            print(json.dumps(model(rows, visible, segments).logits.tolist()))
+        """,
+        folder,
+        json.dumps(ids),
+    )
+    for theirs, ours in zip(found, model.predict(texts, verbose=0), strict=True):
+        assert np.abs(theirs[: len(ours)] - ours).max() <= 1e-5
+    assert type(roformer_keras.load_model(folder)) is RoFormerMultipleChoice
 
 
 def test_a_difference_in_a_head_is_found(reference, tmp_path):

@@ -20,6 +20,7 @@ from roformer_keras import (
     RoFormerBackbone,
     RoFormerCausalLM,
     RoFormerMaskedLM,
+    RoFormerMultipleChoice,
     RoFormerQuestionAnswerer,
     RoFormerSim,
     RoFormerTextClassifier,
@@ -84,6 +85,35 @@ def test_an_answerer_scores_places_as_in_transformers():
     assert inside.sum() > 20
     difference = np.abs(found - np.stack(expected, axis=-1))
     assert difference[inside].max() <= 1e-5
+
+
+def test_a_chooser_scores_choices_as_in_transformers():
+    model = roformer_keras.load_model(FOLDER / "chooser")
+    assert type(model) is RoFormerMultipleChoice
+    # The rows are the choices of one question.
+    ids = {name: rows[None] for name, rows in INPUTS.items()}
+    found = model.predict(ids, verbose=0)
+    assert np.abs(found - GOLDEN["chooser/logits"]).max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        # The default is the last position, which is padding in a shorter row.
+        {"summary_type": ...},
+        {"summary_type": "last"},
+        {"summary_type": "mean"},
+        {"summary_type": 1},
+        {"summary_use_proj": True},
+        {"summary_activation": "tanh"},
+        {"architectures": ["RoFormerForSequenceClassification"]},
+        {"architectures": ...},
+    ],
+)
+def test_a_chooser_with_another_vector_is_its_backbone(fields, tmp_path):
+    source = changed("chooser", tmp_path, fields)
+    with pytest.warns(UserWarning, match="2 tensors are left out, classifier"):
+        assert type(roformer_keras.load_model(source)) is RoFormerBackbone
 
 
 def test_a_head_that_no_class_has_is_left_out_and_said(capsys):
@@ -289,7 +319,7 @@ def test_a_tokenizer_of_transformers_alone_is_read(tmp_path):
 # === Out ===
 
 
-@pytest.mark.parametrize("name", [*MODELS, "tagger", "answerer"])
+@pytest.mark.parametrize("name", [*MODELS, "tagger", "answerer", "chooser"])
 def test_there_and_back_gives_the_same_bits(name, tmp_path):
     source = FOLDER / name
     ours = convert(source, tmp_path / "ours", verbose=0)
@@ -378,6 +408,10 @@ def test_a_head_that_transformers_has_otherwise_is_refused(tmp_path):
     model.save_to_preset(tmp_path / "unilm")
     with pytest.raises(ConfigurationError, match="has attention='unilm', which"):
         convert(tmp_path / "unilm", tmp_path / "x", format="huggingface", verbose=0)
+    model = RoFormerMultipleChoice.from_preset(CHARACTER, pooling="mean")
+    model.save_to_preset(tmp_path / "mean")
+    with pytest.raises(ConfigurationError, match="has pooling='mean', which"):
+        convert(tmp_path / "mean", tmp_path / "x", format="huggingface", verbose=0)
     model = RoFormerTokenClassifier.from_preset(CHARACTER, labels=["A"], crf=True)
     model.save_to_preset(tmp_path / "crf")
     with pytest.raises(ConfigurationError, match="has a conditional random field"):

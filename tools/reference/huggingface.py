@@ -11,10 +11,12 @@ every term of the computation shows, in one of the layouts that Hugging Face has
     tagger          RoFormerForTokenClassification with BIO tags, not in our order
     answerer        RoFormerForQuestionAnswering
     classifier      RoFormerForSequenceClassification, whose head no class here has
+    chooser         RoFormerForMultipleChoice, which scores the vector at [CLS]
 
 outputs.npz has the inputs `token_ids`, `attention_mask`, `segment_ids` of a padded
 batch of odd length with zeros in its middle, and what each model returns:
-`NAME/sequence` for the encoder, `NAME/logits`, or `NAME/starts` and `NAME/ends`.
+`NAME/sequence` for the encoder, `NAME/logits`, or `NAME/starts` and `NAME/ends`. For
+the chooser the rows of the batch are the choices of one question.
 """
 
 import shutil
@@ -59,6 +61,10 @@ MODELS = {
     ),
     "answerer": ("RoFormerForQuestionAnswering", {}),
     "classifier": ("RoFormerForSequenceClassification", {"num_labels": 3}),
+    "chooser": (
+        "RoFormerForMultipleChoice",
+        {"summary_type": "first", "summary_use_proj": False},
+    ),
 }
 
 
@@ -78,13 +84,12 @@ def write(output):
         )
         model = getattr(transformers, architecture)(config).eval()
         draw_weights(model, torch.Generator().manual_seed(number))
+        names = ("token_ids", "attention_mask", "segment_ids")
+        rows = [torch.tensor(inputs[own], dtype=torch.long) for own in names]
+        if name == "chooser":
+            rows = [one[None] for one in rows]
         with torch.no_grad():
-            outputs = model(
-                torch.tensor(inputs["token_ids"], dtype=torch.long),
-                torch.tensor(inputs["attention_mask"], dtype=torch.long),
-                torch.tensor(inputs["segment_ids"], dtype=torch.long),
-                return_dict=False,
-            )
+            outputs = model(*rows, return_dict=False)
         roles = {"encoder": ["sequence"], "answerer": ["starts", "ends"]}
         for role, value in zip(roles.get(name, ["logits"]), outputs, strict=False):
             arrays[f"{name}/{role}"] = value.numpy()
