@@ -1,7 +1,10 @@
 """Operands that are no usable file: SOURCE, inputs, and outputs of commands."""
 
+import json
 import os
+import pickle
 import socket
+import zipfile
 
 from common import SMALL
 
@@ -52,6 +55,30 @@ def hugging_face(folder):
     (folder / "x").mkdir()
     (folder / "x" / "config.json").write_text('{"model_type": "roformer"}')
     (folder / "x" / "pytorch_model.bin").write_bytes(b"PK\3\4")
+
+
+class Touch:
+    """Unpickles as a call of the shell."""
+
+    def __reduce__(self):
+        return os.system, ("touch x/touched",)
+
+
+def shards(data, name="pytorch_model-00001-of-00001.bin", place="."):
+    """A `pytorch_model.bin` in shards: its index, and the only one with this pickle."""
+
+    def make(folder):
+        own = folder / "x"
+        own.mkdir()
+        (own / "config.json").write_text('{"model_type": "roformer"}')
+        index = {"weight_map": {"embeddings.word_embeddings.weight": name}}
+        (own / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+        (own / place).mkdir(exist_ok=True)
+        path = own / place / "pytorch_model-00001-of-00001.bin"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x/data.pkl", data)
+
+    return make
 
 
 def many(folder):
@@ -129,6 +156,20 @@ _SOURCES = [
     ("\u202excod.zip", {}, "\\u202excod.zip"),
 ]
 VERBS = ("inspect {}", "convert {} y", "tokenize --source {} 今")
+SHARD = "pytorch_model-00001-of-00001.bin"
+# PyTorch's weights in shards: the index, and what it names.
+_SHARDS = [
+    ("inspect x", shards(b"", "pytorch_model-00002-of-00002.bin"), 2, "such shard"),
+    ("convert x y", shards(b"", "../config.json"), 2, "no such shard: download"),
+    ("inspect x", shards(b"", f"../{SHARD}", place=".."), 2, "no such shard: download"),
+    ("inspect x", shards(b"", f"/etc/{SHARD}"), 2, "no such shard: download"),
+    ("inspect x", shards(b"", "config"), 2, "no such shard: download"),
+    ("inspect x", shards(pickle.dumps({"x": Touch()})), 3, "asks for posix.system"),
+    ("convert x y", shards(pickle.dumps(Touch(), 2)), 3, "asks for posix.system"),
+    ("inspect x", shards(pickle.dumps([Touch()], 0)), 3, "asks for posix.system"),
+    ("inspect x", shards(b"\x80\x02" + b"(" * 100_000), 3, "a damaged pickle"),
+    ("inspect x", shards(pickle.dumps({})), 3, "is in the index only: download both"),
+]
 # Whole lines about outputs.
 EXISTS = "exists: choose another name, or pass --overwrite"
 A_FOLDER = "is a folder: give the name of a file"
@@ -193,5 +234,6 @@ CASES = [
         (VERBS[number % 3].format(source), files, 2, message)
         for number, (source, files, message) in enumerate(_SOURCES)
     ),
+    *((line, files, code, message) for line, files, code, message in _SHARDS),
     *_OUTPUTS,
 ]

@@ -1,12 +1,12 @@
 """Hostile flags, settings and tables of labelled texts."""
 
 import pytest
-from hostile import options, tables
+from hostile import choices, options, tables
 from hostile.run import check_row
 
 ROWS = [
     pytest.param(row, id=f"{module.__name__}-{number}")
-    for module in (options, tables)
+    for module in (choices, options, tables)
     for number, row in enumerate(module.CASES)
 ]
 

@@ -9,6 +9,7 @@ import pytest
 from hostile import (
     answers,
     archives,
+    choices,
     configurations,
     hdf5,
     keras_files,
@@ -50,7 +51,7 @@ def test_a_name_to_download(words, message, tmp_path, monkeypatch, capsys):
 def count_by_command():
     """The number of different hostile inputs of each command."""
     modules = (archives, hdf5, tensors, presets, configurations, paths)
-    modules += (options, tables, answers)
+    modules += (choices, options, tables, answers)
     lines = [row[0].split()[0] for module in modules for row in module.CASES]
     lines += ["download"] * (len(servers.ANSWERS) + len(servers.NAMES))
     lines += ["keras.models.load_model"] * len(keras_files.CASES)
