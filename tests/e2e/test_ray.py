@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from common import CHARACTER, ROOT, SIM
 
-from roformer_keras import RoFormerSim, distributed
+from roformer_keras import RoFormerSim, RoFormerTextClassifier, distributed
 from roformer_keras.errors import ConfigurationError
 
 ray = pytest.importorskip("ray")
@@ -66,6 +66,17 @@ def test_answers_are_those_of_one_process(verb):
     assert [row["id"] for row in found if row["error"]] == [2, 4]
     assert found[2]["error"].endswith("not empty, got None")
     assert found[2][name] is None
+
+
+def test_a_task_answers_as_in_one_process(tmp_path):
+    task = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+    task.save_to_preset(tmp_path / "task")
+    dataset = ray.data.from_items(rows())
+    found = answers(distributed.predict(dataset, str(tmp_path / "task")))
+    good = [TEXTS[number] for number in GOOD]
+    labels = [str(label) for label in task.classify(good)]
+    assert [found[number]["label"] for number in GOOD] == labels
+    assert [row["id"] for row in found if row["error"]] == [2, 4]
 
 
 def test_workers_leave_a_cpu_to_read_with():
