@@ -142,8 +142,8 @@ class RoFormerMultipleChoice(VectorTask):
         similar = [MostSimilarChoice(one) for one in SIMILARITIES]
         return [MostFrequentChoice(), *similar]
 
-    def to_json(self, texts: list[tuple[Any, ...]]) -> list[dict]:
-        found = self.choose(texts, probabilities=True, verbose=0)
+    def to_json(self, texts: list[tuple[Any, ...]], **options: Any) -> list[dict]:
+        found = self.choose(texts, probabilities=True, verbose=0, **options)
         return [
             {
                 "label": int(row.argmax()),
