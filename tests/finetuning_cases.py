@@ -58,6 +58,12 @@ QUESTIONS = "".join(
         {"question": "谁？", "context": "今天天气不错", "answer": None},
     )
 )
+CHOICES = """\
+context,question,choice1,choice2,choice3,label
+她在北京工作。,她在哪里？,北京,上海,,北京
+我们在上海学习。,我们在哪里？,北京,天安门,上海,2
+今天天气不错。,天气？,不好,不错,,不错
+"""
 
 
 def train_eagerly(monkeypatch):

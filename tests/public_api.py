@@ -18,6 +18,7 @@ from roformer_keras import (
     RoFormerCausalLM,
     RoFormerConfig,
     RoFormerMaskedLM,
+    RoFormerMultipleChoice,
     RoFormerQuestionAnswerer,
     RoFormerSentenceEncoder,
     RoFormerSeq2Seq,
@@ -155,6 +156,10 @@ def find() -> None:
     assert_type(tagger.extract(iter(TEXTS)), Iterator[list[Span]])
     answerer = RoFormerQuestionAnswerer.from_preset("roformer-char")
     assert_type(answerer.answer([("他在哪里？", "他在上海。")]), list[Span | None])
+    chooser = RoFormerMultipleChoice.from_preset("roformer-char")
+    rows = [("他在上海。", "他在哪里？", ["北京", "上海"])]
+    assert_type(chooser.choose(rows), list[int])
+    assert_type(chooser.choose(rows, probabilities=True), list[np.ndarray])
 
 
 def train(folder: Path) -> None:

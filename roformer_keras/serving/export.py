@@ -21,6 +21,7 @@ from roformer_keras.models import RoFormerSim
 from roformer_keras.models.forward import run_model
 from roformer_keras.serving.onnx_graph import OPSET, exact_products, join_operations
 from roformer_keras.serving.runtime import FORMATS, MAX_LENGTH, load_exported
+from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
 
 # Largest difference to Keras in float32, as a share of the largest output (at least 1).
 _TOLERANCE = 1e-4
@@ -44,7 +45,8 @@ def export_model(
 
     Inputs are int32 `token_ids` and `segment_ids`, `(batch, length)` of any size.
     Outputs are float32: `vectors` of length 1 for a sentence encoder or `RoFormerSim`,
-    the named outputs of a model that has several, else `outputs`.
+    the named outputs of a model that has several, else `outputs`. A
+    `RoFormerMultipleChoice` scores each row of context and choice: `(batch, 1)`.
 
     Args:
         model: any model of this package with its tokenizer, on the TensorFlow backend.
@@ -168,14 +170,17 @@ def _served_model(model):
     if vectors is not None:
         unit_length = keras.layers.UnitNormalization(dtype="float32")
         return keras.Model(model.input, {"vectors": unit_length(vectors)})
-    outputs = model.output
+    # Groups of choices are served as rows, of which each has its score.
+    inputs, outputs = model.input, model.output
+    if isinstance(model, RoFormerMultipleChoice):
+        inputs, outputs = model.scores_of_rows()
     if not isinstance(outputs, dict):
         outputs = {"outputs": outputs}
     as_float = {
         name: keras.layers.Identity(dtype="float32")(output)
         for name, output in outputs.items()
     }
-    return keras.Model(model.input, as_float)
+    return keras.Model(inputs, as_float)
 
 
 def _axes(output):

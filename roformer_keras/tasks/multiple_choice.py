@@ -16,7 +16,7 @@ from roformer_keras.tasks.baselines import (
     MostFrequentChoice,
     MostSimilarChoice,
 )
-from roformer_keras.tasks.heads import EXCLUDED
+from roformer_keras.tasks.heads import EXCLUDED, sequence_of
 from roformer_keras.tasks.labels import choice_number, rounded
 from roformer_keras.tasks.measures import ChoiceMeasure, Measure
 from roformer_keras.tasks.vector import VectorTask
@@ -94,6 +94,16 @@ class RoFormerMultipleChoice(VectorTask):
             rows=rows,
             **kwargs,
         )
+
+    def scores_of_rows(self) -> tuple[dict, Any]:
+        """Inputs of the backbone, and the score of each row: both symbolic.
+
+        For programs that group the choices themselves.
+        """
+        inputs = self.backbone.input
+        hidden = sequence_of(self.backbone)
+        vector = self.get_layer("vector")(hidden, inputs["token_ids"])
+        return inputs, self.get_layer("choice")(vector)
 
     # === Training ===
 

@@ -15,6 +15,7 @@ import pytest
 from common import CHARACTER, V2
 from finetuning_cases import (
     BAD,
+    CHOICES,
     COUPLES,
     GOOD,
     NER,
@@ -101,6 +102,10 @@ CASES = {
         *("question-answering", ("a.jsonl", QUESTIONS)),
         {"fields": ["question", "context", "answer"]},
         *("exact_match f1", "first second answer"),
+    ),
+    "choices": (
+        *("multiple-choice", ("a.csv", CHOICES), {}),
+        *("accuracy", "context question choices label choice probabilities"),
     ),
 }
 
@@ -456,6 +461,11 @@ MISTAKES = {
         ("a.tsv", TRIPLETS),
         ("v.tsv", "甲\t乙\t丙\tD\n"),
         r"line 1 of .*v\.tsv: a label must be 0 or B .* got 'D'",
+    ),
+    "multiple-choice": (
+        ("a.csv", CHOICES),
+        ("v.tsv", '天气\t今天？\t["好", "不"]\t2\n'),
+        r"line 1 of .*v\.tsv: a label must be the number of a choice, .* got '2'",
     ),
     "sentence-embedding": (
         ("a.tsv", "甲\t乙\t同\n丙\t丁\t异\n"),

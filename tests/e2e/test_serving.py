@@ -25,6 +25,7 @@ from roformer_keras.cli import main
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.serving import FORMATS, ServedEncoder, export_model, load_exported
 from roformer_keras.serving.onnx_graph import join_operations
+from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from tools.benchmarks import precision
@@ -135,6 +136,17 @@ def test_vectors_of_integers(format, sim, exports):
     names = {"onnx": ["model.onnx"], "openvino": ["model.bin", "model.xml"]}
     found = [p.name for p in folder.iterdir() if p.suffix in (".onnx", ".bin", ".xml")]
     assert sorted(found) == names[format]
+
+
+def test_scores_of_choices_are_those_of_rows(tmp_path):
+    model = RoFormerMultipleChoice.from_preset(CHARACTER)
+    row = ("今天天气不错", "天气？", ("不错", "不", "北京"))
+    metadata = export_model(model, tmp_path / "x", "onnx")
+    assert metadata["outputs"] == {"outputs": "float32 (batch, 1)"}
+    ids = {name: one[0] for name, one in model.make_rows([row]).batch([0]).items()}
+    found = load_exported(tmp_path / "x", "onnx")(ids)["outputs"]
+    (expected,) = model.predict([row], verbose=0)
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
 
 
 def test_int8_models_compute_in_integers(sim, exports):

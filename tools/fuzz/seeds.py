@@ -188,6 +188,18 @@ LABELLED = {
     "pairs.tsv": "first\tsecond\tlabel\n今\t天\t1\n我\t你\t0\n",
     "triplets.tsv": "first\tsecond\tthird\n今\t天\t我\n",
     "classes.tsv": "今\t好\n天\t坏|好\n",
+    "choices.jsonl": '{"context": "我在", "question": "谁?", "choices": ["我", "你"], '
+    '"label": 0}\n',
+    "choices.csv": "context,question,choice1,choice2,label\n我在,谁?,我,你,我\n",
+}
+C3 = (
+    '[[["我在", "你在"], [{"question": "谁?", "choice": ["我", "你"], '
+    '"answer": "你"}], "1"]]'
+)
+CHID = {
+    "x.json": '{"content": ["我#idiom000001#你#idiom000002#"], "candidates": ["今天", '
+    '"天今", "我你"]}\n',
+    "x_answer.json": '{"#idiom000001#": 0, "#idiom000002#": 2}',
 }
 PRETRAINING = """
 objective = "mlm"

@@ -253,6 +253,26 @@ def _read_arrow(folder: Path):
     read_table(path, 1)
 
 
+def _read_choices(folder: Path):
+    """A file of C3 or CHID, with or without its answers."""
+    path = folder / "x.json"
+    reads = [
+        functools.partial(
+            read_table,
+            *(path, 3, fields, labelled),
+            format=format,
+            groups=groups,
+            has_choices=True,
+            skipped=skipped,
+        )
+        for format in ("c3", "chid")
+        for fields, labelled in (((), True), ((), False))
+        for groups in ((), ("context",))
+        for skipped in (None, [])
+    ]
+    try_each(reads)
+
+
 def _read_corpora(folder: Path):
     (path,) = folder.iterdir()
     encoder = _encoder()
@@ -352,6 +372,14 @@ TARGETS = {
     "saved-tokenizer": Target(_saved_tokenizers, mutate_files, _read_saved_tokenizer),
     "tokenizer": Target(text_files, mutate_text_file, _read_text),
     "tables": Target(_tables, _mutate_table, _read_tables),
+    "choices": Target(
+        lambda _: [
+            {"x.json": seeds.C3.encode()},
+            {name: text.encode() for name, text in seeds.CHID.items()},
+        ],
+        mutate_files,
+        _read_choices,
+    ),
     "arrow-files": Target(_arrow_files, mutate_files, _read_arrow),
     "corpora": Target(_tables, _mutate_table, _read_corpora),
     "built-vocabulary": Target(_tables, _mutate_table, _read_corpus_vocabulary),
