@@ -457,12 +457,20 @@ def in_train_phase(x: Any, alt: Any, training: Any = None) -> Any:
 
     Args:
         training: bool. By default what the model around the layer is called with.
+
+    Raises:
+        ConfigurationError: it is not given, and no layer is being called.
     """
     if training is None:
         from keras.src.backend.common import global_state
 
         context = global_state.get_global_attribute("current_call_ctx")
-        training = getattr(context, "training", None)
+        if context is None:
+            raise ConfigurationError(
+                "in_train_phase must be called in a layer's call or with training=, "
+                "got neither: Keras 3 has no phase of learning elsewhere"
+            )
+        training = context.training
     chosen = x if training else alt
     return chosen() if callable(chosen) else chosen
 

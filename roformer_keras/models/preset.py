@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 allow_uneven_batches()
 
+# What changes the outputs of a model and not the shapes of its weights.
+_NOT_IN_SHAPES = ("num_heads", "activation")
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
 _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
 
@@ -236,7 +238,7 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         initialize_heads: bool = False,
         ignore: Sequence[str] = (),
     ) -> None:
-        """Reads the weights of a checkpoint into this model; strictly.
+        """Reads the weights of a checkpoint into this model: all of them, or none.
 
         Everything else stays: configuration, dtype, tokenizer and optimizer. A model
         with fewer layers than the checkpoint reads the first ones. A task reads its
@@ -250,7 +252,8 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
 
         Raises:
             CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
-            ConfigurationError: the weights of this model are integers.
+            ConfigurationError: the source has other heads of attention, another
+                activation or other labels; or this model is quantized.
             SourceError: there is no such source, or it cannot be used.
         """
         if quantized_layers(self):
@@ -259,16 +262,27 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
                 f"source by {type(self).__name__}.from_preset"
             )
         with opened_checkpoint(source) as checkpoint:
-            self._read_weights(checkpoint, initialize_heads, ignore)
+            pairs = self._matched(checkpoint, initialize_heads, ignore)
+            # A tensor that is corrupt changes nothing.
+            values = [checkpoint.weight(row.name) for _, row in pairs]
+        for (variable, row), value in zip(pairs, values, strict=True):
+            variable.assign(value.T if row.transposed else value)
 
-    def _read_weights(self, checkpoint, initialize_heads, ignore):
-        config = self.config
-        # The class says whether it can load them.
-        checkpoint.config_for(type(self).__name__)
+    def _matched(self, checkpoint, initialize_heads, ignore):
+        """Pairs of a variable and its row of the weight table."""
+        config, stored = self.config, checkpoint.config_for(type(self).__name__)
         heads = model_heads(type(self).__name__, config)
         ignore = _with_dropped_layers(ignore, checkpoint, config)
         rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
-        _assign(self, checkpoint, rows)
+        for name in _NOT_IN_SHAPES:
+            own, found = getattr(config, name), getattr(stored, name)
+            if own != found:
+                raise ConfigurationError(
+                    f"{checkpoint.label} has {name}={found!r}, and this model "
+                    f"{name}={own!r}: build one by from_preset"
+                )
+        variables = {variable.path: variable for variable in self.weights}
+        return [(variables[row.path], row) for row in rows]
 
     def save_to_preset(
         self,
@@ -457,11 +471,11 @@ def _tensor(row, variable, quantized) -> Tensor:
     return Tensor(row.checkpoint_shape, str(variable.dtype), read)
 
 
-def _assign(model, checkpoint, rows, kept=None):
+def _assign(model, checkpoint, rows, kept):
     variables = {variable.path: variable for variable in model.weights}
     for row in rows:
         value = checkpoint.weight(row.name)
-        if kept is not None and row.name in _BY_TOKEN:
+        if row.name in _BY_TOKEN:
             value = kept.rows_of(value)
         variables[row.path].assign(value.T if row.transposed else value)
 

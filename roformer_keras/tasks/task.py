@@ -1,6 +1,7 @@
 """The base of models that are fine-tuned: texts in, answers out."""
 
 import inspect
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self, overload
@@ -147,19 +148,33 @@ class TextTask(TextTrainer, BackboneModel):
                 model._read_head(checkpoint)
         return model
 
-    def _read_weights(self, checkpoint, initialize_heads, ignore):
-        self.backbone._read_weights(checkpoint, initialize_heads, ignore)
-        if checkpoint.model == type(self).__name__:
-            self._read_head(checkpoint)
+    def _matched(self, checkpoint, initialize_heads, ignore):
+        pairs = self.backbone._matched(checkpoint, initialize_heads, ignore)
+        if checkpoint.model != type(self).__name__:
+            return pairs
+        saved = checkpoint.model_options
+        for name, own in self.preset_options().items():
+            # Lengths are cut as this model cuts them; a file has lists of tuples.
+            found = saved.get(name, own)
+            if name != "max_length" and _plain(own) != _plain(found):
+                raise ConfigurationError(
+                    f"{checkpoint.label} was saved with {name}={found!r}, and this "
+                    f"model has {name}={own!r}: load it by from_preset"
+                )
+        return pairs + self._matched_head(checkpoint, ignore)
 
-    def _read_head(self, checkpoint):
+    def _matched_head(self, checkpoint, ignore=()):
+        """Pairs of a variable of the head and its row of the weight table."""
         head = {variable.path: variable for variable in self.head_variables()}
         shapes = {path: tuple(variable.shape) for path, variable in head.items()}
         config = checkpoint.config_for("RoFormerBackbone")
         heads = model_heads("RoFormerBackbone", config)
-        for row in weights_to_read(checkpoint, config, heads, task_shapes=shapes):
-            if row.head == "task":
-                head[row.path].assign(checkpoint.weight(row.name))
+        rows = weights_to_read(checkpoint, config, heads, ignore, task_shapes=shapes)
+        return [(head[row.path], row) for row in rows if row.head == "task"]
+
+    def _read_head(self, checkpoint):
+        for variable, row in self._matched_head(checkpoint):
+            variable.assign(checkpoint.weight(row.name))
         restore_quantized(self, checkpoint.quantized)
 
     def _weight_rows(self):
@@ -584,3 +599,8 @@ def _checked(stream, counts, has_choices):
             raise ConfigurationError(
                 error.message, row=number, hint=error.hint
             ) from error
+
+
+def _plain(value):
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(value))

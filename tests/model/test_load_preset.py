@@ -83,12 +83,43 @@ def test_a_task_reads_its_backbone_and_the_head_of_the_same_task(tmp_path):
     assert_same_weights(task, saved)
 
 
+def test_a_task_with_other_labels_is_not_changed(tmp_path):
+    saved = RoFormerTextClassifier.from_preset(CHARACTER, classes=["坏", "好"])
+    saved.save_to_preset(tmp_path / "saved")
+    for options, message in (
+        ({"classes": ["好", "坏"]}, "classes=.*'坏', '好'.*from_preset"),
+        ({"num_classes": 3}, "from_preset"),
+    ):
+        task = RoFormerTextClassifier.from_preset(SIM, **options)
+        before = weights_of(task)
+        with pytest.raises(ConfigurationError, match=message):
+            task.load_preset(tmp_path / "saved")
+        for path, value in weights_of(task).items():
+            np.testing.assert_array_equal(value, before[path])
+
+
+def test_a_task_reads_a_quantized_one_as_floats(tmp_path):
+    saved = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+    saved.quantize("int8")
+    saved.save_to_preset(tmp_path / "saved")
+    task = RoFormerTextClassifier.from_preset(SIM, num_classes=2)
+    task.load_preset(tmp_path / "saved")
+    assert {str(weight.dtype) for weight in task.weights} <= {"float32", "uint32"}
+    np.testing.assert_allclose(
+        task.predict(["床前明月光"], verbose=0),
+        saved.predict(["床前明月光"], verbose=0),
+        atol=0.02,
+    )
+
+
 def test_what_does_not_fit_changes_nothing():
     config = RoFormerBackbone.from_preset(CHARACTER).config
     for changes, error, message in (
         ({"num_layers": 3}, CheckpointError, "missing bert/encoder/layer_2/"),
         ({"intermediate_dim": 8}, CheckpointError, "expected"),
         ({"vocabulary_size": 50}, (CheckpointError, VocabularyError), "vocabulary"),
+        ({"num_heads": 2}, ConfigurationError, "has num_heads=4.*num_heads=2"),
+        ({"activation": "relu"}, ConfigurationError, "activation='gelu'"),
         ({"pooler_activation": "tanh"}, CheckpointError, "initialize_heads=True"),
     ):
         model = RoFormerBackbone.from_roformer_config(config.replace(**changes))
