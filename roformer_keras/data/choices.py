@@ -87,7 +87,7 @@ def parse_choices(value: Any) -> tuple[str, ...]:
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(
                 f"choices in one cell must be a JSON list, got {value!r:.60}",
-                hint="name the columns of the choices by one word and numbers, as in "
+                hint='write them as ["A", "B"], or in a table as the columns '
                 "choice1,choice2",
             ) from error
     return check_choices(value)

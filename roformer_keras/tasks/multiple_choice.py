@@ -28,7 +28,7 @@ from roformer_keras.types import Texts, Verbose
 class RoFormerMultipleChoice(VectorTask):
     """Chooses one of several texts, as the answer to a question about a context.
 
-    Each choice is a row of its own, `[CLS] context [SEP] question [SEP] choice [SEP]`
+    Each choice has its row, `[CLS] context [SEP] question [SEP] choice [SEP]`
     with segment 1 from the question on, and gets a score; the softmax is over the
     choices of a question.
 
@@ -284,8 +284,8 @@ def _encode(tokenizer, row, max_length):
     room, start = max_length - longest - len(question), 1
     if keeps_mask and len(first) > room:
         # [CLS] and [SEP] have their places in any case.
-        most = len(first) - room + 1
-        start = min(max(1, first.index(tokenizer.mask_id) - (room - 2) // 2), most)
+        last = len(first) - room + 1
+        start = min(max(1, first.index(tokenizer.mask_id) - (room - 2) // 2), last)
     first = _cut([first[0], *first[start:]], room)
     return first, *([*question, *ids] for ids in choices)
 

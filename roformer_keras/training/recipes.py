@@ -125,8 +125,8 @@ RECIPES = {
         metrics=("f1", "exact_match"),
         settings={"format": "squad"},
     ),
-    # About as many texts are computed together as of other tasks: 2 rows of 10 choices,
-    # and 8 of at most 4.
+    # At most 32 texts are computed together, as in other tasks: 2 rows of 10 choices,
+    # or 8 of 4.
     "clue/chid": _clue(
         task="multiple-choice", settings={"format": "chid", "accumulation": 16}
     ),

@@ -185,7 +185,7 @@ LAYOUTS = {
         [("她在哪里？", "她在北京，他在上海。")],
         [CMRC_ANSWERS],
     ),
-    # A line of several passages; each blank has its answer in a file of its own.
+    # A line of several passages; the answers to their blanks are in another file.
     "clue/chid": (
         jsonl(
             {
