@@ -31,7 +31,8 @@ def results():
     keras.utils.set_random_seed(0)
     model = RoFormerMaskedLM.from_roformer_config(CONFIG)
     before = model.predict(INPUTS, verbose=0)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss)
     history = model.fit(INPUTS, IDS, epochs=2, batch_size=2, shuffle=False, verbose=0)
     after = model.predict(INPUTS, verbose=0)
     return model, {"before": before, "after": after, **history.history}
@@ -59,6 +60,13 @@ def check_shares(model, count):
     }
     assert {path for path, share in found.items() if share < 1} == divided
     assert {found[path] for path in divided} == {1 / count}
+    # The optimizer's variables are divided as the weights are.
+    pairs = zip(model.trainable_variables, model.optimizer.momentums, strict=True)
+    for weight, momentum in pairs:
+        sizes = [
+            one.value.addressable_shards[0].data.shape for one in (weight, momentum)
+        ]
+        assert sizes[0] == sizes[1], weight.path
 
 
 def refused(mesh, axis, config):

@@ -135,7 +135,8 @@ def map_texts(
             raise ConfigurationError(
                 f"the workers must leave Ray a logical CPU to read and write with: "
                 f"{num_workers} workers take {wanted} of {present:g}",
-                hint="lower num_workers, or start Ray with more num_cpus",
+                hint="lower num_workers, or start Ray with more num_cpus; nodes that a "
+                "cluster adds later do not count",
             )
     threads = dict.fromkeys(_THREADS, str(cpus_per_worker))
     resources: dict[str, Any] = {"num_cpus": cpus_per_worker}

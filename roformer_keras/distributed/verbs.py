@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from roformer_keras.errors import ConfigurationError
+
 Row = tuple[str, ...]
 
 
@@ -116,6 +118,11 @@ class Predict(Verb):
         from roformer_keras.training.results import load_finetuned
 
         tuned = load_finetuned(self.source)
+        if tuned.task.has_choices:
+            raise ConfigurationError(
+                "predict on Ray answers rows of texts, and this task needs rows with "
+                "choices: use roformer-keras predict"
+            )
 
         def answer(rows):
             lines = tuned.task.to_json(rows, **self._batches)

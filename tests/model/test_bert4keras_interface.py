@@ -212,6 +212,8 @@ def test_train_phase_is_that_of_the_model_around_a_layer():
     model.compile(keras.optimizers.SGD(0.0), "mse")
     assert model.train_on_batch(ones, ones) == 1
     assert model.test_on_batch(ones, ones) == 0
+    with pytest.raises(ConfigurationError, match="in a layer's call or with training="):
+        K.in_train_phase(ones, ones)
 
 
 def test_random_binomial_draws_ones_with_its_probability():

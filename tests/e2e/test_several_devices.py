@@ -8,7 +8,7 @@ from pathlib import Path
 import docs_blocks
 
 TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs" / "several-processes.md"
+PAGE = TESTS.parent / "docs" / "several-devices.md"
 
 
 def run(folder, *arguments):
@@ -41,5 +41,5 @@ def test_devices_share_the_weights_of_a_wide_model(tmp_path):
 def test_the_blocks_of_the_page_run(tmp_path):
     shown = run(tmp_path, docs_blocks.__file__, PAGE)
     count = len(list(docs_blocks.blocks_of(PAGE.read_text(encoding="utf-8"))))
-    assert shown.count("=== several-processes.md:") == count
+    assert shown.count("=== several-devices.md:") == count
     assert shown.endswith("=== done\n")
