@@ -1,5 +1,6 @@
 """`bert4keras.models`: `build_transformer_model`, and the classes that it builds."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -19,6 +20,7 @@ from roformer_keras.bert4keras.bert import (
 )
 from roformer_keras.bert4keras.transformer import Transformer
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.initializers import weights_to_be_loaded
 
 __all__ = [
     "BERT",
@@ -153,7 +155,15 @@ def build_transformer_model(
             f"{application!r}"
         )
     transformer = _APPLICATIONS[application.lower()](kind)(**fields)
-    transformer.build(**fields)
+    # Other classes and conditions have weights that no checkpoint holds.
+    others = ("ignore_invalid_weights", "layer_norm_cond")
+    replaced = (
+        checkpoint_path is not None
+        and kind in (BERT, RoFormer)
+        and all(fields.get(name) is None or fields[name] is False for name in others)
+    )
+    with weights_to_be_loaded() if replaced else contextlib.nullcontext():
+        transformer.build(**fields)
     if checkpoint_path is not None:
         transformer.load_weights_from_checkpoint(checkpoint_path)
     return transformer.model if return_keras_model else transformer

@@ -13,6 +13,7 @@ from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.errors import CheckpointError, ConfigurationError, printable
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.tensor_bundle import write_shard
+from roformer_keras.models.initializers import TruncatedNormal
 from roformer_keras.models.preset import KeptTokens
 
 
@@ -237,7 +238,7 @@ class Transformer:
     @property
     def initializer(self) -> Any:
         """Of new kernels and tables."""
-        return keras.initializers.TruncatedNormal(stddev=0.02)
+        return TruncatedNormal(stddev=0.02)
 
     def simplify(self, inputs: Sequence) -> Any:
         """A list without its Nones; a tensor if only one is left."""

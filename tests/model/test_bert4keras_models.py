@@ -14,6 +14,7 @@ from common import CHECKPOINTS, SAVED, SMALL, V2_EMBEDDING_SIZE
 from roformer_keras.bert4keras.backend import K, search_layer
 from roformer_keras.bert4keras.models import build_transformer_model
 from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.models import initializers
 
 INPUTS = ("token_ids", "segment_ids", "position_ids", "layer_norm_cond")
 ROLES = {
@@ -93,6 +94,27 @@ def test_outputs_equal_bert4keras(name, golden, unpacked):
                 assert (value.argmax(-1) == data["mlm_top"]).all()
                 value = value[..., data["mlm_columns"]]
             np.testing.assert_allclose(value, data[role], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("stem", "options"),
+    [
+        ("roformer-nsp_L-2_H-24_A-4", {"with_nsp": True}),
+        ("roformer-nsp_L-2_H-24_A-4", {"with_mlm": True, "with_pool": True}),
+        ("roformer-embedding-size_L-2_H-24_A-4", {"application": "lm"}),
+    ],
+)
+def test_a_checkpoint_replaces_all_weights(stem, options, unpacked, monkeypatch):
+    """None of them is drawn before."""
+
+    def undefined(shape, dtype):
+        return keras.ops.full(shape, np.nan, dtype)
+
+    monkeypatch.setattr(initializers, "_undefined", undefined)
+    folder = unpacked(stem)
+    paths = str(folder / "bert_config.json"), str(folder / "bert_model.ckpt")
+    model = build_transformer_model(*paths, model="roformer", **options)
+    assert all(np.isfinite(np.array(weight)).all() for weight in model.weights)
 
 
 def test_layers_have_the_names_of_bert4keras(unpacked):
