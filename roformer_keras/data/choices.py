@@ -23,7 +23,7 @@ import numpy as np
 from roformer_keras.checks import is_integer
 from roformer_keras.data.lines import file_name, place_line, read_lines
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.io.json_file import is_unicode, parse_json
+from roformer_keras.io.json_file import check_unicode, parse_json
 from roformer_keras.io.vocabulary import MASK
 
 MIN_CHOICES, MAX_CHOICES = 2, 256
@@ -90,6 +90,7 @@ def parse_choices(value: Any) -> tuple[str, ...]:
                 hint='write them as ["A", "B"], or in a table as the columns '
                 "choice1,choice2",
             ) from error
+        check_unicode(value, "choices")
     return check_choices(value)
 
 
@@ -192,7 +193,7 @@ def _questions(path):
         )
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_C3_LAYOUT) from error
-    _check_unicode(content, name)
+    check_unicode(content, name, SourceError)
     for at, document in enumerate(content):
         place = f"[{at}] of {name}"
         is_document = isinstance(document, list) and len(document) >= 2
@@ -213,13 +214,6 @@ def _questions(path):
 
 def _are_texts(value):
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-def _check_unicode(content, place):
-    if not is_unicode(content):
-        raise SourceError(
-            f"{place} must hold whole characters, got half of a surrogate pair"
-        )
 
 
 # === CHID ===
@@ -296,7 +290,7 @@ def _chid_object(text, place):
     except ConfigurationError as error:
         raise SourceError(error.message) from error
     if "\\u" in text:
-        _check_unicode(found, place)
+        check_unicode(found, place, SourceError)
     for key in ("content", "candidates"):
         if not _are_texts(found.get(key)):
             raise SourceError(

@@ -32,7 +32,7 @@ from roformer_keras.data import arrow, choices, squad
 from roformer_keras.data.lines import OPENERS, file_name, place_line, read_lines
 from roformer_keras.data.tagged import read_tagged
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.io.json_file import is_unicode
+from roformer_keras.io.json_file import check_unicode
 
 _TABLES = (".csv", ".tsv")
 _LONGEST_CELL = 2**31 - 1
@@ -537,11 +537,8 @@ def _values_of(text, keys, line, path):
         raise SourceError(
             f"{place_line(line, path)} must be a JSON object, got {found!r:.60}"
         )
-    if "\\u" in text and not is_unicode(found):
-        raise SourceError(
-            f"{place_line(line, path)} must hold whole characters, got half of "
-            "a surrogate pair"
-        )
+    if "\\u" in text:
+        check_unicode(found, place_line(line, path), SourceError)
     if not found.keys() >= set(keys):
         raise SourceError(
             f"{place_line(line, path)} must have {', '.join(map(repr, keys))}, got "

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from roformer_keras.data.lines import file_name, read_lines
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.io.json_file import is_unicode, parse_json
+from roformer_keras.io.json_file import check_unicode, parse_json
 
 # The fields of the texts and of the label, unless others are given.
 FIELDS = ("question", "context", "answers")
@@ -40,10 +40,7 @@ def read_questions(
         content = parse_json("".join(text for _, text in read_lines(path)), name)
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_LAYOUT) from error
-    if not is_unicode(content):
-        raise SourceError(
-            f"{name} must hold whole characters, got half of a surrogate pair"
-        )
+    check_unicode(content, name, SourceError)
     numbers = itertools.count(1)
     for article_place, article in _objects(content, "data", name):
         for place, paragraph in _objects(article, "paragraphs", article_place):

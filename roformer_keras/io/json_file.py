@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.io.blob import Blob
 
 
@@ -17,13 +17,25 @@ def json_bytes(content: Any) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def is_unicode(content: Any) -> bool:
-    """Whether JSON holds no lone surrogate, which no file can be written with."""
+def check_unicode(
+    content: Any, label: str, error: type[RoFormerError] = ConfigurationError
+) -> None:
+    """Checks that JSON holds no lone surrogate, which no file can be written with.
+
+    Args:
+        content: what was read.
+        label: str. What the error calls it.
+        error: the class of the error.
+
+    Raises:
+        error: JSON escapes one half of a surrogate pair without the other.
+    """
     try:
         json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as cause:
+        raise error(
+            f"{label} must hold whole characters, got half of a surrogate pair"
+        ) from cause
 
 
 def parse_json(text: str | bytes, label: str, kind: type = dict) -> Any:

@@ -5,6 +5,7 @@ import json
 from hostile.tables import CLASS, jsonl, link
 
 CHOICE = "multiple-choice"
+HALF = "choices must hold whole characters, got half of a surrogate pair"
 C3, CHID = f"{CHOICE} --format c3", f"{CHOICE} --format chid"
 
 
@@ -55,6 +56,8 @@ _TRAIN = [
     (CHOICE, "x.jsonl", row(["1", "0"], "1"), "the number of another one of"),
     (CHOICE, "x.tsv", "甲\t乙\t[\t0\n", "choices in one cell must be a JSON list"),
     (CHOICE, "x.tsv", f"甲\t乙\t{'[' * 10**5}\t0\n", "must be a JSON list, got '[["),
+    (CHOICE, "x.tsv", '甲\t乙\t["\\ud800", "b"]\t0\n', f"line 1 of x.tsv: {HALF}"),
+    (CHOICE, "x.csv", '甲,乙,"[""\\ud800"", ""b""]",0\n', f"line 1 of x.csv: {HALF}"),
     (CHOICE, "x.tsv", "甲\t乙\t丙\n", "line 1 of x.tsv must have 4 columns, got 3"),
     (
         CHOICE,

@@ -271,6 +271,11 @@ BAD_TABLES = [
         "line 2 of .*x.csv must have 4 columns, got 3",
     ),
     ("x.jsonl", '{"context": "甲", "choices": ["a", "b"]}', "must have .*'question'"),
+    (
+        "x.tsv",
+        '甲\t乙\t["\\ud800", "b"]\t0\n',
+        "line 1 of .*: choices must hold whole characters, got half of a surrogate",
+    ),
     ("x.bio", "甲 O\n", "x.bio has tags, which are for"),
 ]
 
