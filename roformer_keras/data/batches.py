@@ -12,10 +12,10 @@ class TextBatches(keras.utils.PyDataset):
     """Batches of rows of similar length, which Keras makes during the training.
 
     Args:
-        lengths: int `(rows,)`, by which rows are sorted; or `(rows, texts)` if each
-            has several texts, whose sum counts.
-        make_batch: a function of row numbers and of additional columns of padding, of
-            each text; returns what `fit` takes as a batch.
+        lengths: int `(rows,)`, by which rows are sorted; or `(rows, axes)` if batches
+            pad several axes, as those of source and target, whose sum counts.
+        make_batch: a function of row numbers and of additional padding, of each axis;
+            returns what `fit` takes as a batch.
         batch_size: int.
         shuffle: bool. Whether the batches of each epoch are those of `sorted_batches`,
             by `seed` and epoch; else rows come from the shortest to the longest.

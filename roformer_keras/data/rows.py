@@ -45,6 +45,13 @@ def padded_width(length: int) -> int:
     return -(-length // step) * step
 
 
+def padded_count(count: int) -> int:
+    """Choices of a batch whose question with most has so many; as in `padded_width`."""
+    if keras.backend.backend() == "tensorflow":
+        return int(count)
+    return 1 << (int(count) - 1).bit_length()
+
+
 def padded(rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
     """Rows of ids of one segment each, as a backbone takes them."""
     token_ids = pad(rows, padded_width(max(1, *map(len, rows))))
@@ -66,6 +73,7 @@ def by_length(
     lengths: Sequence[int] | np.ndarray,
     batch_tokens: int = TOKENS_PER_BATCH,
     batch_size: int | None = None,
+    group_size: int | np.ndarray = 1,
 ) -> Iterator[np.ndarray]:
     """The row numbers of batches of similar length, the longest first.
 
@@ -74,13 +82,20 @@ def by_length(
         batch_tokens: int. Maximum tokens of a batch, padding included; a longer row is
             a batch by itself.
         batch_size: int or None. Maximum rows of a batch.
+        group_size: int, or int `(rows,)`. How many rows of so many tokens each is; in
+            a batch all are as many as the one that is most.
     """
     sizes = np.asarray(lengths)
     order, start = np.argsort(-sizes, kind="stable"), 0
+    groups = np.broadcast_to(group_size, len(order))[order]
     while start < len(order):
         width = padded_width(max(1, int(sizes[order[start]])))
         size = max(1, batch_tokens // width)
-        numbers = order[start : start + min(size, batch_size or size)]
+        size = min(size, batch_size or size)
+        most = np.maximum.accumulate(groups[start : start + size])
+        tokens = np.arange(1, len(most) + 1) * most * width
+        size = int(np.searchsorted(tokens, batch_tokens, side="right"))
+        numbers = order[start : start + max(1, size)]
         yield numbers
         start += len(numbers)
 
@@ -143,8 +158,9 @@ def map_rows(
                 # A text of several rows counts once.
                 is_first = np.diff(rows.owners, prepend=-1) > 0
                 found = [None] * len(rows)
-                tokens = max(1, batch_tokens // rows.group_size)
-                for numbers in by_length(rows.lengths, tokens, batch_size):
+                for numbers in by_length(
+                    rows.lengths, batch_tokens, batch_size, rows.group_size
+                ):
                     results = compute(rows, numbers)
                     for number, result in zip(numbers, results, strict=True):
                         found[number] = result
@@ -187,19 +203,6 @@ class Rows:
         self._keep(rows, firsts)
         self.owners = np.arange(len(rows))
 
-    @classmethod
-    def of_ids(cls, rows: Sequence[np.ndarray], firsts: Sequence[int]) -> "Rows":
-        """Rows of ids.
-
-        Args:
-            rows: int32 `(tokens,)` each.
-            firsts: how many tokens of each are of the first text.
-        """
-        found = cls.__new__(cls)
-        found._keep(rows, firsts)
-        found.owners = np.arange(len(rows))
-        return found
-
     def _keep(self, rows, firsts):
         """Takes arrays of ids, and how many of each are of the first text."""
         self.lengths = np.array(list(map(len, rows)), "int64")
@@ -238,8 +241,10 @@ class GroupRows:
     Attributes:
         lengths: int64 `(groups,)`. Tokens of the longest row of each.
         owners: int64 `(groups,)`. The number of each.
-        group_size: int. Rows of each.
+        group_size: int. Rows of each; of subclasses an int for each, as in `by_length`.
     """
+
+    group_size: Any
 
     def __init__(self, tokenizer, groups: Sequence[Sequence[tuple]], max_length: int):
         self.group_size = len(groups[0])

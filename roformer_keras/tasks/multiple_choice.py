@@ -1,5 +1,6 @@
 """Multiple choice: which of several texts answers a question, or fills a blank."""
 
+import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 
@@ -7,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.data.rows import GroupRows, Rows
+from roformer_keras.data.rows import GroupRows, padded_count, padded_width
 from roformer_keras.io.vocabulary import MASK
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import (
@@ -116,6 +117,9 @@ class RoFormerMultipleChoice(VectorTask):
     def make_rows(self, texts: list[tuple[Any, ...]]) -> "ChoiceRows":
         return ChoiceRows(self.text_tokenizer(), texts, self.max_length)
 
+    def padded_sizes(self, rows: "ChoiceRows") -> np.ndarray:
+        return np.stack([rows.lengths, rows.counts], axis=1)
+
     def make_targets(self, y: Texts, rows: "ChoiceRows") -> Any:
         return np.array(
             [
@@ -216,6 +220,8 @@ def _best(scores):
 class ChoiceRows(GroupRows):
     """Questions with choices, whose rows of ids are next to each other in a batch.
 
+    What all choices of a question have before them is kept once.
+
     Args:
         tokenizer: `RoFormerTokenizer`.
         texts: tuples of context, question or not, and tuple of choices.
@@ -227,49 +233,75 @@ class ChoiceRows(GroupRows):
         counts: int64 `(questions,)`. Choices of each.
         lengths: int64 `(questions,)`. Tokens of the longest row of each.
         owners: int64 `(questions,)`. The number of each.
-        group_size: int. Choices of the question that has most; batches have as many.
+        group_size: int64 `(questions,)`. The rows that each needs in a batch; the one
+            that needs most determines those of the others.
     """
 
     def __init__(self, tokenizer, texts: Sequence[tuple[Any, ...]], max_length: int):
         self.texts = list(texts)
-        rows: list[np.ndarray] = []
+        self._beginnings, self._choices = _Pieces(), _Pieces()
         firsts: list[int] = []
         for row in self.texts:
-            first, *seconds = _encode(tokenizer, row, max_length)
-            for second in seconds:
-                rows.append(np.array([*first, *second], "int32"))
-                firsts.append(len(first))
+            first, question, choices = _encode(tokenizer, row, max_length)
+            firsts.append(len(first))
+            self._beginnings.append([*first, *question])
+            for choice in choices:
+                self._choices.append(choice)
+        self._firsts = np.array(firsts, "int64")
         self.counts = np.array([len(row[-1]) for row in self.texts], "int64")
-        self.group_size = int(self.counts.max())
+        self.group_size = np.array(list(map(padded_count, self.counts)), "int64")
         self._starts = np.cumsum(self.counts) - self.counts
-        self._rows = Rows.of_ids(rows, firsts)
-        self.lengths = np.maximum.reduceat(self._rows.lengths, self._starts)
+        longest = np.maximum.reduceat(self._choices.lengths, self._starts)
+        self.lengths = self._beginnings.lengths + longest
         self.owners = np.arange(len(self.texts))
 
-    def batch(self, numbers: Sequence[int] | np.ndarray, more: int = 0) -> dict:
-        """Some questions, int32 `(questions, group_size, length)`.
+    def batch(
+        self, numbers: Sequence[int] | np.ndarray, more: int | np.ndarray = 0
+    ) -> dict:
+        """Some questions, int32 `(questions, choices, length)`.
 
         Args:
             numbers: of the questions.
-            more: int. Additional columns of padding.
+            more: int, or int `(2,)`. Additional columns of padding; or these, and
+                additional choices of padding.
         """
-        counts = self.counts[numbers]
-        # Where each row is: the question, and the choice.
-        questions = np.repeat(np.arange(len(counts)), counts)
-        choices = np.arange(len(questions)) - np.repeat(
-            np.cumsum(counts) - counts, counts
-        )
-        rows = self._rows.batch(self._starts[numbers][questions] + choices, more)
-        batch = {}
-        for name, ids in rows.items():
-            shape = (len(counts), self.group_size, ids.shape[1])
-            batch[name] = np.zeros(shape, ids.dtype)
-            batch[name][questions, choices] = ids
-        return batch
+        columns, rows = np.append(more, 0)[:2]
+        width = padded_width(int(self.lengths[numbers].max() + columns))
+        size = padded_count(int(self.counts[numbers].max() + rows))
+        token_ids = np.zeros((len(numbers), size, width), "int32")
+        segment_ids = np.zeros_like(token_ids)
+        for place, number in enumerate(numbers):
+            beginning, first = self._beginnings[number], self._firsts[number]
+            start = len(beginning)
+            token_ids[place, : self.counts[number], :start] = beginning
+            for choice in range(self.counts[number]):
+                ids = self._choices[self._starts[number] + choice]
+                end = start + len(ids)
+                token_ids[place, choice, start:end] = ids
+                segment_ids[place, choice, first:end] = 1
+        return {"token_ids": token_ids, "segment_ids": segment_ids}
+
+
+class _Pieces:
+    """Lists of ids in one piece of memory, since there may be millions of them."""
+
+    def __init__(self):
+        self._ids, self._ends = array.array("i"), array.array("q", [0])
+
+    def append(self, ids):
+        self._ids.extend(ids)
+        self._ends.append(len(self._ids))
+
+    def __getitem__(self, number):
+        return self._ids[self._ends[number] : self._ends[number + 1]]
+
+    @property
+    def lengths(self):
+        return np.diff(np.array(self._ends, "int64"))
 
 
 def _encode(tokenizer, row, max_length):
-    """The ids of the first segment, and those of the second with each choice."""
+    """The ids of the context, of the question if there is one, and of each choice."""
     context, *question = row[:-1]
     choices = [tokenizer.encode(choice)[0][1:] for choice in row[-1]]
     half = max_length // 2
@@ -286,8 +318,7 @@ def _encode(tokenizer, row, max_length):
         # [CLS] and [SEP] have their places in any case.
         last = len(first) - room + 1
         start = min(max(1, first.index(tokenizer.mask_id) - (room - 2) // 2), last)
-    first = _cut([first[0], *first[start:]], room)
-    return first, *([*question, *ids] for ids in choices)
+    return _cut([first[0], *first[start:]], room), question, choices
 
 
 def _cut(ids, size):

@@ -508,6 +508,10 @@ class TextTask(TextTrainer, BackboneModel):
         """Tokenized rows of what `as_texts` gives."""
         return Rows(self.text_tokenizer(), texts, self.max_length)
 
+    def padded_sizes(self, rows: Any) -> np.ndarray:
+        """Sizes of the rows along the axes that batches pad, as in `TextBatches`."""
+        return rows.lengths
+
     def batch_targets(
         self, targets: Any, numbers: Sequence[int] | np.ndarray, inputs: dict[str, Any]
     ) -> np.ndarray:
@@ -564,7 +568,7 @@ class TextTask(TextTrainer, BackboneModel):
             batch = (inputs, self.batch_targets(targets, numbers, inputs))
             return batch if weights is None else (*batch, weights[numbers])
 
-        return TextData(rows.lengths, rows.owners, make_batch, weights)
+        return TextData(self.padded_sizes(rows), rows.owners, make_batch, weights)
 
     def weights_of_classes(self, targets: Any, class_weight: Mapping) -> np.ndarray:
         """The weight of each row by its class: float `(rows,)`."""

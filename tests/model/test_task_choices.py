@@ -18,6 +18,8 @@ TEXTS = [
 ]
 LABELS = [0, "语言", 1, 2]
 NUMBERS = np.array([0, 2, 1, 2])
+# As the first, with more choices.
+MANY = (*TEXTS[0][:2], [*TEXTS[0][2], *["天气"] * 38])
 MASKED = f"我们{'[MASK]' * 2}学习，你们不学习。"
 
 
@@ -97,19 +99,49 @@ def test_padding_changes_nothing(model):
     )
 
 
-def test_a_batch_has_no_more_tokens_than_asked_for():
-    sizes = []
+def recording_model():
+    """A model, and the shapes of the batches of its rows."""
+    model, shapes = new_model(), []
 
-    class Counted(ChoiceRows):
+    class Recorded(ChoiceRows):
         def batch(self, numbers, more=0):
             found = super().batch(numbers, more)
-            sizes.append(found["token_ids"].size)
+            shapes.append(found["token_ids"].shape)
             return found
 
-    model = new_model()
-    model.make_rows = lambda texts: Counted(model.tokenizer, texts, 512)
-    model.predict(TEXTS, batch_tokens=200, verbose=0)
-    assert max(sizes) <= 200 and 1 < len(sizes) < len(TEXTS)
+    model.make_rows = lambda texts: Recorded(model.tokenizer, texts, 512)
+    return model, shapes
+
+
+def test_a_batch_has_no_more_tokens_than_asked_for():
+    model, shapes = recording_model()
+    expected = model.predict(TEXTS, batch_tokens=200, verbose=0)
+    assert max(map(np.prod, shapes)) <= 200 and 1 < len(shapes) < len(TEXTS)
+    # A row of many choices is computed alone, and the others as before.
+    shapes.clear()
+    found = model.predict([*TEXTS, MANY], batch_tokens=200, verbose=0)
+    assert [shape[:2] for shape in shapes if shape[1] > 4] == [(1, 40)]
+    assert len(shapes) < len(TEXTS) + 1
+    *rest, many = found
+    np.testing.assert_allclose(*map(np.concatenate, (rest, expected)), atol=1e-5)
+    np.testing.assert_allclose(many[:2], rest[0], atol=1e-5)
+    assert len(many) == 40
+
+
+def test_batches_of_different_numbers_of_choices_are_learned_from():
+    """The first two have as many, and Keras must not expect as many of the third."""
+    texts, labels = [TEXTS[0], (f"{'天' * 9}", "天？", ["人", "天"]), MANY], [0, 1, 2]
+    (model, shapes), alone = recording_model(), new_model()
+    for one in (model, alone):
+        one.compile(keras.optimizers.SGD(0.0))
+    options = {"batch_size": 1, "shuffle": False, "verbose": 0}
+    history = model.fit(texts, labels, **options).history
+    losses = [
+        alone.evaluate([row], [label], verbose=0, return_dict=True)["loss"]
+        for row, label in zip(texts, labels, strict=True)
+    ]
+    assert history["loss"][0] == pytest.approx(np.mean(losses), abs=1e-5)
+    assert {shape[1] for shape in shapes} == {2, 3, 40}
 
 
 def test_choices_are_learned():
