@@ -141,7 +141,9 @@ def c3_files(path: str) -> list[str]:
     """
     if os.path.exists(path) or path == "-":
         return [path]
-    return sorted(glob.glob(path)) or [path]
+    # A folder may have brackets in its name.
+    folder, name = os.path.split(path)
+    return sorted(glob.glob(os.path.join(glob.escape(folder), name))) or [path]
 
 
 def read_c3(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
@@ -234,9 +236,10 @@ def read_chid(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
     Args:
         path: of the file.
         fields: `context`, the passage with `[MASK]` at the blank of the row and `____`
-            at others; `choices`; `label`, the number of the right choice; `blank`, its
-            name; `passage`, as the file has it; or other keys of the line. The file of
-            answers is read if `label` is among them.
+            at others, and in place of a `[MASK]` that the file has; `choices`; `label`,
+            the number of the right choice; `blank`, its name; `passage`, as the file
+            has it; or other keys of the line. The file of answers is read if `label` is
+            among them.
 
     Raises:
         SourceError: a file is not of this layout.
@@ -251,7 +254,7 @@ def read_chid(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
             blanks = [(one[0], *one.span()) for one in _BLANK.finditer(passage)]
             for blank, start, end in blanks:
                 before, after = (
-                    _BLANK.sub(OTHER_BLANK, part)
+                    _BLANK.sub(OTHER_BLANK, part).replace(MASK, OTHER_BLANK)
                     for part in (passage[:start], passage[end:])
                 )
                 own = {

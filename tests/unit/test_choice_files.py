@@ -116,6 +116,15 @@ def test_what_is_wrong_with_c3(content, message, tmp_path):
         read(written(tmp_path, "x.json", content), format="c3")
 
 
+def test_a_folder_of_c3_may_have_brackets_in_its_name(tmp_path):
+    folder = tmp_path / "c3[1]"
+    folder.mkdir()
+    for part in "dm":
+        written(folder, f"{part}-train.json", [STORY])
+    table = read(str(folder / "?-train.json"), format="c3")
+    assert table.texts == QUESTIONS[2:] * 2
+
+
 def test_a_missing_part_of_c3(tmp_path):
     with pytest.raises(SourceError, match=r"cannot read .*\?-dev.json: No such file"):
         read(str(tmp_path / "?-dev.json"), format="c3")
@@ -142,6 +151,12 @@ def test_blanks_of_chid(ending, tmp_path):
     assert table.groups[1] == ((2, "#idiom000002#"), (3, CLOZE["content"][0]))
     assert data_files(path, "chid") == [path, other]
     assert place(2, path, "chid") == f"line 2 of {path}"
+
+
+def test_a_mask_in_a_passage_of_chid_is_no_blank(tmp_path):
+    line = {**CLOZE, "content": ["甲[MASK]乙#idiom000001#丙[MASK]"]}
+    table = read(written(tmp_path, "x.json", line), format="chid", labelled=False)
+    assert table.texts == [(f"甲____乙{MASKS}丙____", tuple(IDIOMS))]
 
 
 def test_chid_without_answers(tmp_path):
