@@ -98,23 +98,24 @@ def gather_columns(rows: Iterator, field: str) -> Iterator:
     """Rows of cells, with numbered columns of choices as one column, a list.
 
     For a field `choices`, these are the columns `choice1`, `choice2`, ... of the first
-    row, or `choices_0`, `choices_1`, ...; empty cells at the end of a row are no
-    choices. Rows of a table that has the field itself, or no such columns, are
-    unchanged.
+    row, or `Choices_0`, `Choices_1`, ...; empty cells at the end of a row are no
+    choices. A table that has the field, or no such columns, is not changed.
 
     Args:
         rows: line numbers and cells.
-        field: str. What the column will be called.
+        field: str. What the column will be called; not a number.
     """
     first = next(rows, None)
     if first is None:
         return
     line, names = first
-    pattern = re.compile(rf"{re.escape(field.removesuffix('s'))}s?_?(\d{{1,3}})")
-    found = [pattern.fullmatch(name.strip()) for name in names]
-    numbered = {place: int(one[1]) for place, one in enumerate(found) if one}
+    found = [name.strip().lower() for name in names]
+    wanted = field.lower()
+    pattern = re.compile(rf"{re.escape(wanted.removesuffix('s'))}s?_?(\d{{1,3}})")
+    matches = [pattern.fullmatch(name) for name in found]
+    numbered = {place: int(one[1]) for place, one in enumerate(matches) if one}
     places = sorted(numbered, key=numbered.__getitem__)
-    if len(places) < MIN_CHOICES or field in (name.strip() for name in names):
+    if len(places) < MIN_CHOICES or wanted in found:
         yield from itertools.chain([first], rows)
         return
     others = [place for place in range(len(names)) if place not in numbered]

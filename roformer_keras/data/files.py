@@ -90,7 +90,7 @@ def text_names(count: int, has_choices: bool = False) -> tuple[str, ...]:
         has_choices: bool. Whether the last one is a list of choices.
     """
     if has_choices:
-        return ("context", "choices") if count == 2 else choices.FIELDS[".c3"][:3]
+        return choices.FIELDS[".chid" if count == 2 else ".c3"][:-1]
     return ("text",) if count == 1 else ("first", "second", "third")[:count]
 
 
@@ -182,8 +182,9 @@ def read_table(
         rows = _read_keys(path, kind, keys)
     elif kind in _TABLES or kind == ".txt":
         cells = _read_cells(path, kind)
-        if has_choices:
-            cells = choices.gather_columns(cells, (fields or names)[count - 1])
+        last = (fields or names)[count - 1]
+        if has_choices and not _are_numbers([last]):
+            cells = choices.gather_columns(cells, last)
         rows, first = _peek(cells)
         first = [cell.strip() for cell in first]
         if kind == ".txt" and or_first and not _has_columns(first, fields):

@@ -241,6 +241,13 @@ ROWS = [("甲乙", "丙？", ("丁", "戊")), ("己", "庚？", ("辛", "壬", "
             "1,戊,丁,,甲乙,丙？\n癸,壬,辛,癸,己,庚？\n",
             (),
         ),
+        # The case of names does not matter.
+        (
+            "a.csv",
+            "Context,Question,Choice1,CHOICE2,choice3,Label\n"
+            "甲乙,丙？,丁,戊,,1\n己,庚？,辛,壬,癸,癸\n",
+            (),
+        ),
         # As in SWAG.
         (
             "a.csv",
@@ -261,6 +268,12 @@ def test_rows_without_a_question(tmp_path):
     fields = ("passage", "options")
     table = read(path, 2, fields, labelled=False)
     assert (table.texts, table.labels) == ([("甲", ("乙", "丙"))], None)
+
+
+def test_numbers_of_columns_are_no_names_of_choices(tmp_path):
+    content = '31\t甲\t["丙", "丁"]\t32\n33\t乙\t["戊", "己"]\t己\n'
+    table = read(written(tmp_path, "a.tsv", content), fields=("1", "2", "3", "4"))
+    assert table.texts == [("31", "甲", ("丙", "丁")), ("33", "乙", ("戊", "己"))]
 
 
 BAD_TABLES = [
