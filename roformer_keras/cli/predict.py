@@ -52,18 +52,26 @@ def run(
     from roformer_keras.training.results import load_finetuned
 
     tuned = load_finetuned(source)
+    rows: list[tuple[str, tuple, dict[str, str]]]
     if text is not None:
         rows = [
-            (f"text {at}", tuned.read_row(row)) for at, row in enumerate(text, start=1)
+            (f"text {at}", tuned.read_row(row), {})
+            for at, row in enumerate(text, start=1)
         ]
     else:
         assert file is not None
         rows = tuned.read_rows(file, fields, format)
-    tuned.check_rows([row for _, row in rows])
+    tuned.check_rows([row for _, row, _ in rows])
     run_job(
         lambda: tuned,
-        lambda tuned, batch, job: list(map(json_line, tuned.answer(batch))),
-        *(rows, _WINDOW, output, {"command": "predict"}, tuned.preset),
+        _answer,
+        [(place, (row, named)) for place, row, named in rows],
+        *(_WINDOW, output, {"command": "predict"}, tuned.preset),
         overwrite=overwrite,
         quiet=quiet,
     )
+
+
+def _answer(tuned, batch, job):
+    rows, named = map(list, zip(*batch, strict=True))
+    return [json_line(line) for line in tuned.answer(rows, named)]

@@ -34,6 +34,8 @@ FIELDS = {
 }
 # An idiom has four characters. Other blanks of the passage are no question of the row.
 BLANK, OTHER_BLANK = 4 * MASK, "____"
+# The field with the name of the blank of a row.
+BLANK_NAME = "blank"
 _BLANK = re.compile(r"#idiom\d+#")
 _C3_LAYOUT = (
     "a file of C3 is a list of [sentences, questions, id]; a file with an object a "
@@ -262,7 +264,7 @@ def read_chid(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
                     **found,
                     "context": f"{before}{BLANK}{after}",
                     "choices": found["candidates"],
-                    "blank": blank,
+                    BLANK_NAME: blank,
                     "passage": passage,
                 }
                 if blank in answers:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer_keras.checks import check_choice
-from roformer_keras.data.choices import parse_choices
+from roformer_keras.data.choices import BLANK_NAME, parse_choices
 from roformer_keras.data.files import name_places, read_table, row_names
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
@@ -51,8 +51,10 @@ class FinetunedTask:
 
     def read_rows(
         self, path: str, fields: Sequence[str] = (), format: str | None = None
-    ) -> list[tuple[str, tuple[str, ...]]]:
-        """Texts of a file to answer, each with the place that it comes from.
+    ) -> list[tuple[str, tuple[Any, ...], dict[str, str]]]:
+        """Rows of a file to answer: the place of each, its texts, and what names it.
+
+        A row of CHID is named by its `blank`; others have an empty dict.
 
         Args:
             path: of a file as `read_table` takes it, or "-" for standard input.
@@ -68,6 +70,7 @@ class FinetunedTask:
         or_first = not fields
         if not fields and path != "-":
             fields = self.fields
+        columns = (BLANK_NAME,) if format == "chid" else ()
         table = read_table(
             path,
             count,
@@ -75,12 +78,18 @@ class FinetunedTask:
             labelled=False,
             or_first=or_first,
             format=format,
+            groups=columns,
             has_choices=self.task.has_choices,
         )
         where = name_places(path, format)
+        groups = table.groups or [()] * len(table.texts)
         return [
-            (where(line), row)
-            for line, row in zip(table.lines, table.texts, strict=True)
+            (
+                where(line),
+                row,
+                dict(zip(columns, [cell for _, cell in own], strict=True)),
+            )
+            for line, row, own in zip(table.lines, table.texts, groups, strict=True)
         ]
 
     def read_row(self, texts: Sequence[str]) -> tuple[Any, ...]:
@@ -97,12 +106,26 @@ class FinetunedTask:
         """Raises ConfigurationError unless the model can answer them."""
         as_texts(rows, self.task.answer_counts, self.task.has_choices)
 
-    def answer(self, rows: list[tuple[Any, ...]], **options: Any) -> list[dict]:
-        """Texts with their answers, as plain JSON types; options as in `predict`."""
+    def answer(
+        self,
+        rows: list[tuple[Any, ...]],
+        named: Sequence[dict[str, str]] | None = None,
+        **options: Any,
+    ) -> list[dict]:
+        """Texts with their answers, as plain JSON types.
+
+        Args:
+            rows: texts of each.
+            named: what names each row, as `read_rows` returns it, to be shown with it.
+            options: of `predict`.
+        """
         names = row_names(rows[0])
+        lines = self.task.to_json(rows, **options)
         return [
-            {**dict(zip(names, row, strict=True)), **line}
-            for row, line in zip(rows, self.task.to_json(rows, **options), strict=True)
+            {**dict(zip(names, row, strict=True)), **own, **line}
+            for row, own, line in zip(
+                rows, named or [{}] * len(rows), lines, strict=True
+            )
         ]
 
     def evaluate(

@@ -195,7 +195,7 @@ def test_a_file_becomes_a_model_that_serves(case, small, tmp_path, capsys):
     assert type(tuned.task) is type(model)
     assert_same_weights(tuned.task, model)
     fields = changes.get("fields", ())[:-1]
-    found = [row for _, row in tuned.read_rows(path, fields)]
+    found = [row for _, row, _ in tuned.read_rows(path, fields)]
     answers = tuned.answer(found)
     assert len(answers) == report["valid"]["rows"] == len(found)
     assert {*answers[0]} == answer

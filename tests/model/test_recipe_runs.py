@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from common import run_main
 
 from roformer_keras.cli.finetune import read_settings
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
@@ -161,7 +162,7 @@ def test_questions_of_cmrc(tmp_path):
     assert {"val_f1", "val_exact_match"} <= set(read_log(out / "rate-0.001/log.csv")[0])
 
 
-def test_blanks_of_chid(tmp_path):
+def test_blanks_of_chid(tmp_path, capsys):
     idioms = [f"{first}心{second}意" for first in "一三" for second in "一二三四五"]
     contexts = ["他#idiom000001#地学，不#idiom000002#。", "天气#idiom000003#。"]
     line = json.dumps({"content": contexts, "candidates": idioms})
@@ -186,6 +187,16 @@ def test_blanks_of_chid(tmp_path):
     for error in own["errors"]:
         assert error["choices"] == idioms and "[MASK]" in error["context"]
     assert "dev.json accuracy" in (out / "recipe.txt").read_text()
+    # Every blank is answered under its name.
+    words = ("predict", out / "rate-0.001", tmp_path / "dev.json", "--format", "chid")
+    code, shown, err = run_main(*map(str, words), capsys=capsys)
+    assert code == 0, err
+    answered = list(map(json.loads, shown.splitlines()))
+    assert [one["blank"] for one in answered] == 2 * [
+        f"#idiom00000{number}#" for number in (1, 2, 3)
+    ]
+    for one in answered:
+        assert one["choices"][one["label"]] == one["choice"]
     # The answers are inputs of the training, too.
     (tmp_path / "train_answer.json").write_text(json.dumps({**answers, "x": 1}))
     with pytest.raises(OutputError, match="input 'train' has changed"):
@@ -233,7 +244,7 @@ def test_questions_of_c3(tmp_path):
     for path, format in files:
         found = tuned.evaluate(path, on_bad_row="skip", format=format)
         rows = tuned.read_rows(path, format=format)
-        answers = tuned.answer([row for _, row in rows])
+        answers = tuned.answer([row for _, row, _ in rows])
         names = ("context", "question", "choices", "label", "choice", "probabilities")
         for answer in answers:
             assert tuple(answer) == names
