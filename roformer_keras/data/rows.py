@@ -82,8 +82,8 @@ def by_length(
         batch_tokens: int. Maximum tokens of a batch, padding included; a longer row is
             a batch by itself.
         batch_size: int or None. Maximum rows of a batch.
-        group_size: int, or int `(rows,)`. How many rows of so many tokens each is; in
-            a batch all are as many as the one that is most.
+        group_size: int, or int `(rows,)`. How many rows of a batch each of them is; all
+            of a batch are as many as its largest.
     """
     sizes = np.asarray(lengths)
     order, start = np.argsort(-sizes, kind="stable"), 0
@@ -92,8 +92,9 @@ def by_length(
         width = padded_width(max(1, int(sizes[order[start]])))
         size = max(1, batch_tokens // width)
         size = min(size, batch_size or size)
-        most = np.maximum.accumulate(groups[start : start + size])
-        tokens = np.arange(1, len(most) + 1) * most * width
+        # Tokens of a batch of the next row, of the next two, and so on.
+        largest = np.maximum.accumulate(groups[start : start + size])
+        tokens = np.arange(1, len(largest) + 1) * largest * width
         size = int(np.searchsorted(tokens, batch_tokens, side="right"))
         numbers = order[start : start + max(1, size)]
         yield numbers

@@ -233,8 +233,8 @@ class ChoiceRows(GroupRows):
         counts: int64 `(questions,)`. Choices of each.
         lengths: int64 `(questions,)`. Tokens of the longest row of each.
         owners: int64 `(questions,)`. The number of each.
-        group_size: int64 `(questions,)`. The rows that each needs in a batch; the one
-            that needs most determines those of the others.
+        group_size: int64 `(questions,)`. Rows of a batch that each needs; all of a
+            batch have as many as its largest.
     """
 
     def __init__(self, tokenizer, texts: Sequence[tuple[Any, ...]], max_length: int):

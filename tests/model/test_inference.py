@@ -192,6 +192,14 @@ def test_batches_hold_every_text_once_within_the_budget():
     assert max(map(len, batches.by_length(lengths, 100, batch_size=2))) == 2
 
 
+def test_batches_of_groups_are_within_the_budget():
+    lengths, groups = np.array([10] * 8), np.array([2, 2, 2, 9, 2, 3, 2, 2])
+    found = list(batches.by_length(lengths, 100, group_size=groups))
+    assert [batch.tolist() for batch in found] == [[0, 1, 2], [3], [4, 5, 6], [7]]
+    same = list(batches.by_length(lengths, 100, group_size=2))
+    assert list(map(len, same)) == [5, 3]
+
+
 # === Filled masks ===
 
 
