@@ -15,6 +15,7 @@ from keras import ops
 
 from roformer_keras.bert4keras import layers as own
 from roformer_keras.compiled import Compiled
+from roformer_keras.models.forward import fill_rows
 
 # Keys are added in steps of this size, and prompts are padded to one.
 _STEP = 64
@@ -79,7 +80,7 @@ class CachedSteps:
             inputs: arrays, as `model.predict` takes them, without padding at the end.
         """
         count = len(inputs[0])
-        inputs = [_with_more_rows(np.asarray(x, "float32")) for x in inputs]
+        inputs = [fill_rows(np.asarray(x, "float32")) for x in inputs]
         rows = [x for i, x in enumerate(inputs) if i not in self._graph.sequences]
         # (batch, length, sequences)
         tokens = np.stack([inputs[i] for i in self._graph.sequences], axis=-1)
@@ -201,14 +202,6 @@ class CachedSteps:
         outputs = self._model._run_through_graph(inputs, operation_fn=replaced)
         outputs = keras.tree.map_structure(lambda x: ops.take(x, last, axis=1), outputs)
         return outputs, [caches[id(one)] for one in self._graph.attentions]
-
-
-def _with_more_rows(array):
-    """On JAX, which compiles for each number of rows, the next power of two of them."""
-    if keras.backend.backend() != "jax":
-        return array
-    missing = (1 << (len(array) - 1).bit_length()) - len(array)
-    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
 
 
 def _row_keys(tokens, rows):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
-from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, padded
+from roformer_keras.data.rows import by_length, padded
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
 from roformer_keras.text.matching import check_match
@@ -28,25 +28,7 @@ class MaskCandidate:
     probability: float
 
 
-def mask_ids(tokenizer, text: str) -> list[int]:
-    """The ids of a text with `[MASK]` in it.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    ids = tokenizer.encode(text, keep_mask=True)[0]
-    if tokenizer.mask_id not in ids:
-        raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
-    return ids
-
-
-def fill_mask(
-    model,
-    tokenizer,
-    texts: str | Sequence[str],
-    top_k: int = 5,
-    batch_tokens: int = TOKENS_PER_BATCH,
-) -> list:
+def fill_mask(model, tokenizer, texts: str | Sequence[str], top_k: int = 5) -> list:
     """`RoFormerMaskedLM.fill_mask` with any tokenizer of the model's vocabulary.
 
     Texts are computed in batches of similar length.
@@ -63,10 +45,13 @@ def fill_mask(
         )
     check_integer("top_k", top_k, minimum=1, maximum=tokenizer.vocabulary_size)
     if isinstance(texts, str):
-        return fill_mask(model, tokenizer, [texts], top_k, batch_tokens)[0]
-    rows = [mask_ids(tokenizer, text) for text in texts]
+        return fill_mask(model, tokenizer, [texts], top_k)[0]
+    rows = [tokenizer.encode(text, keep_mask=True)[0] for text in texts]
+    for text, row in zip(texts, rows, strict=True):
+        if tokenizer.mask_id not in row:
+            raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
     found: list[list[list[MaskCandidate]]] = [[] for _ in rows]
-    for batch in by_length([len(row) for row in rows], batch_tokens):
+    for batch in by_length([len(row) for row in rows]):
         hidden = run_model(model.backbone, padded([rows[i] for i in batch]))
         if isinstance(hidden, dict):
             hidden = hidden["sequence_output"]

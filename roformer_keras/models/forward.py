@@ -34,9 +34,8 @@ def run_model(model, inputs: dict[str, np.ndarray]):
     if kept is None or kept.structure.has_changed():
         kept = model._kept_forward = _Forward(model)
     count, *group, length = inputs["token_ids"].shape
-    rows = _rows_of(count)
-    if rows > count:
-        inputs = {name: _with_rows(array, rows) for name, array in inputs.items()}
+    inputs = {name: fill_rows(array) for name, array in inputs.items()}
+    rows = len(inputs["token_ids"])
     short = 0 if group else kept.short_length(count, length)
     if short:
         inputs = kept.lengthened(inputs, short)
@@ -110,13 +109,12 @@ class _Forward:
         return keras.tree.map_structure(cut, self._model.output, outputs)
 
 
-def _rows_of(count):
-    """Rows to which a batch is filled up: a power of two if each size is compiled."""
+def fill_rows(array: np.ndarray) -> np.ndarray:
+    """On JAX, which compiles each number of rows, fills it up to a power of two.
+
+    The last row is repeated: a row of padding only has no `[CLS]`.
+    """
     if keras.backend.backend() != "jax":
-        return count
-    return 1 << (count - 1).bit_length()
-
-
-def _with_rows(array, rows):
-    """Repeats the last row: a row of padding only has no [CLS]."""
-    return np.concatenate([array, np.repeat(array[-1:], rows - len(array), axis=0)])
+        return array
+    missing = (1 << (len(array) - 1).bit_length()) - len(array)
+    return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

@@ -10,7 +10,7 @@ from roformer_keras import RoFormerSim, RoFormerTextClassifier, distributed
 from roformer_keras.errors import ConfigurationError
 
 ray = pytest.importorskip("ray")
-# Ray Data sets fields of its own context that it calls deprecated.
+# Ray Data sets fields that it calls deprecated itself.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`use_:DeprecationWarning:ray.data.context"
 )
