@@ -1,5 +1,8 @@
 """`bert4keras.backend`: Keras, its functions as `K`, and what models are made with."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -100,13 +103,28 @@ def get_available_gpus() -> list[str]:
     return list(keras.distribution.list_devices("gpu"))
 
 
+# The model whose loss is being computed: tensors in a loss do not know theirs.
+_model_of_loss: contextvars.ContextVar = contextvars.ContextVar("model", default=None)
+
+
+@contextlib.contextmanager
+def loss_of(model: keras.Model) -> Iterator[None]:
+    """While it lasts, `search_layer` looks for the layers of tensors in `model`."""
+    token = _model_of_loss.set(model)
+    try:
+        yield
+    finally:
+        _model_of_loss.reset(token)
+
+
 def search_layer(
     inputs: Any, name: str, exclude_from: set | None = None
 ) -> keras.layers.Layer | None:
     """The layer of a name that a tensor, or a layer, was computed by or after.
 
     Args:
-        inputs: symbolic tensor, or layer.
+        inputs: symbolic tensor, or layer. In a loss, where tensors have values, the
+            layer is looked for in the model that is trained.
         name: of the layer.
         exclude_from: layers that are not searched; those that are are added.
 
@@ -114,16 +132,20 @@ def search_layer(
         The layer, or None. Layers of models on the way are searched too.
 
     Raises:
-        ConfigurationError: the tensor is not symbolic, such as one in a loss.
+        ConfigurationError: the tensor is not symbolic, and no loss is computed.
     """
     seen = set() if exclude_from is None else exclude_from
-    is_layer = isinstance(inputs, keras.Operation)
-    if not is_layer and not K.is_keras_tensor(inputs):
+    if isinstance(inputs, keras.Operation):
+        waiting = [inputs]
+    elif K.is_keras_tensor(inputs):
+        waiting = [inputs._keras_history.operation]
+    elif _model_of_loss.get() is not None:
+        waiting = [_model_of_loss.get()]
+    else:
         raise ConfigurationError(
-            "search_layer needs a layer or a symbolic tensor such as model.output, got "
-            f"{type(inputs).__name__}: a loss of Keras 3 does not know its model"
+            "search_layer needs a layer, a symbolic tensor such as model.output, or a "
+            f"tensor in the loss of a model, got {type(inputs).__name__}"
         )
-    waiting = [inputs if is_layer else inputs._keras_history.operation]
     while waiting:
         layer = waiting.pop(0)
         if layer.name == name:

@@ -8,6 +8,7 @@ Scripts build `keras.models.Model` themselves, so the class itself has to know:
 - `Model(inputs, [x])` has the output `x`, and not a list of one.
 - `save_weights` and `load_weights` take any file name, see `weight_files`.
 - `save` takes any file name, and `keras.models.load_model` reads it again.
+- In a loss, `search_layer` knows the model that is trained.
 - `layer.get_output_at(i)` and `layer.get_input_at(i)` are the tensors of its call `i`.
 - Layers that add up have the mask where all branches have it, see `join_masks`.
 """
@@ -20,6 +21,7 @@ import zipfile
 
 import keras
 
+from roformer_keras.bert4keras.backend import loss_of
 from roformer_keras.bert4keras.batches import as_batches
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.io.archive import scratch_folder
@@ -47,6 +49,7 @@ def install() -> None:
     for name in ("fit", "predict", "evaluate"):
         _replace(model, name, _without_wait(getattr(model, name)))
         _replace(model, f"{name}_generator", _other_name(name))
+    _replace(model, "compute_loss", _known_to_losses(model.compute_loss))
     _replace(Functional, "__init__", _with_single_output(Functional.__init__))
     _replace(model, "save_weights", _saving(model.save_weights, weight_files))
     _replace(model, "load_weights", _loading(model.load_weights, weight_files))
@@ -119,6 +122,15 @@ def _without_wait(method):
             options["validation_data"] = as_batches(options["validation_data"])
         bound = method.__get__(self)
         return call_without_wait(bound, (as_batches(x), *arguments), options)
+
+    return call
+
+
+def _known_to_losses(method):
+    @functools.wraps(method)
+    def call(self, *arguments, **options):
+        with loss_of(self):
+            return method(self, *arguments, **options)
 
     return call
 

@@ -504,11 +504,13 @@ def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> 
 
 
 def gradients(loss: Any, variables: Any) -> list:
-    """The gradients of a loss inside a graph of TensorFlow.
+    """The gradients of a loss inside a graph of TensorFlow, as in a loss function.
+
+    Those of a table that rows are taken of have `values` and `indices`.
 
     Raises:
         ConfigurationError: Keras runs on another backend, where a gradient is of a
-            function.
+            function; or TensorFlow executes eagerly, and keeps no graph.
     """
     if keras.config.backend() != "tensorflow":
         raise ConfigurationError(
@@ -517,6 +519,12 @@ def gradients(loss: Any, variables: Any) -> list:
         )
     import tensorflow as tf
 
+    if tf.executing_eagerly():
+        raise ConfigurationError(
+            "K.gradients needs a graph, such as that of a loss in fit, and TensorFlow "
+            "executes eagerly: compile the model without run_eagerly, or use "
+            "tf.GradientTape"
+        )
     flat = variables if isinstance(variables, list | tuple) else [variables]
     flat = [x.value if isinstance(x, keras.Variable) else x for x in flat]
     return tf.gradients(loss, flat)
