@@ -9,6 +9,7 @@ Scripts build `keras.models.Model` themselves, so the class itself has to know:
 - `save_weights` and `load_weights` take any file name, see `weight_files`.
 - `save` takes any file name, and `keras.models.load_model` reads it again.
 - In a loss, `search_layer` knows the model that is trained.
+- A script may replace `train_function` of a compiled model, see `train_functions`.
 - `layer.get_output_at(i)` and `layer.get_input_at(i)` are the tensors of its call `i`.
 - Layers that add up have the mask where all branches have it, see `join_masks`.
 """
@@ -43,13 +44,27 @@ def install() -> None:
     # A subclass of `keras.Model` that Keras makes of `keras.Model(inputs, outputs)`.
     from keras.src.models.functional import Functional
 
-    from roformer_keras.bert4keras import layers, weight_files
+    from roformer_keras.bert4keras import layers, train_functions, weight_files
 
     model = keras.Model
     for name in ("fit", "predict", "evaluate"):
         _replace(model, name, _without_wait(getattr(model, name)))
         _replace(model, f"{name}_generator", _other_name(name))
     _replace(model, "compute_loss", _known_to_losses(model.compute_loss))
+    _replace(model, "_trains_on_lists", False)
+    _replace(
+        model,
+        "make_train_function",
+        train_functions.taking_batches(model.make_train_function),
+    )
+    _replace(model, "_make_train_function", train_functions.make_list_function)
+    for name, make in (
+        ("total_loss", train_functions.total_loss),
+        ("_feed_inputs", lambda model: list(model.inputs)),
+        ("_feed_targets", train_functions.feeds),
+        ("_feed_sample_weights", train_functions.feeds),
+    ):
+        _replace(model, name, _Computed(make))
     _replace(Functional, "__init__", _with_single_output(Functional.__init__))
     _replace(model, "save_weights", _saving(model.save_weights, weight_files))
     _replace(model, "load_weights", _loading(model.load_weights, weight_files))
@@ -86,6 +101,16 @@ def uninstall() -> None:
 def _replace(owner, name, value):
     _replaced.append((owner, name, vars(owner).get(name, _NONE)))
     setattr(owner, name, value)
+
+
+class _Computed:
+    """A property that a class of a script may have as an attribute of its own."""
+
+    def __init__(self, make):
+        self._make = make
+
+    def __get__(self, model, owner=None):
+        return self if model is None else self._make(model)
 
 
 def _other_name(name):

@@ -13,6 +13,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.bert4keras.train_functions import (
+    Feed,
+    Gradient,
+    TotalLoss,
+    gradients_function,
+)
 from roformer_keras.errors import ConfigurationError
 
 # Names that are the same, but for the module.
@@ -506,7 +512,8 @@ def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> 
 def gradients(loss: Any, variables: Any) -> list:
     """The gradients of a loss inside a graph of TensorFlow, as in a loss function.
 
-    Those of a table that rows are taken of have `values` and `indices`.
+    Those of a table that rows are taken of have `values` and `indices`. Those of
+    `model.total_loss` are for `function`.
 
     Raises:
         ConfigurationError: Keras runs on another backend, where a gradient is of a
@@ -519,24 +526,29 @@ def gradients(loss: Any, variables: Any) -> list:
         )
     import tensorflow as tf
 
+    flat = variables if isinstance(variables, list | tuple) else [variables]
+    if isinstance(loss, TotalLoss):
+        return [Gradient(loss.model, variable) for variable in flat]
     if tf.executing_eagerly():
         raise ConfigurationError(
             "K.gradients needs a graph, such as that of a loss in fit, and TensorFlow "
             "executes eagerly: compile the model without run_eagerly, or use "
             "tf.GradientTape"
         )
-    flat = variables if isinstance(variables, list | tuple) else [variables]
     flat = [x.value if isinstance(x, keras.Variable) else x for x in flat]
     return tf.gradients(loss, flat)
 
 
-def function(inputs: Sequence, outputs: Any, updates: Any = None) -> Callable:
+def function(
+    inputs: Sequence, outputs: Any, updates: Any = None, name: str | None = None
+) -> Callable:
     """A function from arrays to arrays, of symbolic inputs and outputs of a model.
 
     Args:
-        inputs: list of symbolic tensors.
-        outputs: symbolic tensor, or list of them.
+        inputs: list of symbolic tensors; after those may be targets and weights.
+        outputs: symbolic tensor, or list of them, or of gradients of a model's loss.
         updates: not covered.
+        name: not used.
 
     Returns:
         A function of a list of arrays that returns an array, or a list of them.
@@ -548,10 +560,14 @@ def function(inputs: Sequence, outputs: Any, updates: Any = None) -> Callable:
         raise ConfigurationError(
             "K.function takes no updates on Keras 3: assign in a layer's call"
         )
-    model = keras.Model(list(inputs), outputs)
+    flat = outputs if isinstance(outputs, list | tuple) else [outputs]
+    if builtins.all(isinstance(output, Gradient) for output in flat):
+        return gradients_function(flat)
+    inputs = [tensor for tensor in inputs if not isinstance(tensor, Feed)]
+    model = keras.Model(inputs, outputs)
 
     def call(arrays: Sequence) -> Any:
-        found = model.predict_on_batch(list(arrays))
+        found = model.predict_on_batch(list(arrays[: len(inputs)]))
         if not isinstance(outputs, list | tuple):
             return found
         return list(found) if isinstance(found, list | tuple) else [found]

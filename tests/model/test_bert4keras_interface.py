@@ -141,19 +141,20 @@ def test_models_with_one_output_in_a_list_have_that_output():
     assert model.predict([np.ones((1, 2))], verbose=0).shape == (1, 3)
 
 
-def test_adversarial_training_updates_at_moved_embeddings():
-    def make():
-        ids = keras.Input((3,))
-        table = layers.Embedding(5, 2, name="Embedding-Token")
-        output = keras.layers.Dense(1)(keras.layers.Flatten()(table(ids)))
-        model = keras.Model(ids, output)
-        random = np.random.RandomState(0)
-        model.set_weights([random.randn(*w.shape) for w in model.get_weights()])
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-        return model
+def model_with_table():
+    ids = keras.Input((3,))
+    table = layers.Embedding(5, 2, name="Embedding-Token")
+    output = keras.layers.Dense(1)(keras.layers.Flatten()(table(ids)))
+    model = keras.Model(ids, output)
+    random = np.random.RandomState(0)
+    model.set_weights([random.randn(*w.shape) for w in model.get_weights()])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
 
+
+def test_adversarial_training_updates_at_moved_embeddings():
     x, y = np.array([[1, 2, 3]]), np.ones((1, 1))
-    plain, moved, adversarial = make(), make(), make()
+    plain, moved, adversarial = (model_with_table() for _ in range(3))
     before = plain.get_weights()
     plain.fit(x, y, verbose=0)
     gradient = (before[0] - plain.get_weights()[0]) / 0.1
@@ -168,7 +169,7 @@ def test_adversarial_training_updates_at_moved_embeddings():
     for one, other in zip(found[1:], expected[1:], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     with pytest.raises(ConfigurationError, match="must have the layer 'Embedding-X'"):
-        adversarial_training(make(), "Embedding-X")
+        adversarial_training(model_with_table(), "Embedding-X")
 
 
 def test_keras_can_have_its_own_back():
@@ -265,3 +266,62 @@ def test_a_loss_finds_layers_and_punishes_their_gradients():
     model.compile("sgd", loss, run_eagerly=True)
     with pytest.raises(ConfigurationError, match="needs a graph"):
         model.fit(np.array([[1, 2, 1]]), np.ones((1, 1)), verbose=0)
+
+
+class MovedTable:
+    """Trains where the loss is worse, by a training function of Keras 2."""
+
+    def __init__(self, model, epsilon, relabel=False):
+        if model.train_function is None:
+            model._make_train_function()
+        self.train, self.epsilon, self.relabel = model.train_function, epsilon, relabel
+        self.table = backend.search_layer(model.output, "Embedding-Token").embeddings
+        (gradient,) = K.gradients(model.total_loss, [self.table])
+        gradient = K.zeros_like(self.table) + gradient
+        feeds = model._feed_inputs + model._feed_targets + model._feed_sample_weights
+        self.slope = K.function(inputs=feeds, outputs=[gradient], name="slope")
+        self.outputs = K.function(inputs=feeds, outputs=model.outputs)
+        model.train_function = self.step
+
+    def step(self, arrays):
+        if self.relabel:
+            arrays = arrays[:1] + self.outputs(arrays) + arrays[2:]
+        (slope,) = self.slope(arrays)
+        step = self.epsilon * slope / (np.sqrt((slope**2).sum()) + 1e-8)
+        K.set_value(self.table, K.eval(self.table) + step)
+        logs = self.train(arrays)
+        K.set_value(self.table, K.eval(self.table) - step)
+        return logs
+
+
+@pytest.mark.parametrize("way", ["fit", "generator", "train_on_batch"])
+def test_a_script_may_replace_the_training_function(way):
+    def train(model):
+        if way == "fit":
+            model.fit(x, y, batch_size=2, shuffle=False, epochs=2, verbose=0)
+        elif way == "generator":
+            batches = ((x, y) for _ in range(2))
+            model.fit(batches, steps_per_epoch=2, verbose=0)
+        else:
+            model.train_on_batch(x, y)
+        return model.get_weights()
+
+    x, y = np.array([[1, 2, 3], [4, 2, 1]]), np.ones((2, 1))
+    scripted, ours = model_with_table(), model_with_table()
+    MovedTable(scripted, 0.5)
+    adversarial_training(ours, "Embedding-Token", 0.5)
+    for found, expected in zip(train(scripted), train(ours), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    # Keras 2 runs the same: outputs in place of targets have no error.
+    relabelled = model_with_table()
+    before = relabelled.get_weights()
+    MovedTable(relabelled, 0.5, relabel=True)
+    for found, expected in zip(train(relabelled), before, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_training_function_of_keras_3_cannot_be_replaced_so():
+    model = model_with_table()
+    model.fit(np.ones((1, 3)), np.ones((1, 1)), verbose=0)
+    with pytest.raises(ConfigurationError, match="has one of Keras 3"):
+        MovedTable(model, 1)

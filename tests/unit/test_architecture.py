@@ -55,6 +55,7 @@ ALLOWED = {
         "bert4keras/batches.py",
         "bert4keras/data_generator.py",
         "bert4keras/keras_functions.py",
+        "bert4keras/train_functions.py",
         "compiled.py",
         "data/adapters.py",
         "keras_hub.py",

@@ -1,0 +1,189 @@
+"""The training function of a model, as scripts of Keras 2 replace it.
+
+There it takes a list of arrays: inputs, targets and their weights. A script keeps it,
+makes a function of the gradients of `model.total_loss`, and puts its own in its place,
+which moves a table, calls the one that it kept, and moves the table back.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from roformer_keras.errors import ConfigurationError
+
+
+class Feed:
+    """Stands for the targets of an output of a model, or for their weights."""
+
+
+class TotalLoss:
+    """Stands for the loss of a model, in `K.gradients`."""
+
+    def __init__(self, model: keras.Model):
+        self.model = model
+
+
+class Gradient:
+    """Stands for the gradient of a model's loss, in `K.function`.
+
+    Args:
+        model: compiled `keras.Model`.
+        variable: of the model.
+    """
+
+    # `K.zeros_like(variable) + gradient` makes a dense one, which it is.
+    __array_priority__ = 1000
+
+    def __init__(self, model: keras.Model, variable: keras.Variable):
+        self.model, self.variable = model, variable
+
+    def __add__(self, other: Any) -> "Gradient":
+        if np.any(keras.ops.convert_to_numpy(other)):
+            raise ConfigurationError(
+                "only zeros can be added to a gradient of model.total_loss: add to "
+                "what the function of it returns"
+            )
+        return self
+
+    __radd__ = __add__
+
+
+class ListFunction:
+    """A training function of a list of arrays, which returns Keras's logs."""
+
+    def __init__(self, model: keras.Model, function: Callable):
+        self._model, self._function = model, function
+
+    def __call__(self, arrays: Sequence) -> Any:
+        return self._function(iter([_batch_of(self._model, arrays)]))
+
+
+def make_list_function(model: keras.Model) -> None:
+    """Gives a model a training function that takes a list, as Keras 2 does.
+
+    Raises:
+        ConfigurationError: Keras does not run on TensorFlow.
+    """
+    if keras.config.backend() != "tensorflow":
+        raise ConfigurationError(
+            "a script can replace train_function on the TensorFlow backend only, and "
+            f"Keras runs on {keras.config.backend()}: set KERAS_BACKEND=tensorflow, or "
+            "use roformer_keras.bert4keras.snippets.adversarial_training"
+        )
+    model.make_train_function(force=True)
+    model.train_function = ListFunction(model, model.train_function)
+    model._trains_on_lists = True
+
+
+def taking_batches(make: Callable) -> Callable:
+    """`Model.make_train_function`, for functions of lists too.
+
+    Args:
+        make: the method of Keras, which calls the function with an iterator of batches.
+    """
+
+    @functools.wraps(make)
+    def call(self, force=False):
+        if force or self.train_function is None:
+            self._trains_on_lists = False
+            return make(self, force)
+        function = self.train_function
+        if self._trains_on_lists and not hasattr(function, "takes_batches"):
+
+            @functools.wraps(function)
+            def of_batches(iterator):
+                return function(_arrays_of(self, next(iterator)))
+
+            of_batches.takes_batches = True
+            self.train_function = of_batches
+        return self.train_function
+
+    return call
+
+
+def total_loss(model: keras.Model) -> TotalLoss:
+    """What stands for the loss of a model.
+
+    Raises:
+        ConfigurationError: its training function does not take a list.
+    """
+    if not model._trains_on_lists:
+        raise ConfigurationError(
+            "model.total_loss is for scripts that replace a train_function of Keras 2, "
+            "and this model has one of Keras 3: call model.compile() and "
+            "model._make_train_function() before"
+        )
+    return TotalLoss(model)
+
+
+def feeds(model: keras.Model) -> list[Feed]:
+    """Stand for the targets of a compiled model, or for their weights: one an output.
+
+    Without a loss of `compile` there are none.
+    """
+    if model._compile_loss is None:
+        return []
+    return [Feed() for _ in model.outputs]
+
+
+def gradients_function(gradients: Sequence[Gradient]) -> Callable:
+    """A function from the list of a training function to gradients, without dropout."""
+    import tensorflow as tf
+
+    model = gradients[0].model
+    variables = [gradient.variable.value for gradient in gradients]
+
+    @tf.function(reduce_retracing=True)
+    def compute(x, y, sample_weight):
+        with tf.GradientTape() as tape:
+            loss = model._compute_loss(
+                x=x,
+                y=y,
+                y_pred=model(x, training=False),
+                sample_weight=sample_weight,
+                training=False,
+            )
+        return [tf.convert_to_tensor(x) for x in tape.gradient(loss, variables)]
+
+    def call(arrays: Sequence) -> list[np.ndarray]:
+        return [x.numpy() for x in compute(*_batch_of(model, arrays))]
+
+    return call
+
+
+def _arrays_of(model, batch):
+    """The list of Keras 2 of a batch of Keras 3."""
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    if isinstance(x, dict):
+        x = [x[tensor.name] for tensor in model.inputs]
+    arrays = _flat(x)
+    targets = _flat(y)
+    ones = np.ones(len(arrays[0]), keras.config.floatx())
+    return [*arrays, *targets, *(_flat(weights) or [ones] * len(targets))]
+
+
+def _flat(values):
+    """Arrays of a structure, of which TensorFlow's empty optionals are left out."""
+    return [
+        keras.ops.convert_to_numpy(value)
+        for value in keras.tree.flatten(values)
+        if value is not None and hasattr(value, "shape")
+    ]
+
+
+def _batch_of(model, arrays):
+    """The batch of Keras 3 of a list of Keras 2."""
+    inputs, outputs = len(model.inputs), len(model.outputs)
+
+    def part(first, count):
+        found = list(arrays[first : first + count])
+        return found[0] if len(found) == 1 else tuple(found) or None
+
+    weights = part(inputs + outputs, outputs)
+    if all(np.all(array == 1) for array in keras.tree.flatten(weights)):
+        # Keras 3 computes the same without.
+        weights = None
+    return part(0, inputs), part(inputs, outputs), weights
