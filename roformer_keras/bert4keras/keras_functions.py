@@ -13,12 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from roformer_keras.bert4keras.train_functions import (
-    Feed,
-    Gradient,
-    TotalLoss,
-    gradients_function,
-)
+from roformer_keras.bert4keras import train_functions as _training
 from roformer_keras.errors import ConfigurationError
 
 # Names that are the same, but for the module.
@@ -527,8 +522,8 @@ def gradients(loss: Any, variables: Any) -> list:
     import tensorflow as tf
 
     flat = variables if isinstance(variables, list | tuple) else [variables]
-    if isinstance(loss, TotalLoss):
-        return [Gradient(loss.model, variable) for variable in flat]
+    if isinstance(loss, _training.TotalLoss):
+        return [_training.Gradient(loss.model, variable) for variable in flat]
     if tf.executing_eagerly():
         raise ConfigurationError(
             "K.gradients needs a graph, such as that of a loss in fit, and TensorFlow "
@@ -561,9 +556,9 @@ def function(
             "K.function takes no updates on Keras 3: assign in a layer's call"
         )
     flat = outputs if isinstance(outputs, list | tuple) else [outputs]
-    if builtins.all(isinstance(output, Gradient) for output in flat):
-        return gradients_function(flat)
-    inputs = [tensor for tensor in inputs if not isinstance(tensor, Feed)]
+    if builtins.all(isinstance(output, _training.Gradient) for output in flat):
+        return _training.gradients_function(flat)
+    inputs = [tensor for tensor in inputs if not isinstance(tensor, _training.Feed)]
     model = keras.Model(inputs, outputs)
 
     def call(arrays: Sequence) -> Any:

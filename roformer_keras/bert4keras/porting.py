@@ -17,12 +17,8 @@ _IMPORT = re.compile(r"^(\s*(?:from|import)\s+)bert4keras\b")
 
 # Attributes that Keras 2 has and Keras 3 has not, and what to use instead.
 _GONE = {
-    "_feed_inputs": "Keras 3 has no feeds: use snippets.adversarial_training",
-    "_make_train_function": "call make_train_function, or use "
-    "snippets.adversarial_training",
     "get_updates": "optimizers of Keras 3 define update_step",
     "inbound_layers": "Keras 3 has parent_nodes, or use backend.search_layer",
-    "total_loss": "Keras 3 keeps no loss tensor: use snippets.adversarial_training",
 }
 
 
