@@ -11,6 +11,7 @@ _EXTRAS = {
     "hub": ("huggingface_hub",),
     "data": ("pyarrow",),
     "ray": ("ray",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "export": ("nncf", "onnx", "onnxruntime", "openvino", "tf2onnx"),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}

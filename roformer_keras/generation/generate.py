@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from time import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -197,11 +197,17 @@ class TextGeneration(_Model):
         stop_tokens: Sequence[str | int] | None = None,
         seed: int | None = None,
         engine: str = "keras",
+        on_token: Callable[[int], Any] | None = None,
         **options: Any,
     ) -> Iterator[str]:
         """Continues one text piece by piece.
 
-        Args: as in `generate`, with the methods `"sample"` and `"greedy"`.
+        Args:
+            on_token: function that is called with the id of each new token, of which a
+                text does not show all.
+            prompt, max_length, max_new_tokens, min_length, min_new_tokens, stop_tokens,
+                seed, engine, options: as in `generate`, with the methods `"sample"` and
+                `"greedy"`.
 
         Returns:
             An iterator of str, which together are what `generate` returns.
@@ -229,6 +235,8 @@ class TextGeneration(_Model):
             return _SETTLED.fullmatch(tokenizer.id_to_token(token_id)) is not None
 
         token_ids = stream(self._decoder(engine), row, config)
+        if on_token is not None:
+            token_ids = _told(token_ids, on_token)
         return text_pieces(token_ids, tokenizer.decode, is_settled)
 
     # === From the arguments of a user to those of a search ===
@@ -485,3 +493,9 @@ def text_pieces(token_ids, decode, is_settled) -> Iterator[str]:
     rest = decode(ids)[len(shown) :]
     if rest:
         yield rest
+
+
+def _told(token_ids, on_token):
+    for token_id in token_ids:
+        on_token(token_id)
+        yield token_id

@@ -44,6 +44,7 @@ RANKS = {
     "keras_hub": 11,
     "bert4keras": 10,
     "distributed": 11,
+    "server": 11,
     "cli": 12,
     "__main__": 13,
 }

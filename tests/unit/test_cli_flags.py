@@ -57,6 +57,9 @@ FLAGS = {
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers objective output overwrite packed quiet save-every seed source steps "
     "subwords teacher vocabulary warmup whole-word",
+    "serve": "api-key batch-wait engine host max-batch max-body max-characters "
+    "max-connections max-length max-texts max-tokens port queue-size quiet "
+    "read-timeout timeout",
     "similarity": "config fields max-length output overwrite pair quiet source "
     "vocabulary",
     "tokenize": "decode json max-length source vocabulary",

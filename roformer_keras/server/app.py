@@ -1,0 +1,391 @@
+"""The application: routes, and what they share."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from importlib import metadata, resources
+from typing import Any
+
+import fastapi
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from roformer_keras.errors import RoFormerError
+from roformer_keras.io.json_file import check_unicode
+from roformer_keras.server import openai
+from roformer_keras.server.errors import Refusal
+from roformer_keras.server.metrics import Metrics
+from roformer_keras.server.models import ServedModel
+from roformer_keras.server.options import ServerOptions
+from roformer_keras.server.protection import Guard
+from roformer_keras.server.queue import ModelQueue
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Pairs(_Request):
+    """A request of `/similarity`."""
+
+    pairs: list[tuple[str, str]]
+
+
+class Sentences(_Request):
+    """A request of `/paraphrase`."""
+
+    texts: list[str]
+    n: int = Field(20, ge=1, le=1000)
+    k: int = Field(10, ge=1, le=1000)
+    max_tokens: int = Field(64, ge=1)
+    temperature: float = Field(1.0, gt=0, le=100)
+    top_k: int | None = Field(None, ge=1)
+    top_p: float = Field(0.95, gt=0, le=1)
+    seed: int | None = Field(None, ge=0, lt=2**63)
+
+
+class Masked(_Request):
+    """A request of `/fill-mask`."""
+
+    texts: list[str]
+    top_k: int = Field(5, ge=1, le=100)
+
+
+class Rows(_Request):
+    """A request of `/predict`: a row has as many texts as the task."""
+
+    rows: list[str | list[str]]
+
+
+def create_app(
+    model: ServedModel | str,
+    options: ServerOptions | None = None,
+    api_key: str | None = None,
+) -> Any:
+    """The ASGI application of a model, for uvicorn or any other server.
+
+    Args:
+        model: `ServedModel`, or a source of one.
+        options: `ServerOptions`.
+        api_key: str or None. What clients must send as `Authorization: Bearer KEY`.
+
+    Raises:
+        RoFormerError: the source cannot be loaded.
+    """
+    options = options or ServerOptions()
+    served = ServedModel(model) if isinstance(model, str) else model
+    routes = _Routes(served, options)
+    app = fastapi.FastAPI(
+        title=f"roformer-keras: {served.name}",
+        version=metadata.version("roformer-keras"),
+        lifespan=routes.lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    routes.add(app)
+    return Guard(app, options, api_key)
+
+
+class _Routes:
+    """The routes of one model. Those that it cannot answer are absent."""
+
+    def __init__(self, model, options):
+        self._model, self._options = model, options
+        self._metrics = Metrics(model.name)
+        self._started = time.time()
+        self._queue: Any = None
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app):
+        self._queue = ModelQueue(
+            self._options.queue_size,
+            self._options.max_batch,
+            self._options.batch_wait / 1000,
+            self._metrics.observe_batch,
+        )
+        self._metrics.watch(lambda: self._queue.waiting)
+        yield
+        await self._queue.close()
+
+    def add(self, app):
+        model = self._model
+        app.add_middleware(self._metrics.middleware)
+        app.add_exception_handler(Refusal, _answer_refusal)
+        app.add_exception_handler(RoFormerError, _answer_error)
+        app.add_exception_handler(RequestValidationError, _answer_invalid)
+        app.add_exception_handler(HTTPException, _answer_http)
+        app.get("/health")(self.health)
+        app.get("/ready")(self.ready)
+        app.get("/metrics")(self.metrics)
+        app.get("/v1/models")(self.models)
+        for path, function, ability in (
+            ("/v1/embeddings", self.embeddings, model.embed),
+            ("/v1/completions", self.completions, model.write),
+            ("/similarity", self.similarity, model.similarity),
+            ("/paraphrase", self.paraphrase, model.paraphrase),
+            ("/fill-mask", self.fill_mask, model.fill_mask),
+            ("/predict", self.predict, model.predict),
+        ):
+            if ability is not None:
+                app.post(path)(function)
+        files = resources.files("roformer_keras.server") / "page"
+        for path, name, kind in (
+            ("/", "page.html", "text/html"),
+            ("/page.css", "page.css", "text/css"),
+            ("/page.js", "page.js", "text/javascript"),
+        ):
+            content = (files / name).read_text(encoding="utf-8")
+            app.get(path, include_in_schema=False)(_sender(content, kind))
+
+    # === State ===
+
+    async def health(self) -> dict:
+        """That the server lives."""
+        return {"status": "ok"}
+
+    async def ready(self) -> dict:
+        """Whether a text would be taken now; 503 if not."""
+        self._queue.check_room(1)
+        return {"status": "ok", "waiting": self._queue.waiting}
+
+    async def metrics(self) -> Response:
+        """Numbers for Prometheus."""
+        return Response(*self._metrics.text())
+
+    async def models(self) -> dict:
+        """The model's name, and what it can answer."""
+        found = openai.models_answer(self._model.name, self._started)
+        found["data"][0]["abilities"] = self._model.abilities
+        return found
+
+    # === Answers ===
+
+    async def embeddings(
+        self, body: openai.Embeddings, request: fastapi.Request
+    ) -> dict:
+        """Vectors of texts, as in OpenAI's API."""
+        self._check_model(body.model)
+        texts = self._texts(body.input)
+        vectors = await self._answer(request, texts, self._model.embed, "embed")
+        dim = len(vectors[0])
+        if body.dimensions not in (None, dim):
+            raise Refusal(400, f"the vectors have {dim} dimensions, no other number")
+        tokens = self._model.count_tokens(texts)
+        return openai.embeddings_answer(
+            vectors, tokens, self._model.name, body.encoding_format
+        )
+
+    async def completions(
+        self, body: openai.Completions, request: fastapi.Request
+    ) -> Any:
+        """Continuations of prompts, as in OpenAI's API."""
+        self._check_model(body.model)
+        prompts = self._texts(body.prompt)
+        self._check_tokens(body.max_tokens)
+        self._check_count(len(prompts) * body.n)
+        options = body.options()
+        tokens = sum(self._model.check_prompt(text, options) for text in prompts)
+        self._model.ends_text(0, options)
+        if body.stream:
+            if len(prompts) > 1:
+                raise Refusal(400, "one prompt can be streamed, got several")
+            self._queue.check_room(1)
+            return StreamingResponse(
+                self._events(prompts[0], options), media_type="text/event-stream"
+            )
+
+        def write(texts):
+            return self._model.write(texts, **options)
+
+        # With a seed, the texts depend on the place in the list.
+        key = ("write", *options.items()) if body.seed is None else object()
+        written = await self._answer(request, prompts, write, key)
+        return openai.completion_answer(written, tokens, self._model.name)
+
+    async def similarity(self, body: Pairs, request: fastapi.Request) -> dict:
+        """Cosines of pairs of texts."""
+        self._check_count(len(body.pairs))
+        for pair in body.pairs:
+            self._texts(list(pair))
+        answer = self._model.similarity
+        return {"similarity": await self._answer(request, body.pairs, answer, "pairs")}
+
+    async def paraphrase(self, body: Sentences, request: fastapi.Request) -> dict:
+        """Similar sentences, the nearest first."""
+        texts = self._texts(body.texts)
+        self._check_tokens(body.max_tokens)
+        fields = body.model_dump(exclude={"texts", "max_tokens"}, exclude_none=True)
+        options = {**fields, "max_new_tokens": body.max_tokens}
+        for text in texts:
+            self._model.check_prompt(text, options)
+
+        def answer(texts):
+            return self._model.paraphrase(texts, **options)
+
+        key = ("paraphrase", *options.items()) if body.seed is None else object()
+        found = await self._answer(request, texts, answer, key)
+        return {
+            "paraphrases": [
+                [{"text": text, "similarity": score} for text, score in own]
+                for own in found
+            ]
+        }
+
+    async def fill_mask(self, body: Masked, request: fastapi.Request) -> dict:
+        """The likeliest tokens for each `[MASK]`."""
+        texts = self._texts(body.texts)
+        for text in texts:
+            if "[MASK]" not in text:
+                raise Refusal(400, f"a text to fill must hold [MASK], got {text!r:.80}")
+
+        def answer(texts):
+            return self._model.fill_mask(texts, top_k=body.top_k)
+
+        found = await self._answer(request, texts, answer, ("masks", body.top_k))
+        return {
+            "masks": [
+                [[vars(candidate) for candidate in mask] for mask in masks]
+                for masks in found
+            ]
+        }
+
+    async def predict(self, body: Rows, request: fastapi.Request) -> dict:
+        """Answers of a fine-tuned model."""
+        rows = [(row,) if isinstance(row, str) else tuple(row) for row in body.rows]
+        self._check_count(len(rows))
+        for row in rows:
+            self._texts(list(row))
+            self._model.check_row(row)
+        answer = self._model.predict
+        return {"answers": await self._answer(request, rows, answer, "predict")}
+
+    # === What they share ===
+
+    async def _answer(self, request, items, answer, key):
+        """Answers of the model, unless it takes too long or the client has gone."""
+        task = asyncio.ensure_future(self._queue.answer(items, answer, key))
+        return await _unless_gone(request, task, self._options.timeout)
+
+    async def _events(self, prompt, options) -> AsyncIterator[str]:
+        ids: list[int] = []
+        events = openai.CompletionEvents(self._model.name)
+
+        def start():
+            return self._model.stream(prompt, on_token=ids.append, **options)
+
+        try:
+            async with (
+                asyncio.timeout(self._options.timeout),
+                contextlib.aclosing(self._queue.stream(start)) as pieces,
+            ):
+                async for piece in pieces:
+                    yield events.piece(piece)
+        except Refusal as refusal:
+            yield events.error(refusal)
+            return
+        except TimeoutError:
+            yield events.error(_late(self._options.timeout))
+            return
+        is_ended = bool(ids) and self._model.ends_text(ids[-1], options)
+        yield events.piece("", "stop" if is_ended else "length")
+        yield events.end()
+
+    def _check_model(self, name):
+        if name not in (None, self._model.name):
+            raise Refusal(
+                404, f"this server has the model {self._model.name!r}, not {name!r:.80}"
+            )
+
+    def _texts(self, texts: str | Sequence[str]) -> list[str]:
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        self._check_count(len(texts))
+        check_unicode(texts, "a request")
+        most = self._options.max_characters
+        for text in texts:
+            if not text.strip():
+                raise Refusal(400, "a text must not be empty")
+            if len(text) > most:
+                raise Refusal(
+                    400, f"a text may have at most {most} characters, got {len(text)}"
+                )
+        return texts
+
+    def _check_count(self, count):
+        most = self._options.max_texts
+        if not 0 < count <= most:
+            raise Refusal(400, f"a request must have 1 to {most} texts, got {count}")
+
+    def _check_tokens(self, count):
+        most = self._options.max_tokens
+        if count > most:
+            raise Refusal(400, f"max_tokens may be at most {most}, got {count}")
+
+
+async def _unless_gone(request, task: asyncio.Future, seconds: float) -> Any:
+    """What a task gives; ends it if the client goes or the time is over."""
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        done, _ = await asyncio.wait(
+            (task, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if task in done:
+            return task.result()
+        if not done:
+            raise _late(seconds)
+        raise Refusal(499, "the client has closed the connection")
+    finally:
+        for one in (task, gone):
+            one.cancel()
+
+
+def _late(seconds):
+    return Refusal(504, f"the answer took more than {seconds:g} seconds")
+
+
+def _sender(content, kind):
+    async def send() -> Response:
+        return Response(content, media_type=kind)
+
+    return send
+
+
+# === Errors ===
+
+
+async def _answer_refusal(request, error: Refusal):
+    return JSONResponse(error.content, error.status, error.headers)
+
+
+async def _answer_error(request, error: RoFormerError):
+    text = error.message if error.hint is None else f"{error.message}: {error.hint}"
+    return await _answer_refusal(request, Refusal(400, text))
+
+
+async def _answer_http(request, error: HTTPException):
+    text = {
+        404: "no such route, or this model cannot answer it: see /openapi.json",
+        405: "this route does not take this method: see /openapi.json",
+        400: "the body must be JSON in UTF-8",
+    }.get(error.status_code, str(error.detail))
+    return await _answer_refusal(
+        request, Refusal(error.status_code, text, error.headers)
+    )
+
+
+async def _answer_invalid(request, error: RequestValidationError):
+    """Says which field breaks which rule; never shows what was sent."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid" or first["loc"] == ("body",):
+        return await _answer_refusal(
+            request,
+            Refusal(
+                422,
+                "the body must be a JSON object, sent with the header Content-Type: "
+                "application/json",
+            ),
+        )
+    place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
+    return await _answer_refusal(request, Refusal(422, f"{place}: {first['msg']}"))

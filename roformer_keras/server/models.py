@@ -1,0 +1,225 @@
+"""What a source can answer, with one model in memory."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from roformer_keras import tasks
+from roformer_keras.data.vectors import pair_cosines
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.generation.paraphrase import Paraphrasing
+from roformer_keras.generation.served import ServedGenerator, is_served_generator
+from roformer_keras.models import RoFormerMaskedLM
+from roformer_keras.models.embedding import embed
+from roformer_keras.models.fill_mask import fill_mask
+from roformer_keras.tasks.labels import rounded
+from roformer_keras.tasks.load import model_class
+from roformer_keras.tasks.sources import load_encoder, load_tokenizer, load_writer
+from roformer_keras.training.results import load_finetuned
+from roformer_keras.types import Engine
+
+_TEXT = "今天天气不错"
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A text that was written.
+
+    Attributes:
+        text: str.
+        tokens: int. New tokens, with the one that ends it.
+        is_ended: bool. Whether it ended before the maximum of tokens.
+    """
+
+    text: str
+    tokens: int
+    is_ended: bool
+
+
+class ServedModel:
+    """A model, and what it can answer: the others of these functions are None.
+
+    Args:
+        source: as `from_preset` takes it, or a folder of `finetune`.
+        engine: what computes the steps of texts that are written.
+        max_length: int or None. Tokens to which texts are cut, as in `embed`.
+
+    Attributes:
+        name: str. By which clients know the model.
+        embed: function from texts to vectors, float32 `(texts, dim)`.
+        similarity: function from pairs of texts to cosines.
+        paraphrase: function of texts and options, see `Paraphrasing.paraphrase`.
+        write: function of prompts and options to a list of `Written` for each.
+        stream: function of a prompt and options, see `TextGeneration.stream`, to pieces
+            of text.
+        fill_mask: function of texts and `top_k` to candidates.
+        predict: function from rows to answers as the command `predict` gives them.
+        check: raises ConfigurationError for a row of texts that `predict` refuses.
+
+    Raises:
+        RoFormerError: the source cannot be loaded.
+    """
+
+    embed: Callable[[Sequence[str]], np.ndarray] | None = None
+    similarity: Callable[[Sequence[tuple[str, str]]], list[float]] | None = None
+    paraphrase: Callable[..., list[list]] | None = None
+    write: Callable[..., list[list[Written]]] | None = None
+    stream: Callable[..., Iterator[str]] | None = None
+    fill_mask: Callable[..., list] | None = None
+    predict: Callable[[Sequence[tuple]], list[dict]] | None = None
+
+    def __init__(
+        self,
+        source: str | os.PathLike,
+        engine: Engine = "keras",
+        max_length: int | None = None,
+    ):
+        self.name = Path(source).name if os.path.exists(source) else str(source)
+        self._engine = engine
+        self._length = 512 if max_length is None else max_length
+        self._writer: Any = None
+        self._tokenizer: Any = None
+        self._task: Any = None
+        if is_served_generator(source):
+            self._set_writer(ServedGenerator(source))
+            return
+        tuned = os.path.join(source, "preset")
+        name = model_class(tuned if os.path.isdir(tuned) else source)
+        if name in tasks.__all__:
+            lengths = {} if max_length is None else {"max_length": max_length}
+            self._set_task(load_finetuned(source, **lengths))
+        elif name in ("RoFormerCausalLM", "RoFormerSim", "RoFormerSeq2Seq"):
+            self._set_writer(load_writer(source))
+        else:
+            self._set_encoder(source, name == "RoFormerMaskedLM")
+        if engine != "keras" and self.write is None and self.paraphrase is None:
+            raise ConfigurationError(
+                f"the engine {engine!r} computes texts that are written, and {source} "
+                f"is a {name}: leave --engine out"
+            )
+
+    @property
+    def abilities(self) -> list[str]:
+        """What it can answer, by the names of the functions."""
+        names = ("embed", "similarity", "paraphrase", "write", "fill_mask", "predict")
+        return [name for name in names if getattr(self, name) is not None]
+
+    def warm_up(self) -> None:
+        """Compiles what a first request would wait for."""
+        if self.embed is not None:
+            self.embed([_TEXT, _TEXT * 4])
+        # With the defaults of their routes.
+        if self.write is not None:
+            self.write([_TEXT], max_new_tokens=16)
+        if self.paraphrase is not None:
+            self.paraphrase([_TEXT], n=20, k=10, max_new_tokens=64)
+        if self.fill_mask is not None:
+            self.fill_mask([f"{_TEXT}[MASK]"], top_k=1)
+        if self.predict is not None and self.embed is None:
+            self.predict([(_TEXT,) * self._task.text_count])
+
+    def ends_text(self, token_id: int, options: Mapping[str, Any]) -> bool:
+        """Whether a token ends a text."""
+        return token_id in self._writer._stop_ids(options.get("stop_tokens"))
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """The tokens of texts, as many as are read of each."""
+        encode = self._tokenizer.encode
+        return sum(len(encode(text, max_length=self._length)[0]) for text in texts)
+
+    def check_prompt(self, text: str, options: Mapping[str, Any]) -> int:
+        """The tokens of a prompt.
+
+        Raises:
+            ConfigurationError: it cannot be continued, or an option breaks its rule.
+        """
+        names = ("max_length", "max_new_tokens")
+        lengths = {name: options[name] for name in names if name in options}
+        return len(self._writer.as_prompt(text, **lengths).token_ids)
+
+    def check_row(self, row: tuple[str, ...]) -> None:
+        """Raises ConfigurationError for texts that `predict` refuses."""
+        self._task.check_rows([row])
+
+    # === By the class of the model ===
+
+    def _set_encoder(self, source, fills_masks):
+        tokenizer = self._tokenizer = load_tokenizer(source)
+        if fills_masks:
+            model = RoFormerMaskedLM.from_preset(source, output_activation=None)
+            self.fill_mask = lambda texts, top_k: fill_mask(
+                model, tokenizer, texts, top_k
+            )
+        else:
+            model = load_encoder(source)
+            self._set_vectors(
+                lambda texts: embed(model, tokenizer, texts, self._length, verbose=0)
+            )
+
+    def _set_vectors(self, encode):
+        self.embed = lambda texts: encode(list(texts))
+        self.similarity = lambda pairs: list(
+            map(rounded, pair_cosines(encode, *map(list, zip(*pairs, strict=True))))
+        )
+
+    def _set_task(self, tuned):
+        task = tuned.task
+        self._task = tuned
+        self._tokenizer, self._length = task.text_tokenizer(), task.max_length
+        if task.has_choices:
+            raise ConfigurationError(
+                "a server answers rows of texts, and this task needs rows with "
+                "choices: use roformer-keras predict"
+            )
+        if isinstance(task, tasks.RoFormerSentenceEncoder):
+            self._set_vectors(lambda texts: task.encode(texts, verbose=0))
+        self.predict = lambda rows: task.to_json(list(rows))
+
+    def _set_writer(self, model):
+        self._writer, self._tokenizer = model, model.text_tokenizer()
+        if isinstance(model, Paraphrasing) and _has_vectors(model):
+            self._set_vectors(
+                lambda texts: model.encode(texts, max_length=self._length, verbose=0)
+            )
+
+            def paraphrase(texts, **options):
+                return model.paraphrase(
+                    texts, engine=self._engine, verbose=0, **options
+                )
+
+            self.paraphrase = paraphrase
+            return
+
+        def stream(prompt, **options):
+            return model.stream(prompt, engine=self._engine, **options)
+
+        self.write, self.stream = self._write, stream
+
+    def _write(self, prompts, **options):
+        model = self._writer
+        n = options.pop("num_return_sequences", 1)
+        stops = model._stop_ids(options.get("stop_tokens"))
+        found = model.generate(
+            [model.as_ids(prompt) for prompt in prompts],
+            num_return_sequences=n,
+            engine=self._engine,
+            verbose=0,
+            **options,
+        )
+        decode = model.text_tokenizer().decode
+        return [
+            [Written(decode(ids), len(ids), ids[-1] in stops) for ids in texts]
+            for texts in found
+        ]
+
+
+def _has_vectors(model):
+    try:
+        model._check_vectors()
+    except ConfigurationError:
+        return False
+    return True

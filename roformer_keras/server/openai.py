@@ -1,0 +1,159 @@
+"""Requests and answers in OpenAI's formats."""
+
+import base64
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from roformer_keras.server.errors import Refusal
+from roformer_keras.server.models import Written
+
+
+class Embeddings(BaseModel):
+    """A request of `/v1/embeddings`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: str | list[str]
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    user: str | None = None
+
+
+class Completions(BaseModel):
+    """A request of `/v1/completions`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: str | list[str]
+    model: str | None = None
+    max_tokens: int = Field(16, ge=1)
+    temperature: float = Field(1.0, ge=0, le=100)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int | None = Field(None, ge=1)
+    n: int = Field(1, ge=1, le=128)
+    stop: str | list[str] | None = None
+    seed: int | None = Field(None, ge=0, lt=2**63)
+    stream: bool = False
+    user: str | None = None
+    # OpenAI's clients send these; other values than these are not covered.
+    echo: Literal[False] | None = None
+    logprobs: None = None
+    best_of: Literal[1] | None = None
+    suffix: None = None
+    logit_bias: dict[str, float] | None = Field(None, max_length=0)
+    frequency_penalty: Literal[0] | None = None
+    presence_penalty: Literal[0] | None = None
+    stream_options: None = None
+
+    def options(self) -> dict[str, Any]:
+        """The options of `generate`."""
+        options: dict[str, Any] = {"max_new_tokens": self.max_tokens}
+        if self.temperature == 0:
+            # As OpenAI reads it; `generate` calls it by its name.
+            options["method"] = "greedy"
+        else:
+            options |= {"temperature": self.temperature, "top_p": self.top_p}
+            options["top_k"] = self.top_k
+        if self.n > 1:
+            if self.stream or self.temperature == 0:
+                raise Refusal(400, "n above 1 needs stream=false and temperature > 0")
+            options["num_return_sequences"] = self.n
+        if self.stop:
+            stops = [self.stop] if isinstance(self.stop, str) else self.stop
+            options["stop_tokens"] = tuple(stops)
+        if self.seed is not None:
+            options["seed"] = self.seed
+        return options
+
+
+def embeddings_answer(
+    vectors: np.ndarray, tokens: int, model: str, encoding: str
+) -> dict:
+    """The answer of `/v1/embeddings`; base64 is of little-endian float32."""
+
+    def shown(vector):
+        if encoding == "float":
+            return vector.tolist()
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": index, "embedding": shown(vector)}
+            for index, vector in enumerate(vectors)
+        ],
+        "model": model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def completion_answer(
+    written: Sequence[Sequence[Written]], prompt_tokens: int, model: str
+) -> dict:
+    """The answer of `/v1/completions`, of the texts of each prompt."""
+    texts = [one for found in written for one in found]
+    new = sum(one.tokens for one in texts)
+    return {
+        **_head(model),
+        "choices": [
+            _choice(index, one.text, "stop" if one.is_ended else "length")
+            for index, one in enumerate(texts)
+        ],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": new,
+            "total_tokens": prompt_tokens + new,
+        },
+    }
+
+
+class CompletionEvents:
+    """The lines of a stream of `/v1/completions`."""
+
+    def __init__(self, model: str):
+        self._head = _head(model)
+
+    def piece(self, text: str, reason: str | None = None) -> str:
+        """A piece of the text, or with a reason its end."""
+        event = {**self._head, "choices": [_choice(0, text, reason)]}
+        return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+    @staticmethod
+    def error(refusal: Refusal) -> str:
+        """An error, after which nothing comes."""
+        return f"data: {json.dumps(refusal.content, ensure_ascii=False)}\n\n"
+
+    @staticmethod
+    def end() -> str:
+        return "data: [DONE]\n\n"
+
+
+def models_answer(name: str, started: float) -> dict:
+    """The answer of `/v1/models`."""
+    model = {
+        "id": name,
+        "object": "model",
+        "created": int(started),
+        "owned_by": "roformer-keras",
+    }
+    return {"object": "list", "data": [model]}
+
+
+def _head(model):
+    return {
+        "id": f"cmpl-{uuid.uuid4().hex}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model,
+    }
+
+
+def _choice(index, text, reason):
+    return {"index": index, "text": text, "finish_reason": reason, "logprobs": None}

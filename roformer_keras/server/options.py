@@ -1,0 +1,37 @@
+"""How much a server takes."""
+
+import dataclasses
+
+from roformer_keras.checks import Settings, integer, number
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerOptions(Settings):
+    """How much a server takes, and how long it waits.
+
+    Args:
+        max_batch: int. Texts that are computed together.
+        batch_wait: float. Milliseconds for which a text waits for others.
+        queue_size: int. Texts that may wait; beyond it requests get 503.
+        max_texts: int. Texts of a request.
+        max_characters: int. Characters of a text.
+        max_tokens: int. New tokens of a text that is written.
+        max_body: int. Bytes of a request.
+        max_connections: int. Open connections; beyond it they are closed.
+        timeout: float. Seconds for which a request is computed; then it gets 504.
+        read_timeout: float. Seconds within which a client must have sent its request.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+    """
+
+    max_batch: int = integer(64, minimum=1)
+    batch_wait: float = number(2.0, minimum=0)
+    queue_size: int = integer(1024, minimum=1)
+    max_texts: int = integer(256, minimum=1)
+    max_characters: int = integer(10_000, minimum=1)
+    max_tokens: int = integer(1024, minimum=1)
+    max_body: int = integer(4 * 2**20, minimum=1)
+    max_connections: int = integer(1000, minimum=1)
+    timeout: float = number(60.0, above=0)
+    read_timeout: float = number(10.0, above=0)

@@ -1,0 +1,140 @@
+"""What stands before the application: keys, limits of bodies, slow clients."""
+
+import asyncio
+import secrets
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from roformer_keras.server.errors import Refusal
+from roformer_keras.server.options import ServerOptions
+
+# What a client may see without a key: whether the server lives, and its page, which
+# asks for the key.
+_OPEN = ("/", "/health", "/ready", "/page.css", "/page.js")
+
+
+class Guard:
+    """An ASGI application that refuses requests before another one sees them.
+
+    It reads the whole body, within its limits of bytes and seconds.
+
+    Args:
+        app: ASGI application.
+        options: `ServerOptions`.
+        api_key: str or None. What clients must send as `Authorization: Bearer KEY`.
+    """
+
+    def __init__(self, app: Any, options: ServerOptions, api_key: str | None = None):
+        self._app, self._options = app, options
+        self._key = None if api_key is None else f"Bearer {api_key}".encode()
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            headers = Headers(scope=scope)
+            self._check_key(scope["path"], headers)
+            body = await self._read(headers, receive)
+        except Refusal as refusal:
+            # What is left of the body is not read: the connection ends.
+            sent = {**refusal.headers, "Connection": "close"}
+            answer = JSONResponse(refusal.content, refusal.status, sent)
+            await answer(scope, receive, send)
+            return
+        if body is None:
+            return
+        message: dict | None = {"type": "http.request", "body": body}
+
+        async def receive_body():
+            nonlocal message
+            found, message = message, None
+            return await receive() if found is None else found
+
+        await self._app(scope, receive_body, send)
+
+    def _check_key(self, path, headers):
+        if self._key is None or path in _OPEN:
+            return
+        sent = headers.get("authorization", "").encode("latin-1")
+        if not secrets.compare_digest(sent, self._key):
+            raise Refusal(
+                401,
+                "the server wants its key: send the header Authorization: Bearer KEY",
+                {"WWW-Authenticate": "Bearer"},
+            )
+
+    async def _read(self, headers, receive):
+        """The body; None if the client has gone."""
+        maximum = self._options.max_body
+        too_large = Refusal(413, f"a request may have at most {maximum} bytes")
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > maximum:
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._options.read_timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > maximum:
+                        raise too_large
+                    if not message.get("more_body"):
+                        return bytes(body)
+        except TimeoutError:
+            raise Refusal(
+                408,
+                f"a request must come within {self._options.read_timeout:g} seconds",
+            ) from None
+
+
+def make_protocol(options: ServerOptions) -> type[H11Protocol]:
+    """uvicorn's HTTP, which closes connections that are too many or too slow.
+
+    Args:
+        options: `ServerOptions`, of which a client has `read_timeout` for the head of
+            a request.
+    """
+
+    class Protocol(H11Protocol):
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            if len(self.connections) > options.max_connections:
+                transport.close()
+                return
+            self._watch()
+
+        def data_received(self, data):
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self):
+            super().on_response_complete()
+            self._watch()
+
+        def connection_lost(self, exc):
+            super().connection_lost(exc)
+            self._unwatch()
+
+        def _watch(self):
+            """Sets a deadline while the head of a request is awaited."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._unwatch()
+            elif self._deadline is None:
+                self._deadline = self.loop.call_later(
+                    options.read_timeout, self.transport.close
+                )
+
+        def _unwatch(self):
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+    return Protocol

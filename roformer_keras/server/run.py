@@ -1,0 +1,93 @@
+"""A server of one process."""
+
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.server.app import create_app
+from roformer_keras.server.models import ServedModel
+from roformer_keras.server.options import ServerOptions
+from roformer_keras.server.protection import make_protocol
+from roformer_keras.types import Engine
+
+# Connections that wait to be accepted.
+_BACKLOG = 2048
+
+
+def serve(
+    source: str,
+    host: str,
+    port: int,
+    options: ServerOptions,
+    *,
+    engine: Engine = "keras",
+    max_length: int | None = None,
+    api_key: str | None = None,
+    remark: Callable[[str], Any] = print,
+) -> None:
+    """Loads a model, and answers requests until SIGINT or SIGTERM comes.
+
+    Args:
+        source, engine, max_length: as `ServedModel` takes them.
+        host, port: to listen at; 0 takes a free port.
+        options, api_key: as `create_app` takes them.
+        remark: function that is called with where the server listens.
+
+    Raises:
+        ConfigurationError: it cannot listen there.
+        RoFormerError: the source cannot be loaded.
+    """
+    # The address is taken first, since loading takes long.
+    with _listening(host, port) as listening:
+        model = ServedModel(source, engine, max_length)
+        model.warm_up()
+        place = listening.getsockname()
+        shown = f"[{place[0]}]" if ":" in place[0] else place[0]
+        remark(f"{model.name} answers at http://{shown}:{place[1]}")
+        config = uvicorn.Config(
+            create_app(model, options, api_key),
+            http=make_protocol(options),
+            ws="none",
+            # Requests are counted at /metrics; their texts are nobody's business.
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=int(options.timeout),
+        )
+        _Server(config).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Ends with the exit code 0 when a signal asks it to."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):
+        with super().capture_signals():
+            yield
+            # uvicorn would send them once more.
+            self._captured_signals.clear()
+
+
+def _listening(host, port):
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(_BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"the server cannot listen at {host}, port {port} ({error.strerror}): take "
+            "another with --host and --port"
+        ) from None
+    return listening

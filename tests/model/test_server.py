@@ -1,0 +1,199 @@
+"""Routes of the server: answers equal those of the models, and wrong requests."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from common import CHARACTER, GPT, SIM
+from starlette.testclient import TestClient
+
+from roformer_keras import (
+    RoFormerCausalLM,
+    RoFormerMaskedLM,
+    RoFormerSim,
+    RoFormerTextClassifier,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.server import ServerOptions, create_app
+from roformer_keras.server.models import ServedModel
+
+TEXTS = ["今天天气不错", "我爱北京", "你好"]
+
+
+@pytest.fixture(scope="module")
+def sim():
+    with client_of(str(SIM)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    with client_of(str(GPT)) as client:
+        yield client
+
+
+def client_of(model, **options):
+    return TestClient(create_app(model, **options), raise_server_exceptions=False)
+
+
+def post(client, path, status=200, **body):
+    answer = client.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_embeddings_are_those_of_encode(sim, encoding):
+    found = post(sim, "/v1/embeddings", input=TEXTS, encoding_format=encoding)
+    vectors = [one["embedding"] for one in found["data"]]
+    if encoding == "base64":
+        vectors = [np.frombuffer(base64.b64decode(one), "<f4") for one in vectors]
+    expected = RoFormerSim.from_preset(SIM).encode(TEXTS, verbose=0)
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    assert [one["index"] for one in found["data"]] == [0, 1, 2]
+    assert found["model"] == SIM.name
+    # With [CLS] and [SEP] of each.
+    assert found["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3 * 2
+
+
+def test_a_sim_compares_and_finds_similar_sentences(sim):
+    model = RoFormerSim.from_preset(SIM)
+    pairs = [["今天天气不错", "天气好"], ["北京", "北京"]]
+    found = post(sim, "/similarity", pairs=pairs)["similarity"]
+    expected = model.similarity(*zip(*pairs, strict=True), verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    options = {"n": 4, "k": 2, "seed": 3}
+    found = post(sim, "/paraphrase", texts=TEXTS[:1], max_tokens=8, **options)
+    expected = model.paraphrase(TEXTS[:1], max_new_tokens=8, verbose=0, **options)
+    assert [[one["text"] for one in own] for own in found["paraphrases"]] == [
+        [one.output for one in own] for own in expected
+    ]
+    assert post(sim, "/v1/completions", 404, prompt="今天")["error"]
+
+
+def test_completions_are_those_of_generate(gpt):
+    model = RoFormerCausalLM.from_preset(GPT)
+    options = {"max_tokens": 6, "seed": 5, "top_p": 0.9, "temperature": 0.8}
+    found = post(gpt, "/v1/completions", prompt=TEXTS, **options)
+    expected = model.generate(
+        TEXTS, max_new_tokens=6, seed=5, top_p=0.9, temperature=0.8, verbose=0
+    )
+    assert [choice["text"] for choice in found["choices"]] == expected
+    assert found["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3
+    several = post(gpt, "/v1/completions", prompt="今天", n=3, max_tokens=4, seed=1)
+    assert len(several["choices"]) == 3
+    greedy = post(gpt, "/v1/completions", prompt="今天", temperature=0, max_tokens=4)
+    text = model.generate("今天", method="greedy", max_new_tokens=4, verbose=0)
+    assert greedy["choices"][0]["text"] == text
+    assert greedy["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_stream_is_the_text_piece_by_piece(gpt):
+    body = {"prompt": "今天", "max_tokens": 6, "seed": 5}
+    whole = post(gpt, "/v1/completions", **body)["choices"][0]
+    body["stream"] = True
+    with gpt.stream("POST", "/v1/completions", json=body) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    choices = [event["choices"][0] for event in events]
+    assert "".join(choice["text"] for choice in choices) == whole["text"]
+    assert len(choices) > 3
+    assert choices[-1]["finish_reason"] == whole["finish_reason"]
+
+
+def test_masks_are_filled():
+    with client_of(str(CHARACTER)) as client:
+        found = post(client, "/fill-mask", texts=["今天[MASK]气"], top_k=2)["masks"]
+        assert post(client, "/fill-mask", 400, texts=["今天"])["error"]
+    model = RoFormerMaskedLM.from_preset(CHARACTER, output_activation=None)
+    (expected,) = model.fill_mask(["今天[MASK]气"], top_k=2)
+    assert [one["token"] for one in found[0][0]] == [one.token for one in expected[0]]
+
+
+def test_a_task_predicts(tmp_path):
+    model = RoFormerTextClassifier.from_preset(CHARACTER, classes=["好", "坏"])
+    model.save_to_preset(tmp_path / "reviews")
+    with client_of(str(tmp_path / "reviews")) as client:
+        found = post(client, "/predict", rows=[TEXTS[0], [TEXTS[1]]])["answers"]
+        assert post(client, "/predict", 400, rows=[["一", "二", "三"]])["error"]
+        assert client.get("/v1/models").json()["data"][0]["abilities"] == ["predict"]
+    assert found == model.to_json([(text,) for text in TEXTS[:2]])
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "message"),
+    [
+        ("/v1/embeddings", "{", 422, "must be a JSON object"),
+        ("/v1/embeddings", b'{"input": "\xff"}', 400, "JSON in UTF-8"),
+        ("/v1/embeddings", '{"input": "\\ud800"}', 400, "surrogate"),
+        ("/v1/embeddings", '{"input": 3}', 422, "input"),
+        ("/v1/embeddings", '{"input": [[1, 2]]}', 422, "input"),
+        ("/v1/embeddings", '{"input": []}', 400, "1 to 256 texts, got 0"),
+        ("/v1/embeddings", '{"input": " "}', 400, "must not be empty"),
+        ("/v1/embeddings", json.dumps({"input": "长" * 10_001}), 400, "10000 char"),
+        ("/v1/embeddings", json.dumps({"input": ["长"] * 257}), 400, "got 257"),
+        ("/v1/embeddings", '{"input": "a", "model": "gpt-4"}', 404, "not 'gpt-4'"),
+        ("/v1/embeddings", '{"input": "a", "dimensions": 3}', 400, "32 dimensions"),
+        ("/v1/embeddings", '{"input": "a", "other": 3}', 422, "other"),
+        ("/v1/embeddings", "[" * 100_000, 400, "JSON"),
+        ("/paraphrase", '{"texts": ["a"], "n": 100000}', 422, "n: "),
+        ("/paraphrase", '{"texts": ["a"], "max_tokens": 4000}', 400, "at most 1024"),
+        ("/similarity", '{"pairs": [["a"]]}', 422, "pairs"),
+        ("/../../etc/passwd", "{}", 404, "no such route"),
+    ],
+)
+def test_wrong_requests_get_plain_words(sim, path, content, status, message):
+    answer = sim.post(
+        path, content=content, headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == status, answer.text
+    assert message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"logprobs": 3}, "logprobs"),
+        ({"n": 2, "stream": True}, "n above 1"),
+        ({"prompt": ["a", "b"], "stream": True}, "one prompt can be streamed"),
+        ({"stop": "不是一个"}, "stop token must be in the vocabulary"),
+        ({"max_tokens": 2000}, "at most 1024"),
+        ({"temperature": -1}, "temperature"),
+    ],
+)
+def test_wrong_completions_get_plain_words(gpt, body, message):
+    answer = gpt.post("/v1/completions", json={"prompt": "今天", **body})
+    assert answer.status_code in (400, 422), answer.text
+    assert message in answer.json()["error"]["message"]
+
+
+def test_a_key_is_needed_but_for_the_page_and_the_state():
+    options = ServerOptions(max_body=100)
+    with client_of(ServedModel(SIM), options=options, api_key="密钥") as client:
+        for path in ("/", "/health", "/ready"):
+            assert client.get(path).status_code == 200
+        for headers in ({}, {"Authorization": "Bearer x"}):
+            answer = client.get("/v1/models", headers=headers)
+            assert answer.status_code == 401
+            assert "Bearer KEY" in answer.json()["error"]["message"]
+        headers = {"Authorization": "Bearer 密钥".encode()}
+        assert client.get("/metrics", headers=headers).status_code == 200
+        for content in ("x" * 101, (b"x" * 60 for _ in range(2))):
+            answer = client.post("/similarity", content=content, headers=headers)
+            assert answer.status_code == 413
+
+
+def test_requests_are_counted(sim):
+    post(sim, "/similarity", pairs=[["北京", "上海"]])
+    text = sim.get("/metrics").text
+    assert 'roformer_requests_total{route="/similarity",status="200"}' in text
+    assert "roformer_batch_texts_bucket" in text
+    assert "北京" not in text
+
+
+def test_what_a_model_cannot_do_is_refused():
+    with pytest.raises(ConfigurationError, match="leave --engine out"):
+        ServedModel(CHARACTER, engine="openvino")

@@ -1,0 +1,126 @@
+"""The queue before a model: what is computed together, refused and left out."""
+
+import asyncio
+import threading
+
+import pytest
+
+from roformer_keras.server.errors import Refusal
+from roformer_keras.server.queue import ModelQueue
+
+
+def run(test, **options):
+    """Runs a test with a queue, in an event loop."""
+
+    async def main():
+        queue = ModelQueue(**{"size": 10, "max_batch": 4, "wait": 0.02, **options})
+        try:
+            async with asyncio.timeout(10):
+                return await test(queue)
+        finally:
+            await queue.close()
+
+    return asyncio.run(main())
+
+
+def test_texts_of_several_requests_are_computed_together():
+    sizes = []
+
+    def upper(items):
+        return [item.upper() for item in items]
+
+    async def test(queue):
+        return await asyncio.gather(
+            queue.answer(["a", "b"], upper, "upper"),
+            queue.answer(["c"], upper, "upper"),
+            queue.answer(["d"], lambda items: items, "other"),
+            queue.answer(["e", "f"], upper, "upper"),
+        )
+
+    found = run(test, observe=sizes.append)
+    assert found == [["A", "B"], ["C"], ["d"], ["E", "F"]]
+    # The last of the same key would be five.
+    assert sizes == [3, 1, 2]
+
+
+def test_nobody_computes_for_a_request_that_was_cancelled():
+    blocked, begun = threading.Event(), threading.Event()
+    seen = []
+
+    def block(items):
+        begun.set()
+        blocked.wait(5)
+        return items
+
+    def note(items):
+        seen.extend(items)
+        return items
+
+    async def test(queue):
+        first = asyncio.create_task(queue.answer([1], block, "block"))
+        await asyncio.to_thread(begun.wait)
+        gone = asyncio.create_task(queue.answer([2, 3], note, "note"))
+        stays = asyncio.create_task(queue.answer([4], note, "note"))
+        await asyncio.sleep(0)
+        assert queue.waiting == 4
+        gone.cancel()
+        await asyncio.sleep(0)
+        assert queue.waiting == 2
+        blocked.set()
+        assert await first == [1]
+        assert await stays == [4]
+        assert queue.waiting == 0
+
+    run(test)
+    assert seen == [4]
+
+
+def test_a_full_queue_refuses_and_says_when_to_try_again():
+    async def test(queue):
+        first = asyncio.create_task(queue.answer([1] * 8, lambda x: x, "a"))
+        await asyncio.sleep(0)
+        with pytest.raises(Refusal, match="8 texts wait, and at most 10 may") as caught:
+            await queue.answer([1] * 3, lambda x: x, "a")
+        assert caught.value.status == 503
+        assert int(caught.value.headers["Retry-After"]) >= 1
+        assert await first == [1] * 8
+        assert await queue.answer([1] * 3, lambda x: x, "a") == [1] * 3
+
+    run(test)
+
+
+def test_an_error_reaches_its_requests_and_the_queue_goes_on():
+    def fail(items):
+        raise ValueError("no")
+
+    async def test(queue):
+        found = await asyncio.gather(
+            queue.answer([1], fail, "fail"),
+            queue.answer([2], fail, "fail"),
+            return_exceptions=True,
+        )
+        assert [str(error) for error in found] == ["no", "no"]
+        assert await queue.answer([3], lambda x: x, "same") == [3]
+
+    run(test)
+
+
+def test_streams_take_turns_with_others():
+    order = []
+
+    def count():
+        for number in range(3):
+            order.append(number)
+            yield number
+
+    async def test(queue):
+        async def read():
+            return [piece async for piece in queue.stream(count)]
+
+        stream = asyncio.create_task(read())
+        await queue.answer(["text"], lambda x: order.append("text") or x, "a")
+        assert await stream == [0, 1, 2]
+        assert queue.waiting == 0
+
+    run(test, wait=0)
+    assert order.index("text") < order.index(2)
