@@ -22,6 +22,7 @@ from roformer_keras.server.models import ServedModel
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import ModelQueue
+from roformer_keras.server.search import PoemSearch
 
 
 class _Request(BaseModel):
@@ -52,6 +53,13 @@ class Masked(_Request):
 
     texts: list[str]
     top_k: int = Field(5, ge=1, le=100)
+
+
+class Search(_Request):
+    """A request of `/search`, which the page makes."""
+
+    text: str
+    k: int = Field(10, ge=1, le=100)
 
 
 class Rows(_Request):
@@ -97,6 +105,7 @@ class _Routes:
         self._metrics = Metrics(model.name)
         self._started = time.time()
         self._queue: Any = None
+        self._search: Any = None
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app):
@@ -107,7 +116,11 @@ class _Routes:
             self._metrics.observe_batch,
         )
         self._metrics.watch(lambda: self._queue.waiting)
+        self._search = PoemSearch(
+            lambda texts: self._queue.answer(texts, self._model.embed, "embed")
+        )
         yield
+        self._search.close()
         await self._queue.close()
 
     def add(self, app):
@@ -128,6 +141,7 @@ class _Routes:
             ("/paraphrase", self.paraphrase, model.paraphrase),
             ("/fill-mask", self.fill_mask, model.fill_mask),
             ("/predict", self.predict, model.predict),
+            ("/search", self.search, model.embed),
         ):
             if ability is not None:
                 app.post(path)(function)
@@ -225,12 +239,14 @@ class _Routes:
         def answer(texts):
             return self._model.paraphrase(texts, **options)
 
-        key = ("paraphrase", *options.items()) if body.seed is None else object()
-        found = await self._answer(request, texts, answer, key)
+        # Each has its turn: of so many rows a batch of several is hardly faster.
+        tasks = (self._queue.answer([text], answer, object()) for text in texts)
+        together = asyncio.gather(*tasks)
+        found = await _unless_gone(request, together, self._options.timeout)
         return {
             "paraphrases": [
                 [{"text": text, "similarity": score} for text, score in own]
-                for own in found
+                for (own,) in found
             ]
         }
 
@@ -261,6 +277,12 @@ class _Routes:
             self._model.check_row(row)
         answer = self._model.predict
         return {"answers": await self._answer(request, rows, answer, "predict")}
+
+    async def search(self, body: Search, request: fastapi.Request) -> dict:
+        """Lines of poems that are near to a text."""
+        (text,) = self._texts(body.text)
+        task = asyncio.ensure_future(self._search.search(text, body.k))
+        return await _unless_gone(request, task, self._options.timeout)
 
     # === What they share ===
 
@@ -346,8 +368,14 @@ def _late(seconds):
 
 
 def _sender(content, kind):
+    # The page has no scripts but its own, and sends nothing elsewhere.
+    headers = {
+        "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+    }
+
     async def send() -> Response:
-        return Response(content, media_type=kind)
+        return Response(content, headers=headers, media_type=kind)
 
     return send
 

@@ -112,11 +112,11 @@ class ServedModel:
         """Compiles what a first request would wait for."""
         if self.embed is not None:
             self.embed([_TEXT, _TEXT * 4])
-        # With the defaults of their routes.
+        # Programs are for lengths up to a limit, and numbers of texts.
         if self.write is not None:
-            self.write([_TEXT], max_new_tokens=16)
+            self.write([_TEXT], max_new_tokens=120)
         if self.paraphrase is not None:
-            self.paraphrase([_TEXT], n=20, k=10, max_new_tokens=64)
+            self.paraphrase([_TEXT * 5], n=20, k=10, max_new_tokens=64)
         if self.fill_mask is not None:
             self.fill_mask([f"{_TEXT}[MASK]"], top_k=1)
         if self.predict is not None and self.embed is None:

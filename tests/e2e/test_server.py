@@ -1,0 +1,233 @@
+"""The server as a process: clients of OpenAI, slow and hostile ones, signals, a page."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import openai
+import pytest
+from common import GPT, ROOT, SIM
+
+from roformer_keras import RoFormerCausalLM, RoFormerSim
+
+TEXTS = [f"今天{a}{b}" for a in "天气不错北京" for b in "我你在人气天"]
+
+
+class Server:
+    """A `serve` of its own process, at a free port."""
+
+    def __init__(self, source, *flags):
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "roformer_keras",
+                "serve",
+                str(source),
+                "--port",
+                "0",
+            ]
+            + list(flags),
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for line in self.process.stderr:
+            if " answers at http://" in line:
+                self.url = line.split(" answers at ")[1].strip()
+                break
+        else:
+            raise AssertionError("the server has ended")
+        self.port = int(self.url.rpartition(":")[2])
+        self.wait()
+
+    def wait(self):
+        for _ in range(100):
+            try:
+                if httpx.get(f"{self.url}/ready").status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.1)
+        raise AssertionError("the server is not ready")
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        self.process.stderr.close()
+        return code
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+
+@pytest.fixture(scope="module")
+def sim():
+    flags = ("--read-timeout", "2", "--max-connections", "300", "--queue-size", "200")
+    server = Server(SIM, *flags)
+    yield server
+    assert server.end() == 0
+
+
+def embeddings(server, texts):
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=8)
+    found = client.embeddings.create(input=texts, model=SIM.name)
+    return [one.embedding for one in found.data]
+
+
+def test_many_clients_of_openai_get_the_vectors_of_encode(sim):
+    expected = RoFormerSim.from_preset(SIM).encode(TEXTS, verbose=0)
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda text: embeddings(sim, text)[0], TEXTS))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(embeddings(sim, TEXTS), expected, atol=1e-6)
+    assert "roformer_batch_texts_sum" in httpx.get(f"{sim.url}/metrics").text
+
+
+def test_a_full_server_says_when_to_try_again(sim):
+    def ask(_):
+        body = {"texts": ["今天天气不错"] * 60, "n": 20, "max_tokens": 20}
+        return httpx.post(f"{sim.url}/paraphrase", json=body, timeout=120)
+
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(ask, range(5)))
+    assert {answer.status_code for answer in answers} == {200, 503}
+    for answer in answers:
+        if answer.status_code == 503:
+            assert int(answer.headers["Retry-After"]) >= 1
+            assert "the server is busy" in answer.json()["error"]["message"]
+
+
+def test_slow_and_idle_clients_are_dropped_while_others_are_served(sim):
+    idle = [sim.connect() for _ in range(250)]
+    slow_head, slow_body, too_many = sim.connect(), sim.connect(), []
+    slow_head.sendall(b"GET /health HTTP/1.1\r\nHost: a")
+    slow_body.sendall(
+        b"POST /similarity HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n"
+        b"Content-Type: application/json\r\n\r\n{"
+    )
+    assert embeddings(sim, "北京")
+    too_many = [sim.connect() for _ in range(100)]
+    # Beyond the limit they are closed at once.
+    assert any(one.recv(1) == b"" for one in too_many[-2:])
+    answer = slow_body.recv(4000).decode()
+    assert answer.startswith("HTTP/1.1 408")
+    assert "within 2 seconds" in answer
+    assert slow_head.recv(100) == b""
+    assert all(one.recv(1) == b"" for one in idle)
+    for one in (*idle, *too_many, slow_head, slow_body):
+        one.close()
+    assert embeddings(sim, "北京")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"\x00\x01\x02\r\n\r\n", b"400"),
+        (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", b"404"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", b"400"),
+        (b"POST /similarity HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", b"400"),
+        (
+            b"POST /similarity HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n",
+            b"413",
+        ),
+        (
+            b"POST /similarity HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n{}",
+            b"4",
+        ),
+        (b"DELETE /similarity HTTP/1.1\r\nHost: a\r\n\r\n", b"405"),
+    ],
+)
+def test_hostile_bytes_get_an_error(sim, request_, status):
+    with sim.connect() as connection:
+        connection.sendall(request_)
+        assert connection.recv(100).startswith(b"HTTP/1.1 " + status)
+    assert httpx.get(f"{sim.url}/health").status_code == 200
+
+
+def test_a_client_that_goes_is_not_computed_for(sim):
+    body = json.dumps({"texts": ["今天天气不错"] * 150, "n": 50}).encode()
+    head = (
+        b"POST /paraphrase HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(body)
+    )
+    with sim.connect() as connection:
+        connection.sendall(head + body)
+        time.sleep(0.5)
+    start = time.monotonic()
+    while httpx.get(f"{sim.url}/ready").json()["waiting"]:
+        assert time.monotonic() - start < 60
+        time.sleep(0.1)
+
+
+def test_a_stream_of_openai_and_the_ends_of_a_server():
+    server = Server(GPT, "--api-key", "secret")
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret")
+    options = {"model": GPT.name, "prompt": "今天", "max_tokens": 8, "temperature": 0}
+    pieces = list(client.completions.create(stream=True, **options))
+    text = "".join(piece.choices[0].text for piece in pieces)
+    model = RoFormerCausalLM.from_preset(GPT)
+    assert text == model.generate("今天", max_new_tokens=8, method="greedy", verbose=0)
+    with pytest.raises(openai.AuthenticationError, match="the server wants its key"):
+        client.with_options(api_key="wrong").completions.create(**options)
+    with pytest.raises(openai.NotFoundError, match="this server has the model"):
+        client.completions.create(**{**options, "model": "gpt-4"})
+    # Killed, it leaves nothing behind: the port is free for the next.
+    assert server.end(signal.SIGKILL) == -signal.SIGKILL
+    again = Server(GPT, "--port", str(server.port))
+    long = {**options, "max_tokens": 200, "stream": True}
+    stream = openai.OpenAI(base_url=f"{again.url}/v1", api_key="none")
+    pieces = iter(stream.completions.create(**long))
+    next(pieces)
+    again.process.send_signal(signal.SIGTERM)
+    # What has begun comes to its end.
+    assert [piece.choices[0].finish_reason for piece in pieces][-1] is not None
+    assert again.process.wait(60) == 0
+    again.process.stderr.close()
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_searches_and_writes(sim, width):
+    from selenium import webdriver
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    options = webdriver.ChromeOptions()
+    for flag in (
+        *("headless=new", "no-sandbox", "disable-gpu", "no-first-run"),
+        *("disable-background-networking", "disable-component-update", "disable-sync"),
+        f"window-size={width},900",
+    ):
+        options.add_argument(f"--{flag}")
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        driver.get(sim.url)
+
+        def text_of(selector):
+            return driver.find_element(By.CSS_SELECTOR, selector).text
+
+        wait = WebDriverWait(driver, 30)
+        wait.until(lambda _: text_of("#embed .timing").endswith(" ms"))
+        assert text_of("#model") == SIM.name
+        assert len(driver.find_elements(By.CSS_SELECTOR, "#embed li")) == 8
+        field = driver.find_element(By.ID, "paraphrase-text")
+        field.send_keys(Keys.TAB)
+        driver.switch_to.active_element.send_keys(Keys.ENTER)
+        wait.until(lambda _: "ms" in text_of("#paraphrase .timing"))
+        # Nothing is wider than the window, and what the model cannot do is hidden.
+        page = driver.find_element(By.TAG_NAME, "html")
+        assert driver.execute_script("return arguments[0].scrollWidth", page) <= width
+        assert not driver.find_element(By.ID, "write").is_displayed()
+        assert driver.get_log("browser") == []
+    finally:
+        driver.quit()
