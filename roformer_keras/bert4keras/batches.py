@@ -4,6 +4,7 @@ Keras 3 makes a signature of the first two batches of a generator, and fails at 
 first one of another width.
 """
 
+import contextlib
 import queue
 import threading
 import weakref
@@ -15,25 +16,27 @@ import numpy as np
 
 from roformer_keras.data.adapters import DataAdapter, without_tuning
 
+# Of Keras 2: `max_queue_size`.
+READ_AHEAD = 10
 
-def as_batches(x: Any) -> Any:
+
+def as_batches(x: Any, read_ahead: int = READ_AHEAD) -> Any:
     """Data that Keras 3 takes, of what Keras 2 takes.
 
     Args:
         x: iterator of batches: a tuple `(inputs, targets)` or `(inputs, targets,
             weights)`, or inputs alone, where inputs and targets are an array, or a list
             or dict of arrays, and targets may be None; or anything else.
+        read_ahead: int. Number of batches that a thread reads ahead while the model
+            computes. With 0 each batch is read when it is needed.
 
     Returns:
-        For an iterator an adapter, whose batches may differ in width. A thread reads
-        ten batches ahead, as in Keras 2, while the model computes. The iterator goes on
-        in the next epoch. Anything else is returned as it is.
+        For an iterator an adapter, whose batches may differ in width. The iterator goes
+        on in the next epoch. Anything else is returned as it is.
     """
-    return _Batches(x) if isinstance(x, Iterator) else x
+    return _Batches(x, read_ahead) if isinstance(x, Iterator) else x
 
 
-# Of Keras 2: `max_queue_size`.
-_READ_AHEAD = 10
 # How often a thread looks whether its items are still wanted, in seconds.
 _PATIENCE = 0.1
 
@@ -45,8 +48,8 @@ class _ReadAhead:
     next item, or when nothing refers to the iterator any more.
     """
 
-    def __init__(self, items):
-        self._queue: queue.Queue = queue.Queue(_READ_AHEAD)
+    def __init__(self, items, size):
+        self._queue: queue.Queue = queue.Queue(size)
         self._is_over = False
         try:
             find = weakref.ref(items)
@@ -98,25 +101,26 @@ def _read(find, found):
 _readers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def _read_ahead(items):
-    try:
-        return _readers.setdefault(items, None) or _remembered(items)
-    except TypeError:
-        return _ReadAhead(items)
-
-
-def _remembered(items):
-    _readers[items] = _ReadAhead(items)
-    return _readers[items]
+def _reader(items, size):
+    """An iterator of the items, which goes on where an earlier reader of them is."""
+    # The iterator of a list takes no weak references, and is in no such dictionary.
+    if items in _readers:
+        return _readers[items]
+    if not size:
+        return items
+    reader = _ReadAhead(items, size)
+    with contextlib.suppress(TypeError):
+        _readers[items] = reader
+    return reader
 
 
 class _Batches(DataAdapter):
     """Keras's interface to an iterator; see `as_batches`."""
 
-    def __init__(self, batches):
+    def __init__(self, batches, read_ahead):
         # It must live as long as it is read.
         self._source = batches
-        self._batches = map(_as_arrays, _read_ahead(batches))
+        self._batches = map(_as_arrays, _reader(batches, read_ahead))
         self._first = next(self._batches, None)
         if self._first is None:
             raise ValueError(

@@ -4,7 +4,9 @@ Scripts build `keras.models.Model` themselves, so the class itself has to know:
 
 - `fit`, `predict` and `evaluate` take generators of lists, and do not wait, see
   `data.adapters`; `fit_generator`, `predict_generator` and `evaluate_generator` are
-  their other names.
+  their other names. A thread reads `max_queue_size` batches ahead, and with
+  `workers=0` none.
+- The target of a single output may be a dict with the name of its layer.
 - `Model(inputs, [x])` has the output `x`, and not a list of one.
 - `save_weights` and `load_weights` take any file name, see `weight_files`.
 - `save` takes any file name, and `keras.models.load_model` reads it again.
@@ -23,14 +25,13 @@ import zipfile
 import keras
 
 from roformer_keras.bert4keras.backend import loss_of
-from roformer_keras.bert4keras.batches import as_batches
+from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 
-# Of the generator methods of Keras 2, what those of Keras 3 do not take.
-_DROPPED = ("max_queue_size", "workers", "use_multiprocessing", "pickle_safe")
-
+# How Keras 2 reads a generator, which the methods of Keras 3 do not take.
+_READING = ("max_queue_size", "workers", "use_multiprocessing", "pickle_safe")
 
 # What was replaced: owner, name, and the value before or `_NONE`.
 _replaced: list[tuple] = []
@@ -50,7 +51,9 @@ def install() -> None:
     for name in ("fit", "predict", "evaluate"):
         _replace(model, name, _without_wait(getattr(model, name)))
         _replace(model, f"{name}_generator", _other_name(name))
-    _replace(model, "compute_loss", _known_to_losses(model.compute_loss))
+    _replace(
+        model, "compute_loss", _known_to_losses(_with_named_target(model.compute_loss))
+    )
     _replace(model, "_trains_on_lists", False)
     _replace(
         model,
@@ -115,8 +118,6 @@ class _Computed:
 
 def _other_name(name):
     def call(self, generator, *arguments, **options):
-        for dropped in _DROPPED:
-            options.pop(dropped, None)
         return getattr(self, name)(generator, *arguments, **options)
 
     call.__doc__ = f"`{name}`, as Keras 2 calls it for generators."
@@ -143,10 +144,27 @@ def _without_wait(method):
     def call(self, x=None, *arguments, **options):
         if method.__name__ == "predict" and hasattr(self, "predict_last"):
             return self.predict_last(x)
+        reading = {name: options.pop(name) for name in _READING if name in options}
+        read_ahead = reading.get("max_queue_size", READ_AHEAD)
+        if not reading.get("workers", 1):
+            read_ahead = 0
         if options.get("validation_data") is not None:
-            options["validation_data"] = as_batches(options["validation_data"])
+            data = as_batches(options["validation_data"], read_ahead)
+            options["validation_data"] = data
         bound = method.__get__(self)
-        return call_without_wait(bound, (as_batches(x), *arguments), options)
+        arguments = (as_batches(x, read_ahead), *arguments)
+        return call_without_wait(bound, arguments, options)
+
+    return call
+
+
+def _with_named_target(compute_loss):
+    @functools.wraps(compute_loss)
+    def call(self, x=None, y=None, *arguments, **options):
+        names = getattr(self, "output_names", None) or ()
+        if isinstance(y, dict) and len(names) == 1 and names[0] in y:
+            y = y[names[0]]
+        return compute_loss(self, x, y, *arguments, **options)
 
     return call
 

@@ -199,6 +199,32 @@ def test_widths_may_differ_and_the_iterator_goes_on(classifier):
     np.testing.assert_allclose(loss, np.mean(alone), rtol=1e-5)
 
 
+def test_without_workers_a_batch_is_read_when_it_is_needed(classifier):
+    taken = []
+
+    def batches():
+        for width in [5, 7, 3, 9, 4, 6, 8, 2]:
+            taken.append(width)
+            yield from varying_batches([width])
+
+    generator = batches()
+    for steps in (2, 4):
+        classifier.fit(generator, steps_per_epoch=2, verbose=0, workers=0)
+        assert len(taken) == steps
+    classifier.fit_generator(generator, steps_per_epoch=1, verbose=0, max_queue_size=1)
+    # Then one batch is in the queue, and one waits for room.
+    assert len(taken) <= 7
+
+
+def test_a_target_may_have_the_name_of_its_layer(classifier):
+    inputs, targets = next(varying_batches([5]))
+    name = classifier.output_names[0]
+    plain = classifier.evaluate(inputs, targets, verbose=0)
+    assert classifier.evaluate(inputs, {name: targets}, verbose=0) == plain
+    named = iter([(inputs, {name: targets})])
+    assert classifier.evaluate(named, steps=1, verbose=0) == plain
+
+
 def test_other_data_stays():
     for data in ([1], {"a": 1}, np.ones(2), None):
         assert as_batches(data) is data
