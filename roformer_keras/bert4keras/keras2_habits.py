@@ -6,6 +6,8 @@ Scripts build `keras.models.Model` themselves, so the class itself has to know:
   `data.adapters`; `fit_generator`, `predict_generator` and `evaluate_generator` are
   their other names. A thread reads `max_queue_size` batches ahead, and with
   `workers=0` none.
+- `compile` settles which weights are trained: `layer.trainable = False` after it
+  counts for models that are compiled later.
 - The target of a single output may be a dict with the name of its layer.
 - `Model(inputs, [x])` has the output `x`, and not a list of one.
 - `save_weights` and `load_weights` take any file name, see `weight_files`.
@@ -51,6 +53,9 @@ def install() -> None:
     for name in ("fit", "predict", "evaluate"):
         _replace(model, name, _without_wait(getattr(model, name)))
         _replace(model, f"{name}_generator", _other_name(name))
+    for name in ("fit", "train_on_batch"):
+        _replace(model, name, _training_as_compiled(getattr(model, name)))
+    _replace(model, "compile", _compiling(model.compile))
     _replace(
         model, "compute_loss", _known_to_losses(_with_named_target(model.compute_loss))
     )
@@ -154,6 +159,40 @@ def _without_wait(method):
         bound = method.__get__(self)
         arguments = (as_batches(x, read_ahead), *arguments)
         return call_without_wait(bound, arguments, options)
+
+    return call
+
+
+def _compiling(compile_):
+    @functools.wraps(compile_)
+    def call(self, *arguments, **options):
+        compile_(self, *arguments, **options)
+        self._trained_ids = None
+        if self.built:
+            # Keras takes variables in an attribute for weights of the model.
+            self._trained_ids = frozenset(id(x) for x in self.trainable_variables)
+
+    return call
+
+
+def _training_as_compiled(train):
+    @functools.wraps(train)
+    def call(self, *arguments, **options):
+        trained = getattr(self, "_trained_ids", None)
+        if not trained:
+            return train(self, *arguments, **options)
+        others = [x for x in self.variables if x.trainable != (id(x) in trained)]
+        before = self._trainable
+        try:
+            # The property would set the flags of all layers.
+            self._trainable = True
+            for variable in others:
+                variable.trainable = not variable.trainable
+            return train(self, *arguments, **options)
+        finally:
+            self._trainable = before
+            for variable in others:
+                variable.trainable = not variable.trainable
 
     return call
 

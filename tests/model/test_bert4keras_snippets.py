@@ -225,6 +225,23 @@ def test_a_target_may_have_the_name_of_its_layer(classifier):
     assert classifier.evaluate(named, steps=1, verbose=0) == plain
 
 
+def test_compile_settles_which_weights_are_trained(classifier):
+    """A discriminator trains when a model of it, compiled later, leaves it alone."""
+    before = classifier.get_weights()
+    classifier.trainable = False
+    x = keras.layers.Dense(2, activation="softmax")(classifier.outputs[0])
+    later = keras.models.Model(classifier.inputs, x)
+    later.compile("sgd", "sparse_categorical_crossentropy")
+    later.fit(varying_batches([5]), steps_per_epoch=1, verbose=0)
+    for one, other in zip(classifier.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    classifier.train_on_batch(*next(varying_batches([5])))
+    for one, other in zip(classifier.get_weights(), before, strict=True):
+        assert np.abs(one - other).max() > 0
+    assert not classifier.trainable_variables
+    assert len(later.trainable_variables) == 2
+
+
 def test_other_data_stays():
     for data in ([1], {"a": 1}, np.ones(2), None):
         assert as_batches(data) is data
