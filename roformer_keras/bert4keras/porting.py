@@ -74,6 +74,9 @@ def _remarks(tree) -> Iterator[Remark]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield from _attribute(node, functions)
+        elif isinstance(node, ast.FunctionDef) and node.name in _GONE:
+            # A method that Keras 2 calls, such as that of an optimizer.
+            yield Remark(node.lineno, f"{node.name}: {_GONE[node.name]}")
         elif isinstance(node, ast.Call):
             yield from _call(node)
 
