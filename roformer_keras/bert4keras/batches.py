@@ -41,6 +41,18 @@ def as_batches(x: Any, read_ahead: int = READ_AHEAD) -> Any:
 _PATIENCE = 0.1
 
 
+def as_inputs(x: Any) -> Any:
+    """Arrays of lists of numbers, such as `[[token_ids], [segment_ids]]`.
+
+    Anything else is returned as it is: Keras 3 takes numbers for inputs of a model
+    where they stand alone.
+    """
+    is_nested = isinstance(x, list | tuple) and all(isinstance(one, list) for one in x)
+    if is_nested and all(np.isscalar(one) for one in keras.tree.flatten(x)):
+        return tuple(_array(one) for one in x)
+    return x
+
+
 class _ReadAhead:
     """An iterator that a thread reads before its items are needed.
 

@@ -2,8 +2,8 @@
 
 Scripts build `keras.models.Model` themselves, so the class itself has to know:
 
-- `fit`, `predict` and `evaluate` take generators of lists, and do not wait, see
-  `data.adapters`; `fit_generator`, `predict_generator` and `evaluate_generator` are
+- `fit`, `predict` and `evaluate` take generators and lists of lists, and do not wait,
+  see `data.adapters`; `fit_generator`, `predict_generator` and `evaluate_generator` are
   their other names. A thread reads `max_queue_size` batches ahead, and with
   `workers=0` none.
 - `compile` settles which weights are trained: `layer.trainable = False` after it
@@ -27,7 +27,7 @@ import zipfile
 import keras
 
 from roformer_keras.bert4keras.backend import loss_of
-from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches
+from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches, as_inputs
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
@@ -147,6 +147,8 @@ def _tensors_at(name):
 def _without_wait(method):
     @functools.wraps(method)
     def call(self, x=None, *arguments, **options):
+        if len(getattr(self, "inputs", None) or ()) > 1:
+            x = as_inputs(x)
         if method.__name__ == "predict" and hasattr(self, "predict_last"):
             return self.predict_last(x)
         reading = {name: options.pop(name) for name in _READING if name in options}

@@ -13,7 +13,7 @@ import pytest
 from common import ROOT
 
 from roformer_keras.bert4keras import snippets
-from roformer_keras.bert4keras.batches import as_batches
+from roformer_keras.bert4keras.batches import as_batches, as_inputs
 from roformer_keras.bert4keras.last_token import LastToken
 from roformer_keras.bert4keras.models import build_transformer_model
 from roformer_keras.errors import ConfigurationError
@@ -240,6 +240,14 @@ def test_compile_settles_which_weights_are_trained(classifier):
         assert np.abs(one - other).max() > 0
     assert not classifier.trainable_variables
     assert len(later.trainable_variables) == 2
+
+
+def test_inputs_may_be_lists_of_numbers(classifier):
+    lists = [[[3, 4, 5], [6, 7, 8]], [[0, 0, 1], [0, 1, 1]]]
+    arrays = [np.array(one) for one in lists]
+    expected = classifier.predict(arrays, verbose=0)
+    np.testing.assert_array_equal(classifier.predict(lists, verbose=0), expected)
+    assert as_inputs(arrays) is arrays
 
 
 def test_other_data_stays():
