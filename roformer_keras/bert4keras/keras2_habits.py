@@ -46,6 +46,7 @@ def install() -> None:
         return
     # A subclass of `keras.Model` that Keras makes of `keras.Model(inputs, outputs)`.
     from keras.src.models.functional import Functional
+    from keras.src.trainers.trainer import Trainer
 
     from roformer_keras.bert4keras import layers, train_functions, weight_files
 
@@ -55,7 +56,8 @@ def install() -> None:
         _replace(model, f"{name}_generator", _other_name(name))
     for name in ("fit", "train_on_batch"):
         _replace(model, name, _training_as_compiled(getattr(model, name)))
-    _replace(model, "compile", _compiling(model.compile))
+    # A `compile` of `keras.Model` itself is not called when Keras loads a model.
+    _replace(Trainer, "compile", _compiling(Trainer.compile))
     _replace(
         model, "compute_loss", _known_to_losses(_with_named_target(model.compute_loss))
     )
