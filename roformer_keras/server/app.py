@@ -370,7 +370,9 @@ def _late(seconds):
 def _sender(content, kind):
     # The page has no scripts but its own, and sends nothing elsewhere.
     headers = {
-        "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'",
+        "Content-Security-Policy": (
+            "default-src 'self'; img-src data:; frame-ancestors 'none'"
+        ),
         "X-Content-Type-Options": "nosniff",
     }
 
