@@ -8,7 +8,8 @@
     ├── CheckpointError       tensors: missing, unexpected, mis-shaped, corrupt
     ├── OutputError           a result that could not be written
     ├── DownloadError         a file that could not be fetched whole
-    └── ReferenceUnavailable  the real bert4keras cannot be run here
+    ├── ReferenceUnavailable  the real bert4keras cannot be run here
+    └── ProcessError          a process of a training ended, or cannot be reached
 
 Each also derives from the built-in exception that callers expect, so that
 `except ValueError` keeps its meaning.
@@ -24,6 +25,7 @@ __all__ = [
     "ConfigurationError",
     "DownloadError",
     "OutputError",
+    "ProcessError",
     "ReferenceUnavailable",
     "RoFormerError",
     "SourceError",
@@ -104,6 +106,12 @@ class ReferenceUnavailable(RoFormerError, RuntimeError):
     """The real bert4keras cannot be run in this environment."""
 
     exit_code = 6
+
+
+class ProcessError(RoFormerError, RuntimeError):
+    """A process that trains together with others has ended, or cannot be reached."""
+
+    exit_code = 7
 
 
 def printable(text: str) -> str:

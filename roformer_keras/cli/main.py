@@ -7,8 +7,8 @@ are flags too; `FLAGS`, names of those that are.
 
 Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
 or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
-5 download failed; 6 no bert4keras to compare with; 128 + N ended by signal N: 130 is
-Ctrl-C.
+5 download failed; 6 no bert4keras to compare with; 7 another process of the training
+ended; 128 + N ended by signal N: 130 is Ctrl-C.
 """
 
 import argparse

@@ -5,8 +5,10 @@ from typing import Literal
 
 from roformer_keras.checks import from_fields, read_fields
 from roformer_keras.cli.flags import Count, merge_flags
+from roformer_keras.cli.processes import train_together
 from roformer_keras.cli.terminal import shows_progress, training
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.process_settings import Processes
 
 EXAMPLES = (
     "pretrain mlm corpus.txt -o run --source roformer-char --steps 100",
@@ -31,6 +33,9 @@ def run(
     hidden_dim: Count | None = None,
     num_heads: Count | None = None,
     whole_word: bool = False,
+    num_processes: Count = 1,
+    process_id: int = 0,
+    coordinator: str | None = None,
     overwrite: bool = False,
     quiet: bool = False,
     **flags,
@@ -55,6 +60,9 @@ def run(
             (default: 10000).
         length: tokens of a row, or of each of two texts (default: 128, or 64).
         whole_word: mask words instead of characters.
+        num_processes: that train together, on JAX, each started by this command.
+        process_id: of this one; 0 is the one that writes.
+        coordinator: HOST:PORT where process 0 can be reached, a free port there.
         overwrite: discard a training of other settings in that folder, once the new
             one is found to be possible.
     """
@@ -64,6 +72,16 @@ def run(
         flags["options.whole_word"] = True
     # Checked before the backend is imported.
     settings = read_settings(task, files, config, flags)
+    processes = Processes(
+        num_processes=num_processes, process_id=process_id, coordinator=coordinator
+    )
+    result = train_together(_train, (settings, output, overwrite, quiet), processes)
+    if process_id == 0:
+        print(result)
+
+
+def _train(settings, output, overwrite, quiet):
+    """Trains; returns the path of the result."""
     with training(output) as callbacks:
         from roformer_keras.training.pretrain import pretrain
 
@@ -74,7 +92,7 @@ def run(
             verbose=shows_progress(quiet),
         )
     has_zip = model.config.bert4keras_compatible
-    print(Path(output, f"{settings.name}.zip" if has_zip else "preset"))
+    return Path(output, f"{settings.name}.zip" if has_zip else "preset")
 
 
 def read_settings(task: str, files=(), config: str | None = None, flags=None):

@@ -50,6 +50,15 @@ class LogFile:
             self.size = file.size
 
 
+class NoLog:
+    """In place of a `LogFile` where another process writes it."""
+
+    size = 0
+
+    def write(self, figures: Mapping) -> None:
+        pass
+
+
 def read_log(path: Path) -> list[dict]:
     """The rows of a log, as dicts of strings by column.
 

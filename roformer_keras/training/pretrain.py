@@ -11,6 +11,7 @@ The other files are those of `training.folder`.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
@@ -128,9 +129,11 @@ class PretrainingRun(ResumableRun):
         self.tokenizer = self._make_tokenizer(is_new)
         self.teacher = None
         if settings.teacher is not None:
-            self.teacher = models.RoFormerSim.from_preset(settings.teacher)
-        kind = OBJECTIVES[settings.objective]
-        self.model = self._make_model(getattr(models, kind.model_class))
+            with self.team.together():
+                self.teacher = models.RoFormerSim.from_preset(settings.teacher)
+        kind = getattr(models, OBJECTIVES[settings.objective].model_class)
+        self.model = self._make_model(kind)
+        self.trained = self.team.twin(self.model, lambda: self._make_model(kind))
         self.last_checkpoints = None
         if settings.average_checkpoints:
             self.last_checkpoints = LastCheckpoints(
@@ -159,14 +162,16 @@ class PretrainingRun(ResumableRun):
         # A label is no text.
         texts = OBJECTIVES[settings.objective].fields and 2
         build = build_subword_vocabulary if settings.subwords else build_vocabulary
-        tokens, _ = build(
-            (
-                record[: texts or None]
-                for record in self._records("train", "vocabulary")
-            ),
-            min_count=settings.min_count,
-            max_size=settings.max_vocabulary,
-            lower_case=settings.lower_case,
+        tokens = self.team.on_first(
+            lambda: build(
+                (
+                    record[: texts or None]
+                    for record in self._records("train", "vocabulary")
+                ),
+                min_count=settings.min_count,
+                max_size=settings.max_vocabulary,
+                lower_case=settings.lower_case,
+            )[0]
         )
         return RoFormerTokenizer(tokens, lower_case=settings.lower_case)
 
@@ -280,14 +285,17 @@ class PretrainingRun(ResumableRun):
         settings, stage = self.settings, self.settings.stages[number]
         metadata = self.describe()
         kind = "packed" if settings.packed else stage.length
-        corpus = tokenize_corpus(
+        tokenize = functools.partial(
+            tokenize_corpus,
             self.folder / _TOKENS / f"{part}-{kind}",
             [part, metadata["settings"]["data"], metadata["inputs"]["corpus"]],
             self._records(part, f"{part} tokens"),
             self._encoder(objective),
         )
+        # The others find what the first process has written.
+        self.team.on_first(lambda: len(tokenize()))
         return EpochItems(
-            corpus,
+            tokenize(),
             [settings.seed, number],
             packed=stage.length - 2 if settings.packed else None,
             separator=self.tokenizer.sep_id,
@@ -308,7 +316,9 @@ class PretrainingRun(ResumableRun):
     # === Training ===
 
     def train(self):
-        self.tokenizer.save_vocabulary(self.folder / _VOCABULARY)
+        self.team.on_first(
+            lambda: self.tokenizer.save_vocabulary(self.folder / _VOCABULARY)
+        )
         stages = self.settings.stages
         first = self.progress["stage"]
         if first == len(stages):
@@ -330,7 +340,7 @@ class PretrainingRun(ResumableRun):
         """Objective, compiled trainer and its variables as the last state has them."""
         settings, stage = self.settings, self.settings.stages[number]
         objective = self.make_objective(stage.length)
-        trainer = objective.training_model(self.model)
+        trainer = objective.training_model(self.trained)
         trainer.compile(
             optimizer=optimizer_of(settings, stage),
             **objective.compile_options(),
@@ -351,14 +361,16 @@ class PretrainingRun(ResumableRun):
         objective, trainer, variables = self._prepare_stage(number)
         done = self.progress["done"]
         before = self._steps_before(number)
-        if self.last_checkpoints:
-            self.last_checkpoints.drop_after(before + done)
+        checkpoints = self.last_checkpoints
+        if checkpoints:
+            self.team.on_first(lambda: checkpoints.drop_after(before + done))
         held_out = self.held_out(objective, number)
 
         def save(**progress):
-            if self.last_checkpoints:
+            if checkpoints:
                 update = self._steps_before(progress["stage"]) + progress["done"]
-                self.last_checkpoints.add(update, self.model.trainable_variables)
+                weights = self.trained.trainable_variables
+                self.team.on_first(lambda: checkpoints.add(update, weights))
             # Between stages the optimizer is not needed.
             names = variables if progress["done"] else ["model"]
             self.save({name: variables[name] for name in names}, **progress)
@@ -374,7 +386,9 @@ class PretrainingRun(ResumableRun):
             self.progress["tokens"],
         )
         events = import_extra("tensorboardX", "a training").SummaryWriter(
-            str(self.folder / _TENSORBOARD), purge_step=before + done + 1
+            str(self.folder / _TENSORBOARD),
+            purge_step=before + done + 1,
+            write_to_disk=self.team.is_first,
         )
         recorder = Recorder(
             stage=number,
@@ -437,13 +451,15 @@ class PretrainingRun(ResumableRun):
 
     # === Results ===
 
-    def write_results(self):
+    def finish(self):
         if self.last_checkpoints:
             settings = self.settings
             saved = sum(-(-s.steps // settings.save_every) for s in settings.stages)
             self.last_checkpoints.assign_mean(
                 self.model.trainable_variables, min(saved, settings.average_checkpoints)
             )
+
+    def write_results(self):
         self.save_preset()
         if self.model.config.bert4keras_compatible:
             convert(

@@ -11,12 +11,12 @@ A kind of training is a subclass, which says what it trains and how:
             return run_metadata(self.settings.to_dict(), inputs)
 
         def build(self, is_new):
-            self.model = ...  # compiled
+            self.model = self.trained = ...  # compiled
 
         def train(self):
             if self.has_state:
-                self.restore(state_variables(self.model))
-            self.model.fit(..., initial_epoch=self.progress["epochs"])
+                self.restore(state_variables(self.trained))
+            self.trained.fit(..., initial_epoch=self.progress["epochs"])
             # A callback calls check_loss, self.log.write and self.save.
 
         def write_results(self):
@@ -28,6 +28,7 @@ A kind of training is a subclass, which says what it trains and how:
 resumes the last saved state. `training.folder` says which files there are.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,7 +46,8 @@ from roformer_keras.training.folder import (
     locked,
     reset_run,
 )
-from roformer_keras.training.log import LogFile
+from roformer_keras.training.log import LogFile, NoLog
+from roformer_keras.training.processes import Team, copy_variables
 from roformer_keras.training.state import (
     DIVERGED,
     load_metadata,
@@ -68,7 +70,10 @@ class ResumableRun:
         free: names of settings that a resumed training may change.
         leftovers: names of the files and folders of an earlier training to delete,
             besides those of `training.folder`.
-        model: what is trained; `build` sets it.
+        model: the result; `build` sets it.
+        trained: what is trained: `model`; or where several processes train together, a
+            twin of it that they share, from which it gets its values at the end.
+        team: `Team`. The processes that train together.
         progress: dict of JSON values. That of the saved state, or `start`.
         has_state: bool. Whether there is a saved state.
         log: `LogFile` with the rows up to the saved state.
@@ -80,10 +85,13 @@ class ResumableRun:
 
     def __init__(self, settings, folder, callbacks=(), verbose: bool = True):
         self.settings, self.folder = settings, Path(folder)
-        self.callbacks, self.verbose = list(callbacks), verbose
-        # `build` makes the one, `execute` the other.
+        self.callbacks = list(callbacks)
+        # `build` makes the first two, `execute` the other.
         self.model: Any = None
+        self.trained: Any = None
         self.log: Any = None
+        self.team = Team()
+        self.verbose = verbose and self.team.is_first
         self.progress, self.has_state = dict(self.start), False
 
     def execute(self, overwrite: bool = False):
@@ -101,15 +109,23 @@ class ResumableRun:
             BackendError: Keras runs on OpenVINO, which does not train.
         """
         refuse_inference_backend()
-        with locked(self.folder):
+        team = self.team
+        with locked(self.folder) if team.is_first else contextlib.nullcontext():
             metadata = self.describe()
-            is_new = is_new_run(self.folder, metadata, overwrite, self.free)
+            team.check_equal("settings and files", metadata)
+            is_new = team.on_first(
+                lambda: is_new_run(self.folder, metadata, overwrite, self.free)
+            )
             self.prepare(is_new)
             if is_new:
-                reset_run(self.folder, metadata, self.leftovers)
-            self.log = LogFile(self.folder / LOG, self.progress.get("log", 0))
-            self.train()
-            self.write_results()
+                team.on_first(lambda: reset_run(self.folder, metadata, self.leftovers))
+            size = self.progress.get("log", 0)
+            self.log = LogFile(self.folder / LOG, size) if team.is_first else NoLog()
+            with team.together():
+                self.train()
+            copy_variables(self.trained, self.model)
+            self.finish()
+            team.on_first(self.write_results)
             return self.model
 
     def prepare(self, is_new: bool = True) -> None:
@@ -129,7 +145,7 @@ class ResumableRun:
         raise NotImplementedError
 
     def build(self, is_new: bool) -> None:
-        """Makes the model and checks it against the data.
+        """Makes `model` and `trained`, and checks them against the data.
 
         Runs before anything in the folder is deleted, and raises what is wrong.
 
@@ -141,6 +157,9 @@ class ResumableRun:
     def train(self) -> None:
         """Trains what is left, with `restore`, `save` and `log`."""
         raise NotImplementedError
+
+    def finish(self) -> None:
+        """Makes the result of what the model has after the training; writes nothing."""
 
     def write_results(self) -> None:
         """Writes the preset, and what follows from it."""
@@ -160,7 +179,7 @@ class ResumableRun:
             progress: JSON values, such as how many epochs are done.
         """
         progress = {**progress, "log": self.log.size}
-        save_state(self.folder / STATE, variables, progress)
+        self.team.on_first(lambda: save_state(self.folder / STATE, variables, progress))
         self.progress, self.has_state = progress, True
 
     def save_preset(self) -> None:

@@ -71,7 +71,12 @@ ALLOWED = {
     },
     "tf_keras": {"verification/reference_process.py"},
     "bert4keras": {"verification/reference_process.py"},
-    "jax": {"compiled.py", "models/distribution.py", "tasks/adversarial.py"},
+    "jax": {
+        "compiled.py",
+        "models/distribution.py",
+        "tasks/adversarial.py",
+        "training/processes.py",
+    },
     "torch": {
         "compiled.py",
         "tasks/adversarial.py",

@@ -1,0 +1,155 @@
+"""A training of several processes: each command starts a worker and watches it.
+
+JAX ends a process, without an exception of Python, when another process of the training
+is gone. So a command leaves the training to a worker, a process of its own, and says in
+its place why it ended. A worker whose command is gone ends too.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from tqdm import tqdm
+
+from roformer_keras.cli import interrupts
+from roformer_keras.errors import ProcessError, RoFormerError
+from roformer_keras.io.atomic import one_line
+from roformer_keras.training.process_settings import Processes
+
+# Seconds for which a worker may tidy up after an interruption.
+_TIDYING = 10
+_RESUME = (
+    "the other processes say why; the same command resumes the last saved state, with "
+    "as many processes or others"
+)
+
+
+def train_together(train: Callable, arguments: tuple, processes: Processes) -> Any:
+    """Calls a function, in a worker if there are several processes.
+
+    Args:
+        train: a function of a module; returns what can be pickled.
+        arguments: of it, which can be pickled too.
+        processes: `Processes`.
+
+    Raises:
+        BackendError: Keras does not run on JAX.
+        ProcessError: another process ended or cannot be reached, or the worker was
+            killed.
+        RoFormerError: as the function raises.
+    """
+    if processes.num_processes == 1:
+        return train(*arguments)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    worker = context.Process(target=_work, args=(theirs, train, arguments, processes))
+    worker.start()
+    theirs.close()
+    try:
+        return _watch(worker, ours, processes)
+    finally:
+        # After an interruption, which a terminal sends to the worker too.
+        if worker.is_alive():
+            worker.terminate()
+            worker.join(_TIDYING)
+            worker.kill()
+
+
+def _watch(worker, messages, processes):
+    """What a worker returns; raises what ended it."""
+    name = f"process {processes.process_id} of {processes.num_processes}"
+    has_joined = False
+    while True:
+        try:
+            kind, content = messages.recv()
+        except EOFError:
+            worker.join()
+            raise _error_of(worker.exitcode, has_joined, name, processes) from None
+        if kind == "result":
+            worker.join()
+            return content
+        if kind == "error":
+            error, message, hint = content
+            raise error(message, hint=hint)
+        if kind == "lost":
+            raise ProcessError(
+                f"{name} could not compute with the others ({content})", hint=_RESUME
+            )
+        has_joined = True
+
+
+def _error_of(code, has_joined, name, processes):
+    """The error of a worker that said nothing."""
+    # As Python counts, and as a shell does after an interruption.
+    number = -code if code < 0 else code - 128
+    if number == signal.SIGABRT and not has_joined:
+        return ProcessError(
+            f"{name} could not meet the others at {processes.coordinator}",
+            hint="start all of them within five minutes, process 0 on the machine of "
+            "that name, and choose a port that is free there",
+        )
+    if number == signal.SIGABRT:
+        return ProcessError(
+            f"{name} was ended because another has ended or cannot be reached",
+            hint=_RESUME,
+        )
+    if number > 0:
+        return ProcessError(
+            f"{name} was killed by {signal.Signals(number).name}",
+            hint="the system does so where memory is short; the same command resumes "
+            "the last saved state",
+        )
+    return ProcessError(f"{name} ended with an error that is a bug, see above")
+
+
+# === In the worker ===
+
+
+def _work(messages, train, arguments, processes):
+    """Trains, sends what came of it, and ends the process."""
+    threading.Thread(target=_end_with_command, daemon=True).start()
+    # Libraries in C++ remark on their connections; the command prints the output.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # In place of a lock between processes, which would be left behind.
+    tqdm.set_lock(threading.RLock())
+    code = 1
+    with interrupts.watched():
+        try:
+            messages.send(("result", _train(messages, train, arguments, processes)))
+            code = 0
+        except RoFormerError as error:
+            messages.send(("error", (type(error), error.message, error.hint)))
+        except (Exception, KeyboardInterrupt) as error:
+            # Caught on its way, an interruption becomes any other error.
+            if interrupts.came():
+                code = interrupts.exit_code()
+            elif type(error).__name__ == "JaxRuntimeError" or "Gloo " in str(error):
+                messages.send(("lost", one_line(error).rpartition("computation: ")[2]))
+            else:
+                traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    # What JAX does at the end of a process would wait for the others.
+    os._exit(code)
+
+
+def _train(messages, train, arguments, processes):
+    from roformer_keras.training.processes import join, leave
+
+    join(processes)
+    messages.send(("joined", None))
+    result = train(*arguments)
+    leave()
+    return result
+
+
+def _end_with_command():
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
