@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 from roformer_keras.checks import read_fields
-from roformer_keras.cli.flags import merge_flags
+from roformer_keras.cli.flags import Count, merge_flags
+from roformer_keras.cli.processes import train_together
 from roformer_keras.cli.terminal import remark_source, shows_progress, training
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.training.process_settings import Processes
 
 EXAMPLES = (
     "finetune text-classification --train reviews.tsv --valid held-out.tsv -o reviews",
@@ -26,6 +28,9 @@ def run(
     data: str | None = None,
     config: str | None = None,
     dropout: float | None = None,
+    num_processes: Count = 1,
+    process_id: int = 0,
+    coordinator: str | None = None,
     overwrite: bool = False,
     quiet: bool = False,
     **flags,
@@ -43,6 +48,9 @@ def run(
         data: folder of the files of --recipe.
         config: settings in TOML.
         dropout: (default: the checkpoint's).
+        num_processes: that train together, on JAX, each started by this command.
+        process_id: of this one; 0 is the one that writes.
+        coordinator: HOST:PORT where process 0 can be reached, a free port there.
         overwrite: discard a training of other settings in that folder, once the new
             one is found to be possible.
     """
@@ -51,11 +59,29 @@ def run(
     # Checked before the backend is imported.
     settings = read_settings(task, config, flags, recipe, data)
     is_default = settings.source == type(settings).source
-    if is_default and "source" not in flags and not quiet:
+    processes = Processes(
+        num_processes=num_processes, process_id=process_id, coordinator=coordinator
+    )
+    if recipe is not None and num_processes > 1:
+        raise ConfigurationError(
+            "a recipe trains in one process, got "
+            f"num_processes={num_processes}: give the settings in a file with --config"
+        )
+    is_quiet = quiet or process_id > 0
+    if is_default and "source" not in flags and not is_quiet:
         remark_source(settings.source)
     if recipe is not None:
         _run_recipe(recipe, settings, output, overwrite, quiet)
         return
+    train_together(_train, (settings, output, overwrite, quiet), processes)
+    report = Path(output, "report.txt")
+    if report.is_file() and not is_quiet:
+        print(report.read_text(encoding="utf-8"), file=sys.stderr)
+    if process_id == 0:
+        print(Path(output, "preset"))
+
+
+def _train(settings, output, overwrite, quiet):
     with training(output) as callbacks:
         from roformer_keras.training.finetune import finetune
 
@@ -65,10 +91,6 @@ def run(
             overwrite=overwrite,
             verbose=shows_progress(quiet),
         )
-    report = Path(output, "report.txt")
-    if report.is_file() and not quiet:
-        print(report.read_text(encoding="utf-8"), file=sys.stderr)
-    print(Path(output, "preset"))
 
 
 def _run_recipe(recipe, settings, output, overwrite, quiet):

@@ -36,6 +36,7 @@ from roformer_keras.training.finetuning_data import count_leaks, read_data
 from roformer_keras.training.finetuning_plots import draw_curves
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.folder import LOG, PRESET
+from roformer_keras.training.processes import copy_variables
 from roformer_keras.training.results import (
     REPORTS,
     report_on,
@@ -109,6 +110,7 @@ class FinetuningRun(ResumableRun):
                 f"monitor must be one of {', '.join(known)}, got {self.monitor!r}"
             )
         self.model = self._make_task()
+        self.trained = self.team.twin(self.model, self._make_task)
         if self.settings.on_bad_row == "skip":
             self.data = self.data.usable_by(self.model)
         data = self.data
@@ -116,12 +118,17 @@ class FinetuningRun(ResumableRun):
         self.valid_rows = data.valid and self._labelled(data.valid)
         if data.test is not None:
             self._labelled(data.test)
-        self._compile()
+        with self.team.together():
+            self._compile(self.trained)
+        if self.model is not self.trained:
+            # For its evaluation.
+            self.model.compile("sgd")
         # Frozen weights are those of the source.
-        frozen = [variable for variable in self.model.weights if not variable.trainable]
-        self.variables = state_variables(self.model, frozen)
+        weights = self.trained.weights
+        frozen = [variable for variable in weights if not variable.trainable]
+        self.variables = state_variables(self.trained, frozen)
         self.best = [
-            BestWeights(variable) for variable in self.model.trainable_variables
+            BestWeights(variable) for variable in self.trained.trainable_variables
         ]
 
     def _class_figures(self):
@@ -190,8 +197,8 @@ class FinetuningRun(ResumableRun):
             epoch=epoch,
         )
 
-    def _compile(self):
-        settings, config = self.settings, self.model.config
+    def _compile(self, model):
+        settings, config = self.settings, model.config
         batches = settings.epochs * len(self._batches(0))
         updates = batches // settings.accumulation
         if not updates:
@@ -211,12 +218,12 @@ class FinetuningRun(ResumableRun):
             rates=layerwise_rates(config.num_layers, settings.layer_decay),
             **dataclasses.asdict(settings.optimizer),
         )
-        self.model.compile(
+        model.compile(
             optimizer,
             adversarial_epsilon=settings.adversarial_epsilon,
             r_drop=settings.r_drop,
         )
-        self.model.optimizer.build(self.model.trainable_variables)
+        model.optimizer.build(model.trainable_variables)
 
     # === Training ===
 
@@ -226,16 +233,16 @@ class FinetuningRun(ResumableRun):
             self.restore(self.state_of(self.progress))
         if not self.is_over():
             done = self.progress["done"]
-            self.model.fit(
+            self.trained.fit(
                 self._batches(done),
                 initial_epoch=done,
                 epochs=self.settings.epochs,
                 callbacks=[_AfterEpoch(self), *self.callbacks],
                 verbose=int(self.verbose),
             )
-        variables = self.model.trainable_variables
+        variables = self.trained.trainable_variables
         if self.kept_epoch(self.progress) is None:
-            self.model.optimizer.finalize_variable_values(variables)
+            self.trained.optimizer.finalize_variable_values(variables)
             return
         for best, variable in zip(self.best, variables, strict=True):
             variable.assign(best.numpy())
@@ -263,12 +270,12 @@ class FinetuningRun(ResumableRun):
     def final_weights(self):
         """Temporarily replaces the weights with their exponential moving average, if
         there is one."""
-        variables = self.model.trainable_variables
+        variables = self.trained.trainable_variables
         if not self.settings.optimizer.ema:
             yield
             return
         kept = [np.array(variable) for variable in variables]
-        self.model.optimizer.finalize_variable_values(variables)
+        self.trained.optimizer.finalize_variable_values(variables)
         for variable in variables:
             # On JAX weight and mean are one array now, which a step gives away.
             variable.assign(np.array(variable))
@@ -283,6 +290,11 @@ class FinetuningRun(ResumableRun):
         valid = self.data.valid
         if valid is None:
             return {}
+        with self.team.alone():
+            copy_variables(self.trained, self.model)
+            return self._figures_of(valid)
+
+    def _figures_of(self, valid):
         batches = self.valid_rows.batches(self.settings.rows)
         found = self.model.evaluate(batches, verbose=0, return_dict=True)
         report = self.model.report(valid.texts, valid.labels)
@@ -300,17 +312,19 @@ class FinetuningRun(ResumableRun):
         if best is not None and sign * value <= sign * best["value"]:
             return best
         if self.settings.keep_best:
-            variables = self.model.trainable_variables
+            variables = self.trained.trainable_variables
             for kept, variable in zip(self.best, variables, strict=True):
                 kept.take(variable)
         return {"epoch": epoch, "value": value}
 
     # === Results ===
 
-    def write_results(self):
-        """The preset, the reports and the pictures."""
+    def finish(self):
         if self.settings.lora_rank:
             self.model.merge_lora()
+
+    def write_results(self):
+        """The preset, the reports and the pictures."""
         self.save_preset()
         train = self.data.train
         learned = fit_baselines(self.model, train.texts, train.labels)
@@ -389,7 +403,7 @@ class _AfterEpoch(keras.callbacks.Callback):
         seconds = time.perf_counter() - self._since
         best = run.progress["best"]
         with run.final_weights():
-            found = run.evaluate()
+            found = run.team.on_first(run.evaluate)
             if found:
                 best = run.compare(found[run.monitor], done)
         found = {f"val_{name}": value for name, value in found.items()}
