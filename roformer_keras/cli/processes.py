@@ -5,6 +5,7 @@ is gone. So a command leaves the training to a worker, a process of its own, and
 its place why it ended. A worker whose command is gone ends too.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -23,6 +24,8 @@ from roformer_keras.training.process_settings import Processes
 
 # Seconds for which a worker may tidy up after an interruption.
 _TIDYING = 10
+# A warning of Python that would stand below the error.
+_OF_LOCKS = "ignore:resource_tracker:UserWarning"
 _RESUME = (
     "the other processes say why; the same command resumes the last saved state, with "
     "as many processes or others"
@@ -48,7 +51,8 @@ def train_together(train: Callable, arguments: tuple, processes: Processes) -> A
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     worker = context.Process(target=_work, args=(theirs, train, arguments, processes))
-    worker.start()
+    with _without_remarks():
+        worker.start()
     theirs.close()
     try:
         return _watch(worker, ours, processes)
@@ -60,16 +64,27 @@ def train_together(train: Callable, arguments: tuple, processes: Processes) -> A
             worker.kill()
 
 
+@contextlib.contextmanager
+def _without_remarks():
+    """Starts processes that do not remark on locks that a killed one leaves behind."""
+    name = "PYTHONWARNINGS"
+    before = os.environ.get(name, "")
+    os.environ[name] = ",".join(filter(None, [before, _OF_LOCKS]))
+    try:
+        yield
+    finally:
+        os.environ[name] = before
+
+
 def _watch(worker, messages, processes):
     """What a worker returns; raises what ended it."""
-    name = f"process {processes.process_id} of {processes.num_processes}"
     has_joined = False
     while True:
         try:
             kind, content = messages.recv()
         except EOFError:
             worker.join()
-            raise _error_of(worker.exitcode, has_joined, name, processes) from None
+            raise error_of_end(worker.exitcode, has_joined, processes) from None
         if kind == "result":
             worker.join()
             return content
@@ -78,13 +93,21 @@ def _watch(worker, messages, processes):
             raise error(message, hint=hint)
         if kind == "lost":
             raise ProcessError(
-                f"{name} could not compute with the others ({content})", hint=_RESUME
+                f"{_name(processes)} could not compute with the others ({content})",
+                hint=_RESUME,
             )
         has_joined = True
 
 
-def _error_of(code, has_joined, name, processes):
-    """The error of a worker that said nothing."""
+def error_of_end(code: int, has_joined: bool, processes: Processes) -> ProcessError:
+    """The error of a worker that ended without a word.
+
+    Args:
+        code: int. Its exit code; below 0 the number of a signal.
+        has_joined: bool. Whether it had met the others.
+        processes: `Processes`.
+    """
+    name = _name(processes)
     # As Python counts, and as a shell does after an interruption.
     number = -code if code < 0 else code - 128
     if number == signal.SIGABRT and not has_joined:
@@ -105,6 +128,10 @@ def _error_of(code, has_joined, name, processes):
             "the last saved state",
         )
     return ProcessError(f"{name} ended with an error that is a bug, see above")
+
+
+def _name(processes):
+    return f"process {processes.process_id} of {processes.num_processes}"
 
 
 # === In the worker ===

@@ -157,6 +157,17 @@ _FLAGS = {
         ("--epochs 1.5", "the value must be an integer from 1 to"),
         ("--batch-size 0", "the value must be an integer from 1"),
         (f"--batch-size {BIG}", "the value must be an integer from 1"),
+        ("--num-processes 0", "the value must be an integer from 1 to"),
+        ("--num-processes 2", "processes meet at HOST:PORT, the machine of process 0"),
+        (
+            "--num-processes 2 --coordinator localhost:99999",
+            "a free port there, got coordinator='localhost:99999'",
+        ),
+        (
+            "--process-id 1",
+            "process_id must be below num_processes, got process_id=1 and",
+        ),
+        ("--process-id -1", "the value must be an integer of at"),
         ("--accumulation 3", "batch_size must be a multiple of accumulation, got"),
         ("--accumulation 0", "the value must be an integer from"),
         ("--learning-rate nan", "the value must be a number from 0"),

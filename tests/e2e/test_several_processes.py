@@ -1,0 +1,139 @@
+"""Trainings of several processes, on JAX; each process is a command."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from common import CHARACTER, ROOT, write_lines
+from safetensors.numpy import load_file
+
+CHARACTERS = "今天气不错她在北京我们学习语言你说的是这个人"
+# Seconds in which all processes end after one of them was killed.
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A folder with lines of text, and with labelled lines: 37 without the held-out."""
+    folder = tmp_path_factory.mktemp("texts")
+    generator = np.random.default_rng(0)
+    lines = [
+        "".join(generator.choice(list(CHARACTERS), generator.integers(3, 14)))
+        for _ in range(46)
+    ]
+    write_lines(folder / "lines.txt", lines)
+    labelled = [f"{line}\t{'好坏'[CHARACTERS.index(line[0]) > 9]}" for line in lines]
+    write_lines(folder / "labelled.tsv", labelled)
+    write_lines(
+        folder / "settings.toml",
+        [
+            "log_every = 4",
+            "save_every = 4",
+            "min_count = 1",
+            "average_checkpoints = 2",
+            "[model]",
+            "dropout = 0.0",
+            "attention_dropout = 0.0",
+            "num_layers = 1",
+            "num_heads = 2",
+            "hidden_dim = 16",
+            "[[data]]",
+            "files = ['lines.txt']",
+            "holdout = 0.2",
+            "[[stages]]",
+            "steps = 80",
+            "length = 16",
+            "batch_size = 6",
+            "learning_rate = 0.003",
+        ],
+    )
+    return folder
+
+
+@pytest.fixture
+def start(texts):
+    """A function that starts a command in the folder of the texts."""
+    started = []
+
+    def start(*command):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "roformer_keras", *map(str, command)],
+            cwd=texts,
+            env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def start_two(start, *command):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    both = ("--num-processes", 2, "--coordinator", f"localhost:{port}")
+    return [start(*command, *both, "--process-id", n) for n in range(2)]
+
+
+def end(process, code=0, timeout=300):
+    """What a process prints, and says at the end."""
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == code, err[-4000:]
+    return out, err
+
+
+def assert_same_results(one, other):
+    for name in ("preset/model.weights.h5", "log.csv"):
+        assert (one / name).exists()
+        assert (other / name).exists()
+    expected, found = (load_file(p / "state.safetensors") for p in (one, other))
+    assert expected.keys() == found.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, 0, 1e-6, err_msg=name)
+
+
+def test_two_processes_finetune_as_one(start, tmp_path):
+    # Of 37 rows the last batch has five, which two devices cannot share.
+    command = ["finetune", "text-classification", "--train", "labelled.tsv"]
+    command += ["--holdout", 0.2, "--epochs", 2, "--batch-size", 8, "--dropout", 0]
+    command += ["--source", CHARACTER, "--patience", 1, "--ema", 0.9]
+    one = start(*command, "-o", tmp_path / "one")
+    first, second = start_two(start, *command, "-o", tmp_path / "two")
+    _, report = end(one)
+    assert "accuracy" in report
+    assert end(second)[0] == ""
+    preset, again = end(first)
+    assert preset == f"{tmp_path / 'two' / 'preset'}\n"
+    assert report.splitlines()[-5:] == again.splitlines()[-5:]
+    assert_same_results(tmp_path / "one", tmp_path / "two")
+
+
+def test_after_a_kill_one_process_resumes_what_two_have_begun(start, tmp_path):
+    command = ["pretrain", "mlm", "--config", "settings.toml", "-o"]
+    one = start(*command, tmp_path / "one")
+    two = start_two(start, *command, tmp_path / "two")
+    end(one)
+    state = tmp_path / "two" / "state.safetensors"
+    while not state.exists():
+        assert two[0].poll() is None, end(two[0])
+        time.sleep(0.05)
+    # Its worker ends with it.
+    two[1].kill()
+    _, message = end(two[0], 7, PATIENCE)
+    assert "process 0 of 2" in message.splitlines()[-1]
+    assert "the same command resumes the last saved state" in message
+    end(two[1], -signal.SIGKILL)
+    assert not (tmp_path / "two" / "preset").exists()
+    end(start(*command, tmp_path / "two"))
+    assert_same_results(tmp_path / "one", tmp_path / "two")
