@@ -39,7 +39,8 @@ FLAGS = {
     "learning-rate lora-alpha lora-rank lora-targets max-length monitor multi-label "
     "no-crf "
     "no-freeze-embeddings no-gradient-checkpointing no-keep-best no-multi-label "
-    "no-pairs num-processes objective on-bad-row output overwrite pairs patience pooling process-id quiet "
+    "no-pairs num-processes objective on-bad-row output overwrite pairs patience "
+    "pooling process-id quiet "
     "recipe r-drop schedule seed source test train valid warmup-ratio",
     "generate": f"{LINES} batch-size engine length-penalty max-length max-new-tokens "
     "method min-length min-new-tokens model num-beams num-return-sequences seed stop "
@@ -51,12 +52,12 @@ FLAGS = {
     "port": "output overwrite",
     "predict": "fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
-    "config coordinator dtype evaluate-every evaluation-batches fields format group hidden-dim "
-    "holdout ignore "
+    "config coordinator dtype evaluate-every evaluation-batches fields format group "
+    "hidden-dim holdout ignore "
     "initialize-heads learning-rate length log-every lower-case max-vocabulary "
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
-    "num-layers num-processes objective output overwrite packed process-id quiet save-every seed source steps "
-    "subwords teacher vocabulary warmup whole-word",
+    "num-layers num-processes objective output overwrite packed process-id "
+    "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
     "serve": "api-key batch-wait engine host max-batch max-body max-characters "
     "max-connections max-length max-texts max-tokens port queue-size quiet "
     "read-timeout timeout",
