@@ -16,6 +16,7 @@ from roformer_keras.checks import (
     file_paths,
     number,
 )
+from roformer_keras.data.arrow import is_saved_dataset
 from roformer_keras.data.files import FORMATS, read_records
 from roformer_keras.errors import ConfigurationError, SourceError
 
@@ -28,7 +29,8 @@ class CorpusSource(Settings):
 
     Args:
         files: paths or glob patterns, in which `**` is any number of folders; each file
-            is read once. See `data.files` for the kinds.
+            is read once. See `data.files` for the kinds; a folder is one that
+            `datasets.Dataset.save_to_disk` has written.
         fields: the keys or columns of a record; by default `text` of `.jsonl` and the
             first column of `.csv` and `.tsv`. Plain text has none: a record is a line.
         format: str of `FORMATS`, for files whose extension does not say it.
@@ -126,19 +128,24 @@ def _is_held_out(group, holdout):
 
 
 def _matches(pattern):
-    if os.path.isfile(pattern):
+    if _is_corpus(pattern):
         return [pattern]
     if os.path.isdir(pattern):
         raise SourceError(
             f"a corpus is made of files, {pattern} is a folder",
-            hint=f"give a pattern such as {os.path.join(pattern, '*.txt')}",
+            hint=f"give a pattern such as {os.path.join(pattern, '*.txt')}, or a "
+            "folder of datasets.Dataset.save_to_disk",
         )
     if not glob.has_magic(pattern):
         raise SourceError(f"there is no file {pattern} for the corpus")
-    paths = sorted(filter(os.path.isfile, glob.glob(pattern, recursive=True)))
+    paths = sorted(filter(_is_corpus, glob.glob(pattern, recursive=True)))
     if not paths:
         raise SourceError(
             f"a pattern of a corpus must match a file, got {pattern}, which matches "
             f"none from {os.getcwd()}"
         )
     return paths
+
+
+def _is_corpus(path):
+    return os.path.isfile(path) or is_saved_dataset(path)

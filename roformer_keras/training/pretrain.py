@@ -27,6 +27,7 @@ from roformer_keras import models
 from roformer_keras.checks import check_names
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
+from roformer_keras.data.arrow import data_files
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.corpus import read_corpus
 from roformer_keras.data.examples import EpochItems, tokenize_corpus
@@ -115,8 +116,9 @@ class PretrainingRun(ResumableRun):
 
     def describe(self):
         settings = self.settings
+        corpus = [path for data in settings.data for path in data.paths()]
         files = {
-            "corpus": [path for data in settings.data for path in data.paths()],
+            "corpus": itertools.chain.from_iterable(map(data_files, corpus)),
             "source": checkpoint_files(settings.source),
             "teacher": checkpoint_files(settings.teacher),
             "vocabulary": filter(os.path.isfile, [settings.vocabulary or ""]),

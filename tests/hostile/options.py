@@ -167,7 +167,7 @@ _FLAGS = {
             "--process-id 1",
             "process_id must be below num_processes, got process_id=1 and",
         ),
-        ("--process-id -1", "the value must be an integer of at"),
+        ("--process-id -1", "process_id must be an integer of at least 0, got -1"),
         ("--accumulation 3", "batch_size must be a multiple of accumulation, got"),
         ("--accumulation 0", "the value must be an integer from"),
         ("--learning-rate nan", "the value must be a number from 0"),

@@ -9,6 +9,7 @@ from pyarrow import ipc, parquet
 
 from roformer_keras.cli.texts import read_lines
 from roformer_keras.data import arrow, files
+from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.data.files import read_records, read_table
 from roformer_keras.errors import SourceError
 
@@ -58,6 +59,10 @@ def test_a_saved_dataset(tmp_path):
     folder = save_to_disk(tmp_path / "saved", whole.slice(0, 2), whole.slice(2))
     assert read_table(folder, 1).texts == TEXTS
     assert files.place(3, str(folder)) == f"row 3 of {folder}"
+    for name in (folder, tmp_path / "s*"):
+        source = CorpusSource(files=(str(name),), fields=("label", "text"))
+        records = list(read_corpus(source))
+        assert records == [(b, *a) for a, b in zip(TEXTS, ROWS["label"], strict=True)]
     for content in ('{"_data_files": [{"filename": "../x"}]}', "{}", "[" * 10**5):
         (folder / "state.json").write_text(content)
         with pytest.raises(SourceError, match=r"state\.json must be as datasets"):
