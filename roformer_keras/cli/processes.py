@@ -1,7 +1,7 @@
 """A training of several processes: each command starts a worker and watches it.
 
 JAX ends a process, without an exception of Python, when another process of the training
-is gone. So a command leaves the training to a worker, a process of its own, and says in
+is gone. So a command leaves the training to a worker, a separate process, and says in
 its place why it ended. A worker whose command is gone ends too.
 """
 
@@ -91,6 +91,8 @@ def _watch(worker, messages, processes):
         if kind == "error":
             error, message, hint = content
             raise error(message, hint=hint)
+        if kind == "lost" and not has_joined:
+            raise error_of_end(-signal.SIGABRT, has_joined, processes)
         if kind == "lost":
             raise ProcessError(
                 f"{_name(processes)} could not compute with the others ({content})",

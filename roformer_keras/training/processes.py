@@ -66,7 +66,7 @@ class Team:
     """The processes that train together, as one of them sees them.
 
     Attributes:
-        count: int. How many there are: 1 unless JAX has been told of others.
+        count: int. How many there are; 1 unless JAX is connected to others.
         index: int. Of this one.
         is_first: bool. Whether this is the process that decides and writes.
     """
