@@ -2,8 +2,9 @@
 
     KERAS_BACKEND=jax python -m tools.benchmarks.loaders
 
-Both make the same batches of `pretrain mlm`, and nothing is trained on them meanwhile.
-The loaders work in turn, and medians of the turns are shown. It needs `pip install grain`.
+They make the same batches of `pretrain mlm`, and nothing is trained on them meanwhile.
+They work in turn; medians of the turns are shown, with the smallest and largest, and
+the seconds until the first batch. It needs `pip install grain`.
 """
 
 import contextlib
@@ -87,11 +88,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         make = Batches(folder)
         make(0)
-        speeds = {name: [] for name in sides}
+        speeds, starts = ({name: [] for name in sides} for _ in range(2))
         for _ in range(TURNS):
             for name, side in sides.items():
+                start = time.perf_counter()
                 with side(make) as batches:
                     first = next(batches)
+                    starts[name].append(time.perf_counter() - start)
                     start = time.perf_counter()
                     found = [first, *itertools.islice(batches, BATCHES)]
                     speeds[name].append(BATCHES / (time.perf_counter() - start))
@@ -103,7 +106,8 @@ def main():
                     assert all(map(np.array_equal, more, rest)), (name, number)
     for name, values in speeds.items():
         low, high = min(values), max(values)
-        print(f"{name:20} {statistics.median(values):6.0f} ({low:.0f} to {high:.0f})")
+        speed, wait = map(statistics.median, (values, starts[name]))
+        print(f"{name:20} {speed:6.0f} ({low:.0f} to {high:.0f}) {wait:8.2f} s")
 
 
 if __name__ == "__main__":
