@@ -1,4 +1,4 @@
-"""Batch inference on Ray Data: a dataset in, the same dataset with answers out.
+"""Work in many processes of Ray: batch inference on Ray Data, and `train` on Ray Train.
 
 Names are imported when they are first used. They are listed in `__init__.pyi`.
 """

@@ -1,0 +1,119 @@
+"""A training of several processes as a job of Ray Train, which watches them."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from roformer_keras.checks import check_integer
+from roformer_keras.errors import ProcessError, RoFormerError
+from roformer_keras.extras import import_extra
+from roformer_keras.training.finetuning_settings import FinetuningSettings
+from roformer_keras.training.pretraining_settings import PretrainingSettings
+from roformer_keras.training.process_settings import Processes
+
+
+def train(
+    settings: FinetuningSettings | PretrainingSettings,
+    folder: str | os.PathLike,
+    *,
+    num_workers: int = 2,
+    cpus_per_worker: int = 1,
+    gpus_per_worker: int = 0,
+    max_failures: int = 0,
+    overwrite: bool = False,
+) -> Path:
+    """Trains as `finetune` or `pretrain` does, in several workers of Ray, on JAX.
+
+    Args:
+        settings: of a fine-tuning or a pre-training. Its files, by their full paths,
+            are those that every worker can read.
+        folder: path of the folder of this training, which all machines share. A
+            training there that was interrupted is resumed.
+        num_workers: int. How many processes train together.
+        cpus_per_worker, gpus_per_worker: int. What Ray reserves for each.
+        max_failures: int. How often all are started again after one has ended; they
+            resume the last saved state.
+        overwrite: bool. As in `ResumableRun.execute`.
+
+    Returns:
+        Path of the preset.
+
+    Raises:
+        ConfigurationError, SourceError, OutputError: as the training raises there.
+        ProcessError: a worker ended in another way, more often than `max_failures`.
+    """
+    check_integer("num_workers", num_workers, minimum=1)
+    check_integer("max_failures", max_failures, minimum=0)
+    ray_train = import_extra("ray.train", "training on Ray")
+    trainers = import_extra("ray.train.v2.api.data_parallel_trainer", "training on Ray")
+    folder = Path(folder).absolute()
+    trainer = trainers.DataParallelTrainer(
+        _train_in_worker,
+        train_loop_config={
+            "settings": settings,
+            "folder": folder,
+            "overwrite": overwrite,
+        },
+        scaling_config=ray_train.ScalingConfig(
+            num_workers=num_workers,
+            use_gpu=gpus_per_worker > 0,
+            resources_per_worker={"CPU": cpus_per_worker, "GPU": gpus_per_worker},
+        ),
+        run_config=ray_train.RunConfig(
+            # Hidden, so that the folder is still one of a training alone.
+            storage_path=str(folder / ".ray"),
+            failure_config=ray_train.FailureConfig(max_failures=max_failures),
+            worker_runtime_env={"env_vars": {"KERAS_BACKEND": "jax"}},
+        ),
+    )
+    try:
+        trainer.fit()
+    except ray_train.TrainingFailedError as error:
+        failures = getattr(error, "worker_failures", {})
+        for rank in sorted(failures):
+            if isinstance(failures[rank], RoFormerError):
+                raise failures[rank] from None
+        raise ProcessError(
+            f"a worker of {num_workers} has ended: {str(error).strip():.500}",
+            hint="the same call resumes the last saved state",
+        ) from error
+    return folder / "preset"
+
+
+def _train_in_worker(config):
+    """What each worker does."""
+    context = import_extra("ray.train", "a worker").get_context()
+    collective = import_extra("ray.train.collective", "a worker")
+    rank = context.get_world_rank()
+    address = collective.broadcast_from_rank_zero(None if rank else _free_address())
+    from roformer_keras.training.processes import join, leave
+
+    processes = Processes(
+        num_processes=context.get_world_size(), process_id=rank, coordinator=address
+    )
+    if processes.num_processes > 1:
+        join(processes)
+    _run(config["settings"], config["folder"], config["overwrite"])
+    if processes.num_processes > 1:
+        leave()
+
+
+def _free_address():
+    """An address of this machine, with a port that is free."""
+    ray: Any = import_extra("ray", "a worker")
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+
+def _run(settings, folder, overwrite):
+    options = {"overwrite": overwrite, "verbose": False}
+    if isinstance(settings, PretrainingSettings):
+        from roformer_keras.training.pretrain import pretrain
+
+        pretrain(settings, folder, **options)
+    else:
+        from roformer_keras.training.finetune import finetune
+
+        finetune(settings, folder, **options)
