@@ -1,9 +1,11 @@
 """A training of two workers of Ray Train."""
 
 import dataclasses
+import json
+import os
 
 import pytest
-from common import ROOT, write_lines
+from common import ROOT, run, write_lines
 from safetensors.numpy import load_file
 
 from roformer_keras import distributed
@@ -43,12 +45,25 @@ def test_two_workers_train_and_refuse_as_one_process(cluster, tmp_path):
         model={**size, "dropout": 0.0, "attention_dropout": 0.0},
         min_count=1,
     )
-    one, two = (
-        distributed.train(settings, tmp_path / f"of-{count}", num_workers=count)
-        for count in (1, 2)
+    one, two = tmp_path / "one", tmp_path / "two"
+    reference = run(
+        """
+        import json
+        import sys
+        from roformer_keras.training.pretrain import pretrain
+        from roformer_keras.training.pretraining_settings import PretrainingSettings
+
+        settings = PretrainingSettings.from_dict(json.loads(sys.argv[1]))
+        pretrain(settings, sys.argv[2], verbose=False)
+        """,
+        *(json.dumps(settings.to_dict()), one),
+        env={**os.environ, "KERAS_BACKEND": "jax"},
     )
-    states = [load_file(path.parent / "state.safetensors") for path in (one, two)]
+    assert distributed.train(settings, two, num_workers=2) == two / "preset"
+    _, shown = reference.communicate(timeout=300)
+    assert reference.returncode == 0, shown[-4000:]
+    states = [load_file(path / "state.safetensors") for path in (one, two)]
     for name, values in states[0].items():
         assert abs(states[1][name] - values).max(initial=0) <= 1e-6, name
-    with pytest.raises(OutputError, match=r"of-2 holds another run: seed was 0, now 1"):
-        distributed.train(dataclasses.replace(settings, seed=1), two.parent)
+    with pytest.raises(OutputError, match=r"two holds another run: seed was 0, now 1"):
+        distributed.train(dataclasses.replace(settings, seed=1), two, num_workers=1)
