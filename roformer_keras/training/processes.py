@@ -12,12 +12,13 @@ it decided.
 import contextlib
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import keras
 
-from roformer_keras.errors import BackendError, ConfigurationError
+from roformer_keras.errors import BackendError, ConfigurationError, ProcessError
 from roformer_keras.models.distribution import WholeBatches
 from roformer_keras.training.process_settings import Processes
 
@@ -46,6 +47,8 @@ def join(processes: Processes) -> None:
         )
     import jax
 
+    # It would take SIGTERM for itself, and the process would not end.
+    jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         processes.coordinator,
         processes.num_processes,
@@ -88,6 +91,9 @@ class Team:
 
         Returns:
             In all processes, what it returned in the first.
+
+        Raises:
+            ProcessError: in the others, where the function raises in the first.
         """
         if self.count == 1:
             return function()
@@ -97,9 +103,21 @@ class Team:
 
         client: Any = global_state.client
         key = f"roformer-keras/{next(_exchanges)}"
-        if self.is_first:
-            client.key_value_set(key, json.dumps(function(), default=float))
-        return json.loads(client.blocking_key_value_get(key, _PATIENCE))
+        if not self.is_first:
+            answer = json.loads(client.blocking_key_value_get(key, _PATIENCE))
+            if "error" in answer:
+                raise ProcessError(f"process 0 has ended: {answer['error']}")
+            return answer["value"]
+        try:
+            answer = json.dumps({"value": function()}, default=float)
+        except BaseException as error:
+            reason = str(error) or type(error).__name__
+            client.key_value_set(key, json.dumps({"error": reason}))
+            # Until the others have read it: the connection ends with this process.
+            time.sleep(1)
+            raise
+        client.key_value_set(key, answer)
+        return json.loads(answer)["value"]
 
     def check_equal(self, name: str, value: Any) -> None:
         """Raises ConfigurationError unless JSON values are those of the first process.

@@ -67,7 +67,7 @@ def grain(make, threads=0, workers=0):
     from absl import flags
     from grain import MapDataset, MultiprocessingOptions, ReadOptions
 
-    # Grain reads flags of its own, in a program that has none too.
+    # Grain reads flags, which a program must have parsed.
     flags.FLAGS.mark_as_parsed()
     options = ReadOptions(num_threads=threads, prefetch_buffer_size=max(4, threads))
     data = MapDataset.range(10**9).map(make).to_iter_dataset(options)
