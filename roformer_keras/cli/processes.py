@@ -57,7 +57,9 @@ def train_together(train: Callable, arguments: tuple, processes: Processes) -> A
     try:
         return _watch(worker, ours, processes)
     finally:
-        # After an interruption, which a terminal sends to the worker too.
+        # After an interruption, which a terminal sends to the worker too: a second one
+        # would disturb its tidying.
+        worker.join(1)
         if worker.is_alive():
             worker.terminate()
             worker.join(_TIDYING)
