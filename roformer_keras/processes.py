@@ -26,7 +26,10 @@ def refuse_forked_process() -> None:
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use; at most OMP_NUM_THREADS, where it is set."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(count, int(limit)) if limit.isdecimal() and int(limit) else count

@@ -14,6 +14,10 @@ Texts: TypeAlias = Any
 # 0 for no progress bar, 1 for one, "auto" for one on a terminal.
 Verbose: TypeAlias = int | str
 
+# One process of this machine, or the processes of a Ray.
+RunsOn = Literal["keras", "ray"]
+
 # What computes the steps of a generation; the first one is the default. With `int8`,
 # weights are stored in 8 bits.
 Engine = Literal["keras", "openvino", "openvino-int8", "onnx", "onnx-int8"]
+EngineOrRay = Literal[Engine, "ray"]

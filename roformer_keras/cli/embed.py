@@ -4,6 +4,7 @@ import io
 import itertools
 from typing import Literal
 
+from roformer_keras.cli import ray_jobs
 from roformer_keras.cli.flags import Count, FileFormat
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.texts import (
@@ -17,8 +18,10 @@ from roformer_keras.tasks.sources import (
     load_sentence_encoder,
     load_tokenizer,
 )
+from roformer_keras.types import RunsOn
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
+TABLES = ray_jobs.TABLES
 
 _ENDINGS = (".npy", ".jsonl")
 # Texts that are computed, and written, together.
@@ -37,8 +40,10 @@ def run(
     max_length: Count | None = None,
     normalize: bool = True,
     dtype: Literal["float32", "bfloat16"] | None = None,
+    engine: RunsOn = "keras",
     overwrite: bool = False,
     quiet: bool = False,
+    **flags,
 ) -> None:
     """Turn lines of text into vectors.
 
@@ -53,9 +58,32 @@ def run(
         normalize: keep the length of the vectors, instead of 1.
         dtype: bfloat16 is faster for many texts where the processor has it, and less
             exact (default: float32).
+        engine: ray computes in many processes: files, a folder or a pattern of .jsonl,
+            .csv, .tsv, .txt or .parquet on any file system in, a folder of parts out.
 
     If it is interrupted, the same command resumes.
     """
+    options = ray_jobs.take_options(flags)
+    if engine == "ray":
+        from roformer_keras.distributed.verbs import Embed
+
+        verb = Embed(
+            source=source,
+            config=config,
+            vocabulary=vocabulary,
+            max_length=max_length,
+            normalize=normalize,
+            dtype=dtype,
+        )
+        ray_jobs.run_on_ray(
+            *(verb, file, output, options),
+            fields=fields,
+            format=format,
+            overwrite=overwrite,
+            quiet=quiet,
+        )
+        return
+    ray_jobs.check_no_options(options)
     check_ending(output, *_ENDINGS)
     texts = read_lines(file, fields, format)
     is_array = output.endswith(".npy")

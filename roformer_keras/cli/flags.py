@@ -87,6 +87,7 @@ def add_flags(
     function: Callable,
     settings: type | None = None,
     names: Collection[str] | None = None,
+    tables: Mapping[str, type] | None = None,
 ) -> None:
     """Adds the operands and flags of a command to its parser.
 
@@ -95,6 +96,7 @@ def add_flags(
         function: the command.
         settings: dataclass whose fields are flags too, or None.
         names: those of its fields that are; None for all.
+        tables: more dataclasses whose fields are flags, by the name of a table.
     """
     fields = [] if settings is None else list(_fields(settings))
     own = list(_parameters(function))
@@ -106,9 +108,12 @@ def add_flags(
         _add(parser, dataclasses.replace(one, help=help, rule=one.rule or field.rule))
     groups: dict[str, Any] = {"": parser}
     taken = {one.name for one in own}
+    for table, kind in (tables or {}).items():
+        fields += [one for one in _fields(kind, f"{table}.") if one.field not in taken]
     for one in fields:
         table = one.name.rpartition(".")[0]
-        if one.field not in taken and (names is None or one.name in names):
+        is_named = names is None or one.name in names or table in (tables or {})
+        if one.field not in taken and is_named:
             if table not in groups:
                 groups[table] = parser.add_argument_group(table)
             _add(groups[table], one)

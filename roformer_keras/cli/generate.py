@@ -3,7 +3,7 @@
 import itertools
 from typing import Literal
 
-from roformer_keras.cli import interrupts
+from roformer_keras.cli import interrupts, ray_jobs
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.terminal import (
@@ -19,7 +19,7 @@ from roformer_keras.cli.texts import (
     read_inputs,
 )
 from roformer_keras.tasks.sources import load_writer
-from roformer_keras.types import Engine
+from roformer_keras.types import Engine, EngineOrRay
 
 EXAMPLES = (
     "generate --text 床前明月光，",
@@ -29,6 +29,7 @@ EXAMPLES = (
 )
 SETTINGS = "roformer_keras.generation.options.GenerationConfig"
 _SAMPLING = ("method", "temperature", "top_k", "top_p")
+TABLES = ray_jobs.TABLES
 FLAGS = (*_SAMPLING, "num_return_sequences", "num_beams", "length_penalty")
 
 
@@ -49,7 +50,8 @@ def run(
     stop: list[str] | None = None,
     seed: int | None = None,
     batch_size: Count = 64,
-    engine: Engine = "keras",
+    engine: EngineOrRay = "keras",
+    worker_engine: Engine = "keras",
     overwrite: bool = False,
     quiet: bool = False,
     **search,
@@ -79,9 +81,10 @@ def run(
         seed: the same seed gives the same texts.
         batch_size: texts that are computed, and written, together.
         engine: what computes the steps; all but keras need roformer-keras[export]; int8
-            has weights in 8 bits.
+            has weights in 8 bits; ray computes in many processes, see `embed`.
+        worker_engine: the engine of each process of a Ray.
     """
-    prompts = read_inputs(file, text)
+    on_ray = ray_jobs.take_options(search)
     is_sim = unilm or model == "RoFormerSim"
     if source is None:
         source = "roformer-sim-char" if is_sim else "roformer-gpt-char"
@@ -98,6 +101,25 @@ def run(
         "min_length": min_length,
         "min_new_tokens": min_new_tokens,
     }
+    if engine == "ray":
+        from roformer_keras.distributed.verbs import Generate
+
+        more = {"batch_size": batch_size, "engine": worker_engine, "stop_tokens": stop}
+        verb = Generate(
+            source=source,
+            config=config,
+            vocabulary=vocabulary,
+            model=model,
+            unilm=unilm,
+            options=search | lengths | more,
+            seed=seed,
+        )
+        ray_jobs.run_on_ray(
+            *(verb, file, output, on_ray), texts=text, overwrite=overwrite, quiet=quiet
+        )
+        return
+    ray_jobs.check_no_options(on_ray, worker_engine)
+    prompts = read_inputs(file, text)
     style = output_style(output, text)
 
     def load():

@@ -3,7 +3,8 @@
 Each module of this folder with a function `run` is a command of the module's name. Its
 arguments are operands and flags, see `cli.flags`; its docstring is the help. Optional:
 `EXAMPLES`, lines after the help; `SETTINGS`, the full name of a dataclass whose fields
-are flags too; `FLAGS`, names of those that are.
+are flags too; `FLAGS`, names of those that are; `TABLES`, more such dataclasses by the
+name of a table, all of whose fields are flags.
 
 Exit codes: 0 done; 1 `verify` found a difference; 2 wrong usage, source, configuration
 or vocabulary; 3 weights that are missing, misfit or corrupt; 4 output not written;
@@ -112,9 +113,15 @@ def _add_command(verbs, name, module):
 def _add_flags(verb, module):
     settings = None
     if hasattr(module, "SETTINGS"):
-        place, _, name = module.SETTINGS.rpartition(".")
-        settings = getattr(importlib.import_module(place), name)
-    add_flags(verb, module.run, settings, getattr(module, "FLAGS", None))
+        settings = _find_class(module.SETTINGS)
+    names = getattr(module, "TABLES", {})
+    tables = {table: _find_class(name) for table, name in names.items()}
+    add_flags(verb, module.run, settings, getattr(module, "FLAGS", None), tables)
+
+
+def _find_class(full_name):
+    place, _, name = full_name.rpartition(".")
+    return getattr(importlib.import_module(place), name)
 
 
 def _code_of(error, verb) -> int:

@@ -1,5 +1,6 @@
 """`roformer-keras paraphrase`."""
 
+from roformer_keras.cli import ray_jobs
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.texts import (
@@ -8,11 +9,12 @@ from roformer_keras.cli.texts import (
     output_style,
     read_inputs,
 )
-from roformer_keras.tasks.sources import check_no_files, load_sim
-from roformer_keras.types import Engine
+from roformer_keras.tasks.sources import load_paraphraser
+from roformer_keras.types import Engine, EngineOrRay
 
 EXAMPLES = ("paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",)
 SETTINGS = "roformer_keras.generation.options.GenerationConfig"
+TABLES = ray_jobs.TABLES
 FLAGS = ("temperature", "top_k", "top_p")
 
 
@@ -31,10 +33,11 @@ def run(
     max_new_tokens: Count | None = None,
     seed: int | None = None,
     batch_size: Count = 128,
-    engine: Engine = "keras",
+    engine: EngineOrRay = "keras",
+    worker_engine: Engine = "keras",
     overwrite: bool = False,
     quiet: bool = False,
-    **sampling,
+    **flags,
 ) -> None:
     """Find similar sentences.
 
@@ -55,21 +58,39 @@ def run(
         seed: the same seed gives the same sentences.
         batch_size: sentences that are computed, and written, together.
         engine: what computes the steps; all but keras need roformer-keras[export]; int8
-            has weights in 8 bits.
+            has weights in 8 bits; ray computes in many processes, see `embed`.
+        worker_engine: the engine of each process of a Ray.
     """
-    sentences = read_inputs(file, text)
+    on_ray = ray_jobs.take_options(flags)
     lengths = {"max_length": max_length, "max_new_tokens": max_new_tokens}
     options = {
         "n": n,
         "k": k,
         "masked_positions": masked_positions,
         **lengths,
-        **sampling,
+        **flags,
     }
+    if engine == "ray":
+        from roformer_keras.distributed.verbs import Paraphrase
+
+        more = {"batch_size": batch_size, "engine": worker_engine}
+        verb = Paraphrase(
+            source=source,
+            config=config,
+            vocabulary=vocabulary,
+            options=options | more,
+            seed=seed,
+        )
+        ray_jobs.run_on_ray(
+            *(verb, file, output, on_ray), texts=text, overwrite=overwrite, quiet=quiet
+        )
+        return
+    ray_jobs.check_no_options(on_ray, worker_engine)
+    sentences = read_inputs(file, text)
     style = output_style(output, text)
 
     def load():
-        model = _load_model(source, config, vocabulary)
+        model = load_paraphraser(source, config, vocabulary)
         check_inputs(
             sentences,
             lambda sentence: model.as_prompt(
@@ -100,13 +121,3 @@ def run(
         overwrite=overwrite,
         quiet=quiet,
     )
-
-
-def _load_model(source, config, vocabulary):
-    """A `RoFormerSim`, or what was exported of one."""
-    from roformer_keras.generation.served import ServedGenerator, is_served_generator
-
-    if is_served_generator(source):
-        check_no_files(source, config, vocabulary)
-        return ServedGenerator(source)
-    return load_sim(source, config, vocabulary)

@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+from roformer_keras.cli import ray_jobs
 from roformer_keras.cli.flags import FileFormat
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import check_ending, check_one_input, json_line
+from roformer_keras.types import RunsOn
 
 EXAMPLES = (
     "predict reviews --text 今天天气不错",
     "predict reviews texts.txt -o answers.jsonl",
 )
+TABLES = ray_jobs.TABLES
 _WINDOW = 256
 
 
@@ -22,8 +25,10 @@ def run(
     fields: tuple[str, ...] = (),
     format: FileFormat | None = None,
     output: str = "-",
+    engine: RunsOn = "keras",
     overwrite: bool = False,
     quiet: bool = False,
+    **flags,
 ) -> None:
     """Answer with a fine-tuned model, a line of JSON for each row.
 
@@ -41,7 +46,22 @@ def run(
             of standard input, and of a .txt that lacks those).
         format: of the file, if its extension does not say it.
         output: .jsonl, or - for standard output.
+        engine: ray computes in many processes, see `embed`.
     """
+    options = ray_jobs.take_options(flags)
+    if engine == "ray":
+        from roformer_keras.distributed.verbs import Predict
+
+        ray_jobs.run_on_ray(
+            *(Predict(source=source), file, output, options),
+            texts=text,
+            fields=fields,
+            format=format,
+            overwrite=overwrite,
+            quiet=quiet,
+        )
+        return
+    ray_jobs.check_no_options(options)
     from roformer_keras.io.atomic import check_target
 
     check_one_input(file, text, "a file of texts", "--text TEXT")

@@ -1,5 +1,6 @@
 """`roformer-keras similarity`."""
 
+from roformer_keras.cli import ray_jobs
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.texts import (
@@ -13,8 +14,10 @@ from roformer_keras.cli.texts import (
 from roformer_keras.data.files import read_table
 from roformer_keras.tasks.labels import rounded
 from roformer_keras.tasks.sources import load_sentence_encoder, load_sim
+from roformer_keras.types import RunsOn
 
 EXAMPLES = ("similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",)
+TABLES = ray_jobs.TABLES
 _WINDOW = 256
 
 
@@ -28,8 +31,10 @@ def run(
     fields: tuple[str, ...] = (),
     output: str = "-",
     max_length: Count | None = None,
+    engine: RunsOn = "keras",
     overwrite: bool = False,
     quiet: bool = False,
+    **flags,
 ) -> None:
     """Compare pairs of texts.
 
@@ -47,7 +52,27 @@ def run(
             output.
         max_length: tokens to which texts are cut (default: 512; of a fine-tuned
             encoder, as in its training).
+        engine: ray computes in many processes, see `embed`.
     """
+    options = ray_jobs.take_options(flags)
+    if engine == "ray":
+        from roformer_keras.distributed.verbs import Similarity
+
+        ray_jobs.run_on_ray(
+            Similarity(
+                source=source,
+                config=config,
+                vocabulary=vocabulary,
+                max_length=max_length,
+            ),
+            *(file, output, options),
+            texts=pair,
+            fields=fields,
+            overwrite=overwrite,
+            quiet=quiet,
+        )
+        return
+    ray_jobs.check_no_options(options)
     check_one_input(file, pair, "a file of pairs", "--pair TEXT TEXT")
     if pair is not None:
         pairs = [(f"pair {at}", tuple(texts)) for at, texts in enumerate(pair, start=1)]

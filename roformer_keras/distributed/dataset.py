@@ -5,16 +5,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from roformer_keras.checks import check_choice, check_integer, check_number
-from roformer_keras.distributed.verbs import Embed, Predict, Similarity, Verb
+from roformer_keras.distributed.cluster import check_cpus, worker_resources
+from roformer_keras.distributed.verbs import (
+    Embed,
+    FillMask,
+    Generate,
+    Paraphrase,
+    Predict,
+    Similarity,
+    Verb,
+)
 from roformer_keras.distributed.worker import ON_BAD_ROW, Worker
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 
-# Rows that a worker is given together, and sorts by length.
-BATCH_ROWS = 2048
-# Each backend takes all cores in every worker unless one of these says otherwise.
-_THREADS = (
-    *("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC"),
+_WORKERS = (
+    *("num_workers", "cpus_per_worker", "gpus_per_worker", "on_bad_row", "batch_rows"),
 )
 
 
@@ -85,6 +91,94 @@ def predict(
     return map_texts(dataset, verb, fields, None, **workers)
 
 
+def generate(
+    dataset: Any,
+    source: str | os.PathLike,
+    *,
+    fields: Sequence[str] = ("text",),
+    model: str | None = None,
+    unilm: bool = False,
+    num_return_sequences: int = 1,
+    seed: int | None = None,
+    number_field: str | None = None,
+    **options: Any,
+) -> Any:
+    """Adds the column `outputs`: structs of `text` and `score`, as `generate` writes.
+
+    Args:
+        dataset, source, fields: as in `embed`; the texts are prompts.
+        model: `"RoFormerCausalLM"` or `"RoFormerSim"`, if the source does not say it.
+        unilm: bool. Whether attention is UniLM's.
+        num_return_sequences: int. Texts for each prompt.
+        seed: int, or None to draw one for each batch. With one, the texts of a row
+            depend on it and on the number of the row alone.
+        number_field: name of the column of these numbers, which a seed needs.
+        options: of `RoFormerCausalLM.generate`, such as `max_length`, `method`,
+            `batch_size` and `engine`; and `workers` as in `embed`.
+
+    Raises:
+        ConfigurationError: as in `map_texts`, or a seed is given without numbers.
+    """
+    workers = _taken(options)
+    options["num_return_sequences"] = num_return_sequences
+    verb = Generate(source=source, model=model, unilm=unilm, options=options, seed=seed)
+    return _map_prompts(dataset, verb, fields, number_field, workers)
+
+
+def paraphrase(
+    dataset: Any,
+    source: str | os.PathLike,
+    *,
+    fields: Sequence[str] = ("text",),
+    seed: int | None = None,
+    number_field: str | None = None,
+    **options: Any,
+) -> Any:
+    """Adds the column `outputs`: similar sentences, whose `score` is the cosine.
+
+    Args:
+        dataset, source, fields, seed, number_field: as in `generate`.
+        options: of `RoFormerSim.paraphrase`, such as `n` and `k`; and `workers` as in
+            `embed`.
+    """
+    workers = _taken(options)
+    verb = Paraphrase(source=source, options=options, seed=seed)
+    return _map_prompts(dataset, verb, fields, number_field, workers)
+
+
+def fill_mask(
+    dataset: Any,
+    source: str | os.PathLike,
+    *,
+    fields: Sequence[str] = ("text",),
+    top_k: int = 5,
+    batch_tokens: int | None = None,
+    **workers: Any,
+) -> Any:
+    """Adds the column `masks`: for each `[MASK]` the likeliest tokens.
+
+    They are structs of `token`, `token_id` and `probability`; arguments as in `embed`.
+    """
+    verb = FillMask(source=source, top_k=top_k, batch_tokens=batch_tokens)
+    return map_texts(dataset, verb, fields, 1, **workers)
+
+
+def _taken(options):
+    """The options of `map_texts`, which are removed."""
+    return {name: options.pop(name) for name in _WORKERS if name in options}
+
+
+def _map_prompts(dataset, verb, fields, number_field, workers):
+    if verb.seed is not None and number_field is None:
+        raise ConfigurationError(
+            "a seed needs the numbers of the rows, or two batches would get the same "
+            "texts",
+            hint="name the column of the numbers with number_field=",
+        )
+    workers = {"batch_rows": verb.piece_rows, **workers}
+    return map_texts(dataset, verb, fields, 1, number_field=number_field, **workers)
+
+
 def map_texts(
     dataset: Any,
     verb: Verb,
@@ -95,7 +189,8 @@ def map_texts(
     cpus_per_worker: int = 1,
     gpus_per_worker: float = 0,
     on_bad_row: str = "report",
-    batch_rows: int = BATCH_ROWS,
+    batch_rows: int = Verb.piece_rows,
+    number_field: str | None = None,
 ) -> Any:
     """Answers the texts of a dataset, with one model in each worker process.
 
@@ -108,7 +203,8 @@ def map_texts(
         cpus_per_worker: int. Cores, and threads, of each.
         gpus_per_worker: float. GPUs of each.
         on_bad_row: `"report"` or `"error"`, see `Worker`.
-        batch_rows: int. Rows that a worker is given together.
+        batch_rows: int. Rows that a worker is given together, and sorts by length.
+        number_field: name of the column of the numbers of rows, or None.
 
     Raises:
         ConfigurationError: Ray is not installed, an argument breaks its rule, or the
@@ -125,30 +221,13 @@ def map_texts(
         raise ConfigurationError(
             f"fields must name {count or 'at least 1'} of the columns, got {fields!r}"
         )
-    core = import_extra("ray", "roformer_keras.distributed")
-    if core.is_initialized():
-        present, wanted = (
-            core.cluster_resources().get("CPU", 0),
-            num_workers * cpus_per_worker,
-        )
-        if wanted >= present:
-            raise ConfigurationError(
-                f"the workers must leave Ray a logical CPU to read and write with: "
-                f"{num_workers} workers take {wanted} of {present:g}",
-                hint="lower num_workers, or start Ray with more num_cpus; nodes that a "
-                "cluster adds later do not count",
-            )
-    threads = dict.fromkeys(_THREADS, str(cpus_per_worker))
-    resources: dict[str, Any] = {"num_cpus": cpus_per_worker}
-    if gpus_per_worker:
-        resources["num_gpus"] = gpus_per_worker
+    # Reading and writing need one too.
+    check_cpus(num_workers, cpus_per_worker, spare=1)
     return dataset.map_batches(
         Worker,
-        fn_constructor_args=(verb, fields, on_bad_row),
+        fn_constructor_args=(verb, fields, on_bad_row, number_field),
         batch_size=batch_rows,
         batch_format="pyarrow",
         compute=ray.ActorPoolStrategy(size=num_workers),
-        # Set before the process starts, and so before a backend is imported.
-        runtime_env={"env_vars": threads},
-        **resources,
+        **worker_resources(cpus_per_worker, gpus_per_worker),
     )

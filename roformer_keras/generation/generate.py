@@ -104,7 +104,7 @@ class TextGeneration(_Model):
         seed: int | None = None,
         return_scores: bool = False,
         batch_size: int = 64,
-        first_number: int = 0,
+        first_number: int | Sequence[int] = 0,
         engine: str = "keras",
         verbose: int | str = "auto",
         **options: Any,
@@ -137,7 +137,8 @@ class TextGeneration(_Model):
             return_scores: bool. Whether each output is a `Scored` pair with its score.
             batch_size: int. Maximum texts, or beams, of a batch.
             first_number: int. The number of the first prompt in a longer list: with the
-                seed of the list, its part gets the same texts.
+                seed of the list, its part gets the same texts. Or the numbers of all
+                prompts.
             engine: what computes the steps: `"keras"`; `"openvino"`, faster on a CPU;
                 or `"openvino-int8"`, with weights in 8 bits, the fastest for a few
                 texts; likewise `"onnx"` and `"onnx-int8"`, in float32 alone. All need
@@ -391,7 +392,14 @@ class TextGeneration(_Model):
 
     def _decode(self, prompts, config, batch_size, first_number, verbose, engine):
         check_integer("batch_size", batch_size, minimum=1)
-        check_integer("first_number", first_number, minimum=0)
+        is_one = is_integer(first_number)
+        if not is_one and len(first_number) != len(prompts):
+            raise ConfigurationError(
+                f"first_number must be one number, or one for each of {len(prompts)} "
+                f"prompts, got {len(first_number)}"
+            )
+        for number in [first_number] if is_one else first_number:
+            check_integer("first_number", number, minimum=0)
         decoder, begin = self._decoder(engine), time()
         total = len(prompts) * config.copies
         with progress_bar(verbose, total=total, desc="writing", unit="text") as bar:

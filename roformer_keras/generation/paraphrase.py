@@ -45,7 +45,7 @@ class Paraphrasing(TextGeneration):
         max_new_tokens: int | None = None,
         seed: int | None = None,
         batch_size: int = 128,
-        first_number: int = 0,
+        first_number: int | Sequence[int] = 0,
         engine: str = "keras",
         verbose: Verbose = "auto",
         **options: Any,

@@ -24,7 +24,7 @@ def decode(
     prompts: Sequence[Prompt],
     config: GenerationConfig,
     batch_size: int = 64,
-    first_number: int = 0,
+    first_number: int | Sequence[int] = 0,
     on_rows: Callable[[int], object] = lambda rows: None,
 ) -> list[list[GeneratedText]]:
     """Writes `num_return_sequences` texts for each prompt.
@@ -38,7 +38,7 @@ def decode(
         config: how tokens are chosen.
         batch_size: int, at least 1. Maximum rows at a time: texts, or beams.
         first_number: int. The number of the first prompt in a longer list, on which its
-            random numbers depend.
+            random numbers depend; or the numbers of all prompts.
         on_rows: called with the number of texts that have ended.
 
     Returns:
@@ -59,10 +59,11 @@ def decode(
             for number, texts in zip(numbers, written, strict=True):
                 results[number] = texts
         return results
+    own = first_number
+    if isinstance(own, int):
+        own = range(own, own + len(prompts))
     texts = {
-        (number, copy): _Text(
-            RandomStream(config, (first_number + number) * config.copies + copy)
-        )
+        (number, copy): _Text(RandomStream(config, own[number] * config.copies + copy))
         for number in range(len(prompts))
         for copy in range(config.copies)
     }

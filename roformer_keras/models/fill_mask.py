@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
-from roformer_keras.data.rows import by_length, padded
+from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, padded
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
 from roformer_keras.text.matching import check_match
@@ -28,7 +28,13 @@ class MaskCandidate:
     probability: float
 
 
-def fill_mask(model, tokenizer, texts: str | Sequence[str], top_k: int = 5) -> list:
+def fill_mask(
+    model,
+    tokenizer,
+    texts: str | Sequence[str],
+    top_k: int = 5,
+    batch_tokens: int = TOKENS_PER_BATCH,
+) -> list:
     """`RoFormerMaskedLM.fill_mask` with any tokenizer of the model's vocabulary.
 
     Texts are computed in batches of similar length.
@@ -51,7 +57,7 @@ def fill_mask(model, tokenizer, texts: str | Sequence[str], top_k: int = 5) -> l
         if tokenizer.mask_id not in row:
             raise ConfigurationError(f"a text to fill must hold [MASK], got {text!r}")
     found: list[list[list[MaskCandidate]]] = [[] for _ in rows]
-    for batch in by_length([len(row) for row in rows]):
+    for batch in by_length([len(row) for row in rows], batch_tokens):
         hidden = run_model(model.backbone, padded([rows[i] for i in batch]))
         if isinstance(hidden, dict):
             hidden = hidden["sequence_output"]

@@ -26,6 +26,16 @@ def load_sim(source, config=None, vocabulary=None):
     return set_vocabulary(model, source, vocabulary)
 
 
+def load_paraphraser(source, config=None, vocabulary=None):
+    """A `RoFormerSim`, or what was exported of one."""
+    from roformer_keras.generation.served import ServedGenerator, is_served_generator
+
+    if is_served_generator(source):
+        check_no_files(source, config, vocabulary)
+        return ServedGenerator(source)
+    return load_sim(source, config, vocabulary)
+
+
 def load_encoder(source, config=None, dtype=None):
     """A `RoFormerBackbone`, with the pooler if the source has one."""
     from roformer_keras.conversion.convert import pooler_activation_of

@@ -21,16 +21,21 @@ from roformer_keras.training.pretraining_settings import (
 # What scripts rely on: a name that goes or comes is a decision, made here.
 LINES = "config output overwrite quiet source text vocabulary"
 OPTIMIZER = "beta-1 beta-2 clip-norm ema epsilon optimizer weight-decay"
+RAY = (
+    "address batch-tokens cpus-per-worker engine gpus-per-worker num-workers on-bad-row "
+    "output-format piece-rows"
+)
 FLAGS = {
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
     "download": "base-url folder quiet",
-    "embed": "config dtype fields format max-length no-normalize output overwrite "
+    "embed": f"{RAY} config dtype fields format max-length no-normalize output overwrite "
     "quiet source vocabulary",
     "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
     "format on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format generator int8 json overwrite "
     "vocabulary",
-    "fill-mask": "config json source top-k vocabulary",
+    "fill-mask": f"{RAY} config fields json output overwrite quiet source top-k "
+    "vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
     "class-weights config coordinator crf data dropout dtype epochs fields format "
     "freeze-embeddings "
@@ -42,15 +47,15 @@ FLAGS = {
     "no-pairs num-processes objective on-bad-row output overwrite pairs patience "
     "pooling process-id quiet "
     "recipe r-drop schedule seed source test train valid warmup-ratio",
-    "generate": f"{LINES} batch-size engine length-penalty max-length max-new-tokens "
+    "generate": f"{LINES} {RAY} batch-size fields length-penalty max-length max-new-tokens "
     "method min-length min-new-tokens model num-beams num-return-sequences seed stop "
-    "temperature top-k top-p unilm",
+    "temperature top-k top-p unilm worker-engine",
     "inspect": "config json tensors vocabulary",
     "list": "json",
-    "paraphrase": f"{LINES} batch-size engine k masked-positions max-length "
-    "max-new-tokens n seed temperature top-k top-p",
+    "paraphrase": f"{LINES} {RAY} batch-size fields k masked-positions max-length "
+    "max-new-tokens n seed temperature top-k top-p worker-engine",
     "port": "output overwrite",
-    "predict": "fields format output overwrite quiet text",
+    "predict": f"{RAY} fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
     "config coordinator dtype evaluate-every evaluation-batches fields format group "
     "hidden-dim holdout ignore "
@@ -61,7 +66,7 @@ FLAGS = {
     "serve": "api-key batch-wait engine host max-batch max-body max-characters "
     "max-connections max-length max-texts max-tokens port queue-size quiet "
     "read-timeout timeout",
-    "similarity": "config fields max-length output overwrite pair quiet source "
+    "similarity": f"{RAY} config fields max-length output overwrite pair quiet source "
     "vocabulary",
     "tokenize": "decode json max-length source vocabulary",
     "verify": "against bert4keras config json lengths published python quiet "

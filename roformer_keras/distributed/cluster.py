@@ -1,0 +1,100 @@
+"""A Ray to work on: one of this machine, or a cluster; and what workers take of it."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.extras import import_extra
+from roformer_keras.io.atomic import one_line
+from roformer_keras.processes import available_cores
+
+# Each backend takes all cores in every worker unless one of these says otherwise.
+_THREADS = (
+    *("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC"),
+)
+# Each backend takes all memory of a GPU at its start, which others may share.
+_SHARED_GPU = {
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+}
+# Texts do not pass through Ray: workers read and write them.
+_STORE_BYTES = 2 * 10**8
+_PACKAGE = Path(__file__).parents[1]
+
+
+def worker_resources(cpus: int, gpus: float = 0) -> dict[str, Any]:
+    """Keywords of `map_batches` for a worker of so many cores, threads and GPUs."""
+    # Set before the process starts, and so before a backend is imported.
+    variables = dict.fromkeys(_THREADS, str(cpus))
+    found: dict[str, Any] = {"num_cpus": cpus}
+    if gpus:
+        found["num_gpus"] = gpus
+        variables |= _SHARED_GPU if gpus < 1 else {}
+    return {**found, "runtime_env": {"env_vars": variables}}
+
+
+def check_cpus(num_workers: int, cpus_per_worker: int, spare: int = 0) -> None:
+    """Raises ConfigurationError if Ray has too few logical CPUs for the workers.
+
+    Args:
+        spare: logical CPUs that must be left.
+    """
+    ray = import_extra("ray", "roformer_keras.distributed")
+    if not ray.is_initialized():
+        return
+    present = ray.cluster_resources().get("CPU", 0)
+    wanted = num_workers * cpus_per_worker
+    if wanted + spare > present:
+        rule = "there must be a logical CPU for each core of a worker"
+        if spare:
+            rule = "the workers must leave Ray a logical CPU to read and write with"
+        raise ConfigurationError(
+            f"{rule}: {num_workers} workers take {wanted} of {present:g}",
+            hint="lower num_workers, or start Ray with more num_cpus; nodes that a "
+            "cluster adds later do not count",
+        )
+
+
+@contextmanager
+def ray_of(address: str | None, num_workers: int, cpus_per_worker: int) -> Iterator:
+    """Joins a Ray, or starts one of this machine, until the block ends.
+
+    Args:
+        address: as `ray.init` takes it; None to start one.
+        num_workers, cpus_per_worker: that it must have room for.
+
+    Raises:
+        ConfigurationError: Ray is not installed, does not start, or is too small.
+    """
+    # Read when Ray is imported.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # It warns on each run that workers which die are started again.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    ray = import_extra("ray", "--engine ray")
+    options: dict[str, Any] = {"address": address}
+    if address is None:
+        paths = [str(_PACKAGE.parent), os.environ.get("PYTHONPATH")]
+        # A variable such as RAY_ADDRESS does not choose another one.
+        options |= {
+            "address": "local",
+            "num_cpus": max(available_cores(), num_workers * cpus_per_worker),
+            "include_dashboard": False,
+            "object_store_memory": _STORE_BYTES,
+            "runtime_env": {
+                "env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+            },
+        }
+    try:
+        ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        what = "start Ray" if address is None else f"join the Ray at {address}"
+        raise ConfigurationError(f"cannot {what}: {one_line(error)}") from error
+    try:
+        check_cpus(num_workers, cpus_per_worker)
+        yield ray
+    finally:
+        ray.shutdown()

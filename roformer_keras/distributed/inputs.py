@@ -1,0 +1,452 @@
+"""Input files of any file system, indexed into pieces that can be read alone.
+
+A piece is some rows of one file that follow each other. The index says where each one
+starts, so that any process can read it, and the number of its first row among the rows
+of all files.
+
+.parquet        rows; a piece lies in one row group
+.jsonl, .ndjson an object a line; empty lines are no rows
+.csv, .tsv      a row a line, the first line names the columns; cells are texts
+.txt            a row a line; several texts of a row have tabs between
+"""
+
+import csv
+import dataclasses
+import fnmatch
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.extras import import_extra
+from roformer_keras.io.atomic import one_line
+
+_KINDS = {"parquet", "jsonl", "csv", "tsv", "txt"}
+_KIND_OF = {".ndjson": "jsonl", **{f".{kind}": kind for kind in _KINDS}}
+# Bytes that are read at once, and files that are indexed at once.
+_BLOCK, _THREADS = 2**24, 16
+
+
+class Piece(NamedTuple):
+    """Some rows of a file.
+
+    Attributes:
+        file: index of the file.
+        line: where its first row stands, from 1: the line; of Parquet the row.
+        rows: how many rows it has; of text files, lines or records.
+        first: number of its first row among the rows of all files, from 0.
+        start, stop: the bytes; of Parquet the row group, and its first row in it.
+    """
+
+    file: int
+    line: int
+    rows: int
+    first: int
+    start: int
+    stop: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The files of a job, which can be sent to a worker.
+
+    Attributes:
+        filesystem: `pyarrow.fs.FileSystem`.
+        kind: `"parquet"`, `"jsonl"`, `"csv"`, `"tsv"` or `"txt"`.
+        files: lists of path, size in bytes and time of change in ns.
+        columns: names of the columns; empty for objects, each of which has its own.
+    """
+
+    filesystem: Any
+    kind: str
+    files: list[list]
+    columns: tuple[str, ...] = ()
+
+    def place(self, file: int, line: int) -> str:
+        """Where a row stands, as errors say it."""
+        unit = "row" if self.kind == "parquet" else "line"
+        return f"{unit} {line} of {self.files[file][0]}"
+
+
+def open_place(place: str | os.PathLike) -> tuple[Any, str]:
+    """The file system of a path or URI, and the path in it.
+
+    Raises:
+        ConfigurationError: pyarrow does not know the file system.
+    """
+    fs = import_extra("pyarrow.fs", "--engine ray")
+    place = os.fspath(place)
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", place):
+        return fs.LocalFileSystem(), os.path.abspath(place)
+    # Wildcards are no part of a URI.
+    head = re.split(r"[^/]*[*?\[]", place, maxsplit=1)[0]
+    try:
+        filesystem, path = fs.FileSystem.from_uri(head)
+    except (ValueError, OSError) as error:
+        raise ConfigurationError(
+            f"{place} must be a path, or a URI that pyarrow knows such as s3:// or "
+            f"gs://: {one_line(error)}"
+        ) from error
+    return filesystem, f"{path.rstrip('/')}/{place[len(head) :]}".rstrip("/")
+
+
+def find_inputs(place: str | os.PathLike, format: str | None = None) -> Inputs:
+    """The files of a path, a folder with all below it, or a pattern, sorted by path.
+
+    Files and folders whose names begin with `.` or `_` are no inputs.
+
+    Args:
+        place: path or URI; of a pattern, `*` also matches `/`.
+        format: one of `.parquet`, `.jsonl`, `.csv`, `.tsv` and `.txt` without the dot,
+            where extensions do not say it.
+
+    Raises:
+        SourceError: there are none, or they are of several kinds, or of another one.
+    """
+    fs = import_extra("pyarrow.fs", "--engine ray")
+    filesystem, path = open_place(place)
+    try:
+        found = _list_files(fs, filesystem, path)
+    except OSError as error:
+        raise SourceError(f"cannot read {place}: {one_line(error)}") from error
+    if not found:
+        raise SourceError(f"{place} has no file to read")
+    kinds = {os.path.splitext(one.path)[1].lower() for one in found}
+    known = {format} if format else {_KIND_OF.get(kind, kind) for kind in kinds}
+    if len(known) > 1 or not known <= _KINDS:
+        raise SourceError(
+            "the files must all be .parquet, or all .jsonl, .csv, .tsv or .txt, not "
+            f"packed, got {', '.join(sorted(kinds))} in {place}",
+            hint="give a pattern such as 'FOLDER/*.jsonl', or format=",
+        )
+    files = [[one.path, one.size, one.mtime_ns] for one in found]
+    return Inputs(filesystem, known.pop(), files)
+
+
+def _list_files(fs, filesystem, path):
+    info = filesystem.get_file_info(path)
+    if info.type == fs.FileType.File:
+        return [info]
+    pattern = None
+    if info.type == fs.FileType.NotFound and (wild := re.search(r"[*?\[]", path)):
+        pattern, path = path, path[: wild.start()].rpartition("/")[0] or "/"
+    selector = fs.FileSelector(path, recursive=True)
+    found = [
+        one
+        for one in filesystem.get_file_info(selector)
+        if one.type == fs.FileType.File
+        and not re.search(r"/[._]", one.path[len(path) :])
+        and (pattern is None or fnmatch.fnmatchcase(one.path, pattern))
+    ]
+    return sorted(found, key=lambda one: one.path)
+
+
+# === The index ===
+
+
+def index_inputs(inputs: Inputs, rows: int) -> tuple[Inputs, list[Piece]]:
+    """The inputs with their columns, and their pieces of at most `rows` rows.
+
+    Raises:
+        SourceError: a file is damaged, or its columns are not those of the others.
+    """
+    index = {"parquet": _index_parquet, "csv": _index_csv}.get(inputs.kind, _index_text)
+
+    def index_file(number):
+        path = inputs.files[number][0]
+        try:
+            return index(inputs, path, rows)
+        except (SourceError, ConfigurationError):
+            raise
+        except (OSError, ValueError, csv.Error) as error:
+            raise SourceError(f"cannot read {path}: {one_line(error)}") from error
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        indexed = list(threads.map(index_file, range(len(inputs.files))))
+    pieces, first = [], 0
+    for number, (columns, found) in enumerate(indexed):
+        if columns != indexed[0][0]:
+            raise SourceError(
+                f"all files must have the same columns, got {_shown(columns)} in "
+                f"{inputs.files[number][0]} and {_shown(indexed[0][0])} in "
+                f"{inputs.files[0][0]}"
+            )
+        for line, count, start, stop in found:
+            pieces.append(Piece(number, line, count, first, start, stop))
+            first += count
+    if not pieces:
+        raise SourceError(f"{inputs.files[0][0]} has no row")
+    names = tuple(column.partition(": ")[0] for column in indexed[0][0])
+    return dataclasses.replace(inputs, columns=names), pieces
+
+
+def _shown(columns):
+    return ", ".join(columns) or "none"
+
+
+def _index_parquet(inputs, path, rows):
+    parquet = import_extra("pyarrow.parquet", "a Parquet file")
+    with parquet.ParquetFile(path, filesystem=inputs.filesystem) as table:
+        schema, metadata = table.schema_arrow, table.metadata
+        found, line = [], 1
+        for group in range(metadata.num_row_groups):
+            count = metadata.row_group(group).num_rows
+            for skip in range(0, count, rows):
+                size = min(rows, count - skip)
+                found.append((line, size, group, skip))
+                line += size
+    return [f"{field.name}: {field.type}" for field in schema], found
+
+
+def _index_text(inputs, path, rows):
+    """Pieces of lines; line feeds are counted in blocks."""
+    import numpy as np
+
+    has_header = inputs.kind == "tsv"
+    columns = [] if not has_header else _header(inputs, path, "\t")
+    # The line feed of a header is number 0, after which the first piece starts.
+    count, at, last = -int(has_header), 0, b"\n"
+    starts = [] if has_header else [0]
+    with inputs.filesystem.open_input_stream(path) as stream:
+        while block := stream.read(_BLOCK):
+            ends = np.flatnonzero(np.frombuffer(block, "uint8") == 10)
+            starts += (at + 1 + ends[(-count - 1) % rows :: rows]).tolist()
+            count, at, last = count + len(ends), at + len(block), block[-1:]
+    lines = count + (last != b"\n")
+    starts = [start for start in starts if start < at]
+    ends = [*starts[1:], at][: len(starts)]
+    first = 1 + int(has_header)
+    return columns, [
+        (first + number * rows, min(rows, lines - number * rows), start, end)
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+def _index_csv(inputs, path, rows):
+    """Pieces of records, whose quoted cells may contain line feeds."""
+    found: list[tuple] = []
+    with inputs.filesystem.open_input_stream(path, buffer_size=_BLOCK) as stream:
+        lines = _Lines(_stream_lines(stream))
+        records = csv.reader(lines)
+        columns = next(records, [])
+        start, line, count = lines.offset, lines.count + 1, 0
+        for _ in records:
+            count += 1
+            if count == rows:
+                found.append((line, count, start, lines.offset))
+                start, line, count = lines.offset, lines.count + 1, 0
+        if count:
+            found.append((line, count, start, lines.offset))
+    return _names(columns, path), found
+
+
+def _header(inputs, path, separator):
+    with inputs.filesystem.open_input_stream(path) as stream:
+        line = next(_stream_lines(stream), b"")
+    text = line.decode("utf-8-sig").rstrip("\r\n")
+    return _names(text.split(separator), path)
+
+
+def _names(cells, path):
+    names = [cell.strip() for cell in cells]
+    if not names or "" in names or len(set(names)) < len(names):
+        raise SourceError(
+            f"the first line of {path} must name the columns, each once, got "
+            f"{', '.join(map(repr, names)) or 'none':.200}"
+        )
+    return names
+
+
+def _stream_lines(stream) -> Iterator[bytes]:
+    rest = b""
+    while block := stream.read(_BLOCK):
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if rest:
+        yield rest
+
+
+class _Lines:
+    """Decoded lines, of which it counts the bytes and the number."""
+
+    def __init__(self, lines):
+        self._lines, self.offset, self.count = lines, 0, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        line = next(self._lines)
+        self.offset += len(line)
+        self.count += 1
+        # A row that is not UTF-8 is found when it is read.
+        text = line.decode("utf-8", "surrogateescape")
+        return text.removeprefix("\ufeff") if self.count == 1 else text
+
+
+# === Reading a piece ===
+
+
+@dataclasses.dataclass
+class Rows:
+    """The rows of a piece.
+
+    Attributes:
+        table: `pyarrow.Table` of a Parquet file, or None.
+        records: the rows of other files, as dicts by column or key.
+        numbers: of each row among the rows of all files.
+        lines: where each row stands, see `Inputs.place`.
+        problems: why a row cannot be read, by index; its record is empty.
+    """
+
+    table: Any = None
+    records: list[dict] = dataclasses.field(default_factory=list)
+    numbers: list[int] = dataclasses.field(default_factory=list)
+    lines: list[int] = dataclasses.field(default_factory=list)
+    problems: dict[int, str] = dataclasses.field(default_factory=dict)
+
+    def add(self, number, line, record, problem=None):
+        if problem is not None:
+            self.problems[len(self.records)] = problem
+        self.records.append(record)
+        self.numbers.append(number)
+        self.lines.append(line)
+
+    def column(self, name: str) -> list | None:
+        """The values of a column, None where a row has none; None if no row has it."""
+        if self.table is not None:
+            if self.table.column_names.count(name) != 1:
+                return None
+            return self.table.column(name).to_pylist()
+        return [record.get(name) for record in self.records]
+
+
+class Reader:
+    """Reads pieces; it keeps the row group of a Parquet file that it read last.
+
+    Args:
+        inputs: the files.
+        fields: names of the texts of a row, which are the columns of `.txt`.
+    """
+
+    def __init__(self, inputs: Inputs, fields: Sequence[str]):
+        self._inputs, self._fields = inputs, tuple(fields)
+        self._kept: tuple[tuple[int, int], Any] | None = None
+
+    def read(self, piece: Piece) -> Rows:
+        """The rows of a piece.
+
+        Raises:
+            SourceError: the file cannot be read.
+        """
+        path = self._inputs.files[piece.file][0]
+        try:
+            if self._inputs.kind == "parquet":
+                return self._read_parquet(piece, path)
+            with self._inputs.filesystem.open_input_file(path) as file:
+                data = file.read_at(piece.stop - piece.start, piece.start)
+        # Errors of Arrow are of many types, and a damaged file can raise any of them.
+        except Exception as error:
+            raise SourceError(f"cannot read {path}: {one_line(error)}") from error
+        rows = Rows()
+        read = {"jsonl": _read_object, "txt": self._read_text}
+        if self._inputs.kind == "csv":
+            self._read_csv(rows, piece, data)
+        else:
+            parse = read.get(self._inputs.kind, self._read_cells)
+            for at, line in enumerate(_split(data)):
+                text, problem = _decoded(line, is_first=piece.start == at == 0)
+                if text.strip() or problem or self._inputs.kind == "txt":
+                    _add(rows, piece.first + at, piece.line + at, text, problem, parse)
+        return rows
+
+    def _read_parquet(self, piece, path):
+        key = piece.file, piece.start
+        if self._kept is None or self._kept[0] != key:
+            self._kept = None
+            parquet = import_extra("pyarrow.parquet", "a Parquet file")
+            with parquet.ParquetFile(
+                path, filesystem=self._inputs.filesystem
+            ) as opened:
+                self._kept = key, opened.read_row_group(piece.start)
+        table = self._kept[1].slice(piece.stop, piece.rows)
+        numbers = list(range(piece.first, piece.first + piece.rows))
+        lines = list(range(piece.line, piece.line + piece.rows))
+        return Rows(table, [], numbers, lines)
+
+    def _read_csv(self, rows, piece, data):
+        lines = _Lines(line + b"\n" for line in _split(data))
+        records = csv.reader(lines)
+        for at in range(piece.rows):
+            line = piece.line + lines.count
+            try:
+                cells, problem = next(records), None
+                "".join(cells).encode()
+            except StopIteration:
+                return
+            except (csv.Error, UnicodeEncodeError) as error:
+                cells, problem = [""], f"it must be CSV in UTF-8: {one_line(error)}"
+            if cells:
+                parse = self._match
+                _add(rows, piece.first + at, line, cells, problem, parse)
+
+    def _read_cells(self, text):
+        return self._match(text.split("\t"))
+
+    def _match(self, cells):
+        columns = self._inputs.columns
+        if len(cells) != len(columns):
+            raise SourceError(
+                f"a row must have {len(columns)} columns, got {len(cells)}"
+            )
+        return dict(zip(columns, cells, strict=True))
+
+    def _read_text(self, text):
+        if len(self._fields) == 1:
+            return {self._fields[0]: text}
+        cells = text.split("\t")
+        if len(cells) != len(self._fields):
+            raise SourceError(
+                f"a line must have {len(self._fields)} texts with tabs between, got "
+                f"{len(cells)}"
+            )
+        return dict(zip(self._fields, cells, strict=True))
+
+
+def _split(data):
+    lines = data.split(b"\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _decoded(line, is_first):
+    try:
+        text = line.decode("utf-8-sig" if is_first else "utf-8").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        return "", f"it must be UTF-8: {one_line(error)}"
+    return text, None
+
+
+def _add(rows, number, line, content, problem, parse):
+    record = {}
+    if problem is None:
+        try:
+            record = parse(content)
+        except SourceError as error:
+            problem = error.message
+    rows.add(number, line, record, problem)
+
+
+def _read_object(text):
+    import json
+
+    try:
+        record = json.loads(text)
+        json.dumps(record, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"it must be a JSON object: {one_line(error)}") from error
+    if not isinstance(record, dict):
+        raise SourceError(f"it must be a JSON object, got {record!r:.60}")
+    return record

@@ -1,0 +1,267 @@
+"""Commands with `--engine ray`, whose worker is this process: answers and resuming."""
+
+import contextlib
+import json
+
+import pyarrow
+import pyarrow.parquet as parquet
+import pytest
+from common import CHARACTER, GPT, SIM, json_lines, run_main, write_lines
+
+from roformer_keras import RoFormerTextClassifier
+from roformer_keras.distributed import job as jobs
+from roformer_keras.distributed.parts import PieceWorker
+from roformer_keras.errors import ConfigurationError
+
+TEXTS = ["今天天气不错", "我爱北京", "你好", "天气很好", "北京不错"]
+MASKED = [f"{text}[MASK]" for text in TEXTS]
+
+
+@pytest.fixture(autouse=True)
+def computed():
+    """The numbers of the pieces that were computed; pieces go to a worker here."""
+    numbers = []
+
+    def compute(job, ray, left):
+        worker = PieceWorker(job._task)
+        for number in left:
+            numbers.append(number)
+            row = {"piece": number, **job.pieces[number]._asdict()}
+            results = worker({name: [value] for name, value in row.items()})
+            yield {name: values[0] for name, values in results.items()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs.FolderJob, "_compute", compute)
+        patch.setattr(jobs, "ray_of", lambda *arguments: contextlib.nullcontext())
+        yield numbers
+
+
+@pytest.fixture(autouse=True)
+def models_are_loaded_once(causal_lm, sim, monkeypatch):
+    """What compiles stays compiled."""
+    for model in (causal_lm, sim):
+        load = lambda source, model=model, **options: model  # noqa: E731
+        monkeypatch.setattr(type(model), "from_preset", load)
+
+
+@pytest.fixture
+def task(tmp_path):
+    made = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+    made.save_to_preset(tmp_path / "task")
+    return tmp_path / "task"
+
+
+def parts(folder):
+    """The rows of all parts, in their order."""
+    lines = []
+    for path in sorted(folder.glob("part-*")):
+        if path.suffix == ".parquet":
+            lines += parquet.read_table(path).to_pylist()
+        else:
+            lines += json_lines(path.read_text(encoding="utf-8"))
+    return lines
+
+
+GENERATE = ("--source", GPT, "--max-length", 12, "--seed", 3)
+PARAPHRASE = ("--source", SIM, "--n", 3, "--k", 2, "--max-new-tokens", 5, "--seed", 3)
+
+
+@pytest.mark.parametrize(
+    ("verb", "flags"),
+    [
+        ("embed", ("--source", SIM)),
+        ("generate", (*GENERATE, "--num-return-sequences", 2)),
+        ("generate", (*GENERATE, "--method", "beam", "--num-beams", 2)),
+        ("paraphrase", PARAPHRASE),
+        ("predict", ()),
+    ],
+    ids=["embed", "sample", "beam", "paraphrase", "predict"],
+)
+def test_answers_are_those_of_one_process(verb, flags, tmp_path, capsys, request):
+    source = [request.getfixturevalue("task")] if verb == "predict" else []
+    file = write_lines(tmp_path / "texts.txt", TEXTS)
+    one = tmp_path / "one.jsonl"
+    words = [verb, *source, file, *flags, "--quiet"]
+    assert run_main(*words, "-o", one, capsys=capsys)[0] == 0
+    folder = tmp_path / "many"
+    more = ("--engine", "ray", "--piece-rows", 2, "-o", folder)
+    code, out, err = run_main(*words, *more, capsys=capsys)
+    assert (code, out) == (0, f"{folder}\n"), err
+    compare(parts(folder), json_lines(one.read_text(encoding="utf-8")))
+
+
+def compare(found, expected):
+    """Checks that values are equal, numbers up to rounding."""
+    if isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-5)
+    elif isinstance(expected, list):
+        for pair in zip(found, expected, strict=True):
+            compare(*pair)
+    elif isinstance(expected, dict):
+        assert list(found) == list(expected)
+        compare(list(found.values()), list(expected.values()))
+    else:
+        assert found == expected
+
+
+def test_pairs_and_masks(tmp_path, capsys):
+    pairs = tmp_path / "pairs.csv"
+    write_lines(pairs, ["first,second,id", '"今天\n天气",你好,1', "北京,北京,2"])
+    words = ["similarity", pairs, "--source", SIM, "--quiet"]
+    assert run_main(*words, "-o", tmp_path / "one.jsonl", capsys=capsys)[0] == 0
+    more = ("--engine", "ray", "-o", tmp_path / "many")
+    assert run_main(*words, *more, capsys=capsys)[0] == 0
+    found = parts(tmp_path / "many")
+    assert [row.pop("id") for row in found] == ["1", "2"]
+    compare(found, json_lines((tmp_path / "one.jsonl").read_text(encoding="utf-8")))
+
+    words = ["fill-mask", "--source", CHARACTER, "--top-k", 2]
+    _, out, _ = run_main(*words, *MASKED, "--json", capsys=capsys)
+    file = write_lines(tmp_path / "masked.txt", [*MASKED, "今天"])
+    more = ("--engine", "ray", "-o", tmp_path / "filled", "--output-format", "parquet")
+    assert run_main(*words, file, *more, capsys=capsys)[0] == 0
+    *found, bad = parts(tmp_path / "filled")
+    assert [row.pop("error") for row in found] == [None] * len(MASKED)
+    compare(found, json_lines(out))
+    assert bad["masks"] is None and "must hold [MASK]" in bad["error"]
+
+
+BAD = [
+    '{"id": 0, "text": "今天"}',
+    "",
+    '{"id": 2, "text": null, "more": [1]}',
+    "{",
+    '{"id": 4, "text": " "}',
+    '{"id": 5, "other": 1}',
+    '{"id": 6, "text": "你好"}',
+]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_rows_without_an_answer_are_kept_and_listed(format, tmp_path, capsys):
+    file, folder = write_lines(tmp_path / "a.jsonl", BAD), tmp_path / "out"
+    words = ["embed", file, "--source", SIM, "--engine", "ray", "-o", folder]
+    words += ["--piece-rows", 3, "--output-format", format]
+    code, _, err = run_main(*words, capsys=capsys)
+    assert code == 0, err
+    found = parts(folder)
+    assert [row.get("id") for row in found] == [0, 2, None, 4, 5, 6]
+    assert [row["vector"] is None for row in found] == [False, *[True] * 4, False]
+    assert [bool(row.get("error")) for row in found] == [False, *[True] * 4, False]
+    if format == "jsonl":
+        assert found[1]["more"] == [1]
+    assert f"4 of {len(BAD)} have no answer" in err
+    assert f"line 3 of {file}: a text must be a str that is not empty, got None" in err
+    record = json.loads((folder / "_job.json").read_bytes())
+    assert (record["state"], record["bad_rows"]) == ("done", 4)
+    code, _, err = run_main(
+        *words, "--on-bad-row", "error", "--overwrite", capsys=capsys
+    )
+    assert code == 2 and f"error: line 3 of {file}: a text must" in err
+
+
+def test_parquet_keeps_types_and_refuses_what_does_not_fit(tmp_path, capsys):
+    table = pyarrow.table({"n": [1, 2, 3], "text": TEXTS[:3], "v": [[1.5], None, []]})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    words = ["--source", SIM, "--engine", "ray", "--quiet", "-o"]
+    pattern = f"file://{tmp_path}/*.parquet"
+    out = run_main("embed", pattern, *words, tmp_path / "out", capsys=capsys)
+    assert out[0] == 0, out
+    found = pyarrow.concat_tables(
+        parquet.read_table(path) for path in sorted((tmp_path / "out").glob("part-*"))
+    )
+    assert found.select(["n", "text", "v"]).equals(table)
+    assert found.schema.field("vector").type == pyarrow.list_(pyarrow.float32())
+
+    lines = ['{"text": "今"}', '{"text": "天", "n": 1}', '{"text": 3}']
+    file = write_lines(tmp_path / "b.jsonl", lines)
+    more = ("--output-format", "parquet", "--piece-rows", 1)
+    assert not run_main("embed", file, *words, tmp_path / "b", *more, capsys=capsys)[0]
+    reasons = [row["error"] for row in parts(tmp_path / "b")]
+    assert reasons[0] is None
+    assert reasons[1] == "the first rows have no 'n', which would be lost"
+    assert reasons[2] == "'text' must be string as in the first rows, got 3"
+
+
+def test_a_job_resumes_what_has_no_part(tmp_path, capsys, computed):
+    file, folder = write_lines(tmp_path / "a.txt", TEXTS), tmp_path / "out"
+    words = ["generate", file, *GENERATE[:-2], "--engine", "ray", "-o", folder]
+    words += ["--piece-rows", 2]
+    assert run_main(*words, "--seed", 5, capsys=capsys)[0] == 0
+    whole = {path.name: path.read_bytes() for path in folder.glob("part-*")}
+    assert len(whole) == 3 and computed == [0, 1, 2]
+    # What an end in its midst leaves, and files that no process wrote whole.
+    record = json.loads((folder / "_job.json").read_bytes())
+    (folder / "_job.json").write_text(json.dumps({**record, "state": "running"}))
+    (folder / "part-00001.jsonl").unlink()
+    (folder / ".partial-1-x.part-00001.jsonl").write_text("{")
+    code, _, err = run_main(*words, "--seed", 6, capsys=capsys)
+    assert code == 4 and "seed was 5, now 6" in err
+    code, _, err = run_main(*words, "--seed", 5, capsys=capsys)
+    assert code == 0 and "resuming after 3 of 5" in err
+    assert computed == [0, 1, 2, 1]
+    assert {path.name: path.read_bytes() for path in folder.glob("part-*")} == whole
+    assert not list(folder.glob(".partial*"))
+    code, _, err = run_main(*words, "--seed", 5, capsys=capsys)
+    assert code == 4 and f"{folder} exists" in err
+
+
+def test_a_seed_that_is_drawn_is_kept(tmp_path, capsys, monkeypatch):
+    file, folder = write_lines(tmp_path / "a.txt", ["今天"] * 4), tmp_path / "out"
+    words = ["generate", file, *GENERATE[:-2], "--engine", "ray", "-o", folder]
+    words += ["--piece-rows", 1]
+    write = PieceWorker._write
+
+    def end_at_third(worker, number, piece):
+        if number == 2:
+            raise ConfigurationError("enough")
+        return write(worker, number, piece)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PieceWorker, "_write", end_at_third)
+        code, _, err = run_main(*words, capsys=capsys)
+    assert code == 2 and "2 of 4 are kept" in err and "error: enough" in err
+    assert run_main(*words, capsys=capsys)[0] == 0
+    seed = json.loads((folder / "_job.json").read_bytes())["seed"]
+    whole = tmp_path / "whole"
+    words[words.index(folder)] = whole
+    assert run_main(*words, "--seed", seed, capsys=capsys)[0] == 0
+    assert parts(whole) == parts(folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.txt", "--num-workers", "2"], "--num-workers is for many processes"),
+        (["a.txt", "--engine", "ray"], "--engine ray reads files and writes a folder"),
+        (["-", "--engine", "ray", "-o", "out"], "reads files and writes a folder"),
+        (["none/*.txt", "--engine", "ray", "-o", "out"], "cannot read none/*.txt"),
+        (["*.md", "--engine", "ray", "-o", "out"], "has no file to read"),
+        (["[ab].*", "--engine", "ray", "-o", "out"], "the files must all be"),
+        (["nope://x/y", "--engine", "ray", "-o", "out"], "a URI that pyarrow knows"),
+        (["a.txt", "--engine", "ray", "-o", "x/y"], "is not a folder: make it first"),
+        (["a.txt", "--engine", "ray", "-o", "a.txt"], "is a file: give the name of a"),
+        (["a.txt", "--engine", "ray", "-o", "full"], "must hold nothing but a job"),
+        (["c.csv", "--engine", "ray", "-o", "out"], "the columns are 'x', 'y'"),
+        (["d.csv", "--engine", "ray", "-o", "out"], "must not have a column 'vector'"),
+        (["[cd].csv", "--engine", "ray", "-o", "out"], "must have the same columns"),
+        (["e.csv", "--engine", "ray", "-o", "out"], "must name the columns, each once"),
+        (["f.txt", "--engine", "ray", "-o", "out"], "has no row"),
+        (
+            ["a.txt", "--engine", "ray", "-o", "out", "--fields", "a,b"],
+            "--fields must name 1 columns",
+        ),
+    ],
+)
+def test_wrong_usage(words, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    contents = {"a.txt": "今\n", "b.jsonl": "{}\n", "c.csv": "x,y\n1,2\n", "f.txt": ""}
+    contents |= {"d.csv": "text,vector\n今,2\n", "e.csv": "x,x\n1,2\n"}
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    code, out, err = run_main("embed", *words, "--source", SIM, capsys=capsys)
+    assert (code, out) in ((2, ""), (4, ""))
+    assert message in err and "Traceback" not in err
+    assert not (tmp_path / "out").exists() or (tmp_path / "out" / "_job.json").exists()
