@@ -2,6 +2,8 @@
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,7 +91,8 @@ def ray_of(address: str | None, num_workers: int, cpus_per_worker: int) -> Itera
             },
         }
     try:
-        ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
+        with _own_signals(), _silent_stderr():
+            ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         what = "start Ray" if address is None else f"join the Ray at {address}"
         raise ConfigurationError(f"cannot {what}: {one_line(error)}") from error
@@ -98,3 +101,31 @@ def ray_of(address: str | None, num_workers: int, cpus_per_worker: int) -> Itera
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _own_signals():
+    """Puts back the handlers of signals, in whose place Ray sets its own."""
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # That of a handler in C is None.
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+@contextmanager
+def _silent_stderr():
+    """Shows nothing of what Ray's C++ writes at its start: its level of logging."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -22,14 +22,14 @@ from roformer_keras.training.pretraining_settings import (
 LINES = "config output overwrite quiet source text vocabulary"
 OPTIMIZER = "beta-1 beta-2 clip-norm ema epsilon optimizer weight-decay"
 RAY = (
-    "address batch-tokens cpus-per-worker engine gpus-per-worker num-workers on-bad-row "
-    "output-format piece-rows"
+    "address batch-tokens cpus-per-worker engine gpus-per-worker num-workers "
+    "on-bad-row output-format piece-rows"
 )
 FLAGS = {
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
     "download": "base-url folder quiet",
-    "embed": f"{RAY} config dtype fields format max-length no-normalize output overwrite "
-    "quiet source vocabulary",
+    "embed": f"{RAY} config dtype fields format max-length no-normalize output "
+    "overwrite quiet source vocabulary",
     "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
     "format on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format generator int8 json overwrite "
@@ -47,9 +47,9 @@ FLAGS = {
     "no-pairs num-processes objective on-bad-row output overwrite pairs patience "
     "pooling process-id quiet "
     "recipe r-drop schedule seed source test train valid warmup-ratio",
-    "generate": f"{LINES} {RAY} batch-size fields length-penalty max-length max-new-tokens "
-    "method min-length min-new-tokens model num-beams num-return-sequences seed stop "
-    "temperature top-k top-p unilm worker-engine",
+    "generate": f"{LINES} {RAY} batch-size fields length-penalty max-length "
+    "max-new-tokens method min-length min-new-tokens model num-beams "
+    "num-return-sequences seed stop temperature top-k top-p unilm worker-engine",
     "inspect": "config json tensors vocabulary",
     "list": "json",
     "paraphrase": f"{LINES} {RAY} batch-size fields k masked-positions max-length "
