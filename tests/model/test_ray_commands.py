@@ -8,7 +8,7 @@ import pyarrow.parquet as parquet
 import pytest
 from common import CHARACTER, GPT, SIM, json_lines, run_main, write_lines
 
-from roformer_keras import RoFormerTextClassifier
+from roformer_keras import RoFormerTextClassifier, distributed
 from roformer_keras.distributed import job as jobs
 from roformer_keras.distributed.parts import PieceWorker
 from roformer_keras.errors import ConfigurationError
@@ -265,3 +265,53 @@ def test_wrong_usage(words, message, tmp_path, capsys, monkeypatch):
     assert (code, out) in ((2, ""), (4, ""))
     assert message in err and "Traceback" not in err
     assert not (tmp_path / "out").exists() or (tmp_path / "out" / "_job.json").exists()
+
+
+class Batches:
+    """What stands for a dataset of Ray: its worker is this process."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def map_batches(self, worker, *, fn_constructor_args, batch_size, **options):
+        made, rows = worker(*fn_constructor_args), self._table.num_rows
+        parts = [
+            made(self._table.slice(at, batch_size)) for at in range(0, rows, batch_size)
+        ]
+        return pyarrow.concat_tables(parts).to_pylist()
+
+
+@pytest.mark.parametrize("verb", ["generate", "paraphrase", "fill_mask"])
+def test_a_dataset_is_answered_as_by_one_process(verb, causal_lm, sim):
+    texts = [*TEXTS[:2], None, *TEXTS[3:]]
+    column = MASKED if verb == "fill_mask" else texts
+    table = pyarrow.table({"n": range(len(TEXTS)), "text": column})
+    options = {"number_field": "n", "seed": 3, "max_new_tokens": 5, "batch_rows": 2}
+    if verb == "generate":
+        found = distributed.generate(Batches(table), GPT, **options)
+        more = {"seed": 3, "max_new_tokens": 5, "num_return_sequences": 1}
+        # A row without a text has a number too.
+        expected = causal_lm.generate(TEXTS, **more, return_scores=True, verbose=0)
+    elif verb == "paraphrase":
+        found = distributed.paraphrase(Batches(table), SIM, n=3, k=2, **options)
+        expected = sim.paraphrase(TEXTS, 3, 2, seed=3, max_new_tokens=5, verbose=0)
+    else:
+        found = distributed.fill_mask(Batches(table), CHARACTER, top_k=2, batch_rows=2)
+        assert [len(row["masks"][0]) for row in found] == [2] * len(TEXTS)
+        return
+    written = [row.pop("outputs") for row in found]
+    assert [row["n"] for row in found] == [0, 1, 2, 3, 4]
+    assert [row["error"] is None for row in found] == [True, True, False, True, True]
+    assert written[2] is None
+    for at in (0, 1, 3, 4):
+        compare(
+            written[at],
+            [{"text": one.output, "score": one.score} for one in expected[at]],
+        )
+
+
+def test_a_seed_needs_the_numbers_of_the_rows():
+    with pytest.raises(
+        ConfigurationError, match="a seed needs the numbers of the rows"
+    ):
+        distributed.generate(None, GPT, seed=1)
