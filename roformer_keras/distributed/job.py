@@ -70,14 +70,15 @@ class FolderJob:
     def __init__(
         self,
         verb: Verb,
-        place: str,
-        output: str,
+        place: str | os.PathLike,
+        output: str | os.PathLike,
         options: RayOptions,
         *,
         format: str | None = None,
         overwrite: bool = False,
     ):
         import_extra("ray.data", "--engine ray")
+        place, output = os.fspath(place), os.fspath(output)
         self._options, self._output = options, output
         self._folder = Folder(*open_place(output))
         self._is_local = "://" not in output
