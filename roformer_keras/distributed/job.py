@@ -214,8 +214,9 @@ class FolderJob:
         """Computes the pieces that have no part; yields what became of each.
 
         Yields:
-            dicts of `piece`, `rows`, `bad` (rows without an answer), `process`,
-            `loaded`, `began` and `ended` (seconds since the epoch).
+            dicts of `piece`, `rows`, `bad` (rows without an answer), `process` (its
+            number), `began` and `ended` (seconds since the epoch), and `cpu` (seconds
+            of all threads).
 
         Raises:
             RoFormerError: what a worker met.

@@ -123,14 +123,12 @@ class PieceWorker:
         self._task = task
         self._answerer: Answerer | None = None
         self._schema: Any = None
-        # When the model was loaded.
-        self._loaded = 0.0
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list]:
         results = []
         for number, *fields in zip(*batch.values(), strict=True):
             piece = Piece(*map(int, fields))
-            began = time.time()
+            began, cpu = time.time(), time.process_time()
             result: dict[str, Any] = {"error": "", "kind": "", "hint": ""}
             try:
                 result["bad"] = self._write(int(number), piece)
@@ -140,7 +138,7 @@ class PieceWorker:
                 result |= {"error": error.message, "kind": kind, "hint": hint, "bad": 0}
             result |= {"piece": int(number), "rows": piece.rows}
             result |= {"process": os.getpid(), "began": began, "ended": time.time()}
-            result["loaded"] = self._loaded
+            result["cpu"] = time.process_time() - cpu
             results.append(result)
         return {name: [one[name] for one in results] for name in results[0]}
 
@@ -150,7 +148,6 @@ class PieceWorker:
         if self._answerer is None:
             self._answerer = Answerer(task.verb, task.fields)
             self._reader = Reader(task.inputs, self._answerer.fields)
-            self._loaded = time.time()
         rows = self._reader.read(piece)
         table = self._table(rows) if task.format == "parquet" else None
         answers, reasons = self._answerer.answer(

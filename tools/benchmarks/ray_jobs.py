@@ -5,7 +5,8 @@
 `workers` embeds poems by one process with all cores, and by one and two workers with a
 core each, in turn. Each reads JSON lines and writes JSON lines. The rate counts what
 all workers do at the same time: from the end of the first piece of the last one, which
-compiles, to the end of the first one. What comes before is `start_s`.
+compiles, to the end of the first one. What comes before is `start_s`. `cpu_ms` is the
+time of processors that a text takes, which depends less on what else the machine does.
 
 `engine` has a model that answers a row in a known time without computing anything, on
 more workers than there are cores. What a row takes beyond that time is the cost of
@@ -142,9 +143,14 @@ def _figures(results, begin, texts):
     assert sum(one["rows"] for one in results) == texts
     assert not any(one["error"] or one["bad"] for one in results)
     rate, ready = joint_rate(results)
-    # `seconds` are those of all texts at this rate.
+    # The first piece of a worker compiles.
+    first = {one["process"]: one["piece"] for one in reversed(results)}
+    rest = [one for one in results if first[one["process"]] != one["piece"]] or results
+    cpu = sum(one["cpu"] for one in rest) / sum(one["rows"] for one in rest)
     return {
+        # Of all texts at this rate.
         "seconds": texts / rate,
+        "cpu_ms": cpu * 1000,
         "start_s": ready - begin,
         "all_s": time.time() - begin,
     }
