@@ -1,0 +1,75 @@
+"""Files of jobs on Ray: which there are, where pieces start, and what is in them."""
+
+import pyarrow
+import pyarrow.parquet as parquet
+import pytest
+
+from roformer_keras.distributed.inputs import Reader, find_inputs, index_inputs
+from roformer_keras.errors import SourceError
+
+FILES = {
+    "a.txt": "床前\n\n明月\r\n光",
+    "b.txt": "\ufeff床前\n\n明月\n光\n",
+    "a.jsonl": '{"t": "a", "x": 1}\n\n{"t": null}\n[1]\n{"t": "b"}\n',
+    "a.csv": 't,n\r\n"床\n""前",1\n\nb,2\nc,3,4\n"d",5',
+    "a.tsv": "t\tn\nb\t2\nc\t3\t4\nd\t5\n",
+}
+# Texts with the number of the row and the line; None where it cannot be read.
+ROWS = {
+    "a.txt": [("床前", 0, 1), ("", 1, 2), ("明月", 2, 3), ("光", 3, 4)],
+    "b.txt": [("床前", 0, 1), ("", 1, 2), ("明月", 2, 3), ("光", 3, 4)],
+    "a.jsonl": [("a", 0, 1), (None, 2, 3), (None, 3, 4), ("b", 4, 5)],
+    "a.csv": [('床\n"前', 0, 2), ("b", 2, 5), (None, 3, 6), ("d", 4, 7)],
+    "a.tsv": [("b", 0, 2), (None, 1, 3), ("d", 2, 4)],
+}
+
+
+def read_all(place, rows):
+    inputs, pieces = index_inputs(find_inputs(place), rows)
+    reader, found = Reader(inputs, ["t"]), []
+    for piece in pieces:
+        read = reader.read(piece)
+        found += zip(read.column("t"), read.numbers, read.lines, strict=True)
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+@pytest.mark.parametrize("name", FILES)
+def test_pieces_of_any_size_are_the_file(name, rows, tmp_path):
+    (tmp_path / name).write_bytes(FILES[name].encode())
+    assert read_all(tmp_path / name, rows) == ROWS[name]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_files_follow_each_other(rows, tmp_path):
+    for number, name in enumerate(["b/x", "a/y", "a/_z", ".c/v"]):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        table = pyarrow.table({"t": [f"{number}{row}" for row in range(5)]})
+        parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=3)
+    texts = [f"1{row}" for row in range(5)] + [f"0{row}" for row in range(5)]
+    for place in (tmp_path, f"{tmp_path}/*/*.parquet", f"file://{tmp_path}/[ab]/*"):
+        found = read_all(place, rows)
+        assert [text for text, _, _ in found] == texts
+        assert [number for _, number, _ in found] == list(range(10))
+        assert [line for _, _, line in found] == [1, 2, 3, 4, 5] * 2
+
+
+def test_a_block_may_end_anywhere(tmp_path, monkeypatch):
+    monkeypatch.setattr("roformer_keras.distributed.inputs._BLOCK", 3)
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content.encode())
+        assert read_all(tmp_path / name, 2) == ROWS[name]
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(SourceError, match=r"cannot read .*a\.parquet"):
+        read_all(tmp_path, 2)
+
+
+def test_lines_that_are_not_utf_8_are_problems_of_their_rows(tmp_path):
+    for name, content in {"a.jsonl": b'{"t": "\xff"}', "b.csv": b"t\n\xff\nx"}.items():
+        (tmp_path / name).write_bytes(content)
+        inputs, (piece,) = index_inputs(find_inputs(tmp_path / name), 9)
+        read = Reader(inputs, ["t"]).read(piece)
+        assert list(read.problems) == [0] and "UTF-8" in read.problems[0]
