@@ -11,6 +11,9 @@ time of processors that a text takes, which depends less on what else the machin
 `engine` has a model that answers a row in a known time without computing anything, on
 more workers than there are cores. What a row takes beyond that time is the cost of
 reading, writing and distributing.
+
+`pieces` has pieces of few rows that take no time: how many of them a command can hand
+out and count in a second, which bounds the number of workers.
 """
 
 import dataclasses
@@ -38,7 +41,7 @@ from tools.benchmarks.texts import read_texts
 from tools.commands import command
 from tools.tables import print_table
 
-PARTS = ("workers", "engine")
+PARTS = ("workers", "engine", "pieces")
 POEMS = DATA / "poetry" / "tang_poems.jsonl.gz"
 SOURCE = "roformer-sim-char"
 SIZES = {
@@ -47,6 +50,7 @@ SIZES = {
     "rounds": (5, 1, "turns of each"),
     "rows": (1_000_000, 400, "rows of the fake model"),
     "row-us": (400, 100, "microseconds that the fake model takes for a row"),
+    "pieces": (5000, 20, "pieces that take no time"),
     "most-workers": (16, 2, "workers of the fake model; half as many are tried too"),
 }
 
@@ -62,11 +66,13 @@ def main(arguments=None):
             write_texts(benchmark.folder / "texts.jsonl", options.texts)
             found = compare(
                 *(benchmark, {name: Run(name, "embed") for name in SIDES}),
-                *("20,000 poems", "texts/s", options.texts, ONE),
+                *(f"{options.texts:,} poems", "texts/s", options.texts, ONE),
             )
             benchmark.save("workers", found)
         if "engine" in options.parts:
             benchmark.save("engine", measure_engine(options, benchmark.folder))
+        if "pieces" in options.parts:
+            benchmark.save("pieces", measure_pieces(options, benchmark.folder))
 
 
 def write_texts(path, count):
@@ -214,6 +220,18 @@ def measure_engine(options, folder: Path):
         rows,
     )
     return figures
+
+
+def measure_pieces(options, folder: Path):
+    """Pieces per second that the command handles."""
+    write_texts(folder / "texts.jsonl", options.pieces * 4)
+    verb = Fake(source=SOURCE, row_us=0)
+    with make_job(verb, folder, num_workers=2, piece_rows=4) as job:
+        results = list(job.run())
+    begin, end = results[0]["ended"], max(one["ended"] for one in results)
+    rate = len(results) / (end - begin)
+    print(f"\n{len(results):,} pieces, {rate:,.0f} a second")
+    return {"pieces": len(results), "rate": rate}
 
 
 _SHOWN = ("overhead_us", "index_s", "start_s", "all_s")
