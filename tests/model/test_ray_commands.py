@@ -239,6 +239,7 @@ def test_a_seed_that_is_drawn_is_kept(tmp_path, capsys, monkeypatch):
         (["*.md", "--engine", "ray", "-o", "out"], "has no file to read"),
         (["[ab].*", "--engine", "ray", "-o", "out"], "the files must all be"),
         (["nope://x/y", "--engine", "ray", "-o", "out"], "a URI that pyarrow knows"),
+        (["a.txt", "--engine", "ray", "-o", ""], "an output must have a name, got ''"),
         (["a.txt", "--engine", "ray", "-o", "x/y"], "is not a folder: make it first"),
         (["a.txt", "--engine", "ray", "-o", "a.txt"], "is a file: give the name of a"),
         (["a.txt", "--engine", "ray", "-o", "full"], "must hold nothing but a job"),
