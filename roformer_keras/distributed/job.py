@@ -42,6 +42,9 @@ from roformer_keras.io.journal import (
 )
 
 RECORD = "_job.json"
+# How often a piece is tried again whose worker died: one that kills each worker, by its
+# memory for instance, would be tried for ever.
+_RETRIES = 4
 _OURS = ("part-", "_bad-rows-", RECORD)
 
 
@@ -247,6 +250,7 @@ class FolderJob:
             fn_constructor_args=(self._task,),
             batch_size=1,
             compute=data.ActorPoolStrategy(size=min(options.num_workers, len(rows))),
+            max_task_retries=_RETRIES,
             **worker_resources(options.cpus_per_worker, options.gpus_per_worker),
         )
         try:

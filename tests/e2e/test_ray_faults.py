@@ -1,4 +1,4 @@
-"""A job on Ray whose worker and whose command are killed in its midst."""
+"""A job on Ray in whose midst a worker and the command are killed."""
 
 import os
 import signal

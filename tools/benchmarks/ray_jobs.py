@@ -51,7 +51,7 @@ SIZES = {
     "rows": (1_000_000, 400, "rows of the fake model"),
     "row-us": (400, 100, "microseconds that the fake model takes for a row"),
     "pieces": (5000, 20, "pieces that take no time"),
-    "most-workers": (16, 2, "workers of the fake model; half as many are tried too"),
+    "max-workers": (16, 2, "workers of the fake model; half as many are tried too"),
 }
 
 
@@ -194,7 +194,7 @@ def measure_engine(options, folder: Path):
     write_texts(folder / "texts.jsonl", options.rows)
     verb = Fake(source=SOURCE, row_us=options.row_us)
     figures, rows = {}, []
-    for count in (options.most_workers // 2, options.most_workers):
+    for count in (options.max_workers // 2, options.max_workers):
         begin = time.time()
         with make_job(verb, folder, num_workers=count) as job:
             indexed = time.time()
