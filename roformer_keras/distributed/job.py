@@ -241,7 +241,7 @@ class FolderJob:
     def _compute(self, ray, left):
         data = import_extra("ray.data", "--engine ray")
         context = data.DataContext.get_current()
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         context.enable_progress_bars = context.print_on_execution_start = False
         rows = [{"piece": one, **self.pieces[one]._asdict()} for one in left]
         options = self._options
@@ -263,7 +263,8 @@ class FolderJob:
         except ray.exceptions.RayError as error:
             raise OutputError(
                 f"the workers could not go on: {one_line(error)[-500:]}",
-                hint="the same command resumes the job",
+                hint="the same command resumes the job; if this comes again, a worker "
+                "may have too little memory: start fewer of them",
             ) from error
 
     def bad_rows(self) -> list[dict]:
