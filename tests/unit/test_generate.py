@@ -203,6 +203,7 @@ def test_ids_need_no_tokenizer_and_texts_say_so():
         (b"ab", {}, "must be texts or ids"),
         ([b"ab"], {}, "must be texts or lists of ids"),
         ("今", {"first_number": -1}, "first_number must .* got -1"),
+        ("今", {"first_number": [0, 1]}, "one for each of 1 prompts, got 2"),
         ("今", {"batch_size": 0}, "batch_size must .* got 0"),
         ("今", {"max_length": 0}, "max_length must .* got 0"),
         ("今", {"max_length": 9.5}, "max_length must .* got 9.5"),
