@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tools.commands import Parser, command
+
 LENGTH, ROWS, BATCHES, TURNS = 128, 32, 300, 5
 CHARACTERS = [chr(0x4E00 + number) for number in range(5000)]
 
@@ -79,7 +81,9 @@ def grain(make, threads=0, workers=0):
         iterator.close()
 
 
-def main():
+@command
+def main(arguments=None):
+    Parser(__doc__).parse_args(arguments)
     sides = {"Loader": own}
     for count in (1, 2, 4):
         sides[f"Grain, {count} threads"] = lambda make, n=count: grain(make, n)
