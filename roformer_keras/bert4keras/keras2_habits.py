@@ -114,7 +114,7 @@ def _replace(owner, name, value):
 
 
 class _Computed:
-    """A property that a class of a script may have as an attribute of its own."""
+    """A property that an attribute of a script's class may replace."""
 
     def __init__(self, make):
         self._make = make

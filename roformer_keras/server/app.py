@@ -325,25 +325,25 @@ class _Routes:
         texts = [texts] if isinstance(texts, str) else list(texts)
         self._check_count(len(texts))
         check_unicode(texts, "a request")
-        most = self._options.max_characters
+        limit = self._options.max_characters
         for text in texts:
             if not text.strip():
                 raise Refusal(400, "a text must not be empty")
-            if len(text) > most:
+            if len(text) > limit:
                 raise Refusal(
-                    400, f"a text may have at most {most} characters, got {len(text)}"
+                    400, f"a text may have at most {limit} characters, got {len(text)}"
                 )
         return texts
 
     def _check_count(self, count):
-        most = self._options.max_texts
-        if not 0 < count <= most:
-            raise Refusal(400, f"a request must have 1 to {most} texts, got {count}")
+        limit = self._options.max_texts
+        if not 0 < count <= limit:
+            raise Refusal(400, f"a request must have 1 to {limit} texts, got {count}")
 
     def _check_tokens(self, count):
-        most = self._options.max_tokens
-        if count > most:
-            raise Refusal(400, f"max_tokens may be at most {most}, got {count}")
+        limit = self._options.max_tokens
+        if count > limit:
+            raise Refusal(400, f"max_tokens may be at most {limit}, got {count}")
 
 
 async def _unless_gone(request, task: asyncio.Future, seconds: float) -> Any:

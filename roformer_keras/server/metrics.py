@@ -77,7 +77,7 @@ class Metrics:
             try:
                 await app(scope, receive, counted)
             finally:
-                # What nobody serves has no name of its own: there are too many.
+                # Paths without a route share one name: there are too many.
                 route = getattr(scope.get("route"), "path", "other")
                 self._requests.labels(route, status).inc()
                 self._seconds.labels(route).observe(time.perf_counter() - start)

@@ -21,7 +21,7 @@ TEXTS = [f"今天{a}{b}" for a in "天气不错北京" for b in "我你在人气
 
 
 class Server:
-    """A `serve` of its own process, at a free port."""
+    """A process that runs `serve`, at a free port."""
 
     def __init__(self, source, *flags):
         words = (sys.executable, "-m", "roformer_keras", "serve", source, "--port", "0")

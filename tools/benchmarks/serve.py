@@ -1,0 +1,251 @@
+"""Requests a second that `serve` answers, and what it takes of memory.
+
+    python -m tools.benchmarks.serve [--clients 1 8 64 256] [--seconds 20] [--json FILE]
+
+Clients of one process send lines of poems to `/v1/embeddings`, one text a request, each
+when it has got the last answer. Next to each number of clients stands `encode` on as
+many texts at a time, at most as many as the server puts together, in this process while
+the server has nothing to do; they work in turn. Every answer is compared with that of
+`encode`. `peer` is a plain FastAPI with sentence-transformers and the same weights,
+which computes each request alone; it is left out if it is not installed.
+
+Clients, server and all else share the cores of the machine.
+"""
+
+import asyncio
+import base64
+import contextlib
+import gzip
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from tools import ROOT
+from tools.commands import Parser, command
+from tools.tables import print_table
+
+SOURCE = "roformer-sim-char"
+SIZES = {
+    "seconds": (20, 2, "of each turn"),
+    "rounds": (3, 1, "turns of each"),
+    "max-batch": (64, 8, "texts that the server puts together"),
+}
+PEER = """
+    import sys
+    import fastapi, pydantic, sentence_transformers, uvicorn
+
+    model = sentence_transformers.SentenceTransformer(sys.argv[1], device="cpu")
+    app = fastapi.FastAPI()
+
+    class Request(pydantic.BaseModel):
+        input: str
+        encoding_format: str = "float"
+
+    @app.get("/ready")
+    def ready():
+        return {}
+
+    @app.post("/v1/embeddings")
+    def embed(request: Request):
+        vector = model.encode(request.input, show_progress_bar=False)
+        return {"data": [{"embedding": vector.tolist()}]}
+
+    uvicorn.run(app, port=int(sys.argv[2]), log_level="error")
+"""
+
+
+@command
+def main(arguments=None):
+    parser = Parser(__doc__, SIZES)
+    parser.add_argument("--source", default=SOURCE, help=f"default: {SOURCE}")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64, 256])
+    parser.add_argument("--json", type=Path, help="where figures are written")
+    parser.add_argument("--no-peer", action="store_true", help="leave the peer out")
+    options = parser.parse_args(arguments)
+    from roformer_keras.server.models import ServedModel
+
+    model = ServedModel(options.source)
+    texts = read_poems()
+    expected = model.embed(texts)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        servers = {"serve": (*own_command(options), "base64")}
+        if not options.no_peer:
+            servers["peer"] = (*peer_command(options, Path(folder)), "float")
+        for count in options.clients:
+            batch = min(count, options.max_batch)
+            for name, (words, port, encoding) in servers.items():
+                with running(words, port) as process:
+                    load = Load(port, texts, expected, encoding)
+                    asyncio.run(load.run(count, 2))
+                    turns = []
+                    for _ in range(options.rounds):
+                        alone = rate_of_encode(model, texts, batch, options.seconds)
+                        found = asyncio.run(load.run(count, options.seconds))
+                        turns.append((found["rate"], alone, found))
+                    rows.append(row_of(name, count, turns, memory_mb(process.pid)))
+                    print(rows[-1], file=sys.stderr)
+    title, *columns = rows[0]
+    print_table(title, columns, [list(row.values()) for row in rows])
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+def read_poems():
+    file = resources.files("roformer_keras.server") / "page" / "poems.tsv.gz"
+    lines = gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()
+    return [line.split("\t")[0] for line in lines]
+
+
+def own_command(options):
+    port = free_port()
+    flags = ("--port", str(port), "--max-batch", str(options.max_batch), "--quiet")
+    words = [sys.executable, "-m", "roformer_keras", "serve", options.source, *flags]
+    return words, port
+
+
+def peer_command(options, folder):
+    port, code, model = free_port(), folder / "peer.py", folder / "model"
+    code.write_text(textwrap.dedent(PEER), encoding="utf-8")
+    convert = ("convert", options.source, str(model))
+    flags = ("--format", "sentence-transformers", "--quiet")
+    subprocess.run(
+        [sys.executable, "-m", "roformer_keras", *convert, *flags],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return [sys.executable, str(code), str(model), str(port)], port
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(words, port):
+    """A server, once it answers."""
+    process = subprocess.Popen(words, cwd=ROOT)
+    try:
+        for _ in range(600):
+            if process.poll() is not None:
+                raise RuntimeError(f"{words[-1]} has ended with {process.returncode}")
+            with contextlib.suppress(OSError):
+                status, _ = asyncio.run(ask(port, "GET", "/ready"))
+                if status == 200:
+                    break
+            time.sleep(0.2)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+async def ask(port, method, path):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    found = await read_answer(reader)
+    writer.close()
+    return found
+
+
+async def read_answer(reader):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    length = int(head.partition("content-length:")[2].partition("\r\n")[0])
+    return int(head.split()[1]), await reader.readexactly(length)
+
+
+class Load:
+    """Clients that send texts, and check what they get."""
+
+    def __init__(self, port, texts, expected, encoding):
+        self.port, self.expected, self.encoding = port, expected, encoding
+        self.requests = [self._request(text) for text in texts]
+        self.next = 0
+
+    def _request(self, text):
+        body = json.dumps({"input": text, "encoding_format": self.encoding}).encode()
+        return (
+            b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        ) + body
+
+    async def run(self, clients, seconds):
+        """Requests a second, milliseconds of them, and how many got which status."""
+        self.times, self.statuses = [], Counter()
+        start = time.perf_counter()
+        await asyncio.gather(*(self._client(start + seconds) for _ in range(clients)))
+        spent = time.perf_counter() - start
+        times = sorted(self.times)
+        return {
+            "rate": self.statuses[200] / spent,
+            "p50": 1000 * times[len(times) // 2],
+            "p99": 1000 * times[int(len(times) * 0.99)],
+            "statuses": dict(self.statuses),
+        }
+
+    async def _client(self, end):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        while (start := time.perf_counter()) < end:
+            at = self.next = (self.next + 1) % len(self.requests)
+            writer.write(self.requests[at])
+            status, content = await read_answer(reader)
+            self.times.append(time.perf_counter() - start)
+            self.statuses[status] += 1
+            if status == 200:
+                self._check(at, json.loads(content)["data"][0]["embedding"])
+        writer.close()
+
+    def _check(self, at, found):
+        if self.encoding == "base64":
+            found = np.frombuffer(base64.b64decode(found), "<f4")
+        worst = np.abs(np.asarray(found) - self.expected[at]).max()
+        assert worst < 1e-4, f"text {at} differs by {worst}"
+
+
+def rate_of_encode(model, texts, batch, seconds):
+    """Texts a second of `encode`, so many at a time."""
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds:
+        at = count % (len(texts) - batch)
+        model.embed(texts[at : at + batch])
+        count += batch
+    return count / spent
+
+
+def row_of(name, clients, turns, memory):
+    """Medians of turns; each rate is compared with that of `encode` before it."""
+    rates, alone, found = zip(*turns, strict=True)
+    statuses = sum((Counter(turn["statuses"]) for turn in found), Counter())
+    return {
+        "server": name,
+        "clients": clients,
+        "requests/s": round(statistics.median(rates), 1),
+        "encode, texts/s": round(statistics.median(alone), 1),
+        "share": round(statistics.median(map(lambda a, b: a / b, rates, alone)), 2),
+        "p50 ms": round(statistics.median(turn["p50"] for turn in found), 1),
+        "p99 ms": round(statistics.median(turn["p99"] for turn in found), 1),
+        "other statuses": {k: v for k, v in statuses.items() if k != 200} or "none",
+        "MB": memory,
+    }
+
+
+def memory_mb(process_id):
+    text = Path(f"/proc/{process_id}/status").read_text(encoding="utf-8")
+    return int(text.partition("VmRSS:")[2].split()[0]) // 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())
