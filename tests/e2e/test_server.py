@@ -1,6 +1,7 @@
 """The server as a process: OpenAI's client, slow and hostile ones, signals, a page."""
 
 import json
+import shlex
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import docs_blocks
 import httpx
 import numpy as np
 import openai
@@ -183,6 +185,34 @@ def test_a_stream_of_openai_and_the_ends_of_a_server():
     assert [piece.choices[0].finish_reason for piece in pieces][-1] is not None
     assert again.process.wait(60) == 0
     again.process.stderr.close()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_page_of_the_docs_works_as_it_is_printed(capsys):
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    server = Server("roformer-sim-char")
+    page = page.replace(":8000", f":{server.port}")
+    commands = [
+        line
+        for _, language, content in docs_blocks.blocks_of(page)
+        for line in content.splitlines()
+        if language == "shell" and line.startswith("curl")
+    ]
+    assert len(commands) == 3
+    for command in commands:
+        done = subprocess.run(
+            [*shlex.split(command), "--silent", "--fail-with-body"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        assert json.loads(done.stdout)
+    for _, language, content in docs_blocks.blocks_of(page):
+        if language == "python":
+            exec(content, {"__name__": "page"})
+    assert capsys.readouterr().out == "192\n"
+    assert server.end() == 0
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
