@@ -1,15 +1,19 @@
 """`roformer-keras serve`."""
 
+import functools
 import os
+from collections.abc import Callable
+from typing import Any
 
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import remark, start_backend
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.types import Engine
+from roformer_keras.types import Engine, RunsOn
 
 EXAMPLES = (
     "serve roformer-sim-char",
     "serve reviews --port 8080 --host 0.0.0.0 --api-key secret",
+    "serve roformer-sim-char --engine ray --num-replicas 4",
 )
 SETTINGS = "roformer_keras.server.options.ServerOptions"
 KEY = "ROFORMER_KERAS_API_KEY"
@@ -20,7 +24,11 @@ def run(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    engine: Engine = "keras",
+    engine: RunsOn = "keras",
+    worker_engine: Engine = "keras",
+    num_replicas: Count = 1,
+    cpus_per_replica: Count = 1,
+    address: str | None = None,
     max_length: Count | None = None,
     api_key: str | None = None,
     quiet: bool = False,
@@ -38,8 +46,14 @@ def run(
             other commands.
         host: address to listen at; 0.0.0.0 is every address of the machine.
         port: to listen at; 0 takes a free one.
-        engine: what computes the steps of texts that are written; all but keras need
-            roformer-keras[export].
+        engine: ray answers by several processes, each with its own model; it needs
+            roformer-keras[ray].
+        worker_engine: what computes the steps of texts that are written; all but keras
+            need roformer-keras[export].
+        num_replicas: processes of Ray.
+        cpus_per_replica: cores, and threads, of each process of Ray.
+        address: HOST:PORT of a Ray that runs already, or auto (default: start one on
+            this machine).
         max_length: tokens to which texts are cut (default: 512; of a fine-tuned model,
             as in its training).
         api_key: key that clients must send as Authorization: Bearer KEY; better set
@@ -52,13 +66,28 @@ def run(
     if not 0 <= port < 2**16:
         raise ConfigurationError(f"port must be from 0 to 65535, got {port}")
     api_key = api_key or os.environ.get(KEY)
-    start_backend()
     from roformer_keras.server.options import ServerOptions
-    from roformer_keras.server.run import serve
 
-    serve(
-        *(source, host, port, ServerOptions(**limits)),
-        engine=engine,
+    options = ServerOptions(**limits)
+    of_ray = (num_replicas, cpus_per_replica, address)
+    start: Callable
+    if engine == "ray":
+        from roformer_keras.server.replicas import serve_replicas
+
+        names = ("num_replicas", "cpus_per_replica", "address")
+        chosen: dict[str, Any] = dict(zip(names, of_ray, strict=True))
+        start = functools.partial(serve_replicas, **chosen)
+    elif of_ray != (1, 1, None):
+        raise ConfigurationError(
+            "--num-replicas, --cpus-per-replica and --address are for --engine ray"
+        )
+    else:
+        start_backend()
+        from roformer_keras.server.run import serve as start
+
+    start(
+        *(source, host, port, options),
+        engine=worker_engine,
         max_length=max_length,
         api_key=api_key,
         remark=(lambda text: None) if quiet else remark,

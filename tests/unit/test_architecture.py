@@ -44,9 +44,9 @@ RANKS = {
     "keras_hub": 11,
     "bert4keras": 10,
     "distributed": 11,
-    "server": 11,
-    "cli": 12,
-    "__main__": 13,
+    "server": 12,
+    "cli": 13,
+    "__main__": 14,
 }
 ANYWHERE = "__init__"
 

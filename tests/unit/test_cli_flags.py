@@ -63,9 +63,9 @@ FLAGS = {
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers num-processes objective output overwrite packed process-id "
     "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
-    "serve": "api-key batch-wait engine host max-batch max-body max-characters "
-    "max-connections max-length max-texts max-tokens port queue-size quiet "
-    "read-timeout timeout",
+    "serve": "address api-key batch-wait cpus-per-replica engine host max-batch "
+    "max-body max-characters max-connections max-length max-texts max-tokens "
+    "num-replicas port queue-size quiet read-timeout timeout worker-engine",
     "similarity": f"{RAY} config fields max-length output overwrite pair quiet source "
     "vocabulary",
     "tokenize": "decode json max-length source vocabulary",
