@@ -34,8 +34,8 @@ class Server:
             cwd=ROOT,
         )
         for line in self.process.stderr:
-            if " answers at http://" in line:
-                self.url = line.split(" answers at ")[1].strip()
+            if "at http://" in line:
+                self.url = line.split(" at ")[1].strip()
                 break
         else:
             raise AssertionError("the server has ended")
@@ -185,6 +185,19 @@ def test_a_stream_of_openai_and_the_ends_of_a_server():
     assert [piece.choices[0].finish_reason for piece in pieces][-1] is not None
     assert again.process.wait(60) == 0
     again.process.stderr.close()
+
+
+def test_replicas_of_ray_answer_alike():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    server = Server(SIM, "--engine", "ray", "--num-replicas", "2", "--port", port)
+    expected = RoFormerSim.from_preset(SIM).encode(TEXTS, verbose=0)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda text: embeddings(server, text)[0], TEXTS))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert httpx.post(f"{server.url}/similarity", content="{").status_code == 422
+    assert server.end() == 0
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
