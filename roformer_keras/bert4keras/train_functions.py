@@ -73,6 +73,11 @@ def make_list_function(model: keras.Model) -> None:
             f"Keras runs on {keras.config.backend()}: set KERAS_BACKEND=tensorflow, or "
             "use roformer_keras.bert4keras.snippets.adversarial_training"
         )
+    if model.steps_per_execution != 1:
+        raise ConfigurationError(
+            "a train_function of Keras 2 takes one batch: compile the model without "
+            f"steps_per_execution, got {model.steps_per_execution}"
+        )
     model.make_train_function(force=True)
     model.train_function = ListFunction(model, model.train_function)
     model._trains_on_lists = True
@@ -159,10 +164,16 @@ def _arrays_of(model, batch):
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     if isinstance(x, dict):
         x = [x[tensor.name] for tensor in model.inputs]
+    if isinstance(y, dict):
+        y = [y[name] for name in model.output_names]
+    if isinstance(weights, dict):
+        weights = [weights.get(name) for name in model.output_names]
     arrays = _flat(x)
     targets = _flat(y)
     ones = np.ones(len(arrays[0]), keras.config.floatx())
-    return [*arrays, *targets, *(_flat(weights) or [ones] * len(targets))]
+    given = weights if isinstance(weights, list | tuple) else [weights] * len(targets)
+    own = [next(iter(_flat(one)), ones) for one in given]
+    return [*arrays, *targets, *own]
 
 
 def _flat(values):

@@ -104,7 +104,7 @@ def _watch(worker, messages, processes):
 
 
 def error_of_end(code: int, has_joined: bool, processes: Processes) -> ProcessError:
-    """The error of a worker that ended without a word.
+    """The error of a worker that ended without saying why.
 
     Args:
         code: int. Its exit code; below 0 the number of a signal.
@@ -125,11 +125,12 @@ def error_of_end(code: int, has_joined: bool, processes: Processes) -> ProcessEr
             f"{name} was ended because another has ended or cannot be reached",
             hint=_RESUME,
         )
-    if number > 0:
+    with contextlib.suppress(ValueError):
+        hint = "the same command resumes the last saved state"
+        if number == signal.SIGKILL:
+            hint = f"the system does so where memory is short; {hint}"
         return ProcessError(
-            f"{name} was killed by {signal.Signals(number).name}",
-            hint="the system does so where memory is short; the same command resumes "
-            "the last saved state",
+            f"{name} was killed by {signal.Signals(number).name}", hint=hint
         )
     return ProcessError(f"{name} ended with an error that is a bug, see above")
 

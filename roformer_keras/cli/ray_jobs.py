@@ -22,10 +22,11 @@ def take_options(flags: dict[str, Any]) -> dict[str, Any]:
 
 def check_no_options(options: Mapping[str, Any], worker_engine: str = "keras") -> None:
     """Raises ConfigurationError if flags are given that are for `--engine ray`."""
-    more = [] if worker_engine == "keras" else ["worker_engine"]
-    for name in (*options, *more):
+    names = [*options, *(["worker_engine"] if worker_engine != "keras" else [])]
+    if names:
         raise ConfigurationError(
-            f"--{name.replace('_', '-')} is for many processes: add --engine ray"
+            f"--{names[0].replace('_', '-')} needs --engine ray, which starts several "
+            "processes"
         )
 
 

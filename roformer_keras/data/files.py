@@ -402,7 +402,7 @@ def _read_cells(path, kind):
     line = 1
     while True:
         try:
-            with _long_cells():
+            with long_cells():
                 cells = next(reader, None)
         except csv.Error as error:
             raise SourceError(f"{place_line(line, path)} is no CSV: {error}") from error
@@ -414,7 +414,7 @@ def _read_cells(path, kind):
 
 
 @contextlib.contextmanager
-def _long_cells():
+def long_cells():
     """Lets cells be longer than the 131,072 characters that `csv` allows at first."""
     before = csv.field_size_limit(_LONGEST_CELL)
     try:

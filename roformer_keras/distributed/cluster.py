@@ -2,7 +2,9 @@
 
 import logging
 import os
+import re
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,8 @@ _SHARED_GPU = {
 }
 # Texts do not pass through Ray: workers read and write them.
 _STORE_BYTES = 2 * 10**8
+# Seconds for which a Ray may take to accept a connection.
+_PATIENCE = 5
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -39,8 +43,10 @@ def worker_resources(cpus: int, gpus: float = 0) -> dict[str, Any]:
     return {**found, "runtime_env": {"env_vars": variables}}
 
 
-def check_cpus(num_workers: int, cpus_per_worker: int, spare: int = 0) -> None:
-    """Raises ConfigurationError if Ray has too few logical CPUs for the workers.
+def check_resources(
+    num_workers: int, cpus_per_worker: int, gpus_per_worker: float = 0, spare: int = 0
+) -> None:
+    """Raises ConfigurationError if workers would wait for what Ray does not have.
 
     Args:
         spare: logical CPUs that must be left.
@@ -48,7 +54,21 @@ def check_cpus(num_workers: int, cpus_per_worker: int, spare: int = 0) -> None:
     ray = import_extra("ray", "roformer_keras.distributed")
     if not ray.is_initialized():
         return
-    present = ray.cluster_resources().get("CPU", 0)
+    found = ray.cluster_resources()
+    if num_workers * gpus_per_worker > found.get("GPU", 0):
+        raise ConfigurationError(
+            f"{num_workers} workers take {num_workers * gpus_per_worker:g} GPUs, and "
+            f"Ray has {found.get('GPU', 0):g}",
+            hint="lower num_workers or gpus_per_worker",
+        )
+    nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    if cpus_per_worker > max(nodes, default=0):
+        raise ConfigurationError(
+            f"a worker takes {cpus_per_worker} logical CPUs, and no machine of Ray has "
+            f"more than {max(nodes, default=0):g}",
+            hint="lower cpus_per_worker",
+        )
+    present = found.get("CPU", 0)
     wanted = num_workers * cpus_per_worker
     if wanted + spare > present:
         rule = "there must be a logical CPU for each core of a worker"
@@ -62,12 +82,17 @@ def check_cpus(num_workers: int, cpus_per_worker: int, spare: int = 0) -> None:
 
 
 @contextmanager
-def ray_of(address: str | None, num_workers: int, cpus_per_worker: int) -> Iterator:
+def ray_of(
+    address: str | None,
+    num_workers: int,
+    cpus_per_worker: int,
+    gpus_per_worker: float = 0,
+) -> Iterator:
     """Joins a Ray, or starts one of this machine, until the block ends.
 
     Args:
         address: as `ray.init` takes it; None to start one.
-        num_workers, cpus_per_worker: that it must have room for.
+        num_workers, cpus_per_worker, gpus_per_worker: that it must have room for.
 
     Raises:
         ConfigurationError: Ray is not installed, does not start, or is too small.
@@ -90,6 +115,7 @@ def ray_of(address: str | None, num_workers: int, cpus_per_worker: int) -> Itera
                 "env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
             },
         }
+    _check_answers(address)
     try:
         with _own_signals(), _silent_stderr():
             ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
@@ -97,10 +123,25 @@ def ray_of(address: str | None, num_workers: int, cpus_per_worker: int) -> Itera
         what = "start Ray" if address is None else f"join the Ray at {address}"
         raise ConfigurationError(f"cannot {what}: {one_line(error)}") from error
     try:
-        check_cpus(num_workers, cpus_per_worker)
+        check_resources(num_workers, cpus_per_worker, gpus_per_worker)
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_answers(address):
+    """Raises ConfigurationError if nothing listens: Ray would wait for minutes."""
+    match = re.fullmatch(r"(?:ray://)?([^/:]+|\[[^/]+\]):(\d{1,5})", address or "")
+    if match is None:
+        return
+    host, port = match[1].strip("[]"), int(match[2])
+    try:
+        socket.create_connection((host, port), _PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"no Ray answers at {address}: {one_line(error)}",
+            hint="start it with `ray start --head`, which shows its address",
+        ) from error
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roformer_keras.checks import check_choice, check_integer, check_number
-from roformer_keras.distributed.cluster import check_cpus, worker_resources
+from roformer_keras.distributed.cluster import check_resources, worker_resources
 from roformer_keras.distributed.verbs import (
     Embed,
     FillMask,
@@ -222,7 +222,7 @@ def map_texts(
             f"fields must name {count or 'at least 1'} of the columns, got {fields!r}"
         )
     # Reading and writing need one too.
-    check_cpus(num_workers, cpus_per_worker, spare=1)
+    check_resources(num_workers, cpus_per_worker, gpus_per_worker, spare=1)
     return dataset.map_batches(
         Worker,
         fn_constructor_args=(verb, fields, on_bad_row, number_field),

@@ -19,11 +19,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from roformer_keras.data.files import long_cells
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
 
 _KINDS = {"parquet", "jsonl", "csv", "tsv", "txt"}
+_COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".br", ".zip"}
 _KIND_OF = {".ndjson": "jsonl", **{f".{kind}": kind for kind in _KINDS}}
 # Bytes that are read at once, and files that are indexed at once.
 _BLOCK, _THREADS = 2**24, 16
@@ -80,10 +82,11 @@ def open_place(place: str | os.PathLike) -> tuple[Any, str]:
     place = os.fspath(place)
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", place):
         return fs.LocalFileSystem(), os.path.abspath(place)
-    # Wildcards are no part of a URI.
-    head = re.split(r"[^/]*[*?\[]", place, maxsplit=1)[0]
+    # Wildcards are no part of a URI, whose options follow a question mark.
+    place, mark, options = place.partition("?")
+    head = re.split(r"[^/]*[*\[]", place, maxsplit=1)[0]
     try:
-        filesystem, path = fs.FileSystem.from_uri(head)
+        filesystem, path = fs.FileSystem.from_uri(f"{head}{mark}{options}")
     except (ValueError, OSError) as error:
         raise ConfigurationError(
             f"{place} must be a path, or a URI that pyarrow knows such as s3:// or "
@@ -114,15 +117,26 @@ def find_inputs(place: str | os.PathLike, format: str | None = None) -> Inputs:
     if not found:
         raise SourceError(f"{place} has no file to read")
     kinds = {os.path.splitext(one.path)[1].lower() for one in found}
-    known = {format} if format else {_KIND_OF.get(kind, kind) for kind in kinds}
+    known = {_KIND_OF.get(kind, kind) for kind in kinds}
+    if format and not kinds & _COMPRESSED:
+        known = {format}
     if len(known) > 1 or not known <= _KINDS:
         raise SourceError(
             "the files must all be .parquet, or all .jsonl, .csv, .tsv or .txt, not "
-            f"packed, got {', '.join(sorted(kinds))} in {place}",
+            f"compressed, got {', '.join(sorted(kinds))} in {place}",
             hint="give a pattern such as 'FOLDER/*.jsonl', or format=",
         )
     files = [[one.path, one.size, one.mtime_ns] for one in found]
     return Inputs(filesystem, known.pop(), files)
+
+
+def reads_from(place: str | os.PathLike, filesystem: Any, folder: str) -> bool:
+    """Whether files in a folder would be among those of a place, see `find_inputs`."""
+    own, path = open_place(place)
+    if own != filesystem:
+        return False
+    file = f"{folder}/part-00000.jsonl"
+    return file.startswith(f"{path}/") or fnmatch.fnmatchcase(file, path)
 
 
 def _list_files(fs, filesystem, path):
@@ -163,7 +177,7 @@ def index_inputs(inputs: Inputs, rows: int) -> tuple[Inputs, list[Piece]]:
         except (OSError, ValueError, csv.Error) as error:
             raise SourceError(f"cannot read {path}: {one_line(error)}") from error
 
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with long_cells(), ThreadPoolExecutor(_THREADS) as threads:
         indexed = list(threads.map(index_file, range(len(inputs.files))))
     pieces, first = [], 0
     for number, (columns, found) in enumerate(indexed):
@@ -178,12 +192,13 @@ def index_inputs(inputs: Inputs, rows: int) -> tuple[Inputs, list[Piece]]:
             first += count
     if not pieces:
         raise SourceError(f"{inputs.files[0][0]} has no row")
-    names = tuple(column.partition(": ")[0] for column in indexed[0][0])
+    names = tuple(name for name, _ in indexed[0][0])
     return dataclasses.replace(inputs, columns=names), pieces
 
 
 def _shown(columns):
-    return ", ".join(columns) or "none"
+    shown = (f"{name}: {kind}" if kind else name for name, kind in columns)
+    return ", ".join(shown) or "none"
 
 
 def _index_parquet(inputs, path, rows):
@@ -197,7 +212,8 @@ def _index_parquet(inputs, path, rows):
                 size = min(rows, count - skip)
                 found.append((line, size, group, skip))
                 line += size
-    return [f"{field.name}: {field.type}" for field in schema], found
+    _names(schema.names, path)
+    return [(field.name, str(field.type)) for field in schema], found
 
 
 def _index_text(inputs, path, rows):
@@ -209,7 +225,7 @@ def _index_text(inputs, path, rows):
     # The line feed of a header is number 0, after which the first piece starts.
     count, at, last = -int(has_header), 0, b"\n"
     starts = [] if has_header else [0]
-    with inputs.filesystem.open_input_stream(path) as stream:
+    with inputs.filesystem.open_input_stream(path, compression=None) as stream:
         while block := stream.read(_BLOCK):
             ends = np.flatnonzero(np.frombuffer(block, "uint8") == 10)
             starts += (at + 1 + ends[(-count - 1) % rows :: rows]).tolist()
@@ -227,9 +243,11 @@ def _index_text(inputs, path, rows):
 def _index_csv(inputs, path, rows):
     """Pieces of records, whose quoted cells may contain line feeds."""
     found: list[tuple] = []
-    with inputs.filesystem.open_input_stream(path, buffer_size=_BLOCK) as stream:
+    with inputs.filesystem.open_input_stream(
+        path, compression=None, buffer_size=_BLOCK
+    ) as stream:
         lines = _Lines(_stream_lines(stream))
-        records = csv.reader(lines)
+        records = csv.reader(lines, strict=True)
         columns = next(records, [])
         start, line, count = lines.offset, lines.count + 1, 0
         for _ in records:
@@ -243,7 +261,7 @@ def _index_csv(inputs, path, rows):
 
 
 def _header(inputs, path, separator):
-    with inputs.filesystem.open_input_stream(path) as stream:
+    with inputs.filesystem.open_input_stream(path, compression=None) as stream:
         line = next(_stream_lines(stream), b"")
     text = line.decode("utf-8-sig").rstrip("\r\n")
     return _names(text.split(separator), path)
@@ -251,12 +269,16 @@ def _header(inputs, path, separator):
 
 def _names(cells, path):
     names = [cell.strip() for cell in cells]
+    try:
+        ", ".join(names).encode()
+    except UnicodeEncodeError as error:
+        raise SourceError(f"{path} must be UTF-8: {one_line(error)}") from error
     if not names or "" in names or len(set(names)) < len(names):
         raise SourceError(
-            f"the first line of {path} must name the columns, each once, got "
+            f"{path} must name its columns, each once, got "
             f"{', '.join(map(repr, names)) or 'none':.200}"
         )
-    return names
+    return [(name, "") for name in names]
 
 
 def _stream_lines(stream) -> Iterator[bytes]:
@@ -354,7 +376,8 @@ class Reader:
         rows = Rows()
         read = {"jsonl": _read_object, "txt": self._read_text}
         if self._inputs.kind == "csv":
-            self._read_csv(rows, piece, data)
+            with long_cells():
+                self._read_csv(rows, piece, data)
         else:
             parse = read.get(self._inputs.kind, self._read_cells)
             for at, line in enumerate(_split(data)):
@@ -379,7 +402,7 @@ class Reader:
 
     def _read_csv(self, rows, piece, data):
         lines = _Lines(line + b"\n" for line in _split(data))
-        records = csv.reader(lines)
+        records = csv.reader(lines, strict=True)
         for at in range(piece.rows):
             line = piece.line + lines.count
             try:

@@ -25,6 +25,7 @@ from roformer_keras.distributed.inputs import (
     find_inputs,
     index_inputs,
     open_place,
+    reads_from,
 )
 from roformer_keras.distributed.options import RayOptions
 from roformer_keras.distributed.parts import PARTIAL, Folder, PieceTask, PieceWorker
@@ -32,7 +33,7 @@ from roformer_keras.distributed.verbs import Verb, Writing
 from roformer_keras.errors import OutputError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.catalog import checkpoint_files, resolve
-from roformer_keras.io.atomic import check_name, one_line
+from roformer_keras.io.atomic import check_name, one_line, output_errors
 from roformer_keras.io.journal import (
     fingerprints,
     is_new_run,
@@ -84,7 +85,8 @@ class FolderJob:
         place, output = os.fspath(place), os.fspath(output)
         self._options, self._output = options, output
         self._folder = Folder(*open_place(output))
-        self._is_local = "://" not in output
+        fs = import_extra("pyarrow.fs", "--engine ray")
+        self._is_local = isinstance(self._folder.filesystem, fs.LocalFileSystem)
         if self._is_local:
             check_name(output)
             folder = Path(self._folder.path)
@@ -92,27 +94,46 @@ class FolderJob:
                 raise OutputError(f"{folder.parent} is not a folder: make it first")
             if folder.exists() and not folder.is_dir():
                 raise OutputError(f"{output} is a file: give the name of a folder")
+        if reads_from(place, *open_place(output)):
+            raise OutputError(
+                f"{output} must not lie in the input {place}, of which its parts would "
+                "become a part"
+            )
         # Workers may have another working folder.
         resolved = resolve(verb.source)
-        self._verb = dataclasses.replace(verb, source=os.path.abspath(resolved))
+        self._verb = dataclasses.replace(
+            verb,
+            source=os.path.abspath(resolved),
+            config=verb.config and os.path.abspath(verb.config),
+            vocabulary=verb.vocabulary and os.path.abspath(verb.vocabulary),
+        )
         self._inputs = find_inputs(place, format)
+        if any(
+            one[0].startswith(f"{self._folder.path}/") for one in self._inputs.files
+        ):
+            raise OutputError(f"{output} must not hold the input {place}")
         self._place, self._overwrite = place, overwrite
         default = "parquet" if self._inputs.kind == "parquet" else "jsonl"
         self._format = options.output_format or default
         self._piece_rows = options.piece_rows or verb.piece_rows
-        self._files = checkpoint_files(resolved)
+        self._files = {
+            "source": checkpoint_files(resolved),
+            "config": [verb.config] if verb.config else [],
+            "vocabulary": [verb.vocabulary] if verb.vocabulary else [],
+        }
         self.pieces: list[Piece] = []
         self.done: set[int] = set()
 
     def __enter__(self) -> "FolderJob":
         folder = Path(self._folder.path)
         with ExitStack() as stack:
-            if self._is_local:
-                # A folder that stays empty goes again; the lock is in it.
-                stack.callback(_remove_empty, folder)
-                folder.mkdir(exist_ok=True)
-                stack.enter_context(locked(folder))
-            self._open()
+            with output_errors(self._output, "nothing was written"):
+                if self._is_local:
+                    # A folder that stays empty goes again; the lock is in it.
+                    stack.callback(_remove_empty, folder)
+                    folder.mkdir(exist_ok=True)
+                    stack.enter_context(locked(folder))
+                self._open()
             self._entered = stack.pop_all()
         return self
 
@@ -140,6 +161,13 @@ class FolderJob:
         content = self._folder.read(RECORD) if RECORD in ours else None
         record = content and parse_record(content)
         is_whole = bool(record) and {"seed", "state", "pieces"} <= record.keys()
+        has_parts = any(name != RECORD for name in ours)
+        if has_parts and not is_whole:
+            # Other programs call their files so too.
+            raise OutputError(
+                f"{self._output} holds files such as {ours[-1]}, and no {RECORD} that "
+                "says that they are those of a job: choose another output"
+            )
         if is_whole and record["state"] == "done" and not self._overwrite:
             raise OutputError(
                 f"{self._output} exists",
@@ -147,7 +175,7 @@ class FolderJob:
             )
         is_new = is_new_run(
             *(record if is_whole else None, metadata, self._output),
-            has_data=bool(ours),
+            has_data=has_parts,
             overwrite=self._overwrite,
         )
         if is_new or record["state"] == "done":
@@ -187,7 +215,10 @@ class FolderJob:
         }
         return run_metadata(
             settings,
-            {"source": fingerprints(self._files), "files": self._inputs.files},
+            {
+                **{name: fingerprints(files) for name, files in self._files.items()},
+                "files": self._inputs.files,
+            },
         )
 
     def _start(self, metadata, ours):
@@ -229,7 +260,10 @@ class FolderJob:
         options = self._options
         if left:
             with ray_of(
-                options.address, options.num_workers, options.cpus_per_worker
+                options.address,
+                options.num_workers,
+                options.cpus_per_worker,
+                options.gpus_per_worker,
             ) as ray:
                 for result in self._compute(ray, left):
                     if result["error"]:
@@ -263,8 +297,8 @@ class FolderJob:
         except ray.exceptions.RayError as error:
             raise OutputError(
                 f"the workers could not go on: {one_line(error)[-500:]}",
-                hint="the same command resumes the job; if this comes again, a worker "
-                "may have too little memory: start fewer of them",
+                hint="the same command resumes the job; if workers die again, they may "
+                "have too little memory: start fewer of them",
             ) from error
 
     def bad_rows(self) -> list[dict]:

@@ -151,7 +151,7 @@ class PieceWorker:
         rows = self._reader.read(piece)
         table = self._table(rows) if task.format == "parquet" else None
         answers, reasons = self._answerer.answer(
-            self._columns(rows), rows.numbers, rows.problems
+            self._columns(rows, piece), rows.numbers, rows.problems
         )
         bad = [
             {"row": number, "place": task.inputs.place(piece.file, line), ERROR: reason}
@@ -177,17 +177,21 @@ class PieceWorker:
         task.folder.write(task.part(number), data)
         return len(bad)
 
-    def _columns(self, rows):
-        """The texts of the rows, by field."""
+    def _columns(self, rows, piece):
+        """The texts of the rows, by field.
+
+        An object may lack what others have, and is reported then. Only if all of the
+        first piece lack a field, its name is taken for wrong.
+        """
         assert self._answerer is not None
         fields = self._answerer.fields
         names = list(self._task.inputs.columns)
         if self._task.inputs.kind == "txt":
             names = list(fields)
         elif self._task.inputs.kind == "jsonl":
-            # An object may lack what others have, and is reported then.
-            found = {name for record in rows.records for name in record}
-            names = sorted({*found, *(fields if not found else found & {*fields})})
+            found = sorted({name for record in rows.records for name in record})
+            is_first = piece == self._task.first_piece
+            names = found if found and is_first else [*fields]
         self._answerer.check_columns(names)
         return [rows.column(name) for name in fields]
 
@@ -202,7 +206,10 @@ class PieceWorker:
             self._schema = self._find_schema(pyarrow)
         try:
             known = {*self._schema.names}
-            if all(record.keys() <= known for record in rows.records):
+            if all(
+                record.keys() <= known and _fits(record, self._schema)
+                for record in rows.records
+            ):
                 return pyarrow.Table.from_pylist(rows.records, self._schema)
         except (pyarrow.ArrowException, TypeError, OverflowError):
             pass
@@ -239,6 +246,8 @@ class PieceWorker:
             try:
                 field = self._schema.field(name)
                 pyarrow.array([value], field.type)
+                if not _fits({name: value}, [field]):
+                    raise TypeError(name)
                 fitted[name] = value
             except KeyError:
                 reason = f"the first rows have no {name!r}, which would be lost"
@@ -247,6 +256,27 @@ class PieceWorker:
                 reason = f"{name!r} must be {field.type} as in the first rows, got "
                 rows.problems.setdefault(at, f"{reason}{value!r:.60}")
         return fitted
+
+
+def _fits(record, fields):
+    """Whether all that objects within an object have is in the type of its column."""
+    types = import_extra("pyarrow", "Parquet files").types
+
+    def fits(value, kind):
+        if isinstance(value, dict) and types.is_struct(kind):
+            inner = {field.name: field.type for field in kind}
+            return value.keys() <= inner.keys() and all(
+                fits(one, inner[name]) for name, one in value.items()
+            )
+        if isinstance(value, list) and types.is_list(kind):
+            return all(fits(one, kind.value_type) for one in value)
+        return True
+
+    return all(
+        fits(record.get(field.name), field.type)
+        for field in fields
+        if types.is_nested(field.type)
+    )
 
 
 def _parquet_bytes(table):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from roformer_keras.checks import check_integer
+from roformer_keras.distributed.cluster import check_resources
 from roformer_keras.errors import ProcessError, RoFormerError
 from roformer_keras.extras import import_extra
 from roformer_keras.training.finetuning_settings import FinetuningSettings
@@ -45,8 +46,12 @@ def train(
     """
     check_integer("num_workers", num_workers, minimum=1)
     check_integer("max_failures", max_failures, minimum=0)
+    check_integer("cpus_per_worker", cpus_per_worker, minimum=1)
+    check_integer("gpus_per_worker", gpus_per_worker, minimum=0)
     ray_train = import_extra("ray.train", "training on Ray")
     trainers = import_extra("ray.train.v2.api.data_parallel_trainer", "training on Ray")
+    # Otherwise Ray would wait for them without end.
+    check_resources(num_workers, cpus_per_worker, gpus_per_worker)
     folder = Path(folder).absolute()
     trainer = trainers.DataParallelTrainer(
         _train_in_worker,

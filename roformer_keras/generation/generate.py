@@ -393,6 +393,11 @@ class TextGeneration(_Model):
     def _decode(self, prompts, config, batch_size, first_number, verbose, engine):
         check_integer("batch_size", batch_size, minimum=1)
         is_one = is_integer(first_number)
+        if not is_one and not isinstance(first_number, Sequence | np.ndarray):
+            raise ConfigurationError(
+                f"first_number must be an integer, or one for each prompt, got "
+                f"{first_number!r}"
+            )
         if not is_one and len(first_number) != len(prompts):
             raise ConfigurationError(
                 f"first_number must be one number, or one for each of {len(prompts)} "

@@ -60,7 +60,7 @@ def decode(
                 results[number] = texts
         return results
     own = first_number
-    if isinstance(own, int):
+    if isinstance(own, int | np.integer):
         own = range(own, own + len(prompts))
     texts = {
         (number, copy): _Text(RandomStream(config, own[number] * config.copies + copy))

@@ -6,7 +6,7 @@ import json
 import pyarrow
 import pyarrow.parquet as parquet
 import pytest
-from common import CHARACTER, GPT, SIM, json_lines, run_main, write_lines
+from common import CHARACTER, GPT, SIM, json_lines, run_main, write_lines, zipped
 
 from roformer_keras import RoFormerTextClassifier, distributed
 from roformer_keras.distributed import job as jobs
@@ -232,7 +232,7 @@ def test_a_seed_that_is_drawn_is_kept(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a.txt", "--num-workers", "2"], "--num-workers is for many processes"),
+        (["a.txt", "--num-workers", "2"], "--num-workers needs --engine ray"),
         (["a.txt", "--engine", "ray"], "--engine ray reads files and writes a folder"),
         (["-", "--engine", "ray", "-o", "out"], "reads files and writes a folder"),
         (["none/*.txt", "--engine", "ray", "-o", "out"], "cannot read none/*.txt"),
@@ -246,7 +246,7 @@ def test_a_seed_that_is_drawn_is_kept(tmp_path, capsys, monkeypatch):
         (["c.csv", "--engine", "ray", "-o", "out"], "the columns are 'x', 'y'"),
         (["d.csv", "--engine", "ray", "-o", "out"], "must not have a column 'vector'"),
         (["[cd].csv", "--engine", "ray", "-o", "out"], "must have the same columns"),
-        (["e.csv", "--engine", "ray", "-o", "out"], "must name the columns, each once"),
+        (["e.csv", "--engine", "ray", "-o", "out"], "must name its columns, each once"),
         (["f.txt", "--engine", "ray", "-o", "out"], "has no row"),
         (
             ["a.txt", "--engine", "ray", "-o", "out", "--fields", "a,b"],
@@ -316,3 +316,66 @@ def test_a_seed_needs_the_numbers_of_the_rows():
         ConfigurationError, match="a seed needs the numbers of the rows"
     ):
         distributed.generate(None, GPT, seed=1)
+
+
+EMBED = ("embed", "--source", SIM, "--engine", "ray", "--quiet")
+
+
+def test_no_file_of_others_is_deleted(tmp_path, capsys):
+    """Not even with --overwrite: an input, or a data set of another program."""
+    other = tmp_path / "other"
+    other.mkdir()
+    parquet.write_table(pyarrow.table({"text": TEXTS}), other / "part-0.parquet")
+    for file, output, message in (
+        (other, other, "must not lie in the input"),
+        (other, other / "vectors", "must not lie in the input"),
+        (other / "part-0.parquet", other, "must not hold the input"),
+        (write_lines(tmp_path / "a.txt", TEXTS), other, "no _job.json that says"),
+    ):
+        code, _, err = run_main(
+            *EMBED, file, "-o", output, "--overwrite", capsys=capsys
+        )
+        assert code == 4 and message in err, err
+    assert parquet.read_table(other / "part-0.parquet").num_rows == len(TEXTS)
+    assert [path.name for path in other.iterdir()] == ["part-0.parquet"]
+
+
+def test_a_wrong_start_is_corrected_and_another_vocabulary_is_not(tmp_path, capsys):
+    file, folder = tmp_path / "a.csv", tmp_path / "out"
+    write_lines(file, ["text,id", *(f"{text},1" for text in TEXTS)])
+    words = (*EMBED, file, "-o", folder, "--piece-rows", "2")
+    assert run_main(*words, "--fields", "txet", capsys=capsys)[0] == 2
+    assert run_main(*words, capsys=capsys)[0] == 0
+    # The content of files counts, not their names alone.
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_bytes(zipped(SIM, "vocab.txt"))
+    (folder / "part-00002.jsonl").unlink()
+    record = json.loads((folder / "_job.json").read_bytes())
+    record["state"] = "running"
+    record["settings"]["vocabulary"] = str(vocabulary)
+    record["inputs"]["vocabulary"] = [[str(vocabulary), 1, 1]]
+    (folder / "_job.json").write_text(json.dumps(record), encoding="utf-8")
+    code, _, err = run_main(*words, "--vocabulary", vocabulary, capsys=capsys)
+    assert code == 4 and "input 'vocabulary' has changed" in err
+
+
+def test_objects_may_lack_a_text_in_any_piece(tmp_path, capsys):
+    file, folder = tmp_path / "a.jsonl", tmp_path / "out"
+    write_lines(file, [json.dumps({"text": text}) for text in TEXTS[:2]] + ["{}"] * 2)
+    words = (*EMBED, file, "-o", folder, "--piece-rows", "2")
+    assert run_main(*words, capsys=capsys)[0] == 0
+    assert ["vector" in row and bool(row["vector"]) for row in parts(folder)] == [
+        *(True, True, False, False)
+    ]
+
+
+def test_keys_within_objects_are_not_lost_in_parquet(tmp_path, capsys):
+    file, folder = tmp_path / "a.jsonl", tmp_path / "out"
+    inner = [{"a": 1}, {"a": 2, "b": 3}, {"a": 4}]
+    rows = [{"text": "你好", "more": one} for one in inner]
+    write_lines(file, map(json.dumps, rows))
+    words = (*EMBED, file, "-o", folder, "--piece-rows", "1")
+    assert run_main(*words, "--output-format", "parquet", capsys=capsys)[0] == 0
+    found = parts(folder)
+    assert [row["error"] is None for row in found] == [True, False, True]
+    assert "'more' must be struct<a: int64>" in found[1]["error"]

@@ -73,3 +73,32 @@ def test_lines_that_are_not_utf_8_are_problems_of_their_rows(tmp_path):
         inputs, (piece,) = index_inputs(find_inputs(tmp_path / name), 9)
         read = Reader(inputs, ["t"]).read(piece)
         assert list(read.problems) == [0] and "UTF-8" in read.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format", "message"),
+    [
+        ("a.txt.gz", b"\x1f\x8b", "txt", "not compressed, got .gz"),
+        ("a.csv", 't,n\n"床,1\n前,2\n'.encode(), None, "cannot read .*unexpected end"),
+        ("a.csv", "题,n\n前,2\n".encode("gbk"), None, "must be UTF-8"),
+    ],
+)
+def test_files_that_would_lose_rows_are_refused(
+    name, content, format, message, tmp_path
+):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        index_inputs(find_inputs(tmp_path / name, format), 10)
+
+
+def test_columns_of_parquet_have_different_names(tmp_path):
+    table = pyarrow.table([["a"], ["b"]], names=["t", "t"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="must name its columns, each once"):
+        index_inputs(find_inputs(tmp_path), 10)
+
+
+def test_cells_may_be_long(tmp_path):
+    (tmp_path / "a.csv").write_text(f"t,n\n{'床' * 200_000},1\n", encoding="utf-8")
+    ((text, *_),) = read_all(tmp_path / "a.csv", 10)
+    assert len(text) == 200_000
