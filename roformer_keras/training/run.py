@@ -117,6 +117,8 @@ class ResumableRun:
                 lambda: is_new_run(self.folder, metadata, overwrite, self.free)
             )
             self.prepare(is_new)
+            # A shared folder may show some of them an older state.
+            team.check_equal("saved states", self.progress)
             if is_new:
                 team.on_first(lambda: reset_run(self.folder, metadata, self.leftovers))
             size = self.progress.get("log", 0)
