@@ -126,7 +126,11 @@ class Team:
             name: of the values, in the plural, for the error.
             value: JSON values.
         """
-        if self.on_first(lambda: value) != json.loads(json.dumps(value)):
+        if self.count == 1:
+            return
+        # As text: NaN is not equal to itself.
+        own = json.dumps(value, default=float, sort_keys=True)
+        if self.on_first(lambda: own) != own:
             raise ConfigurationError(
                 f"all processes must have the same {name}, and those of process "
                 f"{self.index} are not those of process 0: give all of them the same "
