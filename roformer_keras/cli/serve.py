@@ -65,7 +65,7 @@ def run(
         import_extra(name, "roformer-keras serve")
     if not 0 <= port < 2**16:
         raise ConfigurationError(f"port must be from 0 to 65535, got {port}")
-    api_key = api_key or os.environ.get(KEY)
+    api_key = api_key or os.environ.get(KEY) or None
     from roformer_keras.server.options import ServerOptions
 
     options = ServerOptions(**limits)

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from importlib import metadata, resources
-from typing import Any
+from typing import Annotated, Any
 
 import fastapi
 from fastapi.exceptions import RequestValidationError
@@ -21,8 +22,11 @@ from roformer_keras.server.metrics import Metrics
 from roformer_keras.server.models import ServedModel
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard
-from roformer_keras.server.queue import ModelQueue
+from roformer_keras.server.queue import Kind, ModelQueue
 from roformer_keras.server.search import PoemSearch
+
+_LOGGER = logging.getLogger(__name__)
+_FAULT = Refusal(500, "the server has failed to answer; its log says why")
 
 
 class _Request(BaseModel):
@@ -32,13 +36,13 @@ class _Request(BaseModel):
 class Pairs(_Request):
     """A request of `/similarity`."""
 
-    pairs: list[tuple[str, str]]
+    pairs: list[tuple[str, str]] = Field(max_length=openai.MOST)
 
 
 class Sentences(_Request):
     """A request of `/paraphrase`."""
 
-    texts: list[str]
+    texts: list[str] = Field(max_length=openai.MOST)
     n: int = Field(20, ge=1, le=1000)
     k: int = Field(10, ge=1, le=1000)
     max_tokens: int = Field(64, ge=1)
@@ -51,7 +55,7 @@ class Sentences(_Request):
 class Masked(_Request):
     """A request of `/fill-mask`."""
 
-    texts: list[str]
+    texts: list[str] = Field(max_length=openai.MOST)
     top_k: int = Field(5, ge=1, le=100)
 
 
@@ -65,13 +69,16 @@ class Search(_Request):
 class Rows(_Request):
     """A request of `/predict`: a row has as many texts as the task."""
 
-    rows: list[str | list[str]]
+    rows: list[str | Annotated[list[str], Field(max_length=64)]] = Field(
+        max_length=openai.MOST
+    )
 
 
 def create_app(
     model: ServedModel | str,
     options: ServerOptions | None = None,
     api_key: str | None = None,
+    is_local: bool = False,
 ) -> Any:
     """The ASGI application of a model, for uvicorn or any other server.
 
@@ -79,6 +86,8 @@ def create_app(
         model: `ServedModel`, or a source of one.
         options: `ServerOptions`.
         api_key: str or None. What clients must send as `Authorization: Bearer KEY`.
+        is_local: bool. Whether only names of this machine are taken as `Host`, so that
+            no page of another host reaches the server by a name that it has changed.
 
     Raises:
         RoFormerError: the source cannot be loaded.
@@ -94,7 +103,8 @@ def create_app(
         redoc_url=None,
     )
     routes.add(app)
-    return Guard(app, options, api_key)
+    guarded = Guard(app, options, api_key, is_local=is_local)
+    return routes.metrics_of(guarded)
 
 
 class _Routes:
@@ -112,28 +122,35 @@ class _Routes:
         self._queue = ModelQueue(
             self._options.queue_size,
             self._options.max_batch,
+            self._options.turn_tokens,
             self._options.batch_wait / 1000,
             self._metrics.observe_batch,
         )
         self._metrics.watch(lambda: self._queue.waiting)
+        kind = Kind("embed", self._model.embed)
         self._search = PoemSearch(
-            lambda texts: self._queue.answer(texts, self._model.embed, "embed")
+            lambda texts: self._queue.answer(texts, kind), self._options.queue_size
         )
         yield
         self._search.close()
         await self._queue.close()
 
+    def metrics_of(self, app):
+        """An application whose requests are counted."""
+        return self._metrics.middleware(app)
+
     def add(self, app):
         model = self._model
-        app.add_middleware(self._metrics.middleware)
         app.add_exception_handler(Refusal, _answer_refusal)
         app.add_exception_handler(RoFormerError, _answer_error)
         app.add_exception_handler(RequestValidationError, _answer_invalid)
         app.add_exception_handler(HTTPException, _answer_http)
+        app.add_exception_handler(Exception, _answer_fault)
         app.get("/health")(self.health)
         app.get("/ready")(self.ready)
         app.get("/metrics")(self.metrics)
         app.get("/v1/models")(self.models)
+        app.get("/v1/models/{name:path}")(self.one_model)
         for path, function, ability in (
             ("/v1/embeddings", self.embeddings, model.embed),
             ("/v1/completions", self.completions, model.write),
@@ -175,6 +192,11 @@ class _Routes:
         found["data"][0]["abilities"] = self._model.abilities
         return found
 
+    async def one_model(self, name: str) -> dict:
+        """What `/v1/models` says of one model."""
+        self._check_model(name)
+        return (await self.models())["data"][0]
+
     # === Answers ===
 
     async def embeddings(
@@ -183,13 +205,14 @@ class _Routes:
         """Vectors of texts, as in OpenAI's API."""
         self._check_model(body.model)
         texts = self._texts(body.input)
-        vectors = await self._answer(request, texts, self._model.embed, "embed")
+        counts = self._model.count_tokens(texts)
+        kind = Kind("embed", self._model.embed)
+        vectors = await self._answer(request, texts, kind, counts)
         dim = len(vectors[0])
         if body.dimensions not in (None, dim):
             raise Refusal(400, f"the vectors have {dim} dimensions, no other number")
-        tokens = self._model.count_tokens(texts)
         return openai.embeddings_answer(
-            vectors, tokens, self._model.name, body.encoding_format
+            vectors, sum(counts), self._model.name, body.encoding_format
         )
 
     async def completions(
@@ -198,39 +221,44 @@ class _Routes:
         """Continuations of prompts, as in OpenAI's API."""
         self._check_model(body.model)
         prompts = self._texts(body.prompt)
-        self._check_tokens(body.max_tokens)
-        self._check_count(len(prompts) * body.n)
-        options = body.options()
+        options, rows = body.options(), body.n or 1
+        new = options["max_new_tokens"]
+        self._check_tokens(new, rows)
+        self._check_count(len(prompts) * rows)
         tokens = sum(self._model.check_prompt(text, options) for text in prompts)
         self._model.ends_text(0, options)
         if body.stream:
             if len(prompts) > 1:
                 raise Refusal(400, "one prompt can be streamed, got several")
             self._queue.check_room(1)
-            return StreamingResponse(
-                self._events(prompts[0], options), media_type="text/event-stream"
-            )
+            events = self._events(prompts[0], options, tokens, body.wants_usage)
+            return StreamingResponse(events, media_type="text/event-stream")
 
         def write(texts):
             return self._model.write(texts, **options)
 
-        # With a seed, the texts depend on the place in the list.
-        key = ("write", *options.items()) if body.seed is None else object()
-        written = await self._answer(request, prompts, write, key)
+        if body.seed is None:
+            kind = Kind(("write", *options.items()), write, rows)
+            counts = [new * rows] * len(prompts)
+            written = await self._answer(request, prompts, kind, counts)
+        else:
+            # With a seed, a text depends on its place in the list.
+            self._check_tokens(new, rows * len(prompts))
+            kind = Kind(object(), lambda lists: [write(lists[0])])
+            (written,) = await self._answer(request, [prompts], kind)
         return openai.completion_answer(written, tokens, self._model.name)
 
     async def similarity(self, body: Pairs, request: fastapi.Request) -> dict:
         """Cosines of pairs of texts."""
         self._check_count(len(body.pairs))
-        for pair in body.pairs:
-            self._texts(list(pair))
-        answer = self._model.similarity
-        return {"similarity": await self._answer(request, body.pairs, answer, "pairs")}
+        counts = [sum(self._model.count_tokens(self._texts(p))) for p in body.pairs]
+        kind = Kind("pairs", self._model.similarity)
+        return {"similarity": await self._answer(request, body.pairs, kind, counts)}
 
     async def paraphrase(self, body: Sentences, request: fastapi.Request) -> dict:
         """Similar sentences, the nearest first."""
         texts = self._texts(body.texts)
-        self._check_tokens(body.max_tokens)
+        self._check_tokens(body.max_tokens, body.n)
         fields = body.model_dump(exclude={"texts", "max_tokens"}, exclude_none=True)
         options = {**fields, "max_new_tokens": body.max_tokens}
         for text in texts:
@@ -239,14 +267,13 @@ class _Routes:
         def answer(texts):
             return self._model.paraphrase(texts, **options)
 
-        # Each has its turn: of so many rows a batch of several is hardly faster.
-        tasks = (self._queue.answer([text], answer, object()) for text in texts)
-        together = asyncio.gather(*tasks)
-        found = await _unless_gone(request, together, self._options.timeout)
+        # Each alone: of so many rows a batch of several is hardly faster.
+        kind = Kind(object(), answer, self._options.max_batch)
+        found = await self._answer(request, texts, kind)
         return {
             "paraphrases": [
                 [{"text": text, "similarity": score} for text, score in own]
-                for (own,) in found
+                for own in found
             ]
         }
 
@@ -256,11 +283,13 @@ class _Routes:
         for text in texts:
             if "[MASK]" not in text:
                 raise Refusal(400, f"a text to fill must hold [MASK], got {text!r:.80}")
+        counts = self._model.count_tokens(texts, cut=False)
 
         def answer(texts):
             return self._model.fill_mask(texts, top_k=body.top_k)
 
-        found = await self._answer(request, texts, answer, ("masks", body.top_k))
+        kind = Kind(("masks", body.top_k), answer)
+        found = await self._answer(request, texts, kind, counts)
         return {
             "masks": [
                 [[vars(candidate) for candidate in mask] for mask in masks]
@@ -272,11 +301,11 @@ class _Routes:
         """Answers of a fine-tuned model."""
         rows = [(row,) if isinstance(row, str) else tuple(row) for row in body.rows]
         self._check_count(len(rows))
+        counts = [sum(self._model.count_tokens(self._texts(row))) for row in rows]
         for row in rows:
-            self._texts(list(row))
             self._model.check_row(row)
-        answer = self._model.predict
-        return {"answers": await self._answer(request, rows, answer, "predict")}
+        kind = Kind("predict", self._model.predict)
+        return {"answers": await self._answer(request, rows, kind, counts)}
 
     async def search(self, body: Search, request: fastapi.Request) -> dict:
         """Lines of poems that are near to a text."""
@@ -286,33 +315,44 @@ class _Routes:
 
     # === What they share ===
 
-    async def _answer(self, request, items, answer, key):
+    async def _answer(self, request, texts, kind, tokens=()):
         """Answers of the model, unless it takes too long or the client has gone."""
-        task = asyncio.ensure_future(self._queue.answer(items, answer, key))
+        task = asyncio.ensure_future(self._queue.answer(texts, kind, tokens))
         return await _unless_gone(request, task, self._options.timeout)
 
-    async def _events(self, prompt, options) -> AsyncIterator[str]:
+    async def _events(self, prompt, options, tokens, usage) -> AsyncIterator[str]:
         ids: list[int] = []
         events = openai.CompletionEvents(self._model.name)
 
         def start():
             return self._model.stream(prompt, on_token=ids.append, **options)
 
+        pieces = self._queue.stream(start)
+        end = asyncio.get_running_loop().time() + self._options.timeout
         try:
-            async with (
-                asyncio.timeout(self._options.timeout),
-                contextlib.aclosing(self._queue.stream(start)) as pieces,
-            ):
-                async for piece in pieces:
-                    yield events.piece(piece)
-        except Refusal as refusal:
-            yield events.error(refusal)
-            return
+            while True:
+                # Not around `yield`: sending is no part of the time.
+                async with asyncio.timeout_at(end):
+                    piece = await anext(pieces, None)
+                if piece is None:
+                    break
+                yield events.piece(piece)
         except TimeoutError:
             yield events.error(_late(self._options.timeout))
             return
+        except Refusal as refusal:
+            yield events.error(refusal)
+            return
+        except Exception:
+            _LOGGER.exception("a stream has failed")
+            yield events.error(_FAULT)
+            return
+        finally:
+            await pieces.aclose()
         is_ended = bool(ids) and self._model.ends_text(ids[-1], options)
         yield events.piece("", "stop" if is_ended else "length")
+        if usage:
+            yield events.usage(tokens, len(ids))
         yield events.end()
 
     def _check_model(self, name):
@@ -336,14 +376,21 @@ class _Routes:
         return texts
 
     def _check_count(self, count):
-        limit = self._options.max_texts
+        limit = min(self._options.max_texts, self._options.queue_size)
         if not 0 < count <= limit:
             raise Refusal(400, f"a request must have 1 to {limit} texts, got {count}")
 
-    def _check_tokens(self, count):
+    def _check_tokens(self, count, rows):
         limit = self._options.max_tokens
         if count > limit:
             raise Refusal(400, f"max_tokens may be at most {limit}, got {count}")
+        limit = max(limit, self._options.turn_tokens)
+        if count * rows > limit:
+            raise Refusal(
+                400,
+                f"at most {limit} tokens can be written together, got {rows} texts of "
+                f"{count}: lower n or max_tokens, or send fewer prompts",
+            )
 
 
 async def _unless_gone(request, task: asyncio.Future, seconds: float) -> Any:
@@ -406,7 +453,7 @@ async def _answer_http(request, error: HTTPException):
 
 
 async def _answer_invalid(request, error: RequestValidationError):
-    """Says which field breaks which rule; never shows what was sent."""
+    """Says which field breaks which rule."""
     first = error.errors()[0]
     if first["type"] == "json_invalid" or first["loc"] == ("body",):
         return await _answer_refusal(
@@ -418,4 +465,9 @@ async def _answer_invalid(request, error: RequestValidationError):
             ),
         )
     place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
-    return await _answer_refusal(request, Refusal(422, f"{place}: {first['msg']}"))
+    text = f"{place:.80}: {first['msg']:.200}"
+    return await _answer_refusal(request, Refusal(422, text))
+
+
+async def _answer_fault(request, error: Exception):
+    return await _answer_refusal(request, _FAULT)

@@ -126,10 +126,22 @@ class ServedModel:
         """Whether a token ends a text."""
         return token_id in self._writer._stop_ids(options.get("stop_tokens"))
 
-    def count_tokens(self, texts: Sequence[str]) -> int:
-        """The tokens of texts, as many as are read of each."""
-        encode = self._tokenizer.encode
-        return sum(len(encode(text, max_length=self._length)[0]) for text in texts)
+    def count_tokens(self, texts: Sequence[str], cut: bool = True) -> list[int]:
+        """The tokens that are read of each text.
+
+        Args:
+            cut: bool. Whether longer texts are cut, or else refused.
+
+        Raises:
+            ConfigurationError: a text is longer, and `cut` is False.
+        """
+        encode, limit = self._tokenizer.encode, self._length
+        counts = [len(encode(text)[0]) for text in texts]
+        if not cut and max(counts) > limit:
+            raise ConfigurationError(
+                f"a text must have at most {limit} tokens, got {max(counts)}"
+            )
+        return [min(count, limit) for count in counts]
 
     def check_prompt(self, text: str, options: Mapping[str, Any]) -> int:
         """The tokens of a prompt.
@@ -137,6 +149,7 @@ class ServedModel:
         Raises:
             ConfigurationError: it cannot be continued, or an option breaks its rule.
         """
+        self.count_tokens([text], cut=False)
         names = ("max_length", "max_new_tokens")
         lengths = {name: options[name] for name in names if name in options}
         return len(self._writer.as_prompt(text, **lengths).token_ids)

@@ -5,7 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,15 +13,27 @@ from pydantic import BaseModel, ConfigDict, Field
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.models import Written
 
+# Texts of a request: the check of a longer list would itself take long.
+MOST = 2048
+_Texts = Annotated[list[str], Field(max_length=MOST)]
+
+
+class StreamOptions(BaseModel):
+    """What comes with a stream."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    include_usage: bool | None = None
+
 
 class Embeddings(BaseModel):
     """A request of `/v1/embeddings`."""
 
     model_config = ConfigDict(extra="forbid")
 
-    input: str | list[str]
+    input: str | _Texts
     model: str | None = None
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = None
     user: str | None = None
 
@@ -31,16 +43,17 @@ class Completions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    prompt: str | list[str]
+    prompt: str | _Texts
     model: str | None = None
-    max_tokens: int = Field(16, ge=1)
-    temperature: float = Field(1.0, ge=0, le=100)
-    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: int | None = Field(16, ge=1)
+    temperature: float | None = Field(1.0, ge=0, le=100)
+    top_p: float | None = Field(1.0, gt=0, le=1)
     top_k: int | None = Field(None, ge=1)
-    n: int = Field(1, ge=1, le=128)
-    stop: str | list[str] | None = None
+    n: int | None = Field(1, ge=1, le=128)
+    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
     seed: int | None = Field(None, ge=0, lt=2**63)
-    stream: bool = False
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
     user: str | None = None
     # OpenAI's clients send these; other values than these are not covered.
     echo: Literal[False] | None = None
@@ -50,21 +63,26 @@ class Completions(BaseModel):
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
     frequency_penalty: Literal[0] | None = None
     presence_penalty: Literal[0] | None = None
-    stream_options: None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the numbers of tokens stand at the end of a stream."""
+        return bool(self.stream_options and self.stream_options.include_usage)
 
     def options(self) -> dict[str, Any]:
         """The options of `generate`."""
-        options: dict[str, Any] = {"max_new_tokens": self.max_tokens}
-        if self.temperature == 0:
+        options: dict[str, Any] = {"max_new_tokens": self.max_tokens or 16}
+        is_greedy, n = self.temperature == 0, self.n or 1
+        if is_greedy:
             # As OpenAI reads it; `generate` calls it by its name.
             options["method"] = "greedy"
         else:
-            options |= {"temperature": self.temperature, "top_p": self.top_p}
-            options["top_k"] = self.top_k
-        if self.n > 1:
-            if self.stream or self.temperature == 0:
+            options |= {"temperature": self.temperature or 1.0, "top_k": self.top_k}
+            options["top_p"] = self.top_p or 1.0
+        if n > 1:
+            if self.stream or is_greedy:
                 raise Refusal(400, "n above 1 needs stream=false and temperature > 0")
-            options["num_return_sequences"] = self.n
+            options["num_return_sequences"] = n
         if self.stop:
             stops = [self.stop] if isinstance(self.stop, str) else self.stop
             options["stop_tokens"] = tuple(stops)
@@ -74,12 +92,12 @@ class Completions(BaseModel):
 
 
 def embeddings_answer(
-    vectors: np.ndarray, tokens: int, model: str, encoding: str
+    vectors: Sequence[np.ndarray], tokens: int, model: str, encoding: str | None
 ) -> dict:
     """The answer of `/v1/embeddings`; base64 is of little-endian float32."""
 
     def shown(vector):
-        if encoding == "float":
+        if encoding != "base64":
             return vector.tolist()
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
@@ -106,11 +124,7 @@ def completion_answer(
             _choice(index, one.text, "stop" if one.is_ended else "length")
             for index, one in enumerate(texts)
         ],
-        "usage": {
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": new,
-            "total_tokens": prompt_tokens + new,
-        },
+        "usage": _usage(prompt_tokens, new),
     }
 
 
@@ -124,6 +138,11 @@ class CompletionEvents:
         """A piece of the text, or with a reason its end."""
         event = {**self._head, "choices": [_choice(0, text, reason)]}
         return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+    def usage(self, prompt_tokens: int, new_tokens: int) -> str:
+        """The numbers of tokens."""
+        usage = _usage(prompt_tokens, new_tokens)
+        return f"data: {json.dumps({**self._head, 'choices': [], 'usage': usage})}\n\n"
 
     @staticmethod
     def error(refusal: Refusal) -> str:
@@ -152,6 +171,14 @@ def _head(model):
         "object": "text_completion",
         "created": int(time.time()),
         "model": model,
+    }
+
+
+def _usage(prompt_tokens, new_tokens):
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": new_tokens,
+        "total_tokens": prompt_tokens + new_tokens,
     }
 
 

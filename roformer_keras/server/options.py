@@ -10,7 +10,9 @@ class ServerOptions(Settings):
     """How much a server takes, and how long it waits.
 
     Args:
-        max_batch: int. Texts that are computed together.
+        max_batch: int. Texts that are computed together, or written together.
+        turn_tokens: int. Tokens that are computed together, or written together; a
+            batch of more is divided, so that others have their turn.
         batch_wait: float. Milliseconds for which a text waits for others.
         queue_size: int. Texts that may wait; beyond it requests get 503.
         max_texts: int. Texts of a request.
@@ -26,6 +28,7 @@ class ServerOptions(Settings):
     """
 
     max_batch: int = integer(64, minimum=1)
+    turn_tokens: int = integer(4096, minimum=1)
     batch_wait: float = number(2.0, minimum=0)
     queue_size: int = integer(1024, minimum=1)
     max_texts: int = integer(256, minimum=1)

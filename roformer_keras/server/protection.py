@@ -1,6 +1,7 @@
 """What stands before the application: keys, limits of bodies, slow clients."""
 
 import asyncio
+import re
 import secrets
 from typing import Any
 
@@ -11,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.options import ServerOptions
 
+_LOCAL = ("localhost", "127.0.0.1", "[::1]")
 # What a client may see without a key: whether the server lives, and its page, which
 # asks for the key.
 _OPEN = ("/", "/health", "/ready", "/page.css", "/page.js")
@@ -25,10 +27,17 @@ class Guard:
         app: ASGI application.
         options: `ServerOptions`.
         api_key: str or None. What clients must send as `Authorization: Bearer KEY`.
+        is_local: bool. Whether only names of this machine are taken as `Host`.
     """
 
-    def __init__(self, app: Any, options: ServerOptions, api_key: str | None = None):
-        self._app, self._options = app, options
+    def __init__(
+        self,
+        app: Any,
+        options: ServerOptions,
+        api_key: str | None = None,
+        is_local: bool = False,
+    ):
+        self._app, self._options, self._is_local = app, options, is_local
         self._key = None if api_key is None else f"Bearer {api_key}".encode()
 
     async def __call__(self, scope, receive, send):
@@ -37,6 +46,7 @@ class Guard:
             return
         try:
             headers = Headers(scope=scope)
+            self._check_host(headers)
             self._check_key(scope["path"], headers)
             body = await self._read(headers, receive)
         except Refusal as refusal:
@@ -55,6 +65,15 @@ class Guard:
             return await receive() if found is None else found
 
         await self._app(scope, receive_body, send)
+
+    def _check_host(self, headers):
+        host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
+        if self._is_local and host not in _LOCAL:
+            raise Refusal(
+                421,
+                "this server answers programs of its own machine, by the name "
+                "localhost; start it with --host to open it to others",
+            )
 
     def _check_key(self, path, headers):
         if self._key is None or path in _OPEN:
@@ -103,6 +122,7 @@ def make_protocol(options: ServerOptions) -> type[H11Protocol]:
 
     class Protocol(H11Protocol):
         _deadline: asyncio.TimerHandle | None = None
+        _unread: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport):
             super().connection_made(transport)
@@ -119,17 +139,31 @@ def make_protocol(options: ServerOptions) -> type[H11Protocol]:
             super().on_response_complete()
             self._watch()
 
+        def pause_writing(self):
+            super().pause_writing()
+            # The client does not read what it has asked for.
+            self._unread = self.loop.call_later(
+                options.read_timeout, self.transport.abort
+            )
+
+        def resume_writing(self):
+            super().resume_writing()
+            self._unread.cancel()
+
         def connection_lost(self, exc):
             super().connection_lost(exc)
             self._unwatch()
+            if self._unread is not None:
+                self._unread.cancel()
 
         def _watch(self):
             """Sets a deadline while the head of a request is awaited."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self._unwatch()
             elif self._deadline is None:
+                # Not `close`, which waits until the client has read all.
                 self._deadline = self.loop.call_later(
-                    options.read_timeout, self.transport.close
+                    options.read_timeout, self.transport.abort
                 )
 
         def _unwatch(self):

@@ -1,27 +1,40 @@
 """The way to the model: texts of several requests together, and texts as written.
 
 A model computes one thing at a time, in one thread. Texts that arrive meanwhile are its
-next batch. A text that is streamed takes a turn for each of its tokens.
+next batch. A text that is streamed takes a turn for each of its tokens. Each text is in
+the queue for itself, so that a request of many texts leaves room for others between its
+turns, and none is computed that nobody waits for any more.
 """
 
 import asyncio
 import collections
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from roformer_keras.server.errors import Refusal
 
 
+class Kind(collections.namedtuple("Kind", "key answer rows", defaults=(1,))):
+    """What is to be done with a text.
+
+    Attributes:
+        key: what must be equal for texts to be computed together.
+        answer: function from a list of texts to as many answers; runs in the thread of
+            the model.
+        rows: int. Rows that a text takes: as many texts may be written for it.
+    """
+
+
 @dataclasses.dataclass(eq=False)
 class _Entry:
-    """Items of one request, which wait for their answers."""
+    """A text that waits for its answer."""
 
-    key: Hashable
-    items: Sequence
-    answer: Callable[[list], Sequence]
+    kind: Kind
+    text: Any
+    tokens: int
     found: asyncio.Future
     arrived: float
 
@@ -30,50 +43,59 @@ class ModelQueue:
     """What waits for the model; made and used in one event loop.
 
     Args:
-        size: int. Items that may wait or be computed; further ones are refused.
-        max_batch: int. Items of a batch. Those of one request stay together.
-        wait: float. Seconds for which an item waits for others.
-        observe: function that is called with the size of each batch.
+        size: int. Texts that may wait or be computed; further ones are refused.
+        max_batch: int. Rows that are computed together.
+        max_tokens: int. Tokens that are computed together, unless a text alone has
+            more. Both bound the time for which others wait.
+        wait: float. Seconds for which a text waits for others.
+        observe: function that is called with the number of texts of each batch.
     """
 
     def __init__(
         self,
         size: int,
         max_batch: int,
+        max_tokens: int,
         wait: float,
         observe: Callable[[int], Any] = lambda count: None,
     ):
         self._size, self._max_batch, self._wait = size, max_batch, wait
-        self._observe = observe
+        self._max_tokens, self._observe = max_tokens, observe
         self._entries: collections.deque[_Entry] = collections.deque()
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._task = asyncio.create_task(self._work())
-        # Seconds of an item, for the time after which to try again.
+        # Seconds of a text, for the time after which to try again.
         self._pace = 0.0
         self.waiting = 0
 
     async def answer(
-        self, items: Sequence, answer: Callable[[list], Sequence], key: Hashable
+        self, texts: Sequence, kind: Kind, tokens: Sequence[int] = ()
     ) -> list:
-        """The answers to items, which are computed with others of the same key.
+        """The answers to texts, which are computed with others of the same kind.
 
         Args:
-            items: at least one.
-            answer: function from a list of items to as many answers; runs in the thread
-                of the model.
-            key: what must be equal for items to be computed together.
+            texts: at least one.
+            kind: `Kind`.
+            tokens: how many each of them computes; 1 if none are given.
 
         Raises:
-            Refusal: too many wait. Whatever `answer` raises.
+            Refusal: too many wait. Whatever the function of `kind` raises.
         """
         loop = asyncio.get_running_loop()
-        with _Room(self, len(items)):
-            entry = _Entry(key, items, answer, loop.create_future(), time.monotonic())
-            self._entries.append(entry)
+        with _Room(self, len(texts)):
+            entries = [
+                _Entry(kind, text, count, loop.create_future(), time.monotonic())
+                for text, count in zip(texts, tokens or [1] * len(texts), strict=True)
+            ]
+            self._entries += entries
             self._arrived.set()
-            # If the request is cancelled, so is the future, and nobody computes it.
-            return await entry.found
+            try:
+                return [await entry.found for entry in entries]
+            finally:
+                # If one fails or the request is cancelled, nobody waits for the others.
+                for entry in entries:
+                    entry.found.cancel()
 
     async def stream(self, start: Callable[[], Iterator]) -> AsyncIterator:
         """What an iterator gives, each piece in its turn.
@@ -99,7 +121,7 @@ class ModelQueue:
         return max(1, min(60, round(self.waiting * self._pace)))
 
     def check_room(self, count: int) -> None:
-        """Raises Refusal unless so many items more may wait."""
+        """Raises Refusal unless so many texts more may wait."""
         if self.waiting + count > self._size:
             raise Refusal(
                 503,
@@ -124,48 +146,51 @@ class ModelQueue:
 
     async def _gather(self):
         """Waits for others, unless there are enough or the first has waited already."""
-        if sum(len(entry.items) for entry in self._entries) < self._max_batch:
+        if len(self._entries) < self._max_batch:
             left = self._entries[0].arrived + self._wait - time.monotonic()
             if left > 0:
                 await asyncio.sleep(left)
 
     def _take(self):
-        """The next entries of one key that somebody still waits for."""
+        """The next texts of one kind that somebody still waits for."""
         batch: list[_Entry] = []
         others: collections.deque[_Entry] = collections.deque()
-        count = 0
+        rows = tokens = 0
         for entry in self._entries:
             if entry.found.done():
                 continue
-            fits = count + len(entry.items) <= self._max_batch
-            if not batch or (entry.key == batch[0].key and fits):
+            kind = entry.kind
+            fits = (
+                rows + kind.rows <= self._max_batch
+                and tokens + entry.tokens <= self._max_tokens
+            )
+            if not batch or (kind.key == batch[0].kind.key and fits):
                 batch.append(entry)
-                count += len(entry.items)
+                rows, tokens = rows + kind.rows, tokens + entry.tokens
             else:
                 others.append(entry)
         self._entries = others
         return batch
 
     async def _compute(self, batch):
-        items = [item for entry in batch for item in entry.items]
-        self._observe(len(items))
+        self._observe(len(batch))
         start = time.monotonic()
+        answer = batch[0].kind.answer
         try:
-            answers = list(await self._run(batch[0].answer, items))
+            answers = list(await self._run(answer, [entry.text for entry in batch]))
         except Exception as error:
             for entry in batch:
                 if not entry.found.done():
                     entry.found.set_exception(error)
             return
-        self._pace = (time.monotonic() - start) / len(items)
-        for entry in batch:
-            own, answers = answers[: len(entry.items)], answers[len(entry.items) :]
+        self._pace = (time.monotonic() - start) / len(batch)
+        for entry, found in zip(batch, answers, strict=True):
             if not entry.found.done():
-                entry.found.set_result(own)
+                entry.found.set_result(found)
 
 
 class _Room:
-    """Counts items of a request as long as it lasts."""
+    """Counts texts of a request as long as it lasts."""
 
     def __init__(self, queue, count):
         self._queue, self._count = queue, count

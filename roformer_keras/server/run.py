@@ -1,6 +1,8 @@
 """A server of one process."""
 
 import contextlib
+import ipaddress
+import math
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -49,14 +51,19 @@ def serve(
         shown = f"[{place[0]}]" if ":" in place[0] else place[0]
         remark(f"{model.name} answers at http://{shown}:{place[1]}")
         config = uvicorn.Config(
-            create_app(model, options, api_key),
+            create_app(
+                model,
+                options,
+                api_key,
+                is_local=ipaddress.ip_address(place[0].partition("%")[0]).is_loopback,
+            ),
             http=make_protocol(options),
             ws="none",
             # Requests are counted at /metrics; their texts are nobody's business.
             access_log=False,
             log_level="warning",
             server_header=False,
-            timeout_graceful_shutdown=int(options.timeout),
+            timeout_graceful_shutdown=math.ceil(options.timeout),
         )
         _Server(config).run(sockets=[listening])
 

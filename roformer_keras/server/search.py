@@ -21,13 +21,14 @@ class PoemSearch:
 
     Args:
         embed: async function from texts to vectors.
+        room: int. Texts that may wait for the model.
     """
 
-    def __init__(self, embed: Callable[[list[str]], Awaitable[Any]]):
+    def __init__(self, embed: Callable[[list[str]], Awaitable[Any]], room: int):
         file = resources.files("roformer_keras.server") / "page" / "poems.tsv.gz"
         text = gzip.decompress(file.read_bytes()).decode("utf-8")
         self._rows = [line.split("\t") for line in text.splitlines()]
-        self._embed = embed
+        self._embed, self._chunk = embed, max(1, min(_CHUNK, room // 2))
         self._vectors: list[Any] = []
         self._task: asyncio.Task | None = None
 
@@ -60,7 +61,7 @@ class PoemSearch:
 
     async def _index(self):
         while (done := len(self._vectors)) < len(self._rows):
-            rows = self._rows[done : done + _CHUNK]
+            rows = self._rows[done : done + self._chunk]
             try:
                 vectors = await self._embed([line for line, *_ in rows])
             except Exception:

@@ -100,6 +100,11 @@ def test_a_stream_is_the_text_piece_by_piece(gpt):
     events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
     choices = [event["choices"][0] for event in events]
     assert "".join(choice["text"] for choice in choices) == whole["text"]
+    body["stream_options"] = {"include_usage": True}
+    body["n"] = body["top_p"] = None
+    with gpt.stream("POST", "/v1/completions", json=body) as answer:
+        *_, usage, _ = (line for line in answer.iter_lines() if line)
+    assert json.loads(usage.removeprefix("data: "))["usage"]["completion_tokens"] == 6
     assert len(choices) > 3
     assert choices[-1]["finish_reason"] == whole["finish_reason"]
 
@@ -138,6 +143,11 @@ def test_a_task_predicts(tmp_path):
         ("/v1/embeddings", '{"input": "a", "model": "gpt-4"}', 404, "not 'gpt-4'"),
         ("/v1/embeddings", '{"input": "a", "dimensions": 3}', 400, "32 dimensions"),
         ("/v1/embeddings", '{"input": "a", "other": 3}', 422, "other"),
+        ("/v1/embeddings", json.dumps({"input": [1] * 10**6}), 422, "input"),
+        ("/similarity", json.dumps({"pairs": [[]] * 10**6}), 422, "pairs"),
+        ("/v1/embeddings", json.dumps({"input": "a", "k" * 10**6: 1}), 422, "kkk"),
+        ("/paraphrase", json.dumps({"texts": ["长" * 600]}), 400, "512 tokens"),
+        ("/paraphrase", '{"texts": ["a"], "n": 1000}', 400, "lower n or max_tokens"),
         ("/v1/embeddings", "[" * 100_000, 400, "JSON"),
         ("/paraphrase", '{"texts": ["a"], "n": 100000}', 422, "n: "),
         ("/paraphrase", '{"texts": ["a"], "max_tokens": 4000}', 400, "at most 1024"),
@@ -149,8 +159,9 @@ def test_wrong_requests_get_plain_words(sim, path, content, status, message):
     answer = sim.post(
         path, content=content, headers={"Content-Type": "application/json"}
     )
-    assert answer.status_code == status, answer.text
-    assert message in answer.json()["error"]["message"]
+    assert answer.status_code == status, answer.text[:1000]
+    found = answer.json()["error"]["message"]
+    assert message in found and len(found) < 400
 
 
 @pytest.mark.parametrize(
@@ -161,6 +172,8 @@ def test_wrong_requests_get_plain_words(sim, path, content, status, message):
         ({"prompt": ["a", "b"], "stream": True}, "one prompt can be streamed"),
         ({"stop": "不是一个"}, "stop token must be in the vocabulary"),
         ({"max_tokens": 2000}, "at most 1024"),
+        ({"max_tokens": 1024, "n": 5}, "lower n or max_tokens"),
+        ({"prompt": "长" * 600}, "512 tokens"),
         ({"temperature": -1}, "temperature"),
     ],
 )
@@ -192,6 +205,18 @@ def test_requests_are_counted(sim):
     assert 'roformer_requests_total{route="/similarity",status="200"}' in text
     assert "roformer_batch_texts_bucket" in text
     assert "北京" not in text
+
+
+def test_a_local_server_has_a_local_name():
+    app = create_app(ServedModel(SIM), is_local=True)
+    for host, status in (("localhost:80", 200), ("127.0.0.1", 200), ("a.example", 421)):
+        with TestClient(app, base_url=f"http://{host}") as client:
+            assert client.get("/health").status_code == status
+    with TestClient(app, base_url="http://localhost") as client:
+        found = client.get(f"/v1/models/{SIM.name}").json()
+        assert found == client.get("/v1/models").json()["data"][0]
+        assert client.get("/v1/models/other").status_code == 404
+        assert 'status="404"' in client.get("/metrics").text
 
 
 def test_what_a_model_cannot_do_is_refused():

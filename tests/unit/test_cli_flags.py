@@ -65,7 +65,8 @@ FLAGS = {
     "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
     "serve": "address api-key batch-wait cpus-per-replica engine host max-batch "
     "max-body max-characters max-connections max-length max-texts max-tokens "
-    "num-replicas port queue-size quiet read-timeout timeout worker-engine",
+    "num-replicas port queue-size quiet read-timeout timeout turn-tokens "
+    "worker-engine",
     "similarity": f"{RAY} config fields max-length output overwrite pair quiet source "
     "vocabulary",
     "tokenize": "decode json max-length source vocabulary",

@@ -6,14 +6,20 @@ import threading
 import pytest
 
 from roformer_keras.server.errors import Refusal
-from roformer_keras.server.queue import ModelQueue
+from roformer_keras.server.queue import Kind, ModelQueue
+
+SIZES = {"size": 10, "max_batch": 4, "max_tokens": 100, "wait": 0.02}
+
+
+def same(items):
+    return items
 
 
 def run(test, **options):
     """Runs a test with a queue, in an event loop."""
 
     async def main():
-        queue = ModelQueue(**{"size": 10, "max_batch": 4, "wait": 0.02, **options})
+        queue = ModelQueue(**{**SIZES, **options})
         try:
             async with asyncio.timeout(10):
                 return await test(queue)
@@ -31,16 +37,27 @@ def test_texts_of_several_requests_are_computed_together():
 
     async def test(queue):
         return await asyncio.gather(
-            queue.answer(["a", "b"], upper, "upper"),
-            queue.answer(["c"], upper, "upper"),
-            queue.answer(["d"], lambda items: items, "other"),
-            queue.answer(["e", "f"], upper, "upper"),
+            queue.answer(["a", "b"], Kind("upper", upper)),
+            queue.answer(["c"], Kind("upper", upper)),
+            queue.answer(["d"], Kind("other", same)),
+            queue.answer(["e", "f"], Kind("upper", upper)),
         )
 
     found = run(test, observe=sizes.append)
     assert found == [["A", "B"], ["C"], ["d"], ["E", "F"]]
-    # The last of the same key would be five.
-    assert sizes == [3, 1, 2]
+    # Four are a batch, though a request has another one.
+    assert sizes == [4, 1, 1]
+
+
+def test_rows_and_tokens_bound_a_batch():
+    sizes = []
+
+    async def test(queue):
+        await queue.answer([1] * 5, Kind("rows", same, rows=2))
+        await queue.answer([1] * 5, Kind("tokens", same), [30, 30, 30, 30, 900])
+
+    run(test, observe=sizes.append)
+    assert sizes == [2, 2, 1, 3, 1, 1]
 
 
 def test_nobody_computes_for_a_request_that_was_cancelled():
@@ -57,10 +74,10 @@ def test_nobody_computes_for_a_request_that_was_cancelled():
         return items
 
     async def test(queue):
-        first = asyncio.create_task(queue.answer([1], block, "block"))
+        first = asyncio.create_task(queue.answer([1], Kind("block", block)))
         await asyncio.to_thread(begun.wait)
-        gone = asyncio.create_task(queue.answer([2, 3], note, "note"))
-        stays = asyncio.create_task(queue.answer([4], note, "note"))
+        gone = asyncio.create_task(queue.answer([2, 3], Kind("note", note)))
+        stays = asyncio.create_task(queue.answer([4], Kind("note", note)))
         await asyncio.sleep(0)
         assert queue.waiting == 4
         gone.cancel()
@@ -77,14 +94,14 @@ def test_nobody_computes_for_a_request_that_was_cancelled():
 
 def test_a_full_queue_refuses_and_says_when_to_try_again():
     async def test(queue):
-        first = asyncio.create_task(queue.answer([1] * 8, lambda x: x, "a"))
+        first = asyncio.create_task(queue.answer([1] * 8, Kind("a", same)))
         await asyncio.sleep(0)
         with pytest.raises(Refusal, match="8 texts wait, and at most 10 may") as caught:
-            await queue.answer([1] * 3, lambda x: x, "a")
+            await queue.answer([1] * 3, Kind("a", same))
         assert caught.value.status == 503
         assert int(caught.value.headers["Retry-After"]) >= 1
         assert await first == [1] * 8
-        assert await queue.answer([1] * 3, lambda x: x, "a") == [1] * 3
+        assert await queue.answer([1] * 3, Kind("a", same)) == [1] * 3
 
     run(test)
 
@@ -95,12 +112,13 @@ def test_an_error_reaches_its_requests_and_the_queue_goes_on():
 
     async def test(queue):
         found = await asyncio.gather(
-            queue.answer([1], fail, "fail"),
-            queue.answer([2], fail, "fail"),
+            queue.answer([1], Kind("fail", fail)),
+            queue.answer([2, 5], Kind("fail", fail)),
             return_exceptions=True,
         )
         assert [str(error) for error in found] == ["no", "no"]
-        assert await queue.answer([3], lambda x: x, "same") == [3]
+        assert await queue.answer([3], Kind("same", same)) == [3]
+        assert queue.waiting == 0
 
     run(test)
 
@@ -118,7 +136,7 @@ def test_streams_take_turns_with_others():
             return [piece async for piece in queue.stream(count)]
 
         stream = asyncio.create_task(read())
-        await queue.answer(["text"], lambda x: order.append("text") or x, "a")
+        await queue.answer(["text"], Kind("a", lambda x: order.append("text") or x))
         assert await stream == [0, 1, 2]
         assert queue.waiting == 0
 

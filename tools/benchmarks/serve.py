@@ -155,7 +155,7 @@ def running(words, port):
 
 async def ask(port, method, path):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     found = await read_answer(reader)
     writer.close()
     return found
@@ -178,7 +178,7 @@ class Load:
     def _request(self, text):
         body = json.dumps({"input": text, "encoding_format": self.encoding}).encode()
         return (
-            b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\n"
+            b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
         ) + body
 

@@ -94,7 +94,9 @@ function paraphrase() {
   });
 }
 
+let writes = 0;
 async function write() {
+  const own = ++writes;
   const prompt = find("write-text").value.trim();
   find("stop").disabled = false;
   await run("write", async (section, signal) => {
@@ -118,7 +120,8 @@ async function write() {
       }
     }
   });
-  find("stop").disabled = true;
+  // A later one may have begun.
+  if (own === writes) find("stop").disabled = true;
 }
 
 function fill() {
