@@ -18,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from roformer_keras.cli import interrupts
-from roformer_keras.errors import ProcessError, RoFormerError
+from roformer_keras.errors import ConfigurationError, ProcessError, RoFormerError
 from roformer_keras.io.atomic import one_line
 from roformer_keras.training.process_settings import Processes
 
@@ -42,11 +42,17 @@ def train_together(train: Callable, arguments: tuple, processes: Processes) -> A
 
     Raises:
         BackendError: Keras does not run on JAX.
+        ConfigurationError: one process has a coordinator.
         ProcessError: another process ended or cannot be reached, or the worker was
             killed.
         RoFormerError: as the function raises.
     """
     if processes.num_processes == 1:
+        if processes.coordinator is not None:
+            raise ConfigurationError(
+                "--coordinator is for several processes: give each of them "
+                "--num-processes and --process-id too"
+            )
         return train(*arguments)
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)

@@ -31,11 +31,6 @@ class Processes(Settings):
                 f"num_processes, got process_id={self.process_id} and "
                 f"num_processes={self.num_processes}"
             )
-        if self.num_processes == 1 and self.coordinator is not None:
-            raise ConfigurationError(
-                "a coordinator is for several processes, got num_processes=1",
-                hint="give num_processes= and process_id= to each of them",
-            )
         if self.num_processes > 1 and not _is_address(self.coordinator):
             raise ConfigurationError(
                 "processes meet at HOST:PORT, the machine of process 0 and a free port "

@@ -172,6 +172,7 @@ _FLAGS = {
         ("--batch-size 0", "the value must be an integer from 1"),
         (f"--batch-size {BIG}", "the value must be an integer from 1"),
         ("--num-processes 0", "the value must be an integer from 1 to"),
+        ("--coordinator localhost:1", "--coordinator is for several processes"),
         ("--num-processes 2", "processes meet at HOST:PORT, the machine of process 0"),
         (
             "--num-processes 2 --coordinator localhost:99999",
