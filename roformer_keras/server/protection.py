@@ -71,7 +71,7 @@ class Guard:
         if self._is_local and host not in _LOCAL:
             raise Refusal(
                 421,
-                "this server answers programs of its own machine, by the name "
+                "this server answers programs of the same machine, by the name "
                 "localhost; start it with --host to open it to others",
             )
 
