@@ -6,8 +6,9 @@ Clients of one process send lines of poems to `/v1/embeddings`, one text a reque
 when it has got the last answer. Next to each number of clients stands `encode` on as
 many texts at a time, at most as many as the server puts together, in this process while
 the server has nothing to do; they work in turn. Every answer is compared with that of
-`encode`. `peer` is a plain FastAPI with sentence-transformers and the same weights,
-which computes each request alone; it is left out if it is not installed.
+`encode`, but for the peer's, whose tokenizer leaves out some rare characters. `peer` is
+a plain FastAPI with sentence-transformers and the same weights, which computes each
+request alone; it is left out if it is not installed.
 
 Clients, server and all else share the cores of the machine.
 """
@@ -85,7 +86,8 @@ def main(arguments=None):
             batch = min(count, options.max_batch)
             for name, (words, port, encoding) in servers.items():
                 with running(words, port) as process:
-                    load = Load(port, texts, expected, encoding)
+                    known = expected if name == "serve" else None
+                    load = Load(port, texts, known, encoding)
                     asyncio.run(load.run(count, 2))
                     turns = []
                     for _ in range(options.rounds):
@@ -204,7 +206,7 @@ class Load:
             status, content = await read_answer(reader)
             self.times.append(time.perf_counter() - start)
             self.statuses[status] += 1
-            if status == 200:
+            if status == 200 and self.expected is not None:
                 self._check(at, json.loads(content)["data"][0]["embedding"])
         writer.close()
 
