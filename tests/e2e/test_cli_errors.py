@@ -5,7 +5,7 @@ from cli_errors import check_error, fill_folder
 from common import CHARACTER
 
 from roformer_keras import RoFormerSentenceEncoder
-from roformer_keras.cli import generate, paraphrase, similarity
+from roformer_keras.cli import generate, similarity
 from roformer_keras.tasks import sources as models
 
 CASES = [
@@ -56,7 +56,7 @@ def load_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generate, "load_model", cached(generate.load_model))
-        for command in (paraphrase, similarity):
+        for command in (models, similarity):
             patch.setattr(command, "load_sim", cached(models.load_sim))
         yield
 

@@ -18,7 +18,7 @@ from common import run_main as run
 from sources import listing, unpacked
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.cli import generate, jobs, main, paraphrase, similarity
+from roformer_keras.cli import generate, jobs, main, similarity
 from roformer_keras.errors import RoFormerError
 from roformer_keras.tasks import sources as models
 
@@ -42,7 +42,7 @@ def loaded_once():
     patch = pytest.MonkeyPatch()
     load, load_sim = functools.cache(LOAD), functools.cache(LOAD_SIM)
     patch.setattr(generate, "load_model", lambda *given: load(*given[:-1], quiet=True))
-    for command in (paraphrase, similarity):
+    for command in (models, similarity):
         patch.setattr(command, "load_sim", load_sim)
     yield
     patch.undo()
