@@ -94,7 +94,7 @@ class FolderJob:
                 raise OutputError(f"{folder.parent} is not a folder: make it first")
             if folder.exists() and not folder.is_dir():
                 raise OutputError(f"{output} is a file: give the name of a folder")
-        if reads_from(place, *open_place(output)):
+        if reads_from(place, self._folder.filesystem, self._folder.path):
             raise OutputError(
                 f"{output} must not lie in the input {place}, of which its parts would "
                 "become a part"

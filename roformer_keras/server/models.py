@@ -40,6 +40,18 @@ class Written:
     is_ended: bool
 
 
+def served_class(source: str | os.PathLike) -> str:
+    """The name of the class that a source is served as; loads no weights.
+
+    Raises:
+        RoFormerError: the source cannot be read.
+    """
+    if is_served_generator(source):
+        return ServedGenerator.__name__
+    tuned = os.path.join(source, "preset")
+    return model_class(tuned if os.path.isdir(tuned) else source)
+
+
 class ServedModel:
     """A model, and what it can answer: the others of these functions are None.
 
@@ -84,11 +96,10 @@ class ServedModel:
         self._writer: Any = None
         self._tokenizer: Any = None
         self._task: Any = None
-        if is_served_generator(source):
+        name = served_class(source)
+        if name == ServedGenerator.__name__:
             self._set_writer(ServedGenerator(source))
             return
-        tuned = os.path.join(source, "preset")
-        name = model_class(tuned if os.path.isdir(tuned) else source)
         if name in tasks.__all__:
             lengths = {} if max_length is None else {"max_length": max_length}
             self._set_task(load_finetuned(source, **lengths))

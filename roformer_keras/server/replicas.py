@@ -1,7 +1,6 @@
 """A server of several processes, by Ray Serve: each has its own model."""
 
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -12,9 +11,8 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
 from roformer_keras.server.app import create_app
-from roformer_keras.server.models import ServedModel
+from roformer_keras.server.models import ServedModel, served_class
 from roformer_keras.server.options import ServerOptions
-from roformer_keras.tasks.load import model_class
 from roformer_keras.types import Engine
 
 _NAME = "roformer-keras"
@@ -52,8 +50,7 @@ def serve_replicas(
         RoFormerError: the source cannot be read.
     """
     # A wrong source is known before Ray is started.
-    tuned = os.path.join(source, "preset")
-    model_class(tuned if os.path.isdir(tuned) else source)
+    served_class(source)
     with ray_of(address, num_replicas, cpus_per_replica):
         ray_serve = import_extra("ray.serve", "serve --engine ray")
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
