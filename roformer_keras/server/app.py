@@ -201,7 +201,7 @@ class _Routes:
 
     async def embeddings(
         self, body: openai.Embeddings, request: fastapi.Request
-    ) -> dict:
+    ) -> JSONResponse:
         """Vectors of texts, as in OpenAI's API."""
         self._check_model(body.model)
         texts = self._texts(body.input)
@@ -211,9 +211,11 @@ class _Routes:
         dim = len(vectors[0])
         if body.dimensions not in (None, dim):
             raise Refusal(400, f"the vectors have {dim} dimensions, no other number")
-        return openai.embeddings_answer(
+        answer = openai.embeddings_answer(
             vectors, sum(counts), self._model.name, body.encoding_format
         )
+        # FastAPI would look at each number of a dict.
+        return JSONResponse(answer)
 
     async def completions(
         self, body: openai.Completions, request: fastapi.Request

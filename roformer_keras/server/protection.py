@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.options import ServerOptions
@@ -16,6 +16,7 @@ _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 # What a client may see without a key: whether the server lives, and its page, which
 # asks for the key.
 _OPEN = ("/", "/health", "/ready", "/page.css", "/page.js")
+_MOST_OF_HEAD = 64 * 1024
 
 
 class Guard:
@@ -112,7 +113,7 @@ class Guard:
             ) from None
 
 
-def make_protocol(options: ServerOptions) -> type[H11Protocol]:
+def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
     """uvicorn's HTTP, which closes connections that are too many or too slow.
 
     Args:
@@ -120,7 +121,8 @@ def make_protocol(options: ServerOptions) -> type[H11Protocol]:
             a request.
     """
 
-    class Protocol(H11Protocol):
+    class Protocol(HttpToolsProtocol):
+        _head_bytes = 0
         _deadline: asyncio.TimerHandle | None = None
         _unread: asyncio.TimerHandle | None = None
 
@@ -134,6 +136,13 @@ def make_protocol(options: ServerOptions) -> type[H11Protocol]:
         def data_received(self, data):
             super().data_received(data)
             self._watch()
+            if self._deadline is None:
+                self._head_bytes = 0
+                return
+            # Bytes of a head that is still to end.
+            self._head_bytes += len(data)
+            if self._head_bytes > _MOST_OF_HEAD:
+                self.transport.abort()
 
         def on_response_complete(self):
             super().on_response_complete()

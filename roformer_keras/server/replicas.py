@@ -11,7 +11,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
 from roformer_keras.server.app import create_app
-from roformer_keras.server.models import ServedModel, served_class
+from roformer_keras.server.models import load_to_serve, served_class
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.types import Engine
 
@@ -57,8 +57,7 @@ def serve_replicas(
 
         def make():
             """Runs in the process of a replica."""
-            model = ServedModel(source, engine, max_length)
-            model.warm_up()
+            model = load_to_serve(source, engine, max_length)
             return create_app(model, options, api_key)
 
         deployment = ray_serve.deployment(

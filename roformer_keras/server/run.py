@@ -11,7 +11,7 @@ import uvicorn
 
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.server.app import create_app
-from roformer_keras.server.models import ServedModel
+from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import make_protocol
 from roformer_keras.types import Engine
@@ -45,8 +45,7 @@ def serve(
     """
     # The address is taken first, since loading takes long.
     with _listening(host, port) as listening:
-        model = ServedModel(source, engine, max_length)
-        model.warm_up()
+        model = load_to_serve(source, engine, max_length)
         place = listening.getsockname()
         shown = f"[{place[0]}]" if ":" in place[0] else place[0]
         remark(f"{model.name} answers at http://{shown}:{place[1]}")

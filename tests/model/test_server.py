@@ -220,5 +220,5 @@ def test_a_local_server_has_a_local_name():
 
 
 def test_what_a_model_cannot_do_is_refused():
-    with pytest.raises(ConfigurationError, match="leave --engine out"):
+    with pytest.raises(ConfigurationError, match="leave the engine out"):
         ServedModel(CHARACTER, engine="openvino")
