@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ import numpy as np
 import openai
 import pytest
 from common import GPT, ROOT, SIM
+from hostile import requests
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
 
@@ -65,7 +67,7 @@ class Server:
 @pytest.fixture(scope="module")
 def sim():
     flags = ("--read-timeout", "2", "--max-connections", "300", "--queue-size", "200")
-    server = Server(SIM, *flags)
+    server = Server(SIM, *flags, "--max-body", str(2**20))
     yield server
     assert server.end() == 0
 
@@ -124,32 +126,76 @@ def test_slow_and_idle_clients_are_dropped_while_others_are_served(sim):
 HOST = b" HTTP/1.1\r\nHost: localhost\r\n"
 
 
-@pytest.mark.parametrize(
-    ("request_", "status"),
-    [
-        (b"\x00\x01\x02\r\n\r\n", b"400"),
-        (b"GET /%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
-        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"4"),
-        (
-            b"POST /similarity" + HOST + b"Content-Length: -1\r\n\r\n",
-            b"400",
-        ),
-        (
-            b"POST /similarity" + HOST + b"Content-Length: 99999999\r\n\r\n",
-            b"413",
-        ),
-        (
-            b"POST /similarity HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n{}",
-            b"4",
-        ),
-        (b"DELETE /similarity HTTP/1.1\r\nHost: localhost\r\n\r\n", b"405"),
-    ],
-)
-def test_hostile_bytes_get_an_error(sim, request_, status):
-    with sim.connect() as connection:
-        connection.sendall(request_)
-        assert connection.recv(100).startswith(b"HTTP/1.1 " + status)
+def answer_to(server, request):
+    """Status and content of the answer to bytes, all of it."""
+    with server.connect() as connection, contextlib.ExitStack() as ignored:
+        # An answer may come before all is sent.
+        ignored.enter_context(contextlib.suppress(ConnectionError))
+        connection.sendall(request)
+        ignored.pop_all()
+        found = b""
+        while part := connection.recv(65536):
+            found += part
+    start, _, content = found.partition(b"\r\n\r\n")
+    return int(start.split()[1]), content.decode()
+
+
+@pytest.fixture(scope="module")
+def gpt():
+    server = Server(GPT, "--api-key", "secret", "--max-body", str(2**20))
+    yield server
+    assert server.end() == 0
+
+
+@pytest.fixture(scope="class")
+def others(sim):
+    """A client that is served all the while, without a request that fails."""
+    ended, statuses = threading.Event(), []
+
+    def ask():
+        while not ended.is_set():
+            body = {"input": "今天天气不错"}
+            statuses.append(
+                httpx.post(f"{sim.url}/v1/embeddings", json=body).status_code
+            )
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        yield
+        ended.set()
+        asking.result()
+    assert set(statuses) == {200}
+
+
+@pytest.mark.usefixtures("others")
+class TestHostileRequests:
+    def test_they_are_a_hundred_and_more(self):
+        table = [*requests.TO_SIM, *requests.TO_GPT]
+        assert len(table) == len({request for request, _, _ in table}) > 120
+
+    @pytest.mark.parametrize(("request_", "status", "words"), requests.TO_SIM)
+    def test_they_get_plain_words(self, sim, request_, status, words):
+        check_refused(sim, request_, status, words)
+
+    @pytest.mark.parametrize(("request_", "status", "words"), requests.TO_GPT)
+    def test_they_get_plain_words_of_a_server_with_a_key(
+        self, gpt, request_, status, words
+    ):
+        check_refused(gpt, request_, status, words)
+
+
+def check_refused(server, request, status, words):
+    found, content = answer_to(server, request)
+    assert (found, words in content) == (status, True), (found, content)
+    assert len(content) < 500
+
+
+def test_a_head_without_an_end_is_dropped(sim):
+    with sim.connect() as connection, pytest.raises(ConnectionError):
+        connection.sendall(b"GET /health" + HOST + b"A: ")
+        for _ in range(1000):
+            connection.sendall(b"a" * 1000)
+            time.sleep(0.001)
     assert httpx.get(f"{sim.url}/health").status_code == 200
 
 
@@ -177,7 +223,7 @@ def batches_of(server):
 
 
 def test_a_client_that_does_not_read_is_dropped(sim):
-    requests = (b"GET /openapi.json" + HOST + b"\r\n") * 2000
+    many = (b"GET /openapi.json" + HOST + b"\r\n") * 2000
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", sim.port))
@@ -186,7 +232,7 @@ def test_a_client_that_does_not_read_is_dropped(sim):
         with pytest.raises(ConnectionError):
             for _ in range(60):
                 with contextlib.suppress(TimeoutError):
-                    connection.sendall(requests)
+                    connection.sendall(many)
                 time.sleep(0.5)
 
 

@@ -128,61 +128,6 @@ def test_a_task_predicts(tmp_path):
     assert found == model.to_json([(text,) for text in TEXTS[:2]])
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "status", "message"),
-    [
-        ("/v1/embeddings", "{", 422, "must be a JSON object"),
-        ("/v1/embeddings", b'{"input": "\xff"}', 400, "JSON in UTF-8"),
-        ("/v1/embeddings", '{"input": "\\ud800"}', 400, "surrogate"),
-        ("/v1/embeddings", '{"input": 3}', 422, "input"),
-        ("/v1/embeddings", '{"input": [[1, 2]]}', 422, "input"),
-        ("/v1/embeddings", '{"input": []}', 400, "1 to 256 texts, got 0"),
-        ("/v1/embeddings", '{"input": " "}', 400, "must not be empty"),
-        ("/v1/embeddings", json.dumps({"input": "长" * 10_001}), 400, "10000 char"),
-        ("/v1/embeddings", json.dumps({"input": ["长"] * 257}), 400, "got 257"),
-        ("/v1/embeddings", '{"input": "a", "model": "gpt-4"}', 404, "not 'gpt-4'"),
-        ("/v1/embeddings", '{"input": "a", "dimensions": 3}', 400, "32 dimensions"),
-        ("/v1/embeddings", '{"input": "a", "other": 3}', 422, "other"),
-        ("/v1/embeddings", json.dumps({"input": [1] * 10**6}), 422, "input"),
-        ("/similarity", json.dumps({"pairs": [[]] * 10**6}), 422, "pairs"),
-        ("/v1/embeddings", json.dumps({"input": "a", "k" * 10**6: 1}), 422, "kkk"),
-        ("/paraphrase", json.dumps({"texts": ["长" * 600]}), 400, "512 tokens"),
-        ("/paraphrase", '{"texts": ["a"], "n": 1000}', 400, "lower n or max_tokens"),
-        ("/v1/embeddings", "[" * 100_000, 400, "JSON"),
-        ("/paraphrase", '{"texts": ["a"], "n": 100000}', 422, "n: "),
-        ("/paraphrase", '{"texts": ["a"], "max_tokens": 4000}', 400, "at most 1024"),
-        ("/similarity", '{"pairs": [["a"]]}', 422, "pairs"),
-        ("/../../etc/passwd", "{}", 404, "no such route"),
-    ],
-)
-def test_wrong_requests_get_plain_words(sim, path, content, status, message):
-    answer = sim.post(
-        path, content=content, headers={"Content-Type": "application/json"}
-    )
-    assert answer.status_code == status, answer.text[:1000]
-    found = answer.json()["error"]["message"]
-    assert message in found and len(found) < 400
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ({"logprobs": 3}, "logprobs"),
-        ({"n": 2, "stream": True}, "n above 1"),
-        ({"prompt": ["a", "b"], "stream": True}, "one prompt can be streamed"),
-        ({"stop": "不是一个"}, "stop token must be in the vocabulary"),
-        ({"max_tokens": 2000}, "at most 1024"),
-        ({"max_tokens": 1024, "n": 5}, "lower n or max_tokens"),
-        ({"prompt": "长" * 600}, "512 tokens"),
-        ({"temperature": -1}, "temperature"),
-    ],
-)
-def test_wrong_completions_get_plain_words(gpt, body, message):
-    answer = gpt.post("/v1/completions", json={"prompt": "今天", **body})
-    assert answer.status_code in (400, 422), answer.text
-    assert message in answer.json()["error"]["message"]
-
-
 def test_a_key_is_needed_but_for_the_page_and_the_state():
     options = ServerOptions(max_body=100)
     with client_of(ServedModel(SIM), options=options, api_key="密钥") as client:
