@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from roformer_keras.training.log import read_log
-from roformer_keras.training.plots import draw_line, new_figure, save_figure
+from roformer_keras.training.plots import draw_line, drawing
 
 # Inches of a cell of a confusion matrix, of the whole picture, and of its edges.
 _CELL, _MAX_SIDE, _EDGES = 0.62, 20.0, 2.5
@@ -47,23 +47,21 @@ def draw_curves(
         OutputError: the picture cannot be written.
     """
     rows = read_log(log)
-    figure = new_figure(9, 4)
     panels = [("loss", "loss", "val_loss"), (monitor, metric, f"val_{monitor}")]
     if monitor == "loss":
         panels.pop()
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for own, (name, train, valid) in zip(axes, panels, strict=True):
-        other = f" ({train})" if train != name else ""
-        draw_line(own, rows, "epoch", train, f"training{other}", **_DOTS)
-        draw_line(own, rows, "epoch", valid, "validation", **_DOTS)
-        if best is not None:
-            own.axvline(best, color="0.8", linewidth=1, zorder=0)
-        own.set(xlabel="epochs", ylabel=name.replace("_", " "))
-        own.xaxis.get_major_locator().set_params(integer=True)
-        own.grid(alpha=0.3)
-        if own.lines:
-            own.legend()
-    save_figure(figure, picture)
+    with drawing(picture, 9, 4) as figure:
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for own, (name, train, valid) in zip(axes, panels, strict=True):
+            other = f" ({train})" if train != name else ""
+            draw_line(own, rows, "epoch", train, f"training{other}", **_DOTS)
+            draw_line(own, rows, "epoch", valid, "validation", **_DOTS)
+            if best is not None:
+                own.axvline(best, color="0.8", linewidth=1, zorder=0)
+            own.set(xlabel="epochs", ylabel=name.replace("_", " "))
+            own.xaxis.get_major_locator().set_params(integer=True)
+            if own.lines:
+                own.legend()
 
 
 def draw_confusion(
@@ -91,35 +89,37 @@ def draw_confusion(
         shown = [str(n + 1) for n in range(len(names))]
     side = min(_MAX_SIDE, _EDGES + max(2.0, _CELL * len(names)))
     room = (side - _EDGES) / len(names)
-    figure = new_figure(side, side)
-    axes = figure.add_subplot()
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     # Chinese characters are about twice as wide as these of a number.
     wide = max(sum(2 if ord(c) > 0x2E7F else 1 for c in name) for name in shown)
-    places = range(len(names))
-    axes.set_xticks(places, shown, rotation=90 if 0.1 * wide > room else 0)
-    axes.set_yticks(places, shown)
-    size = min(10.0, 60 * room)
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        if font is not None:
-            label.set_fontproperties(font)
-        label.set_fontsize(size)
-    axes.set(xlabel="predicted", ylabel="true")
-    if room >= _ROOM_FOR_COUNT:
-        for (row, column), count in np.ndenumerate(table):
-            share = shares[row, column]
-            text = f"{count}\n{share:.0%}" if room >= _ROOM_FOR_SHARE else str(count)
-            # Long numbers are smaller, so that they stay in their cell.
-            size = min(9.0, 72 * 0.9 * room / (0.65 * max(4, len(str(count)))))
-            axes.text(
-                *(column, row, text),
-                ha="center",
-                va="center",
-                fontsize=size,
-                color="white" if share > 0.5 else "black",
-            )
-    save_figure(figure, picture)
+    with drawing(picture, side, side) as figure:
+        axes = figure.add_subplot()
+        axes.grid(False)
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        places = range(len(names))
+        axes.set_xticks(places, shown, rotation=90 if 0.1 * wide > room else 0)
+        axes.set_yticks(places, shown)
+        size = min(10.0, 60 * room)
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            if font is not None:
+                label.set_fontproperties(font)
+            label.set_fontsize(size)
+        axes.set(xlabel="predicted", ylabel="true")
+        if room >= _ROOM_FOR_COUNT:
+            for (row, column), count in np.ndenumerate(table):
+                share = shares[row, column]
+                text = (
+                    f"{count}\n{share:.0%}" if room >= _ROOM_FOR_SHARE else str(count)
+                )
+                # Long numbers are smaller, so that they stay in their cell.
+                size = min(9.0, 72 * 0.9 * room / (0.65 * max(4, len(str(count)))))
+                axes.text(
+                    *(column, row, text),
+                    ha="center",
+                    va="center",
+                    fontsize=size,
+                    color="white" if share > 0.5 else "black",
+                )
     return font is not None
 
 

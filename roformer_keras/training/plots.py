@@ -1,23 +1,58 @@
 """Pictures of a training, as PNG."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
 from roformer_keras.training.log import read_log
 
+# Colours that colour-blind readers tell apart: Okabe and Ito, "Color Universal Design".
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555")
 
-def new_figure(width: float, height: float):
-    """A figure of so many inches.
 
-    Not pyplot's, so what a program or a notebook draws there stays as it is.
+@contextmanager
+def drawing(path: Path, width: float, height: float) -> Iterator[Any]:
+    """A figure of so many inches in the style of all pictures, for `with`.
+
+    It is written at the end, whole or not at all. It is not pyplot's, so what a program
+    or a notebook draws there stays as it is.
+
+    Raises:
+        ConfigurationError: Matplotlib is not installed.
+        OutputError: the picture cannot be written.
     """
     agg = import_extra("matplotlib.backends.backend_agg", "drawing")
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    agg.FigureCanvasAgg(figure)
-    return figure
+    with rc_context(picture_style()):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        agg.FigureCanvasAgg(figure)
+        yield figure
+        with replacing(path, overwrite=True) as partial:
+            figure.savefig(partial, format="png", dpi=120)
+
+
+def picture_style() -> Any:
+    """Fonts, colours and lines of all pictures: a dict for Matplotlib's `rcParams`."""
+    from cycler import cycler
+
+    return {
+        "font.family": ["DejaVu Sans"],
+        "font.size": 10,
+        "axes.prop_cycle": cycler(color=COLORS),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": "medium",
+        "axes.titlelocation": "left",
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.alpha": 0.3,
+        "legend.frameon": False,
+    }
 
 
 def draw_line(
@@ -29,16 +64,6 @@ def draw_line(
         axes.plot(*zip(*points, strict=True), label=label, linewidth=1.2, **style)
 
 
-def save_figure(figure, path: Path) -> None:
-    """Writes a figure, whole or not at all.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    with replacing(path, overwrite=True) as partial:
-        figure.savefig(partial, format="png", dpi=120)
-
-
 def draw_losses(log: Path, picture: Path) -> None:
     """Draws the losses of a `log.csv`, of training and of held-out data, as PNG.
 
@@ -46,16 +71,13 @@ def draw_losses(log: Path, picture: Path) -> None:
         OutputError: the picture cannot be written.
     """
     rows = read_log(log)
-    figure = new_figure(8, 4.5)
-    axes = figure.add_subplot()
-    draw_line(axes, rows, "update", "loss", "training")
-    draw_line(axes, rows, "update", "val_loss", "held out", marker="o", markersize=4)
-    ends = {}
-    for row in rows:
-        ends[row["stage"]] = int(row["update"])
-    for end in list(ends.values())[:-1]:
-        axes.axvline(end, color="0.8", linewidth=1, zorder=0)
-    axes.set(xlabel="updates", ylabel="loss")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    save_figure(figure, picture)
+    ends = {row["stage"]: int(row["update"]) for row in rows}
+    with drawing(picture, 8, 4.5) as figure:
+        axes = figure.add_subplot()
+        draw_line(axes, rows, "update", "loss", "training")
+        dots = {"marker": "o", "markersize": 4}
+        draw_line(axes, rows, "update", "val_loss", "held out", **dots)
+        for end in list(ends.values())[:-1]:
+            axes.axvline(end, color="0.8", linewidth=1, zorder=0)
+        axes.set(xlabel="updates", ylabel="loss")
+        axes.legend()

@@ -38,7 +38,7 @@ from tools.tables import markdown
 METHODS = {
     "roformer": {
         "rotary": ("rotary", "C0", "-"),
-        "cut": ("rotary, each row alone", "C7", "-"),
+        "cut": ("rotary, each row alone", "C6", "-"),
         "interpolated": ("interpolated", "C1", "-"),
         "ntk": ("NTK-aware base", "C2", "-"),
         "rotary+": ("rotary, trained further", "C0", "--"),

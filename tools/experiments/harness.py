@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from roformer_keras.checks import check_integer
 from roformer_keras.io import journal
-from roformer_keras.training.plots import new_figure, save_figure
+from roformer_keras.training.plots import drawing
 from tools.commands import Parser, command
 from tools.tables import markdown, read_rows, write_json, write_rows, write_text
 
@@ -80,17 +80,17 @@ class Experiment:
             return report
 
     def _draw(self, tables):
-        figure = new_figure(7 * len(self.plots), 4.5)
-        every = figure.subplots(1, len(self.plots), squeeze=False)[0]
-        for axes, (file, column, x, y, what) in zip(every, self.plots, strict=True):
-            rows = tables[self.tables.index(file)]
-            for name, (label, color, line) in self.styles.items():
-                if own := [row for row in rows if row.get(column) == name]:
-                    draw_mean(axes, *curves(own, x, y), label, color, line)
-            axes.set(xlabel=x, ylabel=what)
-            axes.legend()
-        figure.suptitle(f"Mean and range of {count_seeds(self.options.seeds)}")
-        save_figure(figure, self.folder / "picture.png")
+        width = 7 * len(self.plots)
+        with drawing(self.folder / "picture.png", width, 4.5) as figure:
+            every = figure.subplots(1, len(self.plots), squeeze=False)[0]
+            for axes, (file, column, x, y, what) in zip(every, self.plots, strict=True):
+                rows = tables[self.tables.index(file)]
+                for name, (label, color, line) in self.styles.items():
+                    if own := [row for row in rows if row.get(column) == name]:
+                        draw_mean(axes, *curves(own, x, y), label, color, line)
+                axes.set(xlabel=x, ylabel=what)
+                axes.legend()
+            figure.suptitle(f"Mean and range of {count_seeds(self.options.seeds)}")
 
     def _open_folder(self):
         """Starts in a new folder, or checks that it has equal settings."""
@@ -275,4 +275,3 @@ def draw_mean(axes, xs, values, label, color, line="-"):
     axes.plot(xs, values.mean(0), line, color=color, label=label)
     bounds = values.min(0), values.max(0)
     axes.fill_between(xs, *bounds, color=color, alpha=0.2, linewidth=0)
-    axes.grid(alpha=0.3)

@@ -30,8 +30,8 @@ MODELS = {
     "performer-rope": ("performer", True, "Performer with RoPE", "C0", "-"),
     "performer-of-rope": ("rotary_performer", True, "Performer of RoPE", "C1", "-"),
     "performer": ("performer", False, "Performer without", "C0", "--"),
-    "softmax-rope": ("softmax", True, "softmax with RoPE", "C7", "-"),
-    "softmax": ("softmax", False, "softmax without", "C7", "--"),
+    "softmax-rope": ("softmax", True, "softmax with RoPE", "C6", "-"),
+    "softmax": ("softmax", False, "softmax without", "C6", "--"),
 }
 STYLES = {name: style for name, (_, _, *style) in MODELS.items()}
 # Models are named after the one without rotation.
