@@ -510,13 +510,17 @@ HOSTILE = [
     # A member that swallows the next, or reaches into the directory.
     (
         patched("a", more={"a": b"1234"}, size=200, compress_size=200),
-        "bert_config.json overlaps another member",
+        # Python 3.13 finds it by itself.
+        "bert_config.json overlaps another member|Overlapped entries",
     ),
     (
         patched(f"bert_model.ckpt.{SHARD}", size=300_001, compress_size=300_001),
         f"{SHARD} reaches beyond the members",
     ),
-    (patched("vocab.txt", header_offset=7), "vocab.txt has no header where"),
+    (
+        patched("vocab.txt", header_offset=7),
+        "vocab.txt has no header where|Overlapped entries",
+    ),
     (contradiction, "is damaged .File name in directory 'vocab.txt'"),
     # Sizes.
     (
