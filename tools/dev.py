@@ -4,6 +4,7 @@
     python3 tools/dev.py demo          set up, then run commands on small checkpoints
     python3 tools/dev.py test [...]    set up, ruff, mypy, run the tiers unit and model
     python3 tools/dev.py test --all    the same with the tier e2e
+    python3 tools/dev.py docs          set up, build the documentation into site/
 
 Set-up installs this package, TensorFlow and what the tests need into `.venv`, and two
 versions of the real bert4keras into `.reference`. It is done once. Further arguments of
@@ -29,7 +30,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("job", choices=["setup", "demo", "test"])
+    parser.add_argument("job", choices=["setup", "demo", "test", "docs"])
     parser.add_argument("--all", action="store_true", help="test the tier e2e too")
     options, pytest_arguments = parser.parse_known_args()
     if sys.version_info < (3, 11):  # noqa: UP036  This script runs before the check.
@@ -42,6 +43,8 @@ def main():
         demo()
     elif options.job == "test":
         test(options.all, pytest_arguments)
+    elif options.job == "docs":
+        docs()
 
 
 def set_up():
@@ -105,6 +108,11 @@ def test(every_tier, pytest_arguments):
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(VENV / "jax-cache"))
     command = ["pytest", "-m", tiers, "-n", processes, "--dist", "worksteal"]
     run(PYTHON, "-m", *command, *pytest_arguments)
+
+
+def docs():
+    """Warnings, such as those of dead links, are errors."""
+    run(PYTHON, "-m", "mkdocs", "build", "--strict")
 
 
 def cli(*arguments, input=None):

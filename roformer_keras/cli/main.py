@@ -50,7 +50,7 @@ def main(arguments=None) -> int:
                 file=sys.stderr,
             )
             return 2
-    modules = _find_commands()
+    modules = find_commands()
     parser = argparse.ArgumentParser(
         prog="roformer-keras", description="The Chinese RoFormer family in Keras 3."
     )
@@ -84,7 +84,7 @@ def _is_text(word):
     return True
 
 
-def _find_commands() -> dict:
+def find_commands() -> dict:
     """The modules of commands by name, such as `fill-mask`."""
     names = sorted(module.name for module in pkgutil.iter_modules(cli.__path__))
     modules = (importlib.import_module(f"{cli.__name__}.{name}") for name in names)

@@ -48,7 +48,7 @@ def _parsers():
     module = importlib.import_module("roformer_keras.cli.main")
     verbs = argparse.ArgumentParser().add_subparsers()
     parsers = {}
-    for name, command in module._find_commands().items():
+    for name, command in module.find_commands().items():
         parsers[name] = module._add_command(verbs, name, command)
         module._add_flags(parsers[name], command)
     return parsers

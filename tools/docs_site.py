@@ -1,0 +1,164 @@
+"""What the documentation's site needs beyond the pages in docs/; a hook of MkDocs.
+
+A page whose front matter names a `source` has the text of that file of the repository,
+Markdown or a notebook. Links that leave docs/ lead to the page of the file if it has
+one, else to the repository. The help of the commands is written into its page.
+"""
+
+import contextlib
+import functools
+import io
+import os
+import posixpath
+import re
+import sys
+from pathlib import Path
+from unittest import mock
+
+import nbformat
+from latex2mathml.converter import convert as to_mathml
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+BRANCH = "main"
+HELP = "<!-- help of the commands -->"
+# Columns of the help.
+WIDTH = 88
+PICTURES = ("checkpoints", "checkpoints/training", "tools/benchmarks")
+COLAB = "https://colab.research.google.com/github"
+_SOURCE = re.compile(r"\A---\nsource: (\S+)\n---\n")
+_FENCE = re.compile(r"^(```.*?^```[^\S\n]*$)", re.M | re.S)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+# Code is passed over.
+_FORMULA = re.compile(r"`[^`]*`|\$\$(?P<block>.+?)\$\$|\$(?P<inline>.+?)\$", re.S)
+# Around the number of a formula until the page is HTML: private-use characters.
+_BEGIN, _END = "\ue000", "\ue001"
+
+
+def on_files(files, config):
+    for folder in PICTURES:
+        for path in sorted((ROOT / folder).glob("*.png")):
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    name = f"docs/{page.file.src_uri}"
+    if source := page.meta.get("source"):
+        name = source
+        if source.endswith(".ipynb"):
+            markdown, page.formulas = read_notebook(ROOT / source, config.repo_url)
+        else:
+            markdown = (ROOT / source).read_text(encoding="utf-8")
+    if HELP in markdown:
+        markdown = markdown.replace(HELP, help_of_commands())
+    place = posixpath.dirname(page.file.src_uri) or "."
+
+    def rewrite(found):
+        return f"]({rewrite_link(found[1], name, place, config.repo_url)})"
+
+    # Blocks of code stay as they are.
+    parts = _FENCE.split(markdown)
+    parts[::2] = [_LINK.sub(rewrite, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def on_page_content(html, page, config, files):
+    for number, formula in enumerate(getattr(page, "formulas", ())):
+        html = html.replace(f"{_BEGIN}{number}{_END}", formula)
+    return html
+
+
+@functools.cache
+def pages_of_sources():
+    """Files of the repository -> their pages, in English."""
+    docs, found = ROOT / "docs", {}
+    for path in sorted(docs.rglob("*.md")):
+        source = _SOURCE.match(path.read_text(encoding="utf-8"))
+        if source and not path.stem.endswith(".zh"):
+            found[source[1]] = path.relative_to(docs).as_posix()
+    return found
+
+
+def rewrite_link(link, name, place, repository):
+    """A link of a file of the repository, for a page in a folder of docs/."""
+    if re.match(r"[a-z]+:|#|/", link):
+        return link
+    path, mark, anchor = link.partition("#")
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+    target = pages_of_sources().get(path)
+    if target is None and path.startswith("docs/"):
+        target = path.removeprefix("docs/")
+    elif target is None and path.endswith(".png"):
+        target = path
+    if target is not None:
+        return posixpath.relpath(target, place) + mark + anchor
+    if not (ROOT / path).exists():
+        # MkDocs names it and its page.
+        return link
+    kind = "tree" if (ROOT / path).is_dir() else "blob"
+    return f"{repository}/{kind}/{BRANCH}/{path}{mark}{anchor}"
+
+
+@functools.cache
+def help_of_commands():
+    """A section for each command."""
+    sys.path.insert(0, str(ROOT))
+    from roformer_keras.cli.main import find_commands, main
+
+    sections = []
+    for name in find_commands():
+        shown = io.StringIO()
+        # The help of a terminal of a fixed width, without colours.
+        environment = {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
+        with (
+            mock.patch.dict(os.environ, environment),
+            contextlib.redirect_stdout(shown),
+            contextlib.suppress(SystemExit),
+        ):
+            main([name, "--help"])
+        sections.append(f"## {name}\n\n```text\n{shown.getvalue().strip()}\n```")
+    return "\n\n".join(sections)
+
+
+def read_notebook(path, repository):
+    """A notebook as Markdown, and its formulas in MathML, which browsers show."""
+    parts, formulas = [], []
+
+    def keep_formula(found):
+        if found["block"] is None and found["inline"] is None:
+            return found[0]
+        if found["block"] is not None:
+            formulas.append(to_mathml(found["block"], display="block"))
+        else:
+            formulas.append(to_mathml(found["inline"]))
+        return f"{_BEGIN}{len(formulas) - 1}{_END}"
+
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            parts.append(_FORMULA.sub(keep_formula, cell.source))
+        else:
+            parts.append(f"```python\n{cell.source}\n```")
+            parts += filter(None, map(show_output, cell.outputs))
+    title, _, rest = parts[0].partition("\n")
+    owner = repository.rstrip("/").removeprefix("https://github.com/")
+    name = path.relative_to(ROOT).as_posix()
+    links = (
+        f"[Open in Colab]({COLAB}/{owner}/blob/{BRANCH}/{name}) · "
+        f"[Notebook]({repository}/blob/{BRANCH}/{name})"
+    )
+    return "\n\n".join([title, links, rest, *parts[1:]]), formulas
+
+
+def show_output(output):
+    data = output.get("data", {})
+    if "image/png" in data:
+        content = data["image/png"].replace("\n", "")
+        return f"![Output](data:image/png;base64,{content})"
+    if "text/html" in data:
+        # Without blank lines it is one block of HTML.
+        lines = filter(str.strip, data["text/html"].splitlines())
+        return "<div>\n" + "\n".join(lines) + "\n</div>"
+    text = output.get("text") or data.get("text/plain") or ""
+    return f"```text\n{text.rstrip()}\n```" if text.strip() else None
