@@ -1,4 +1,4 @@
-"""What the README's table of backends says of each check of `backend_checks.py`.
+"""What the table in docs/features.md says of each check of `backend_checks.py`.
 
 python tests/backend_features.py     run the checks on each backend, print the table
 """

@@ -1,17 +1,21 @@
-"""What users wait for, measured in one run, and the tables of it in the docs.
+"""What users wait for, measured in one run, and the tables of figures in the docs.
 
     python -m tools.benchmark                    measure all, write figures and tables
     python -m tools.benchmark --parts generate   measure one part again
     python -m tools.benchmark --table            write the tables from the figures
 
-The figures are kept in tools/benchmarks/figures.json. Programs that are not installed,
-such as Hugging Face transformers, are left out. All of it takes about 80 minutes on two
-cores without other work.
+The figures are kept in tools/benchmarks/figures.json. recorded.json next to it has
+tables of figures that other commands measured: each has its date, machine and command.
+A page has a table between the lines `<!-- table: NAME -->` and
+`<!-- end of the table -->`. Programs that are not installed, such as Hugging Face
+transformers, are left out. All of it takes about 80 minutes on two cores without other
+work.
 """
 
 import datetime
 import importlib
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -20,15 +24,16 @@ from typing import NamedTuple
 
 from roformer_keras.errors import ConfigurationError
 from tools import ROOT
-from tools.benchmarks.harness import THEIRS, processor, show
+from tools.benchmarks.harness import THEIRS, processor, ratios, show, show_ratios
 from tools.benchmarks.scripts import RUNS, SCRIPTS
 from tools.commands import Parser, command
 from tools.tables import between, markdown, write_json, write_text
 
 FIGURES = ROOT / "tools" / "benchmarks" / "figures.json"
-README = ROOT / "README.md"
-PAGE = ROOT / "docs" / "coming-from-bert4keras.md"
-BEGIN, END = "<!-- table of tools/benchmark.py -->", "<!-- end of the table -->"
+RECORDED = FIGURES.with_name("recorded.json")
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+BEGIN, END = "<!-- table: {} -->", "<!-- end of the table -->"
+NAME = re.compile(BEGIN.format(r"(\S+)"))
 # Part -> module of tools.benchmarks, and its arguments.
 PARTS = {
     "keras": ("keras_paths", ()),
@@ -48,6 +53,18 @@ COLUMNS = (
     "bfloat16",
     "limit, float32",
     "bfloat16",
+)
+
+# Rows of the README, of at most eight.
+MAIN_TITLES = (
+    "`model.predict(ids)`, 32x128",
+    "`model.predict(ids)`, 1x16",
+    "GPT, 1 sample of 112 tokens",
+    'GPT, 1 sample of 112 tokens, `engine="openvino-int8"`',
+    "GPT, 16 samples",
+    'GPT, 16 samples, `engine="openvino"`',
+    "update of a classifier, 16x128",
+    "load the zip; bert4keras: its folder",
 )
 
 
@@ -149,19 +166,17 @@ def main(arguments=None):
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--json", type=Path, default=FIGURES, help="where figures are")
     parser.add_argument(
-        "--readme", type=Path, default=README, help="where the table is"
-    )
-    parser.add_argument(
-        "--page", type=Path, default=PAGE, help="where the table of scripts is"
+        "--pages", type=Path, nargs="+", default=PAGES, help="where tables are"
     )
     options = parser.parse_args(arguments)
     figures = read_figures(options.json)
     for part in () if options.table else options.parts:
         figures[part] = measure(part, options.quick)
         write_json(options.json, figures)
-    write_text(options.readme, with_table(options.readme, make_table(figures)))
-    if "scripts" in figures:
-        write_text(options.page, with_table(options.page, scripts_table(figures)))
+    for path in options.pages:
+        text = path.read_text(encoding="utf-8")
+        if (filled := with_tables(text, figures, path)) != text:
+            write_text(path, filled)
 
 
 def read_figures(path):
@@ -184,25 +199,77 @@ def measure(part, quick):
     return {"date": date, "processor": processor(), **found}
 
 
-def with_table(path, table):
-    """The text of a page with another table.
+def with_tables(text, figures, label):
+    """The text of a page with the tables of today's figures.
 
     Raises:
-        ConfigurationError: it has no place for the table.
+        ConfigurationError: a table has no end, or a name that no table has.
     """
-    return between(path.read_text(encoding="utf-8"), BEGIN, END, table, path)
+    for name in NAME.findall(text):
+        text = between(text, BEGIN.format(name), END, table_of(name, figures), label)
+    return text
 
 
-def make_table(figures):
+def table_of(name, figures):
+    """A table, and below it when, on what and by which command it was measured."""
+    if name in TABLES:
+        make, part, measured_by = TABLES[name]
+        date, machine = figures[part]["date"], figures[part]["processor"]
+        table = make(figures)
+    else:
+        recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+        if name not in recorded:
+            raise ConfigurationError(f"no figures have the name {name!r}")
+        kept = recorded[name]
+        date, machine, measured_by = kept["date"], kept["processor"], kept["command"]
+        table = markdown(kept["columns"], kept["rows"])
+    day = datetime.date.fromisoformat(date)
+    return f"{table}\n\n{day.day} {day:%B %Y}, {machine}: `{measured_by}`"
+
+
+def make_table(figures, rows=ROWS, columns=COLUMNS):
     lines = []
-    for row in ROWS:
+    for row in rows:
         runs = figures
         for key in row.place:
             runs = runs.get(key, {})
         if runs:
-            cells = [show_run(runs.get(name), row.unit) for name in row.runs]
+            names = row.runs[: len(columns)]
+            cells = [show_run(runs.get(name), row.unit) for name in names]
             lines.append([f"{row.title}, {row.unit}", *cells])
-    return markdown(["", *COLUMNS], lines)
+    return markdown(["", *columns], lines)
+
+
+def main_table(figures):
+    """The rows of the README: against bert4keras, where it takes part."""
+    rows = [row._replace(title=row.title.partition("; limit")[0]) for row in ROWS]
+    rows = [row for row in rows if row.title in MAIN_TITLES]
+    return make_table(figures, rows, COLUMNS[:3])
+
+
+def loading_table(figures):
+    runs = figures["load"]["load"]
+    lines = []
+    for title, name, other in (
+        ("from its folder, s", "folder", "folder"),
+        (
+            "from its zip, which users of bert4keras unpack first, s",
+            "zip",
+            "zip unpacked first",
+        ),
+        ("from its zip; bert4keras from its folder, s", "zip", "folder"),
+    ):
+        ours, theirs = f"roformer_keras, {name}", f"bert4keras, {other}"
+        cells = [show_run(runs[run], "s") for run in (ours, theirs)]
+        lines.append([title, *cells, show_ratios(ratios(runs, ours, theirs))])
+    zips = [runs["roformer_keras, zip"], runs["bert4keras, zip unpacked first"]]
+    lines.append(
+        ["peak memory with the zip, MB", *(show(run["peak_mb"]) for run in zips), ""]
+    )
+    more = zips[0]["peak_mb"] - runs["TensorFlow imported, no more"]["peak_mb"]
+    share = f"{more / zips[0]['weights_mb']:.2f}"
+    lines.append(["peak above TensorFlow alone, of the weights", share, "", ""])
+    return markdown(["the base model", "roformer_keras", "bert4keras", "ratio"], lines)
 
 
 def scripts_table(figures):
@@ -228,6 +295,15 @@ def show_run(run, unit):
     if unit == "tokens/s":
         return show(run["rate"])
     return show(statistics.median(run["seconds"]) * (1000 if unit == "ms" else 1))
+
+
+# Name -> function, part of the figures with the date and the machine, command.
+TABLES = {
+    "main": (main_table, "keras", "python -m tools.benchmark"),
+    "all": (make_table, "keras", "python -m tools.benchmark"),
+    "loading": (loading_table, "load", "python -m tools.benchmark --parts load"),
+    "scripts": (scripts_table, "scripts", "python -m tools.benchmark --parts scripts"),
+}
 
 
 if __name__ == "__main__":

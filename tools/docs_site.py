@@ -27,6 +27,8 @@ WIDTH = 88
 PICTURES = ("checkpoints", "checkpoints/training", "tools/benchmarks")
 COLAB = "https://colab.research.google.com/github"
 _SOURCE = re.compile(r"\A---\nsource: (\S+)\n---\n")
+# The site has its own choice of languages.
+_LANGUAGE = re.compile(r"^\[[^]]+\]\(README[^)]*\)\n+", re.M)
 _FENCE = re.compile(r"^(```.*?^```[^\S\n]*$)", re.M | re.S)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Code is passed over.
@@ -50,7 +52,7 @@ def on_page_markdown(markdown, page, config, files):
         if source.endswith(".ipynb"):
             markdown, page.formulas = read_notebook(ROOT / source, config.repo_url)
         else:
-            markdown = (ROOT / source).read_text(encoding="utf-8")
+            markdown = _LANGUAGE.sub("", (ROOT / source).read_text(encoding="utf-8"))
     if HELP in markdown:
         markdown = markdown.replace(HELP, help_of_commands())
     place = posixpath.dirname(page.file.src_uri) or "."
@@ -73,12 +75,18 @@ def on_page_content(html, page, config, files):
 @functools.cache
 def pages_of_sources():
     """Files of the repository -> their pages, in English."""
-    docs, found = ROOT / "docs", {}
-    for path in sorted(docs.rglob("*.md")):
-        source = _SOURCE.match(path.read_text(encoding="utf-8"))
-        if source and not path.stem.endswith(".zh"):
-            found[source[1]] = path.relative_to(docs).as_posix()
-    return found
+    docs = ROOT / "docs"
+    return {
+        source: path.relative_to(docs).as_posix()
+        for path in sorted(docs.rglob("*.md"))
+        if (source := source_of(path)) and not path.stem.endswith(".zh")
+    }
+
+
+def source_of(path):
+    """The file of the repository that a page shows, if it does."""
+    found = _SOURCE.match(path.read_text(encoding="utf-8"))
+    return found and found[1]
 
 
 def rewrite_link(link, name, place, repository):

@@ -13,7 +13,7 @@ from backend_features import COLUMNS, FEATURES
 TESTS = Path(__file__).parents[1]
 SCRIPT = TESTS / "backend_checks.py"
 CHECKS = re.findall(r"^def check_(\w+)", SCRIPT.read_text(encoding="utf-8"), re.M)
-README = TESTS.parent / "README.md"
+PAGE = TESTS.parent / "docs" / "features.md"
 # Modules whose tests compute with nothing of one backend.
 NEUTRAL = [
     *("model/test_crf.py", "model/test_pointer.py"),
@@ -43,9 +43,9 @@ def run(backend, *arguments):
     return result.stdout.splitlines()[-1]
 
 
-def column_of_readme(name):
-    """What the README's table of backends says of one of them, by feature."""
-    _, _, table = README.read_text(encoding="utf-8").partition("\n| | TensorFlow | ")
+def column_of_page(name):
+    """What the table of backends in the docs says of one of them, by feature."""
+    _, _, table = PAGE.read_text(encoding="utf-8").partition("\n| | TensorFlow | ")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in f"| | TensorFlow | {table}".split("\n\n")[0].splitlines()
@@ -55,10 +55,10 @@ def column_of_readme(name):
 
 
 @pytest.mark.parametrize("backend", COLUMNS)
-def test_package_does_what_the_readme_says_on(backend):
+def test_package_does_what_the_docs_say_on(backend):
     found = json.loads(run(backend, SCRIPT))
     assert list(found) == CHECKS
-    assert column_of_readme(COLUMNS[backend]) == {
+    assert column_of_page(COLUMNS[backend]) == {
         feature: "yes" if found[check] else "no" for check, feature in FEATURES.items()
     }
 

@@ -36,21 +36,3 @@ def test_the_blocks_of_hugging_face_run(tmp_path):
     assert count > 15
     assert done.stdout.count("=== huggingface.md:") == count
     assert done.stdout.endswith("=== done\n")
-
-
-def commands_on(text):
-    return [
-        arguments
-        for _, language, content in docs_blocks.blocks_of(text)
-        if language == "shell"
-        for arguments in docs_blocks.commands_of(content)
-    ]
-
-
-def test_the_commands_of_the_readme_are_on_the_page():
-    """They are not run twice."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("\n## Hugging Face\n")[2].partition("\n## ")[0]
-    found, known = commands_on(section), commands_on(PAGE.read_text(encoding="utf-8"))
-    assert len(found) > 3
-    assert [command for command in found if command not in known] == []

@@ -1,0 +1,126 @@
+"""The site of the documentation: it builds without a warning and works offline."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+from common import ROOT
+
+from tools import docs_site
+
+MAX_LINES = 400
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def read(site, name):
+    return (site / name / "index.html").read_text(encoding="utf-8")
+
+
+def test_files_of_the_repository_are_pages(site):
+    assert "Quick start" in read(site, "")
+    for name, source in (
+        ("changelog", "CHANGELOG.md"),
+        ("contributing", "CONTRIBUTING.md"),
+        ("checkpoints/roformer-char", "checkpoints/roformer-char.md"),
+    ):
+        title = (ROOT / source).read_text(encoding="utf-8").splitlines()[0]
+        assert title.removeprefix("# ") in read(site, name)
+    assert (site / "zh" / "quick-start" / "index.html").is_file()
+
+
+def test_the_help_of_every_command_is_a_section(site):
+    page = read(site, "command-line")
+    for command in ("generate", "fill-mask", "finetune", "serve"):
+        assert f'id="{command}"' in page
+        assert f"usage: roformer-keras {command} " in page
+
+
+def test_notebooks_have_pictures_formulas_and_a_link_to_colab(site):
+    page = read(site, "notebooks/rope_from_two_dimensions")
+    assert page.count("data:image/png;base64,") >= 5
+    assert page.count("<math ") > 20
+    assert not re.search("[\ue000\ue001]", page)
+    repository = yaml.safe_load(re.sub(r"!!\S+", "", (ROOT / "mkdocs.yml").read_text()))
+    owner = repository["repo_url"].removeprefix("https://github.com/")
+    name = "notebooks/rope_from_two_dimensions.ipynb"
+    assert f"{docs_site.COLAB}/{owner}/blob/{docs_site.BRANCH}/{name}" in page
+
+
+class Loaded(HTMLParser):
+    """Addresses that a browser loads with a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if tag in ("script", "img", "iframe", "source"):
+            self.found.append(attrs.get("src"))
+        if tag == "link" and attrs.get("rel") != "canonical":
+            self.found.append(attrs.get("href"))
+
+
+def test_pages_load_nothing_from_elsewhere(site):
+    for path in site.rglob("*.html"):
+        page = Loaded()
+        page.feed(path.read_text(encoding="utf-8"))
+        assert page.found
+        for address in filter(None, page.found):
+            assert not re.match("(https?:)?//", address), (path, address)
+
+
+def test_links_within_the_repository_lead_to_files():
+    """MkDocs checks those to pages; these lead to the repository."""
+    mark = f"REPO/blob/{docs_site.BRANCH}/"
+    rewritten = [
+        docs_site.rewrite_link(link, name, ".", "REPO")
+        for link, name in (
+            ("LICENSE", "README.md"),
+            ("../setup.cfg#L1", "docs/loading.md"),
+            ("../tests", "docs/loading.md"),
+            ("docs/loading.md#in-python", "README.md"),
+            ("../README.md", "docs/loading.md"),
+            ("https://keras.io", "README.md"),
+        )
+    ]
+    assert rewritten == [
+        f"{mark}LICENSE",
+        f"{mark}setup.cfg#L1",
+        f"REPO/tree/{docs_site.BRANCH}/tests",
+        "loading.md#in-python",
+        "index.md",
+        "https://keras.io",
+    ]
+    # MkDocs shall say that it is dead.
+    assert docs_site.rewrite_link("no.md", "README.md", ".", "REPO") == "no.md"
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=str
+)
+def test_a_page_can_be_read_at_once(path: Path):
+    """Pages are short, and say first what they are for."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= (150 if path.name == "README.md" else MAX_LINES)
+    if not docs_site.source_of(path):
+        assert lines[0].startswith("# ") and not lines[1]
+        assert re.match(r"[\w\[`]", lines[2]), lines[2]
