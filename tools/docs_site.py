@@ -18,6 +18,7 @@ from unittest import mock
 import nbformat
 from latex2mathml.converter import convert as to_mathml
 from mkdocs.structure.files import File
+from pymdownx.slugs import slugify
 
 ROOT = Path(__file__).resolve().parents[1]
 BRANCH = "main"
@@ -31,6 +32,9 @@ _SOURCE = re.compile(r"\A---\nsource: (\S+)\n---\n")
 _LANGUAGE = re.compile(r"^\[[^]]+\]\(README[^)]*\)\n+", re.M)
 _FENCE = re.compile(r"^(```.*?^```[^\S\n]*$)", re.M | re.S)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^##+ (.+)$", re.M)
+# Names of Chinese pages and of the Chinese README.
+_CHINESE = re.compile(r"\.zh(-CN)?(?=\.md$)")
 # Code is passed over.
 _FORMULA = re.compile(r"`[^`]*`|\$\$(?P<block>.+?)\$\$|\$(?P<inline>.+?)\$", re.S)
 # Around the number of a formula until the page is HTML: private-use characters.
@@ -53,6 +57,9 @@ def on_page_markdown(markdown, page, config, files):
             markdown, page.formulas = read_notebook(ROOT / source, config.repo_url)
         else:
             markdown = _LANGUAGE.sub("", (ROOT / source).read_text(encoding="utf-8"))
+    if _CHINESE.search(name):
+        english = ROOT / _CHINESE.sub("", name)
+        markdown = add_anchors(markdown, english.read_text(encoding="utf-8"))
     if HELP in markdown:
         markdown = markdown.replace(HELP, help_of_commands())
     place = posixpath.dirname(page.file.src_uri) or "."
@@ -100,6 +107,9 @@ def rewrite_link(link, name, place, repository):
         target = path.removeprefix("docs/")
     elif target is None and path.endswith(".png"):
         target = path
+    if target and _CHINESE.search(name) and has_chinese(target):
+        # The Chinese site has no address of this English page.
+        target = None
     if target is not None:
         return posixpath.relpath(target, place) + mark + anchor
     if not (ROOT / path).exists():
@@ -107,6 +117,26 @@ def rewrite_link(link, name, place, repository):
         return link
     kind = "tree" if (ROOT / path).is_dir() else "blob"
     return f"{repository}/{kind}/{BRANCH}/{path}{mark}{anchor}"
+
+
+def has_chinese(page):
+    return (ROOT / "docs" / page).with_suffix(".zh.md").exists()
+
+
+def add_anchors(markdown, english):
+    """Adds the anchors of the English page, which pages without Chinese link to."""
+    titles = iter(_HEADING.findall(_FENCE.sub("", english)))
+    to_anchor = slugify(case="lower")
+
+    def add_anchor(found):
+        title = next(titles, None)
+        return (
+            f'<a id="{to_anchor(title, "-")}"></a>\n\n{found[0]}' if title else found[0]
+        )
+
+    parts = _FENCE.split(markdown)
+    parts[::2] = [_HEADING.sub(add_anchor, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 @functools.cache

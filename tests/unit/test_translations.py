@@ -1,0 +1,232 @@
+"""Chinese pages have the structure, code, figures and links of the English ones."""
+
+import calendar
+import io
+import posixpath
+import re
+import tokenize
+from typing import NamedTuple
+
+import pytest
+from common import ROOT
+
+PAGES = ["README.md"] + [
+    path.relative_to(ROOT).as_posix().replace(".zh.md", ".md")
+    for path in sorted((ROOT / "docs").rglob("*.zh.md"))
+]
+# The Chinese pages link to this table of the English one.
+GENERATED = re.compile(
+    r"<!-- table of covered names -->.*?<!-- end of the table -->", re.S
+)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+HEADING = re.compile(r"^(#+) (.+)$", re.M)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE_SPAN = re.compile(r"`[^`]+`")
+FIGURE = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")
+DATE = re.compile(rf"(\d+) ({'|'.join(calendar.month_name[1:])}) (\d{{4}})")
+
+
+class Section(NamedTuple):
+    """What a section and its translation have in common."""
+
+    level: int
+    paragraphs: int
+    code: list
+    tables: list
+    links: list
+    marks: set
+
+
+def chinese_name(page):
+    if page == "README.md":
+        return "README.zh-CN.md"
+    return re.sub(r"\.md$", ".zh.md", page)
+
+
+def read_page(name):
+    path = ROOT / name
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def without_comments(language, code):
+    if language != "python":
+        return re.sub(r"(^|\s+)#.*$", "", code, flags=re.M)
+    lines = code.splitlines(keepends=True)
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip() + "\n"
+    return "".join(lines)
+
+
+def marks_of(text):
+    """Code spans and figures, sorted: a translation may change their order."""
+    text = DATE.sub(
+        lambda found: (
+            f"{found[1]} {list(calendar.month_name).index(found[2])} {found[3]}"
+        ),
+        LINK.sub("]", text),
+    )
+    return sorted(CODE_SPAN.findall(text) + FIGURE.findall(CODE_SPAN.sub(" ", text)))
+
+
+def sections_of(text, other):
+    """Titles and their sections, without lines that link to the page `other`."""
+    text = GENERATED.sub("", text)
+    # Each block becomes a line, so that its comments are not taken for headings.
+    text = FENCE.sub(
+        lambda found: f"\0{(found[1], without_comments(*found.groups()))}", text
+    )
+    text = re.sub(rf"^.*\]\({re.escape(other)}[)#].*$", "", text, flags=re.M)
+    parts = HEADING.split(text)[1:]
+    found = []
+    for level, title, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        lines = body.splitlines()
+        prose = "\n".join(line for line in lines if line[:1] not in ("\0", "|"))
+        section = Section(
+            len(level),
+            len([part for part in re.split(r"\n\s*\n", body) if part.strip()]),
+            [line for line in lines if line.startswith("\0")],
+            [
+                [marks_of(cell) for cell in re.split(r"(?<!\\)\|", line)]
+                for line in lines
+                if line.startswith("|")
+            ],
+            sorted(LINK.findall(body)),
+            set(marks_of(prose)),
+        )
+        found.append((title, section))
+    return found
+
+
+def anchors_of(text):
+    """The anchors of headings, as GitHub and the site make them."""
+    titles = [title for _, title in HEADING.findall(FENCE.sub("", text))]
+    return [
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles
+    ]
+
+
+def translate_link(link, page, read=read_page):
+    """Where the Chinese page must lead: to a Chinese page if there is one."""
+    if re.match(r"[a-z]+:", link):
+        return link
+    path, mark, anchor = link.partition("#")
+    target = (
+        posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+        if path
+        else page
+    )
+    chinese = read(chinese_name(target))
+    if chinese is None:
+        return link
+    if anchor:
+        anchor = anchors_of(chinese)[anchors_of(read(target)).index(anchor)]
+    return (path and chinese_name(path)) + mark + anchor
+
+
+def compare_pages(page, read=read_page):
+    """Differences between an English page and its translation, as text."""
+    english = sections_of(read(page), posixpath.basename(chinese_name(page)))
+    chinese = sections_of(read(chinese_name(page)), posixpath.basename(page))
+    differences = []
+    if len(english) != len(chinese):
+        differences.append(f"{len(english)} sections, in Chinese {len(chinese)}")
+    for (title, ours), (_, theirs) in zip(english, chinese, strict=False):
+        links = sorted(translate_link(link, page, read) for link in ours.links)
+        expected = ours._replace(links=links)
+        differences += [
+            f"{title}: {name}: {one}, in Chinese {two}"
+            for name, one, two in zip(Section._fields, expected, theirs, strict=True)
+            if one != two
+        ]
+    return differences
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_chinese_page_keeps_up_with_the_english_one(page):
+    english, chinese = read_page(page), read_page(chinese_name(page))
+    if source := re.match(r"---\nsource: (\S+)\n---\n", english):
+        assert chinese == english.replace(source[1], chinese_name(source[1]))
+    else:
+        assert compare_pages(page) == []
+
+
+def test_both_readmes_link_to_each_other():
+    for page, other in (
+        ("README.md", "README.zh-CN.md"),
+        ("README.zh-CN.md", "README.md"),
+    ):
+        assert f"]({other})" in read_page(page).splitlines()[2]
+
+
+ENGLISH = """# Loading
+
+A file of 5 MB, read with `load`, see [Saving](saving.md#in-python) and [Keras](https://keras.io).
+
+## In Python
+
+```python
+load("a#b")  # a model
+```
+
+| file | size, 25 November 2026 |
+|---|---|
+| `a` | 1,234 of 5.6 |
+"""
+CHINESE = """# 加载
+
+用 `load` 读取 5 MB 的文件，见 [Keras](https://keras.io)
+和[保存](saving.zh.md#在-python-中)。
+
+## Python
+
+```python
+load("a#b")  # 一个模型
+```
+
+| 文件 | 大小，2026 年 11 月 25 日 |
+|---|---|
+| `a` | 5.6 中的 1,234 |
+"""
+SAVING = {
+    "saving.md": "# Saving\n\n## In Python\n",
+    "saving.zh.md": "# 保存\n\n## 在 Python 中\n",
+}
+
+
+def compare_texts(english, chinese):
+    pages = {**SAVING, "page.md": english, "page.zh.md": chinese}
+    return compare_pages("page.md", pages.get)
+
+
+def test_an_equal_pair_has_no_differences():
+    assert compare_texts(ENGLISH, CHINESE) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("## Python", "### Python", "In Python: level: 2, in Chinese 3"),
+        ("## Python\n", "", "2 sections, in Chinese 1"),
+        ('"a#b"', '"a#c"', "In Python: code:"),
+        ("```python", "```shell", "In Python: code:"),
+        ("1,234", "1,235", "In Python: tables:"),
+        ("| `a` |", "| `b` |", "In Python: tables:"),
+        ("| `a` | 5.6 中的 1,234 |\n", "", "In Python: tables:"),
+        ("saving.zh.md", "saving.md", "Loading: links:"),
+        ("#在-python-中", "#in-python", "Loading: links:"),
+        ("https://keras.io", "https://keras.io/api", "Loading: links:"),
+        ("5 MB", "6 MB", "Loading: marks:"),
+        ("`load`", "`loads`", "Loading: marks:"),
+        (
+            "\n## Python",
+            "\n新的一段。\n\n## Python",
+            "Loading: paragraphs: 1, in Chinese 2",
+        ),
+    ],
+)
+def test_a_difference_is_found(old, new, expected):
+    assert CHINESE.count(old) == 1
+    found = compare_texts(ENGLISH, CHINESE.replace(old, new))
+    assert any(difference.startswith(expected) for difference in found), found
