@@ -1,5 +1,6 @@
 """The site of the documentation: it builds without a warning and works offline."""
 
+import json
 import re
 import subprocess
 import sys
@@ -64,6 +65,17 @@ def test_notebooks_have_pictures_formulas_and_a_link_to_colab(site):
     assert f"{docs_site.COLAB}/{owner}/blob/{docs_site.BRANCH}/{name}" in page
 
 
+def test_search_knows_chinese_words(site):
+    """Words are separated in the index, and the search splits it there."""
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    pages = [
+        page for page in index["docs"] if page["location"].startswith("zh/loading")
+    ]
+    text = " ".join(page["text"] for page in pages)
+    words = re.split(index["config"]["separator"], text)
+    assert {"张量", "词表", "权重", "from_preset"} <= set(words)
+
+
 class Loaded(HTMLParser):
     """Addresses that a browser loads with a page."""
 
@@ -100,6 +112,9 @@ def test_links_within_the_repository_lead_to_files():
             ("docs/loading.md#in-python", "README.md"),
             ("../README.md", "docs/loading.md"),
             ("https://keras.io", "README.md"),
+            ("docs/loading.zh.md#python", "README.zh-CN.md"),
+            ("loading.md#in-python", "docs/loading.zh.md"),
+            ("features.md#backends", "docs/loading.zh.md"),
         )
     ]
     assert rewritten == [
@@ -109,18 +124,23 @@ def test_links_within_the_repository_lead_to_files():
         "loading.md#in-python",
         "index.md",
         "https://keras.io",
+        "loading.zh.md#python",
+        f"{mark}docs/loading.md#in-python",
+        "features.md#backends",
     ]
     # MkDocs shall say that it is dead.
     assert docs_site.rewrite_link("no.md", "README.md", ".", "REPO") == "no.md"
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=str
+    "path",
+    [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").rglob("*.md"))],
+    ids=str,
 )
 def test_a_page_can_be_read_at_once(path: Path):
     """Pages are short, and say first what they are for."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= (150 if path.name == "README.md" else MAX_LINES)
+    assert len(lines) <= (150 if path.parent == ROOT else MAX_LINES)
     if not docs_site.source_of(path):
         assert lines[0].startswith("# ") and not lines[1]
         assert re.match(r"[\w\[`]", lines[2]), lines[2]
