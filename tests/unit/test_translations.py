@@ -125,6 +125,16 @@ def translate_link(link, page, read=read_page):
     return (path and chinese_name(path)) + mark + anchor
 
 
+def describe(one, two):
+    """What differs, without the members that are equal."""
+    if isinstance(one, set):
+        one, two = sorted(one - two), sorted(two - one)
+    elif isinstance(one, list) and len(one) == len(two):
+        unequal = [pair for pair in zip(one, two, strict=True) if pair[0] != pair[1]]
+        one, two = map(list, zip(*unequal, strict=True))
+    return f"{one}, in Chinese {two}"
+
+
 def compare_pages(page, read=read_page):
     """Differences between an English page and its translation, as text."""
     english = sections_of(read(page), posixpath.basename(chinese_name(page)))
@@ -136,7 +146,7 @@ def compare_pages(page, read=read_page):
         links = sorted(translate_link(link, page, read) for link in ours.links)
         expected = ours._replace(links=links)
         differences += [
-            f"{title}: {name}: {one}, in Chinese {two}"
+            f"{title}: {name}: {describe(one, two)}"
             for name, one, two in zip(Section._fields, expected, theirs, strict=True)
             if one != two
         ]
@@ -211,13 +221,18 @@ def test_an_equal_pair_has_no_differences():
         ("## Python\n", "", "2 sections, in Chinese 1"),
         ('"a#b"', '"a#c"', "In Python: code:"),
         ("```python", "```shell", "In Python: code:"),
-        ("1,234", "1,235", "In Python: tables:"),
+        (
+            "1,234",
+            "1,235",
+            "In Python: tables: [[[], ['`a`'], ['1,234', '5.6'], []]], in Chinese "
+            "[[[], ['`a`'], ['1,235', '5.6'], []]]",
+        ),
         ("| `a` |", "| `b` |", "In Python: tables:"),
         ("| `a` | 5.6 中的 1,234 |\n", "", "In Python: tables:"),
         ("saving.zh.md", "saving.md", "Loading: links:"),
         ("#在-python-中", "#in-python", "Loading: links:"),
         ("https://keras.io", "https://keras.io/api", "Loading: links:"),
-        ("5 MB", "6 MB", "Loading: marks:"),
+        ("5 MB", "6 MB", "Loading: marks: ['5'], in Chinese ['6']"),
         ("`load`", "`loads`", "Loading: marks:"),
         (
             "\n## Python",
