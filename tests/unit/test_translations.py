@@ -1,10 +1,9 @@
 """Chinese pages have the structure, code, figures and links of the English ones."""
 
+import ast
 import calendar
-import io
 import posixpath
 import re
-import tokenize
 from typing import NamedTuple
 
 import pytest
@@ -49,14 +48,10 @@ def read_page(name):
 
 
 def without_comments(language, code):
-    if language != "python":
-        return re.sub(r"(^|\s+)#.*$", "", code, flags=re.M)
-    lines = code.splitlines(keepends=True)
-    for token in tokenize.generate_tokens(io.StringIO(code).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column].rstrip() + "\n"
-    return "".join(lines)
+    if language == "python":
+        # In one layout: the formatter counts the width of comments too.
+        return ast.unparse(ast.parse(code))
+    return re.sub(r"(^|\s+)#.*$", "", code, flags=re.M)
 
 
 def marks_of(text):
