@@ -69,8 +69,7 @@ def test_encode(local_sides, tmp_path, monkeypatch, capsys):
     encoders = (f"{harness.LIMIT} float32", encode.FLOAT32, harness.THEIRS)
     keep_runs(monkeypatch, encode, "encode", *encoders)
     keep_runs(monkeypatch, encode, "mix", *encoders[1:])
-    picture = tmp_path / "picture.png"
-    arguments = ["--shapes", "2x8", "--texts", *files, "--picture", picture]
+    arguments = ["--shapes", "2x8", "--texts", *files]
     keep_runs(monkeypatch, encode, "growth", encode.FLOAT32)
     monkeypatch.setattr(encode, "OURS", encode.RUNS["growth"])
     parts = ("load", "encode", "mix", "growth")
@@ -79,7 +78,6 @@ def test_encode(local_sides, tmp_path, monkeypatch, capsys):
     runs = figures["encode"]["2x8"]
     assert list(runs) == list(encoders)
     assert runs[encode.FLOAT32]["rate"] == 16 / runs[encode.FLOAT32]["seconds"][0]
-    assert picture.read_bytes().startswith(b"\x89PNG")
     assert "times bert4keras" in capsys.readouterr().out
 
 
@@ -199,7 +197,6 @@ def test_scripts(tmp_path):
 
 
 def test_attention(tmp_path, monkeypatch, capsys):
-    picture = tmp_path / "picture.png"
     kinds = ("softmax", "linear")
     monkeypatch.setattr(attention, "KINDS", {k: attention.KINDS[k] for k in kinds})
     monkeypatch.setattr(attention, "ENCODERS", ("linear",))
@@ -211,12 +208,10 @@ def test_attention(tmp_path, monkeypatch, capsys):
         "in_process",
         lambda job, *arguments: attention.Job(job).run(*arguments),
     )
-    arguments = ("--lengths", 512, 2048, "--picture", picture)
-    figures = measure(attention, tmp_path, *arguments)
+    figures = measure(attention, tmp_path, "--lengths", 512, 2048)
     first, second = figures["layers"]["softmax"]
     assert first["seconds"] > 0 and second is None
     assert figures["encoders"]["linear"]["length"] == 2048
-    assert picture.read_bytes().startswith(b"\x89PNG")
     assert "of memory" in capsys.readouterr().out
 
 

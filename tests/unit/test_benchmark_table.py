@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import benchmark
+from tools import ROOT, benchmark, pictures
 
 PLACE = f"{benchmark.BEGIN.format('all')}\nold\n{benchmark.END}\n"
 
@@ -76,3 +76,13 @@ def test_recorded_figures_have_a_date_a_machine_and_a_page():
 def test_the_readme_has_at_most_eight_rows_of_speed():
     table = benchmark.main_table(benchmark.read_figures(benchmark.FIGURES))
     assert 5 < len(table.splitlines()) - 2 <= 8
+
+
+def test_pictures_are_drawn_from_the_recorded_figures(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "FOLDER", tmp_path / "pictures")
+    pictures.main([])
+    for name in pictures.PICTURES:
+        drawn = (tmp_path / "pictures" / f"{name}.png").read_bytes()
+        kept = (ROOT / "docs" / "pictures" / f"{name}.png").read_bytes()
+        # Bytes differ with the version of Matplotlib; sizes do not.
+        assert drawn[:24] == kept[:24]

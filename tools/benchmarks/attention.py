@@ -1,6 +1,6 @@
 """Time and memory of attention of linear cost, compared with softmax attention.
 
-    python -m tools.benchmarks.attention [--json figures.json] [--picture attention.png]
+    python -m tools.benchmarks.attention [--json figures.json]
 
 One layer (768, 12 heads), one text, TensorFlow on a CPU. Each length of each kind has
 its own process; its peak of memory is above that with the layer built. Softmax leaves
@@ -11,7 +11,6 @@ of the largest length, and random features are compared with softmax attention.
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -31,7 +30,6 @@ KINDS = {
 }
 # Kinds whose encoder reads a text of the largest length.
 ENCODERS = ("linear", "cosine", "performer")
-COLORS = {"softmax": "black", "linear": "C0", "cosine": "C1", "performer": "C2"}
 LENGTHS = [2**power for power in range(9, 17)]
 FEATURES = [2**power for power in range(4, 13)]
 # Tensors of all pairs of tokens that softmax attention holds at a time, and GB for it.
@@ -42,7 +40,6 @@ PAIRS_HELD, MEMORY = 3, 12.0
 def main(arguments=None):
     parser = make_parser(__doc__, {"repeats": (3, 1, "timed runs of a layer")})
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    parser.add_argument("--picture", type=Path, help="file for the picture, a PNG")
     options = parser.parse_args(arguments)
     lengths = sorted(options.lengths)
     layers = measure_layers(lengths, options.repeats)
@@ -64,8 +61,6 @@ def main(arguments=None):
     if options.json:
         write_json(options.json, figures)
     report(figures)
-    if options.picture:
-        draw(figures, options.picture)
 
 
 def measure_layers(lengths, repeats):
@@ -221,32 +216,6 @@ def report(figures):
     found = figures["convergence"]
     rows = [[name, *map(show, errors)] for name, errors in found["errors"].items()]
     print_table("error of random features", found["features"], rows)
-
-
-def draw(figures, path):
-    from roformer_keras.training.plots import new_figure, save_figure
-
-    figure = new_figure(13.5, 4.4)
-    *costs, error = figure.subplots(1, 3)
-    for axes, what in zip(costs, ("seconds", "mb"), strict=True):
-        for kind, rows in figures["layers"].items():
-            values = [row[what] for row in rows if row]
-            dashes = "--" if "causal" in kind else "-"
-            style = {"color": COLORS[kind.split(",")[0]], "linestyle": dashes}
-            lengths = figures["lengths"][: len(values)]
-            axes.plot(lengths, values, label=kind, marker="o", markersize=3, **style)
-        axes.set(title=f"one layer (768, 12 heads), {what}", xlabel="tokens")
-    found = figures["convergence"]
-    for name, errors in found["errors"].items():
-        error.plot(found["features"], errors, label=name, marker="o", markersize=3)
-    error.set(title="performer: error against softmax", xlabel="random features")
-    for axes in (*costs, error):
-        axes.set_xscale("log", base=2)
-        # Short texts can need less memory than can be measured.
-        axes.set_yscale("log" if axes.dataLim.ymax > 0 else "linear")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    save_figure(figure, path)
 
 
 if __name__ == "__main__":

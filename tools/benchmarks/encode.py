@@ -1,6 +1,6 @@
 """Loading, converting and encoding, compared with others and with matrix products.
 
-    python -m tools.benchmarks.encode --json figures.json --picture speed.png
+    python -m tools.benchmarks.encode --json figures.json
 
 bert4keras writes a checkpoint of random weights. Sides that are not installed are left
 out. The parts:
@@ -26,8 +26,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import numpy as np
-
 from tools.benchmarks.harness import (
     LIMIT,
     THEIRS,
@@ -36,7 +34,6 @@ from tools.benchmarks.harness import (
     compare,
     make_parser,
     ratios,
-    shares_of_limit,
     show_ratios,
 )
 from tools.benchmarks.sides import SIDES, is_installed
@@ -144,15 +141,12 @@ def main(arguments=None):
     parser.add_argument(
         "--texts", nargs="+", type=Path, default=FILES, help=".jsonl, .tsv, or lines"
     )
-    parser.add_argument("--picture", type=Path, help="also draw the figures, as PNG")
     options = parser.parse_args(arguments)
     with Benchmark(options, "tools.benchmarks.sides", SIDES) as benchmark:
         write_sources(benchmark)
         for part in (part for part in RUNS if part in options.parts):
             benchmark.save(part, measure(benchmark, part))
             benchmark.stop()
-    if options.picture:
-        draw(benchmark.figures, options)
 
 
 def runs_of(part):
@@ -222,56 +216,6 @@ def measure(benchmark, part):
         share = over / figures[ZIP]["weights_mb"]
         print(f"the zip takes {share:.2f}x the memory of the weights")
     return figures
-
-
-def draw(figures, options):
-    """Draws the shares of the products of each run, and how the cost grows."""
-    from roformer_keras.training.plots import new_figure, save_figure
-
-    figure = new_figure(14.6, 4.6)
-    shares, at_length, at_rows = figure.subplots(1, 3, width_ratios=[1.8, 1, 1])
-    draw_shares(shares, figures["encode"])
-    by_length, by_rows = growth_shapes(options)
-    draw_growth(at_length, figures["growth"], by_length, 1)
-    draw_growth(at_rows, figures["growth"], by_rows, 0)
-    title = f"batches of {options.growth_tokens:,} tokens"
-    at_length.set(title=title, xlabel="tokens of a row", ylabel="tokens a second")
-    at_rows.set(title=f"rows of {ROWS_LENGTH} tokens", xlabel="rows of a batch")
-    save_figure(figure, options.picture)
-
-
-def draw_shares(axes, shapes):
-    """A bar for each run and shape: its share of the products, from least to most."""
-    first = next(iter(shapes.values()))
-    names = [name for name in first if not name.startswith(LIMIT)]
-    height = 0.84 / len(shapes)
-    for at, (shape, figures) in enumerate(shapes.items()):
-        shares = 100 * np.array([shares_of_limit(figures, name) for name in names])
-        middles = np.median(shares, axis=1)
-        bounds = [middles - shares.min(axis=1), shares.max(axis=1) - middles]
-        places = np.arange(len(names)) + height * at
-        bars = axes.barh(places, middles, height, xerr=bounds, label=shape)
-        labels = [f"{figures[name]['rate']:,.0f}" for name in names]
-        axes.bar_label(bars, labels, padding=3, fontsize=7)
-    axes.axvline(100, color="black", linewidth=1)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_title("encode, tokens a second", loc="left")
-    axes.set_xlabel("% of the matrix products alone, in the same type")
-    axes.legend()
-
-
-def draw_growth(axes, figures, shapes, axis):
-    """A line for each run: tokens a second by rows (axis 0) or length (axis 1)."""
-    sizes = [int(shape.split("x")[axis]) for shape in shapes]
-    for name in OURS:
-        rates = [figures[shape][name]["rate"] for shape in shapes]
-        axes.plot(sizes, rates, marker="o", markersize=4, label=name)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, sizes)
-    axes.set_yscale("log")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
 
 
 if __name__ == "__main__":
