@@ -1,0 +1,236 @@
+"""Every public name is on one page of the API reference, with what a reader needs."""
+
+import ast
+import re
+import textwrap
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tools.api_reference import (
+    PACKAGE,
+    PAGES,
+    load_package,
+    names_on_pages,
+    public_names,
+    resolved,
+)
+
+# What is in these modules comes from the literature, or from bert4keras.
+WITH_SOURCE = {
+    "layers",
+    "losses",
+    "metrics",
+    "models",
+    "objectives",
+    "optimizers",
+    "tasks",
+}
+# These do not: containers, settings, and helpers that this package needs.
+WITHOUT_SOURCE = {
+    "AttentionMask",
+    "FastModel",
+    "OBJECTIVES",
+    "Objective",
+    "Span",
+    "TASKS",
+    "TakePositions",
+    "Task",
+    "TaskObjective",
+    "TaskOptions",
+    "cosines",
+    "find_spans",
+    "finetuning_rate",
+    "label_is_best",
+    "load_model",
+    "neighbour_is_nearest",
+    "pair_cosines",
+}
+# Parts of the package whose docstrings are not complete yet.
+TO_COME = (
+    *("config", "conversion", "data", "distributed", "errors", "generation", "hub"),
+    *("layers", "models", "objectives", "server", "serving", "tasks", "text"),
+    *("training", "verification", "losses", "optimizers", "cli"),
+)
+# Where a class checks its arguments.
+METHODS = {"__init__", "__post_init__", "_check_together", "__call__", "call", "build"}
+
+
+@cache
+def package():
+    return load_package()
+
+
+@cache
+def public_paths():
+    """By where a public name is defined, all its paths."""
+    paths = {}
+    for path, found in public_names(package()).items():
+        paths.setdefault(found.path, []).append(path)
+    return paths
+
+
+# === The pages ===
+
+
+def test_a_public_name_is_on_one_page():
+    counts = Counter(definition(name) for _, name in names_on_pages())
+    assert {path: counts[path] for path in public_paths() if counts[path] != 1} == {}
+    assert [path for path, count in counts.items() if count > 1] == []
+    assert len(public_paths()) > 130
+
+
+def definition(name):
+    """The path by which something on a page is defined."""
+    found = resolved(package(), name.removeprefix(f"{PACKAGE}."))
+    return found.path
+
+
+def test_the_index_lists_the_pages():
+    text = (PAGES / "index.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| \[.*?\]\((.*?)\)", text, re.M))
+    assert listed == {page.name for page in PAGES.glob("*.md")} - {"index.md"}
+
+
+# === The docstrings ===
+
+
+def lacks(found, needs_source):
+    """What the docstring of a name lacks."""
+    if not found.docstring:
+        return ["docstring"]
+    sections = found.docstring.parsed
+    by_kind = {section.kind.value: section.value for section in sections}
+    lacking = [] if sections[0].kind.value == "text" else ["summary"]
+    described = {
+        one.name
+        for kind in ("parameters", "attributes")
+        for one in by_kind.get(kind, ())
+        if one.description.strip()
+    }
+    lacking += [name for name in arguments_of(found) if name not in described]
+    if has_raise(found) and "raises" not in by_kind:
+        lacking.append("Raises")
+    if not any(">>>" in text for _, text in by_kind.get("examples", ())):
+        lacking.append("Example")
+    text = found.docstring.value
+    if needs_source and not re.search(r"^(Sources?|References):", text, re.M):
+        lacking.append("Source")
+    return lacking
+
+
+def arguments_of(found):
+    """Names of the arguments; a class without its own constructor has its base's."""
+    if found.is_attribute:
+        return []
+    if found.is_class and not has_constructor(found):
+        return []
+    return [
+        one.name.lstrip("*")
+        for one in found.parameters
+        if one.name not in ("self", "cls")
+    ]
+
+
+def has_constructor(found):
+    return "__init__" in found.members or "dataclass" in found.labels
+
+
+def has_raise(found):
+    """Whether a function raises by itself, or a class where it is made or called."""
+    if found.is_attribute:
+        return False
+    (node,) = ast.parse(textwrap.dedent("\n".join(found.lines))).body
+    parts = [node]
+    if found.is_class:
+        parts = [
+            part
+            for part in node.body
+            if isinstance(part, ast.FunctionDef) and part.name in METHODS
+        ]
+    return any(
+        isinstance(statement, ast.Raise) and statement.exc
+        for part in parts
+        for statement in ast.walk(part)
+    )
+
+
+def needs_source(paths):
+    modules = {module for path in paths for module in path.split(".")[1:-1]}
+    name = paths[0].rpartition(".")[2]
+    return bool(modules & WITH_SOURCE) and name not in WITHOUT_SOURCE
+
+
+@pytest.mark.parametrize("path", sorted(public_paths()))
+def test_a_docstring_has_what_a_reader_needs(path):
+    names = public_paths()[path]
+    found = resolved(package(), names[0].removeprefix(f"{PACKAGE}."))
+    if path.split(".")[1] in TO_COME:
+        return
+    assert lacks(found, needs_source([path, *names])) == []
+
+
+def test_the_names_without_a_source_are_public():
+    names = {path.rpartition(".")[2] for path in public_paths()}
+    assert WITHOUT_SOURCE - names == set()
+
+
+# === The check ===
+
+COMPLETE = '''
+class Halved:
+    """Half of a number.
+
+    Args:
+        number, other: float.
+
+    Call arguments:
+        x: float `(batch,)`.
+
+    Raises:
+        ValueError: it is odd.
+
+    Example:
+        >>> Halved(2, 4)
+        1
+
+    Source: Euclid, arXiv:2104.09864.
+    """
+
+    def __init__(self, number, other):
+        if number % 2:
+            raise ValueError(number)
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lacking"),
+    [
+        ("", "", []),
+        ("Half of a number.\n\n    Args", "Args", ["summary"]),
+        ("number, other: float.", "number: float.", ["other"]),
+        ("other: float.", "other:", ["number", "other"]),
+        ("Raises:", "Remark:", ["Raises"]),
+        (">>> ", "", ["Example"]),
+        ("Example:", "Remark:", ["Example"]),
+        ("Source:", "Remark:", ["Source"]),
+    ],
+)
+def test_what_is_missing_is_found(old, new, lacking, tmp_path):
+    (tmp_path / "invented").mkdir()
+    text = COMPLETE.replace(old, new, 1)
+    (tmp_path / "invented" / "__init__.py").write_text(text, encoding="utf-8")
+    invented = load_package("invented", tmp_path)
+    assert lacks(invented["Halved"], needs_source=True) == lacking
+
+
+def test_sections_are_written_as_griffe_reads_them(tmp_path):
+    (tmp_path / "invented").mkdir()
+    (tmp_path / "invented" / "__init__.py").write_text(COMPLETE, encoding="utf-8")
+    docstring = load_package("invented", tmp_path)["Halved"].docstring
+    assert [section.kind.value for section in docstring.parsed] == [
+        *("text", "parameters", "other parameters", "raises", "examples", "text")
+    ]
+    assert docstring.parsed[2].title == "Call arguments:"
+    assert "[arXiv:2104.09864](https://arxiv.org/abs/2104.09864)" in docstring.value
