@@ -39,13 +39,37 @@ _PACKAGE = "roformer_keras"
 
 
 def cosines(vectors: TensorLike) -> TensorLike:
-    """Cosines of all pairs of vectors: `(rows, dim)` to float32 `(rows, rows)`."""
+    """Cosines of all pairs of vectors.
+
+    Args:
+        vectors: float `(rows, dim)`.
+
+    Returns:
+        float32 `(rows, rows)`.
+
+    Example:
+        >>> ops.convert_to_numpy(losses.cosines(np.array([[1.0, 0.0], [0.0, 2.0]])))
+        array([[1., 0.],
+               [0., 1.]], dtype=float32)
+    """
     unit = _unit(vectors)
     return ops.matmul(unit, ops.transpose(unit))
 
 
 def pair_cosines(first: TensorLike, second: TensorLike) -> TensorLike:
-    """Cosines of vectors of the same row: twice `(rows, dim)` to float32 `(rows,)`."""
+    """Cosines of the vectors of the same row.
+
+    Args:
+        first, second: float `(rows, dim)`.
+
+    Returns:
+        float32 `(rows,)`.
+
+    Example:
+        >>> first, second = np.array([[1.0, 0.0]]), np.array([[3.0, 4.0]])
+        >>> ops.convert_to_numpy(losses.pair_cosines(first, second)).round(3)
+        array([0.6], dtype=float32)
+    """
     return ops.sum(_unit(first) * _unit(second), axis=-1)
 
 
@@ -71,6 +95,12 @@ def contrastive(
     Returns:
         float32 `(rows,)`.
 
+    Example:
+        >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+        >>> loss = losses.contrastive([1, 0, 3, 2], vectors, scale=1.0)
+        >>> [round(float(row), 2) for row in loss]
+        [0.0, 0.0, 0.0, 0.0]
+
     Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage1.py`.
     """
     scores = scale * _cosines_with_others(vectors)
@@ -82,7 +112,20 @@ def contrastive(
 
 
 def neighbour_is_nearest(neighbours: TensorLike, vectors: TensorLike) -> TensorLike:
-    """1 for each row whose nearest row is its neighbour, else 0."""
+    """1 for each row whose nearest row is its neighbour, else 0.
+
+    Args:
+        neighbours: int `(rows,)`. The row with the same meaning.
+        vectors: float `(rows, dim)`.
+
+    Returns:
+        float32 `(rows,)`.
+
+    Example:
+        >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+        >>> ops.convert_to_numpy(losses.neighbour_is_nearest([1, 0, 3, 0], vectors))
+        array([1., 1., 1., 0.], dtype=float32)
+    """
     nearest = ops.argmax(_cosines_with_others(vectors), axis=-1)
     return _equal(neighbours, nearest)
 
@@ -112,6 +155,12 @@ def supervised_contrastive(
     Returns:
         float32 `(rows,)`.
 
+    Example:
+        >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+        >>> loss = losses.supervised_contrastive([7, 7, 9, 9], vectors, scale=1.0)
+        >>> [round(float(row), 2) for row in loss]
+        [0.0, 0.0, 0.0, 0.0]
+
     Source: Khosla et al. 2020, arXiv:2004.11362, equation 2.
     """
     scores = scale * _cosines_with_others(vectors)
@@ -138,6 +187,12 @@ def similarity_regression(
     Returns:
         float32 `(rows,)`.
 
+    Example:
+        >>> teacher, student = np.eye(2), np.array([[1.0, 0.2], [0.2, 1.0]])
+        >>> loss = losses.similarity_regression(teacher, student)
+        >>> [round(float(row), 2) for row in loss]
+        [2.0, 2.0]
+
     Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage2.py`.
     """
     difference = ops.cast(similarities, "float32") - ops.cast(expected, "float32")
@@ -155,10 +210,17 @@ def masked_label_crossentropy(
     Args:
         labels: int `(pairs,)`.
         logits: float `(pairs, labels)`.
-        label_sets: tuples of int, which together hold each label once.
+        label_sets: tuples of int, which together hold each label once; a label only
+            competes with those of its set.
 
     Returns:
         float32 `(pairs,)`.
+
+    Example:
+        >>> logits = np.zeros((1, 5))
+        >>> loss = losses.masked_label_crossentropy([0], logits, ((0, 1), (2, 3, 4)))
+        >>> round(float(loss[0]), 3)  # log(2): of five labels, two compete
+        0.693
 
     Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/supervised.py`.
     """
@@ -170,7 +232,19 @@ def masked_label_crossentropy(
 def label_is_best(
     labels: TensorLike, logits: TensorLike, label_sets: Sequence[Sequence[int]]
 ) -> TensorLike:
-    """1 for each pair whose label scores best among those of its set, else 0."""
+    """1 for each pair whose label scores best among those of its set, else 0.
+
+    Args:
+        labels, logits, label_sets: as in `masked_label_crossentropy`.
+
+    Returns:
+        float32 `(pairs,)`.
+
+    Example:
+        >>> logits = np.array([[0.0, 1.0, 5.0, 0.0, 0.0]])
+        >>> float(losses.label_is_best([1], logits, ((0, 1), (2, 3, 4)))[0])
+        1.0
+    """
     best = ops.argmax(_within_set(labels, logits, label_sets), axis=-1)
     return _equal(labels, best)
 
@@ -203,6 +277,13 @@ def cosent(
     Returns:
         float32 scalar for the whole batch; 0 if all labels are equal.
 
+    Example:
+        >>> degrees, cosines = [5.0, 1.0], [0.9, 0.1]
+        >>> round(float(losses.cosent(degrees, cosines)), 3)
+        0.0
+        >>> round(float(losses.cosent(degrees, cosines[::-1])), 3)  # the wrong order
+        16.0
+
     Source: https://kexue.fm/archives/8847
     """
     similarities = scale * ops.cast(similarities, "float32")
@@ -231,6 +312,11 @@ def smoothed_crossentropy(
 
     Returns:
         float32 `(...)`.
+
+    Example:
+        >>> logits = np.array([[4.0, 0.0, 0.0, 0.0]])
+        >>> round(float(losses.smoothed_crossentropy([0], logits)[0]), 3)
+        0.0
 
     Source: Szegedy et al. 2016, arXiv:1512.00567, section 7.
     """
@@ -281,7 +367,21 @@ class _MeanLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class Contrastive(_MeanLoss):
-    """`contrastive` as a loss: targets are neighbours, outputs vectors."""
+    """`contrastive` as a loss: targets are neighbours, outputs vectors.
+
+    Args:
+        scale: float above 0. Cosines are multiplied by it: the inverse temperature.
+        name: str. Name of the loss.
+        kwargs: as in `keras.losses.Loss`: `reduction`.
+
+    Example:
+        >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+        >>> loss = losses.Contrastive(scale=1.0)
+        >>> round(float(loss(np.array([1, 0, 3, 2]), vectors)), 2)
+        0.0
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage1.py`.
+    """
 
     function = staticmethod(contrastive)
 
@@ -291,7 +391,21 @@ class Contrastive(_MeanLoss):
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class SupervisedContrastive(_MeanLoss):
-    """`supervised_contrastive` as a loss: targets are classes, outputs vectors."""
+    """`supervised_contrastive` as a loss: targets are classes, outputs vectors.
+
+    Args:
+        scale: float above 0. Cosines are multiplied by it: the inverse temperature.
+        name: str. Name of the loss.
+        kwargs: as in `keras.losses.Loss`: `reduction`.
+
+    Example:
+        >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+        >>> loss = losses.SupervisedContrastive(scale=1.0)
+        >>> round(float(loss(np.array([7, 7, 9, 9]), vectors)), 2)
+        0.0
+
+    Source: Khosla et al. 2020, arXiv:2004.11362, equation 2.
+    """
 
     function = staticmethod(supervised_contrastive)
 
@@ -303,7 +417,20 @@ class SupervisedContrastive(_MeanLoss):
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class SimilarityRegression(_MeanLoss):
-    """`similarity_regression` as a loss: targets and outputs are cosines."""
+    """`similarity_regression` as a loss: targets and outputs are cosines.
+
+    Args:
+        factor: float above 0. Errors of cosines are small next to a cross-entropy.
+        name: str. Name of the loss.
+        kwargs: as in `keras.losses.Loss`: `reduction`.
+
+    Example:
+        >>> teacher, student = np.eye(2), np.array([[1.0, 0.2], [0.2, 1.0]])
+        >>> round(float(losses.SimilarityRegression(factor=10.0)(teacher, student)), 2)
+        0.2
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage2.py`.
+    """
 
     function = staticmethod(similarity_regression)
 
@@ -315,7 +442,20 @@ class SimilarityRegression(_MeanLoss):
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class MaskedLabelCrossentropy(_MeanLoss):
-    """`masked_label_crossentropy` as a loss: targets are labels, outputs logits."""
+    """`masked_label_crossentropy` as a loss: targets are labels, outputs logits.
+
+    Args:
+        label_sets: tuples of int, which together hold each label once.
+        name: str. Name of the loss.
+        kwargs: as in `keras.losses.Loss`: `reduction`.
+
+    Example:
+        >>> loss = losses.MaskedLabelCrossentropy(((0, 1), (2, 3, 4)))
+        >>> round(float(loss(np.array([0, 2]), np.zeros((2, 5)))), 3)
+        0.896
+
+    Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/supervised.py`.
+    """
 
     function = staticmethod(masked_label_crossentropy)
 
@@ -330,7 +470,20 @@ class MaskedLabelCrossentropy(_MeanLoss):
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class CoSENT(_MeanLoss):
-    """`cosent` as a loss: targets are labels, outputs the cosines of pairs."""
+    """`cosent` as a loss: targets are labels, outputs the cosines of pairs.
+
+    Args:
+        scale: float above 0. What cosines are multiplied by.
+        name: str. Name of the loss.
+        kwargs: as in `keras.losses.Loss`: `reduction`.
+
+    Example:
+        >>> loss = losses.CoSENT()
+        >>> round(float(loss(np.array([5.0, 1.0]), np.array([0.1, 0.9]))), 3)
+        16.0
+
+    Source: https://kexue.fm/archives/8847
+    """
 
     function = staticmethod(cosent)
 
@@ -340,7 +493,20 @@ class CoSENT(_MeanLoss):
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class LabelSmoothing(_MeanLoss):
-    """`smoothed_crossentropy` as a loss: targets are ids, outputs logits."""
+    """`smoothed_crossentropy` as a loss: targets are ids, outputs logits.
+
+    Args:
+        smoothing: float in [0, 1). Share that the vocabulary gets.
+        name: str. Name of the loss.
+        kwargs: as in `keras.losses.Loss`: `reduction`.
+
+    Example:
+        >>> loss = losses.LabelSmoothing(0.1)
+        >>> round(float(loss(np.array([[0]]), np.array([[[4.0, 0.0, 0.0, 0.0]]]))), 3)
+        0.0
+
+    Source: Szegedy et al. 2016, arXiv:1512.00567, section 7.
+    """
 
     function = staticmethod(smoothed_crossentropy)
 

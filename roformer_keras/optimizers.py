@@ -41,6 +41,11 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
     Returns:
         float32 scalar.
 
+    Example:
+        >>> rate = optimizers.PiecewiseLinear(1e-3, [(100, 1.0), (1000, 0.1)])
+        >>> [round(float(rate(step)), 6) for step in (0, 50, 100, 1000, 2000)]
+        [0.0, 0.0005, 0.001, 0.0001, 0.0001]
+
     Source: bert4keras 0.11.5, `piecewise_linear`.
     """
 
@@ -76,6 +81,18 @@ class AdamW(keras.optimizers.AdamW):
         not_decayed: parts of names of variables whose weights do not decay, as
             `exclude_from_weight_decay` takes them.
         kwargs: as in `keras.optimizers.AdamW`.
+        args: as in `keras.optimizers.AdamW`, such as `learning_rate`.
+
+    Raises:
+        ConfigurationError: a factor is negative or not a number.
+
+    Example:
+        >>> optimizer = optimizers.AdamW(2e-5, rates={"transformer_layer_0/": 0.5})
+        >>> optimizer.rates
+        {'transformer_layer_0/': 0.5}
+
+    Source: Loshchilov and Hutter 2019, arXiv:1711.05101; the numbers are those of
+    bert4keras 0.11.5.
     """
 
     epsilon: TensorLike
@@ -230,6 +247,20 @@ def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:
     Args:
         num_layers: int. Blocks of the backbone.
         decay: float in (0, 1].
+
+    Returns:
+        dict of pattern to factor; empty if `decay` is 1.
+
+    Raises:
+        ConfigurationError: `decay` is not in (0, 1].
+
+    Example:
+        >>> rates = optimizers.layerwise_rates(num_layers=2, decay=0.5)
+        >>> list(rates.values())
+        [0.25, 0.5, 0.125]
+
+    Source: Howard and Ruder 2018, arXiv:1801.06146, section 3.2 (discriminative
+    fine-tuning).
     """
     if not 0 < decay <= 1:
         raise ConfigurationError(f"layer_decay must be in (0, 1], got {decay!r}")
@@ -253,6 +284,15 @@ def finetuning_rate(hidden_dim: int) -> float:
 
     Args:
         hidden_dim: int. Width of the encoder.
+
+    Returns:
+        float.
+
+    Example:
+        >>> optimizers.finetuning_rate(768)
+        2e-05
+        >>> optimizers.finetuning_rate(192)
+        0.00032
     """
     return min(5e-4, 2e-5 * (768 / hidden_dim) ** 2)
 
@@ -300,6 +340,11 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
     Raises:
         ConfigurationError: `warmup` or `parts` breaks its rule.
+
+    Example:
+        >>> rate = optimizers.InverseSquareRoot(1e-3, warmup=100)
+        >>> [round(float(rate(step)), 6) for step in (0, 99, 399)]
+        [1e-05, 0.001, 0.0005]
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
     """
@@ -351,6 +396,17 @@ def make_optimizer(
         ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights.
         accumulation: int. Batches per update.
         rates: of `AdamW`.
+
+    Returns:
+        The optimizer, for `compile`.
+
+    Example:
+        >>> optimizer = optimizers.make_optimizer(1e-4, [(100, 1.0), (1000, 0.0)])
+        >>> type(optimizer).__name__, optimizer.weight_decay
+        ('AdamW', 0.01)
+
+    Source: Loshchilov and Hutter 2019, arXiv:1711.05101; LAMB: You et al. 2020,
+    arXiv:1904.00962.
     """
     kinds = {"adamw": AdamW, "lamb": keras.optimizers.Lamb}
     optimizer = kinds[name](

@@ -107,9 +107,14 @@ class AverageCheckpoints(keras.callbacks.Callback):
         OutputError: from `fit`: a checkpoint cannot be written.
 
     Example:
-    ```python
-    model.fit(sources, targets, epochs=20, callbacks=[AverageCheckpoints(5)])
-    ```
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> mean = callbacks.AverageCheckpoints(max_count=2)
+        >>> history = model.fit(
+        ...     np.ones((8, 2)), np.ones((8, 1)), epochs=3, callbacks=[mean], verbose=0
+        ... )
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 6.1.
     """
 
     def __init__(
