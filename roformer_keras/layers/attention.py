@@ -165,7 +165,8 @@ class RoPEAttention(ProjectedAttention):
     every dtype policy.
 
     Args:
-        num_heads, head_dim: int, at least 1.
+        num_heads: int, at least 1.
+        head_dim: int, at least 1. Features per head of the values.
         dropout: float in [0, 1). Rate on attention weights, training only.
         kwargs: as `ProjectedAttention` takes them.
 
@@ -195,6 +196,14 @@ class RoPEAttention(ProjectedAttention):
     Raises:
         ConfigurationError: `key_dim` is odd, or another argument breaks its rule.
         ValueError: `x` is not of rank 3; names the shape it got.
+
+    Example:
+        >>> attention = layers.RoPEAttention(num_heads=2, head_dim=8)
+        >>> ops.shape(attention(np.ones((1, 5, 16))))
+        (1, 5, 16)
+        >>> mask = layers.causal_mask(5)
+        >>> ops.shape(attention(np.ones((1, 5, 16)), attention_mask=mask))
+        (1, 5, 16)
 
     Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
     """
@@ -283,7 +292,8 @@ class CrossAttention(ProjectedAttention):
     """Attention of one text to another, without positions.
 
     Args:
-        num_heads, head_dim: int, at least 1.
+        num_heads: int, at least 1.
+        head_dim: int, at least 1. Features per head.
         dropout: float in [0, 1). Rate on attention weights, training only.
         kwargs: as `ProjectedAttention` takes them, without the rotation.
 
@@ -299,6 +309,11 @@ class CrossAttention(ProjectedAttention):
 
     Raises:
         ConfigurationError: an argument breaks its rule.
+
+    Example:
+        >>> attention = layers.CrossAttention(num_heads=2, head_dim=8)
+        >>> ops.shape(attention(np.ones((2, 5, 16)), np.ones((2, 7, 24))))
+        (2, 5, 16)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3.
     """

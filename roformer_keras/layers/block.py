@@ -25,12 +25,22 @@ class FeedForward(keras.layers.Layer):
         activation: name of a Keras activation; `"gelu"` is the exact form.
         use_bias: bool. True for RoFormer, False for RoFormerV2.
         kernel_initializer: of both kernels.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: float `(..., hidden_dim)`.
 
     Returns:
         float, of the shape of `x`.
+
+    Raises:
+        ConfigurationError: `intermediate_dim` is not above 0.
+
+    Example:
+        >>> ops.shape(layers.FeedForward(64)(np.ones((1, 5, 16))))
+        (1, 5, 16)
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.3.
     """
 
     def __init__(
@@ -165,6 +175,7 @@ class RoFormerBlock(_Block):
         attention_norm, feed_forward_norm: layers, such as `LayerNorm` or `RMSNorm`.
         dropout: float in [0, 1). After attention and feed-forward, before the sum.
         norm_first: bool.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Attributes:
         recompute: bool, False at first. Whether training computes the block again in
@@ -173,23 +184,27 @@ class RoFormerBlock(_Block):
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
         condition: float `(batch, condition_dim)`, if the norms take one.
-        attention_mask, position_ids, residual_scores, return_scores, cache,
-        cache_index, context: as the attention takes them.
+        attention_mask, position_ids: as the attention takes them.
+        residual_scores, return_scores: as the attention takes them.
+        cache, cache_index, context: as the attention takes them.
 
     Returns:
         float `(batch, length, hidden_dim)`, followed by scores and cache where the
         attention returns them.
 
     Example:
-    ```python
-    block = RoFormerBlock(
-        RoPEAttention(num_heads=12, head_dim=64, name="attention"),
-        FeedForward(3072, name="feed_forward"),
-        LayerNorm(name="attention_norm"),
-        LayerNorm(name="feed_forward_norm"),
-        dropout=0.1,
-    )
-    ```
+        >>> block = layers.RoFormerBlock(
+        ...     layers.RoPEAttention(num_heads=2, head_dim=8, name="attention"),
+        ...     layers.FeedForward(64, name="feed_forward"),
+        ...     layers.LayerNorm(name="attention_norm"),
+        ...     layers.LayerNorm(name="feed_forward_norm"),
+        ...     dropout=0.1,
+        ... )
+        >>> ops.shape(block(np.ones((1, 5, 16))))
+        (1, 5, 16)
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1; with the attention of Su
+    et al. 2021, arXiv:2104.09864.
     """
 
     def __init__(
@@ -284,6 +299,7 @@ class RoFormerDecoderBlock(_Block):
             `LayerNorm`.
         dropout: float in [0, 1). After each of the three layers, before the sum.
         norm_first: bool.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -295,6 +311,16 @@ class RoFormerDecoderBlock(_Block):
     Returns:
         float `(batch, length, hidden_dim)`; with a cache, a pair of that and of the
         updated cache.
+
+    Example:
+        >>> block = layers.RoFormerDecoderBlock(
+        ...     layers.RoPEAttention(num_heads=2, head_dim=8, name="attention"),
+        ...     layers.CrossAttention(num_heads=2, head_dim=8, name="cross_attention"),
+        ...     layers.FeedForward(64, name="feed_forward"),
+        ...     *(layers.LayerNorm(name=f"norm_{number}") for number in range(3)),
+        ... )
+        >>> ops.shape(block(np.ones((2, 5, 16)), np.ones((2, 7, 16))))
+        (2, 5, 16)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762; with `norm_first` Xiong et al. 2020,
         arXiv:2002.04745.

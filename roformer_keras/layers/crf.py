@@ -40,6 +40,7 @@ class ConditionalRandomField(keras.layers.Layer):
             are clipped by their norm, a multiplier of 1000 leaves next to nothing of
             those of the encoder.
         kernel_initializer: of the transitions, before the division.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         scores: float `(batch, length, num_tags)`.
@@ -52,6 +53,15 @@ class ConditionalRandomField(keras.layers.Layer):
     Raises:
         ConfigurationError: `learning_rate_multiplier` is not above 0.
         ValueError: `scores` or `mask` is not of the shape it must be.
+
+    Example:
+        >>> field = layers.ConditionalRandomField()
+        >>> mask = np.array([[True, True, True, False]])
+        >>> scores = field(np.zeros((1, 4, 3)), mask=mask)
+        >>> ops.shape(field.loss(np.array([[0, 1, 2, 0]]), scores))
+        (1,)
+        >>> int(field.decode(scores)[0, 3])  # left out
+        -1
 
     Source: Lafferty et al. 2001, "Conditional Random Fields".
     """
@@ -386,6 +396,18 @@ class TagAccuracy(keras.metrics.Mean):
     that shape from `decode`, or scores `(batch, length, num_tags)`, whose best tag at
     each position is compared, without transitions, as in bert4keras; positions where
     all are -inf are left out.
+
+    Args:
+        name: str. Name of the metric.
+        dtype: of the counts, as in `keras.metrics.Metric`.
+
+    Example:
+        >>> metric = metrics.TagAccuracy()
+        >>> metric.update_state(np.array([[0, 1, -1]]), np.array([[0, 2, 2]]))
+        >>> float(metric.result())
+        0.5
+
+    Source: bert4keras 0.11.5, `sparse_accuracy` of its CRF layer.
     """
 
     def __init__(self, name: str = "tag_accuracy", dtype: Any = None):

@@ -18,8 +18,22 @@ class Dropout(keras.layers.Dropout):
     a base model, and more where XLA compiles. The rate is rounded to a multiple of
     2 ** -16. Other backends draw as Keras does.
 
-    Arguments, call arguments and returns: as in `keras.layers.Dropout`, without
-    `noise_shape`.
+    Args:
+        rate: float in [0, 1). Share of the elements that are set to 0 in training.
+        seed: int or None. Seed of the random numbers.
+        kwargs: as in `keras.layers.Dropout`, without `noise_shape`.
+
+    Call arguments:
+        inputs: float, of any shape.
+        training: bool. Whether anything is set to 0.
+
+    Returns:
+        float, of the shape of `inputs`.
+
+    Example:
+        >>> ops.convert_to_numpy(layers.Dropout(0.5)(np.ones((2, 2)), training=False))
+        array([[1., 1.],
+               [1., 1.]], dtype=float32)
 
     Source: Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks
     from overfitting".

@@ -31,6 +31,7 @@ class MaskedLMHead(keras.layers.Layer):
         conditional, condition_hidden_dim, condition_hidden_activation: of the
             transform's norm, see `LayerNorm`.
         kernel_initializer: of the dense layer.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -38,6 +39,18 @@ class MaskedLMHead(keras.layers.Layer):
 
     Returns:
         float `(batch, length, vocabulary)`: logits.
+
+    Raises:
+        ConfigurationError: `conditional` without `transform`.
+
+    Example:
+        >>> embedding = keras.layers.ReversibleEmbedding(100, 16)
+        >>> head = layers.MaskedLMHead(embedding)
+        >>> ops.shape(head(np.ones((1, 5, 16))))
+        (1, 5, 100)
+
+    Source: Devlin et al. 2019, arXiv:1810.04805; the tied output is that of Press and
+    Wolf 2017, arXiv:1608.05859.
     """
 
     def __init__(
@@ -161,12 +174,19 @@ class Pooler(keras.layers.Layer):
         activation: `"linear"` for RoFormer-Sim, whose cosines a tanh would spoil;
             `"tanh"` as in BERT.
         kernel_initializer: of the dense layer.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
 
     Returns:
         float `(batch, hidden_dim)`.
+
+    Example:
+        >>> ops.shape(layers.Pooler("tanh")(np.ones((2, 5, 16))))
+        (2, 16)
+
+    Source: Devlin et al. 2019, arXiv:1810.04805, section 3.1.
     """
 
     def __init__(

@@ -183,7 +183,8 @@ class LinearRoPEAttention(ProjectedAttention):
     pairs, hence no dropout on them.
 
     Args:
-        num_heads, head_dim: int, at least 1.
+        num_heads: int, at least 1.
+        head_dim: int, at least 1. Features per head of the values.
         kind: `"linear"`, `"cosine"`, `"performer"` or `"rotary_performer"`.
         causal: bool. Whether a token sees no later ones.
         num_features: int, even. Random features per head, of both Performers; 256 if it
@@ -211,6 +212,11 @@ class LinearRoPEAttention(ProjectedAttention):
         ConfigurationError: an argument breaks its rule, or the mask differs between
             queries.
         ValueError: `x` is not of rank 3; names the shape it got.
+
+    Example:
+        >>> attention = layers.LinearRoPEAttention(2, 8, "performer", num_features=32)
+        >>> ops.shape(attention(np.ones((1, 100, 16))))
+        (1, 100, 16)
 
     Source: Su et al. 2021, arXiv:2104.09864, equation 19; Choromanski et al. 2020,
     arXiv:2009.14794; for the cosine https://kexue.fm/archives/7546.

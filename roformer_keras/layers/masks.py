@@ -28,13 +28,19 @@ def is_token(token_ids):
 
 
 def padding_mask(token_ids: TensorLike) -> TensorLike:
-    """Hides padding, see `is_token`.
+    """Hides padding: id 0, except at position 0, as in bert4keras.
 
     Args:
         token_ids: int `(batch, length)`.
 
     Returns:
         bool `(batch, 1, 1, length)`, over the key axis.
+
+    Example:
+        >>> ops.convert_to_numpy(layers.padding_mask(np.array([[2, 7, 3, 0]])))
+        array([[[[ True,  True,  True, False]]]])
+
+    Source: bert4keras 0.11.5.
     """
     return is_token(token_ids)[:, None, None, :]
 
@@ -51,6 +57,14 @@ def causal_mask(
 
     Returns:
         bool `(1, 1, query_length, key_length)`.
+
+    Example:
+        >>> ops.convert_to_numpy(layers.causal_mask(3))[0, 0].astype(int)
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [1, 1, 1]])
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """
     key_length = query_length if key_length is None else key_length
     query = ops.arange(query_length)[:, None] + offset
@@ -69,6 +83,14 @@ def unilm_mask(segment_ids: TensorLike) -> TensorLike:
     Returns:
         bool `(batch, 1, length, length)`.
 
+    Example:
+        >>> mask = layers.unilm_mask(np.array([[0, 0, 1, 1]]))
+        >>> ops.convert_to_numpy(mask)[0, 0].astype(int)
+        array([[1, 1, 0, 0],
+               [1, 1, 0, 0],
+               [1, 1, 1, 0],
+               [1, 1, 1, 1]])
+
     Source: Dong et al. 2019, arXiv:1905.03197.
     """
     order = ops.cumsum(segment_ids, axis=1)
@@ -83,6 +105,7 @@ class AttentionMask(keras.layers.Layer):
         pattern: `"bidirectional"`, `"causal"` or `"unilm"`.
         pad_segments: bool. Whether segment 0 is padding too, except at position 0. As
             in bert4keras when segments share the token embedding.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         token_ids: int `(batch, length)`.
@@ -93,6 +116,12 @@ class AttentionMask(keras.layers.Layer):
 
     Raises:
         ConfigurationError: an unknown pattern.
+
+    Example:
+        >>> mask = layers.AttentionMask("causal")
+        >>> token_ids = np.array([[2, 7, 3, 0]])
+        >>> ops.shape(mask(token_ids, np.zeros_like(token_ids)))
+        (1, 1, 4, 4)
     """
 
     def __init__(

@@ -18,6 +18,16 @@ def erf_gelu(x: TensorLike) -> TensorLike:
 
     Spelled with `erf`, because the `erfc` of the Keras activation has no ONNX form.
 
+    Args:
+        x: float, of any shape.
+
+    Returns:
+        float, of the shape of `x`.
+
+    Example:
+        >>> round(float(layers.erf_gelu(ops.convert_to_tensor(1.0))), 4)
+        0.8413
+
     Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
@@ -53,6 +63,7 @@ class LayerNorm(keras.layers.Layer):
         conditional: bool. Whether the layer takes a condition.
         condition_hidden_dim: int or None. Width of a dense layer on the condition.
         condition_hidden_activation: its activation.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: float `(..., dim)`.
@@ -60,6 +71,15 @@ class LayerNorm(keras.layers.Layer):
 
     Returns:
         float, of the shape of `x`.
+
+    Raises:
+        ConfigurationError: `epsilon` is not above 0, or `conditional` without a
+            condition in the call.
+
+    Example:
+        >>> norm = layers.LayerNorm()
+        >>> ops.convert_to_numpy(norm(np.array([[1.0, 3.0]])))
+        array([[-1.,  1.]], dtype=float32)
 
     Source: Ba et al. 2016, arXiv:1607.06450; the condition as in bert4keras.
     """
@@ -168,12 +188,20 @@ class RMSNorm(keras.layers.Layer):
 
     Args:
         epsilon: float above 0.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: float `(..., dim)`.
 
     Returns:
         float, of the shape of `x`.
+
+    Raises:
+        ConfigurationError: `epsilon` is not above 0.
+
+    Example:
+        >>> ops.convert_to_numpy(layers.RMSNorm()(np.array([[1.0, 7.0]]))).round(2)
+        array([[0.2, 1.4]], dtype=float32)
 
     Source: Zhang and Sennrich 2019, arXiv:1910.07467.
     """

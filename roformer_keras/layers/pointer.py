@@ -120,6 +120,7 @@ class GlobalPointer(_SpanScores):
         use_bias: bool. Whether the projection has a bias.
         upper_triangular: bool. Whether no span ends before it starts.
         kernel_initializer: of the projection.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -133,6 +134,11 @@ class GlobalPointer(_SpanScores):
     Raises:
         ConfigurationError: an argument breaks its rule.
         ValueError: `x` or `mask` is not of the shape it must be.
+
+    Example:
+        >>> pointer = layers.GlobalPointer(num_heads=3, head_dim=8)
+        >>> ops.shape(pointer(np.ones((1, 5, 16))))
+        (1, 3, 5, 5)
 
     Source: Su et al. 2022, arXiv:2208.03054; https://kexue.fm/archives/8373
     """
@@ -165,6 +171,7 @@ class EfficientGlobalPointer(_SpanScores):
         use_bias: bool. Whether both projections have a bias.
         upper_triangular: as for `GlobalPointer`.
         kernel_initializer: of both projections.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: float `(batch, length, hidden_dim)`.
@@ -174,7 +181,13 @@ class EfficientGlobalPointer(_SpanScores):
         As `GlobalPointer`.
 
     Raises:
-        As `GlobalPointer`.
+        ConfigurationError: an argument breaks its rule.
+        ValueError: `x` or `mask` is not of the shape it must be.
+
+    Example:
+        >>> pointer = layers.EfficientGlobalPointer(num_heads=3, head_dim=8)
+        >>> ops.shape(pointer(np.ones((1, 5, 16))))
+        (1, 3, 5, 5)
 
     Source: Su et al. 2022, arXiv:2208.03054; https://kexue.fm/archives/8877
     """
@@ -237,6 +250,12 @@ def multilabel_categorical_crossentropy(
     Returns:
         float32 `(...)`.
 
+    Example:
+        >>> scores, targets = np.array([[3.0, -3.0, -3.0]]), np.array([[1, 0, 0]])
+        >>> loss = layers.multilabel_categorical_crossentropy(targets, scores)
+        >>> round(float(loss[0]), 3)
+        0.0
+
     Source: Su et al. 2022, arXiv:2208.02955; https://kexue.fm/archives/7359
     """
     targets = ops.cast(targets, "float32")
@@ -268,6 +287,12 @@ def sparse_multilabel_categorical_crossentropy(
 
     Returns:
         float32 `(...)`.
+
+    Example:
+        >>> scores, targets = np.array([[3.0, -3.0, -3.0]]), np.array([[0, -1]])
+        >>> loss = layers.sparse_multilabel_categorical_crossentropy(targets, scores)
+        >>> round(float(loss[0]), 3)
+        0.0
 
     Source: https://kexue.fm/archives/7359
     """
@@ -327,6 +352,21 @@ class SpanCrossentropy(keras.losses.Loss):
     Targets are int `(batch, spans, 3)`, rows `(head, start, end)` padded with -1, or
     bool `(batch, heads, length, length)`. Outputs are the scores of a pointer. The loss
     is the mean over heads and the weighted mean over rows.
+
+    Args:
+        name: str. Name of the loss.
+        reduction: as in `keras.losses.Loss`.
+
+    Raises:
+        ValueError: targets or outputs are not of the shape they must be.
+
+    Example:
+        >>> loss = layers.SpanCrossentropy()
+        >>> targets = np.array([[[0, 1, 2], [-1, -1, -1]]])  # one span, and padding
+        >>> round(float(loss(targets, np.zeros((1, 1, 4, 4)))), 3)
+        0.0
+
+    Source: Su et al. 2022, arXiv:2208.03054; https://kexue.fm/archives/7359
     """
 
     def __init__(
@@ -361,6 +401,12 @@ def find_spans(scores: TensorLike, threshold: float = 0.0) -> list[np.ndarray]:
 
     Returns:
         list of int arrays `(spans, 3)`, one per row of the batch: head, start, end.
+
+    Example:
+        >>> scores = np.full((1, 2, 4, 4), -1.0)
+        >>> scores[0, 1, 0, 2] = 3.0
+        >>> layers.find_spans(scores)
+        [array([[1, 0, 2]])]
     """
     return [np.argwhere(row > threshold) for row in ops.convert_to_numpy(scores)]
 
@@ -374,7 +420,19 @@ class SpanF1(keras.metrics.Metric):
     neither targets nor found spans.
 
     Args:
-        threshold: float.
+        threshold: float. What the score of a span must exceed.
+        name: str. Name of the metric.
+        dtype: of the counts, as in `keras.metrics.Metric`.
+
+    Example:
+        >>> metric = metrics.SpanF1()
+        >>> scores = np.full((1, 1, 4, 4), -1.0)
+        >>> scores[0, 0, 1, 2] = scores[0, 0, 3, 3] = 5.0
+        >>> metric.update_state(np.array([[[0, 1, 2]]]), scores)
+        >>> round(float(metric.result()), 3)
+        0.667
+
+    Source: Su et al. 2022, arXiv:2208.03054.
     """
 
     def __init__(

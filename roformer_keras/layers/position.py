@@ -68,6 +68,16 @@ def rotary_table(
 
     Returns:
         Two float32 tensors `(..., length, dim)`: sines and cosines.
+
+    Raises:
+        ConfigurationError: `dim` is odd, `base` is not above 0, or an unknown layout.
+
+    Example:
+        >>> sin, cos = layers.rotary_table(np.arange(5)[None], dim=8)
+        >>> ops.shape(sin), ops.shape(cos)
+        ((1, 5, 8), (1, 5, 8))
+
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
     """
     check_layout(layout)
     frequencies = _frequencies(dim, base)
@@ -112,6 +122,19 @@ def apply_rotary(
 
     Returns:
         float, of the shape and type of `x`.
+
+    Raises:
+        ConfigurationError: an unknown layout.
+
+    Example:
+        >>> sin, cos = layers.rotary_table(np.array([[0.0, 1.0]]), dim=2)
+        >>> x = np.array([[[[1.0, 0.0]], [[1.0, 0.0]]]], "float32")
+        >>> turned = layers.apply_rotary(ops.convert_to_tensor(x), sin, cos)
+        >>> ops.convert_to_numpy(turned)[0, :, 0].round(4)
+        array([[1.    , 0.    ],
+               [0.5403, 0.8415]], dtype=float32)
+
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.4.2.
     """
     check_layout(layout)
     sin = ops.cast(sin, x.dtype)[:, :, None, :]
@@ -139,6 +162,7 @@ class SinusoidalPositionEmbedding(keras.layers.Layer):
     Args:
         output_dim: int, even.
         base: float above 0. Defaults to 10000.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         x: `(batch, length, ...)`; only its length is read.
@@ -149,6 +173,10 @@ class SinusoidalPositionEmbedding(keras.layers.Layer):
 
     Raises:
         ConfigurationError: `output_dim` is odd or `base` is not above 0.
+
+    Example:
+        >>> ops.shape(layers.SinusoidalPositionEmbedding(8)(np.ones((2, 5))))
+        (1, 5, 8)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
     """
