@@ -128,6 +128,20 @@ class RoFormerConfig(Settings):
 
     Raises:
         ConfigurationError: a field breaks its rule; names the field and the value.
+
+    Example:
+        >>> config = roformer_keras.RoFormerConfig(
+        ...     vocabulary_size=100,
+        ...     num_layers=2,
+        ...     num_heads=2,
+        ...     hidden_dim=16,
+        ...     intermediate_dim=64,
+        ... )
+        >>> config.head_dim, config.replace(dropout=0.2).dropout
+        (8, 0.2)
+
+    Source: Su et al. 2021, arXiv:2104.09864; for RoFormerV2
+    https://kexue.fm/archives/8998
     """
 
     vocabulary_size: int = integer(minimum=1)
@@ -326,6 +340,19 @@ class Seq2SeqConfig(Settings):
 
     Raises:
         ConfigurationError: a field breaks its rule; names the field and the value.
+
+    Example:
+        >>> config = roformer_keras.Seq2SeqConfig(
+        ...     vocabulary_size=100,
+        ...     num_layers=2,
+        ...     num_heads=2,
+        ...     hidden_dim=16,
+        ...     intermediate_dim=64,
+        ... )
+        >>> config.position_embedding, config.norm_first
+        ('rotary', False)
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762.
     """
 
     vocabulary_size: int = integer(minimum=1)

@@ -50,6 +50,11 @@ class RoFormerError(Exception):
     Attributes:
         message, row, hint: the arguments.
         exit_code: int. What the command line returns.
+
+    Example:
+        >>> error = roformer_keras.RoFormerError("no such label", row=3, hint="see it")
+        >>> str(error), error.exit_code
+        ('no such label in row 3: see it', 2)
     """
 
     exit_code = 2
@@ -69,53 +74,131 @@ class RoFormerError(Exception):
 
 
 class ConfigurationError(RoFormerError, ValueError):
-    """A configuration field or an option breaks a rule."""
+    """A configuration field or an option breaks a rule.
+
+    Example:
+        >>> optimizers.layerwise_rates(num_layers=2, decay=2.0)
+        Traceback (most recent call last):
+        ...
+        roformer_keras.errors.ConfigurationError: layer_decay must be in (0, 1], got 2.0
+    """
 
 
 class BackendError(ConfigurationError, ImportError):
-    """No backend of Keras is installed, or not the one that was chosen."""
+    """No backend of Keras is installed, or not the one that was chosen.
+
+    Example:
+        >>> from roformer_keras.errors import BackendError
+        >>> issubclass(BackendError, ImportError)
+        True
+        >>> BackendError.exit_code
+        2
+    """
 
 
 class VocabularyError(RoFormerError, ValueError):
-    """A vocabulary cannot be used, or does not fit what it is used with."""
+    """A vocabulary cannot be used, or does not fit what it is used with.
+
+    Example:
+        >>> roformer_keras.RoFormerTokenizer(["[PAD]", "[UNK]"])
+        Traceback (most recent call last):
+        ...
+        roformer_keras.errors.VocabularyError: ...
+    """
 
 
 class SourceError(RoFormerError, OSError):
-    """A source is absent, unsafe, or not something weights can be read from."""
+    """A source is absent, unsafe, or not something weights can be read from.
+
+    Example:
+        >>> roformer_keras.load_model("nothing.zip")
+        Traceback (most recent call last):
+        ...
+        roformer_keras.errors.SourceError: ...
+    """
 
 
 class CheckpointError(RoFormerError, ValueError):
-    """A tensor is missing, unexpected, mis-shaped or corrupt."""
+    """A tensor is missing, unexpected, mis-shaped or corrupt.
+
+    Example:
+        >>> from roformer_keras.errors import CheckpointError
+        >>> issubclass(CheckpointError, ValueError)
+        True
+        >>> CheckpointError.exit_code
+        3
+    """
 
     exit_code = 3
 
 
 class OutputError(RoFormerError, OSError):
-    """A result could not be written; nothing is left under its final name."""
+    """A result could not be written; nothing is left under its final name.
+
+    Example:
+        >>> from roformer_keras.errors import OutputError
+        >>> issubclass(OutputError, OSError)
+        True
+        >>> OutputError.exit_code
+        4
+    """
 
     exit_code = 4
 
 
 class DownloadError(RoFormerError, OSError):
-    """A file could not be fetched whole."""
+    """A file could not be fetched whole.
+
+    Example:
+        >>> from roformer_keras.errors import DownloadError
+        >>> issubclass(DownloadError, OSError)
+        True
+        >>> DownloadError.exit_code
+        5
+    """
 
     exit_code = 5
 
 
 class ReferenceUnavailable(RoFormerError, RuntimeError):
-    """The real bert4keras cannot be run in this environment."""
+    """The real bert4keras cannot be run in this environment.
+
+    Example:
+        >>> from roformer_keras.errors import ReferenceUnavailable
+        >>> issubclass(ReferenceUnavailable, RuntimeError)
+        True
+        >>> ReferenceUnavailable.exit_code
+        6
+    """
 
     exit_code = 6
 
 
 class ProcessError(RoFormerError, RuntimeError):
-    """A process that trains together with others has ended, or cannot be reached."""
+    """A process that trains together with others has ended, or cannot be reached.
+
+    Example:
+        >>> from roformer_keras.errors import ProcessError
+        >>> issubclass(ProcessError, RuntimeError)
+        True
+        >>> ProcessError.exit_code
+        7
+    """
 
     exit_code = 7
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what a terminal would obey, such as names in a file."""
+    """The text with escapes for what a terminal would obey, such as names in a file.
+
+    Args:
+        text: str.
+
+    Example:
+        >>> from roformer_keras.errors import printable
+        >>> printable("今天\\x1b[2J")
+        '今天\\\\x1b[2J'
+    """
     return "".join(
         # The full-width space, which Chinese texts have, is harmless.
         one if one.isprintable() or one == "\u3000" else ascii(one)[1:-1]
@@ -125,7 +208,22 @@ def printable(text: str) -> str:
 
 @contextmanager
 def errors_at(place) -> Iterator[None]:
-    """Puts a place, such as a file, before the configuration errors of a block."""
+    """Puts a place, such as a file, before the configuration errors of a block.
+
+    Args:
+        place: what the message then begins with; any object, shown by `str`.
+
+    Raises:
+        ConfigurationError: that of the block, with the place.
+
+    Example:
+        >>> from roformer_keras.errors import ConfigurationError, errors_at
+        >>> with errors_at("a.toml"):
+        ...     raise ConfigurationError("epochs must be at least 1")
+        Traceback (most recent call last):
+        ...
+        roformer_keras.errors.ConfigurationError: a.toml: epochs must be at least 1
+    """
     try:
         yield
     except ConfigurationError as error:

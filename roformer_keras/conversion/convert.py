@@ -85,6 +85,11 @@ def convert(
 
     Raises:
         RoFormerError: what each step raises; see `roformer_keras.errors`.
+
+    Example:
+        >>> path = roformer_keras.convert("roformer-char", "poems", verbose=0)
+        >>> sorted(file.name for file in path.iterdir())
+        ['config.json', ...]
     """
     check_name(target)
     if os.fspath(target).startswith(PREFIX):

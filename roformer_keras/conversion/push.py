@@ -51,10 +51,8 @@ def push_to_hub(
         RoFormerError: as in `convert`.
 
     Example:
-    ```python
-    model = RoFormerSentenceEncoder.from_preset("similar/preset")
-    push_to_hub(model, "owner/name", format="sentence-transformers")
-    ```
+        >>> address = roformer_keras.push_to_hub("roformer-char", "owner/name")
+        >>> model = roformer_keras.RoFormerMaskedLM.from_preset("hf://owner/name")
     """
     name = check_repository(repository)
     if format not in FOLDERS:

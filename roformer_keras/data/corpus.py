@@ -41,6 +41,11 @@ class CorpusSource(Settings):
 
     Raises:
         ConfigurationError: a field breaks its rule.
+
+    Example:
+        >>> source = roformer_keras.CorpusSource(files=("poems.jsonl",), holdout=0.05)
+        >>> source.files, source.holdout
+        (('poems.jsonl',), 0.05)
     """
 
     files: tuple[str, ...] = file_paths()

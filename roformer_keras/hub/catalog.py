@@ -153,6 +153,13 @@ CATALOG: tuple[CatalogEntry, ...] = tuple(
     for family, repository, model_class, heads, description, sizes in _FAMILIES
     for num_layers, hidden_dim in sizes
 )
+"""The twelve released checkpoints, as tuple of `CatalogEntry`.
+
+Example:
+    >>> entry = roformer_keras.CATALOG[0]
+    >>> entry.name, entry.model_class
+    ('', '')
+"""
 _BY_NAME = {entry.name: entry for entry in CATALOG}
 
 
@@ -205,6 +212,12 @@ SHIPPED: tuple[ShippedCheckpoint, ...] = (
         "and the reverse",
     ),
 )
+"""The small checkpoints that come with this package, as tuple of `ShippedCheckpoint`.
+
+Example:
+    >>> [checkpoint.alias for checkpoint in roformer_keras.SHIPPED]
+    ['roformer-char', 'roformer-gpt-char', 'roformer-sim-char']
+"""
 # Of file systems in use.
 _MAX_NAME, _MAX_PATH = 255, 4095
 _SHIPPED_BY_NAME = {

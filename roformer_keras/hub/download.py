@@ -75,6 +75,11 @@ def download(
         DownloadError: the zip cannot be downloaded, is no whole checkpoint, or is
             another than at first.
         OutputError: the zip cannot be written, or another process is downloading it.
+
+    Example:
+        >>> name = "chinese_roformer-sim-char-ft_L-12_H-768_A-12"
+        >>> roformer_keras.download(name, verbose=0).name
+        'chinese_roformer-sim-char-ft_L-12_H-768_A-12.zip'
     """
     name = find(name).name
     url = download_url(name, base_url)

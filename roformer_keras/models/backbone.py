@@ -72,12 +72,10 @@ class RoFormerBackbone(PresetModel):
             are given.
 
     Example:
-    ```python
-    source = "chinese_roformer-char_L-12_H-768_A-12.zip"
-    tokenizer = RoFormerTokenizer.from_preset(source)
-    backbone = RoFormerBackbone.from_preset(source)
-    hidden = backbone(tokenizer(["今天天气不错", "你好"]))
-    ```
+        >>> backbone = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+        >>> inputs = backbone.tokenizer(["今天天气不错", "你好"])
+        >>> ops.shape(backbone(inputs))
+        (2, 8, 192)
 
     References:
         - [Su et al., 2021](https://arxiv.org/abs/2104.09864)

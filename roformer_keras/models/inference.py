@@ -145,11 +145,12 @@ class FastModel(FastInference, keras.Model):
     its place does what `FastInference` says.
 
     Example:
-    ```python
-    backbone = RoFormerBackbone.from_preset(source)
-    hidden = keras.layers.GlobalAveragePooling1D()(backbone.output)
-    model = FastModel(backbone.input, keras.layers.Dense(3)(hidden))
-    ```
+        >>> backbone = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+        >>> hidden = keras.layers.GlobalAveragePooling1D()(backbone.output)
+        >>> classes = keras.layers.Dense(3)(hidden)
+        >>> model = roformer_keras.FastModel(backbone.input, classes)
+        >>> model.predict(backbone.tokenizer(["今天天气不错"]), verbose=0).shape
+        (1, 3)
     """
 
 

@@ -119,6 +119,7 @@ class RoFormerMaskedLM(LanguageModel):
     Args:
         backbone: `RoFormerBackbone` with bidirectional attention.
         output_activation: `"softmax"` for probabilities, or None for logits.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
@@ -128,13 +129,15 @@ class RoFormerMaskedLM(LanguageModel):
         of that as `logits` with `pooled_output` (and `nsp_probabilities`).
 
     Example:
-    ```python
-    source = "chinese_roformer-char_L-12_H-768_A-12.zip"
-    model = RoFormerMaskedLM.from_preset(source)
-    logits = model(model.tokenizer(["今天[MASK]气不错"], keep_mask=True))
-    model.fit(["今天天气不错。", "我们去公园玩。"], epochs=3)
-    model.fill_mask("今天[MASK]气不错")
-    ```
+        >>> model = roformer_keras.RoFormerMaskedLM.from_preset("roformer-char")
+        >>> ops.shape(model(model.tokenizer(["今天[MASK]气不错"], keep_mask=True)))
+        (1, 8, 6325)
+        >>> [best, *others] = model.fill_mask("床前明[MASK]光，疑是地上霜。")[0]
+        >>> best.token
+        '月'
+
+    Source: Devlin et al. 2019, arXiv:1810.04805, section 3.1; Su et al. 2021,
+    arXiv:2104.09864.
     """
 
     objective_name = "mlm"
@@ -172,6 +175,7 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
         backbone: `RoFormerBackbone` with causal attention; or with UniLM attention, to
             write a second segment from a first that is seen both ways.
         output_activation: `"softmax"` for probabilities, or None for logits.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
@@ -180,12 +184,15 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
         float `(batch, length, vocabulary_size)`.
 
     Example:
-    ```python
-    source = "chinese_roformer-gpt-char_L-12_H-768_A-12.zip"
-    model = RoFormerCausalLM.from_preset(source)
-    logits = model(model.tokenizer(["今天天气"]))
-    text = model.generate("今天天气", stop_tokens="。")
-    ```
+        >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+        >>> ops.shape(model(model.tokenizer(["床前明月光，"])))
+        (1, 8, 6325)
+        >>> text = model.generate("床前明月光，", method="greedy", max_new_tokens=6)
+        >>> text.startswith("床前明月光，")
+        True
+
+    Source: https://github.com/ZhuiyiTechnology/roformer; UniLM: Dong et al. 2019,
+    arXiv:1905.03197.
     """
 
     other_attention: tuple[str, ...] = ("unilm",)
@@ -257,6 +264,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         backbone: `RoFormerBackbone` with UniLM attention and a pooler, whose
             activation is linear in the released checkpoints.
         output_activation: `"softmax"` for probabilities, or None for logits.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
@@ -266,13 +274,11 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         `(batch, length, vocabulary_size)`.
 
     Example:
-    ```python
-    source = "chinese_roformer-sim-char_L-12_H-768_A-12.zip"
-    model = RoFormerSim.from_preset(source)
-    vectors = model.encode(["今天天气不错", "你好"])
-    model.similarity("今天天气不错", "天气真好")
-    model.paraphrase("今天天气不错")
-    ```
+        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> model.encode(["学而时习之", "你好"]).shape
+        (2, 192)
+        >>> model.similarity("学而时习之", "学习了又时常温习") > 0.5
+        True
 
     Source: https://github.com/ZhuiyiTechnology/roformer-sim
     """

@@ -70,18 +70,17 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
         of the decoder's.
 
     Example:
-    ```python
-    model = RoFormerSeq2Seq(
-        vocabulary_size=tokenizer.vocabulary_size,
-        num_layers=2,
-        num_heads=4,
-        hidden_dim=128,
-        intermediate_dim=512,
-    )
-    model.tokenizer = tokenizer
-    model.fit(["学而时习之"], ["学习了又时常温习"], epochs=3)
-    model.generate("学而时习之", method="beam", num_beams=4, length_penalty=0.6)
-    ```
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset("roformer-char")
+        >>> model = roformer_keras.RoFormerSeq2Seq(
+        ...     vocabulary_size=tokenizer.vocabulary_size,
+        ...     num_layers=1,
+        ...     num_heads=2,
+        ...     hidden_dim=32,
+        ...     intermediate_dim=64,
+        ... )
+        >>> model.tokenizer = tokenizer
+        >>> history = model.fit(["学而时习之"], ["学习了又时常温习"], verbose=0)
+        >>> text = model.generate("学而时习之", method="greedy", max_new_tokens=4)
 
     References:
         - [Su et al., 2021](https://arxiv.org/abs/2104.09864)

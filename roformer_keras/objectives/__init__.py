@@ -47,3 +47,9 @@ OBJECTIVES: Mapping[str, type] = {
         Seq2Seq,
     )
 }
+"""The classes of objectives by name, as `PretrainingSettings` has them.
+
+Example:
+    >>> objectives.OBJECTIVES["mlm"].__name__
+    'MaskedLM'
+"""

@@ -18,12 +18,17 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 
 # Tokens of a text, for models without a limit.
 MAX_LENGTH = 512
-# Format -> the model's path in the folder, and the modules that writing it needs.
 FORMATS = {
     "saved_model": ("saved_model", ("tensorflow",)),
     "onnx": ("model.onnx", ("onnx", "onnxruntime", "tf2onnx")),
     "openvino": ("model.xml", ("onnx", "onnxruntime", "tf2onnx", "openvino")),
 }
+"""By format the model's path in the folder, and the modules that writing it needs.
+
+Example:
+    >>> sorted(serving.FORMATS)
+    ['onnx', 'openvino', 'saved_model']
+"""
 
 
 def load_exported(

@@ -18,6 +18,10 @@ class TaskObjective(NamedTuple):
     Attributes:
         text_counts: how many texts a row of a file may have.
         compares_rows: bool. Whether the loss compares rows with each other.
+
+    Example:
+        >>> tasks.TASKS["sentence-embedding"].objectives["contrastive"]
+        TaskObjective(text_counts=(1,), compares_rows=True)
     """
 
     text_counts: tuple[int, ...]
@@ -32,6 +36,11 @@ class Task(NamedTuple):
         text_counts: how many texts a row of a file may have, the default first.
         settings: names of settings that only few tasks have.
         objectives: by the value of the option `objective`, the default first.
+
+    Example:
+        >>> task = tasks.TASKS["text-classification"]
+        >>> task.class_name, task.text_counts
+        ('RoFormerTextClassifier', (1, 2))
     """
 
     class_name: str
@@ -55,6 +64,10 @@ class TaskOptions:
         crf: token-classification: predict all tags of a text together.
         objective: sentence-embedding: what labels are (default: cosent).
         pooling: vector of a text: at [CLS], or the mean (default: the task's).
+
+    Example:
+        >>> tasks.TaskOptions(crf=True)
+        TaskOptions(multi_label=False, crf=True, objective=None, pooling=None)
     """
 
     multi_label: bool = False
@@ -83,3 +96,9 @@ TASKS = {
     "question-answering": Task("RoFormerQuestionAnswerer", (2,)),
     "multiple-choice": Task("RoFormerMultipleChoice", (3, 2)),
 }
+"""The tasks of the command line by name, as dict of `Task`.
+
+Example:
+    >>> tasks.TASKS["token-classification"].class_name
+    'RoFormerTokenClassifier'
+"""

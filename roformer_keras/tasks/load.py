@@ -29,9 +29,8 @@ def load_model(
         RoFormerError: as in `from_preset`.
 
     Example:
-    ```python
-    model = load_model("reviews/preset")  # a RoFormerTextClassifier
-    ```
+        >>> type(roformer_keras.load_model("roformer-sim-char")).__name__
+        'RoFormerSim'
     """
     with opened_checkpoint(source, config) as checkpoint:
         name = model_of(checkpoint)

@@ -35,6 +35,7 @@ class RoFormerMultipleChoice(VectorTask):
 
     Args:
         backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Rows of texts are all `(context, choices)` or all `(context, question, choices)`,
     with 2 to 256 choices in a list; rows may have different numbers of them. A label is
@@ -50,12 +51,15 @@ class RoFormerMultipleChoice(VectorTask):
         float32 `(batch, choices)`: logits, -1e9 at padding; for texts `predict` gives
         a list of the logits of each row. `choose` gives numbers or probabilities.
 
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
     Example:
-    ```python
-    model = RoFormerMultipleChoice.from_preset("roformer-char")
-    model.fit([("她在北京工作。", "她在哪里？", ["北京", "上海"])], ["北京"])
-    model.choose([("他在上海学习。", "他在哪里？", ["北京", "上海", "天津"])])
-    ```
+        >>> model = roformer_keras.RoFormerMultipleChoice.from_preset("roformer-char")
+        >>> row = ("她在北京工作。", "她在哪里？", ["北京", "上海"])
+        >>> history = model.fit([row], ["北京"], verbose=0)
+        >>> model.choose([row], probabilities=True)[0].shape
+        (2,)
 
     Source: Xu et al. 2020, arXiv:2004.05986 (C3 and CHID in CLUE); the scores are those
     of Hugging Face's `RoFormerForMultipleChoice` with `summary_type="first"`.

@@ -32,6 +32,7 @@ class RoFormerQuestionAnswerer(TextTask):
         stride: int, at least 1. Tokens from one window to the next.
         max_answer_length: int, at least 1. Maximum tokens of an answer.
         max_length: int, at least 4. Tokens of question and window together.
+        kwargs: as in `keras.Model`, such as `name`.
 
     A row is `(question, text)`, a label the answer as `(start, end)` in characters of
     the text, or as a str (its first occurrence); or None if there is no answer. A list
@@ -47,12 +48,13 @@ class RoFormerQuestionAnswerer(TextTask):
         the label `"answer"`, or None. Its score is how much more it scores than no
         answer.
 
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
     Example:
-    ```python
-    model = RoFormerQuestionAnswerer.from_preset("roformer-char")
-    model.fit([("她在哪里？", "她在北京。")], ["北京"])
-    model.answer([("他在哪里？", "他在上海。")])
-    ```
+        >>> model = roformer_keras.RoFormerQuestionAnswerer.from_preset("roformer-char")
+        >>> history = model.fit([("她在哪里？", "她在北京。")], ["北京"], verbose=0)
+        >>> [answer] = model.answer([("他在哪里？", "他在上海。")])  # a Span, or None
 
     Source: Devlin et al. 2019, arXiv:1810.04805, sections 4.2 and 4.3.
     """

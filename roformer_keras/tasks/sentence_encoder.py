@@ -56,6 +56,7 @@ class RoFormerSentenceEncoder(TextTask):
         backbone: `RoFormerBackbone`. Its pooler, if it has one, is not used.
         tokenizer, max_length: as in `TextTask`.
         objective: what labels are:
+
             - `"cosent"`: pairs with a degree of similarity, of any range. Of two pairs
               the one with the higher degree should have the higher cosine.
             - `"classification"`: pairs with a class, its name or its number from 0 to
@@ -66,6 +67,7 @@ class RoFormerSentenceEncoder(TextTask):
         classes: sequence of str: their names, by which labels may be given.
         scale: float above 0. Factor on cosines in `cosent` and `contrastive`.
         pooling: as in `VectorTask`.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them; the texts of a pair are neighbours.
@@ -75,15 +77,19 @@ class RoFormerSentenceEncoder(TextTask):
         or vectors `(texts, hidden_dim)`, in float32. `encode` gives vectors of any
         texts, `similarity` cosines.
 
+    Raises:
+        ConfigurationError: an argument breaks its rule, or there are classes without
+            the objective `"classification"`.
+
     Example:
-    ```python
-    model = RoFormerSentenceEncoder.from_preset("roformer-char")
-    model.fit([("今天天气不错", "天气真好"), ("你好", "再见")], [5, 1])
-    model.similarity("他来了", "他到了")
-    ```
+        >>> model = roformer_keras.RoFormerSentenceEncoder.from_preset("roformer-char")
+        >>> pairs = [("今天天气不错", "天气真好"), ("你好", "再见")]
+        >>> history = model.fit(pairs, [5, 1], verbose=0)
+        >>> model.encode(["他来了", "他到了"]).shape
+        (2, 192)
 
     Source: https://kexue.fm/archives/8847; Reimers and Gurevych 2019,
-        arXiv:1908.10084; Khosla et al. 2020, arXiv:2004.11362.
+    arXiv:1908.10084; Khosla et al. 2020, arXiv:2004.11362.
     """
 
     def __init__(

@@ -30,6 +30,7 @@ class RoFormerSpanExtractor(SpanTask):
         efficient: bool. Whether all labels share one product (EfficientGlobalPointer)
             or have their own (GlobalPointer).
         threshold: float. What the score of a span must exceed; 0 is trained for.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
     BIO tag for each of its characters. Blanks at the edges of a span are ignored, and a
@@ -41,6 +42,17 @@ class RoFormerSpanExtractor(SpanTask):
     Returns:
         float32 `(batch, labels, length, length)`: a score for each start and end.
         `extract` gives a list of `Span` a text, by start.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
+    Example:
+        >>> model = roformer_keras.RoFormerSpanExtractor.from_preset(
+        ...     "roformer-char", labels=["LOC", "ORG"]
+        ... )
+        >>> labels = [[(2, 4, "LOC"), (2, 6, "ORG")]]
+        >>> history = model.fit(["她在北京大学"], labels, verbose=0)
+        >>> [spans] = model.extract(["我在上海工作"])  # a list of Span
 
     Source: Su et al. 2022, arXiv:2208.03054.
     """

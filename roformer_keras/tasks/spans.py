@@ -21,6 +21,10 @@ class Span:
         label: str.
         text: str. That piece.
         score: float. How sure the model is; see the task for its meaning.
+
+    Example:
+        >>> tasks.Span(start=2, end=4, label="LOC", text="北京", score=0.98).to_json()
+        {'start': 2, 'end': 4, 'label': 'LOC', 'text': '北京', 'score': 0.98}
     """
 
     start: int

@@ -41,6 +41,7 @@ class RoFormerTextClassifier(VectorTask):
         classes: sequence of str: their names, by which labels may be given.
         multi_label: bool. Whether a text may be of several classes, or of none; a label
             is then a list of classes, or an array with 0 or 1 for each class.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
@@ -49,13 +50,18 @@ class RoFormerTextClassifier(VectorTask):
         float32 `(batch, num_classes)`: logits. `classify` gives classes and
         probabilities.
 
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
     Example:
-    ```python
-    clf = RoFormerTextClassifier.from_preset("roformer-char", num_classes=2)
-    clf.compile(make_optimizer(1e-4))
-    clf.fit(["好极了", "太差了"], [1, 0])
-    clf.classify(["不错"])
-    ```
+        >>> model = roformer_keras.RoFormerTextClassifier.from_preset(
+        ...     "roformer-char", classes=["差", "好"]
+        ... )
+        >>> history = model.fit(["好极了", "太差了"], ["好", "差"], epochs=5, verbose=0)
+        >>> model.classify(["不错"], probabilities=True).shape
+        (1, 2)
+
+    Source: Devlin et al. 2019, arXiv:1810.04805, section 4.1.
     """
 
     def __init__(

@@ -29,6 +29,7 @@ class RoFormerTextRegressor(VectorTask):
 
     Args:
         backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Call arguments:
         inputs: as `RoFormerBackbone` takes them.
@@ -36,12 +37,17 @@ class RoFormerTextRegressor(VectorTask):
     Returns:
         float32 `(batch, 1)`. `regress` gives `(texts,)`.
 
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
     Example:
-    ```python
-    model = RoFormerTextRegressor.from_preset("roformer-char")
-    model.fit([("今天天气不错", "天气真好")], [4.5])
-    model.regress([("他来了", "他到了")])
-    ```
+        >>> model = roformer_keras.RoFormerTextRegressor.from_preset("roformer-char")
+        >>> pairs = [("今天天气不错", "天气真好"), ("你好", "再见")]
+        >>> history = model.fit(pairs, [4.5, 1.0], verbose=0)
+        >>> model.regress([("他来了", "他到了")]).shape
+        (1,)
+
+    Source: Devlin et al. 2019, arXiv:1810.04805, section 4.1 (STS-B in GLUE).
     """
 
     def __init__(

@@ -27,6 +27,7 @@ class RoFormerTokenClassifier(SpanTask):
         crf: bool. Whether tags are predicted together, by a conditional random field.
         crf_rate: float above 0. Learning rate of the field's transitions, relative to
             other weights; see `ConditionalRandomField`.
+        kwargs: as in `keras.Model`, such as `name`.
 
     Labels of a text are spans `(start, end, label)` in characters, dicts of these, or a
     BIO tag for each of its characters. Blanks at the edges of a span are ignored, and a
@@ -40,12 +41,18 @@ class RoFormerTokenClassifier(SpanTask):
         outside the text. `extract` gives a list of `Span` a text; the score of a span
         is the mean probability of its tags, without transitions.
 
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
     Example:
-    ```python
-    tagger = RoFormerTokenClassifier.from_preset("roformer-char", labels=["LOC"])
-    tagger.fit(["她在北京大学"], [[(2, 4, "LOC")]])
-    tagger.extract(["我在上海工作"])
-    ```
+        >>> model = roformer_keras.RoFormerTokenClassifier.from_preset(
+        ...     "roformer-char", labels=["LOC"]
+        ... )
+        >>> history = model.fit(["她在北京大学"], [[(2, 4, "LOC")]], verbose=0)
+        >>> [spans] = model.extract(["我在上海工作"])  # a list of Span
+
+    Source: Devlin et al. 2019, arXiv:1810.04805, section 5.3; the field: Lafferty et
+    al. 2001, "Conditional Random Fields".
     """
 
     def __init__(

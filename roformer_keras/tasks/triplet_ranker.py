@@ -31,6 +31,7 @@ class RoFormerTripletRanker(VectorTask):
 
     Args:
         backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
+        kwargs: as in `keras.Model`, such as `name`.
 
     A label is 0, or `"B"`, if A is nearer to B, and 1, or `"C"`, if to C.
 
@@ -40,11 +41,15 @@ class RoFormerTripletRanker(VectorTask):
     Returns:
         float32 `(triplets, 2)`: logits. `rank` gives letters and probabilities.
 
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+
     Example:
-    ```python
-    model = RoFormerTripletRanker.from_preset("roformer-char", max_length=1024)
-    model.fit([("甲向乙借款", "丙向丁借款", "甲诉乙离婚")], ["B"])
-    ```
+        >>> model = roformer_keras.RoFormerTripletRanker.from_preset("roformer-char")
+        >>> cases = [("甲向乙借款", "丙向丁借款", "甲诉乙离婚")]
+        >>> history = model.fit(cases, ["B"], verbose=0)
+        >>> model.rank(cases, probabilities=True).shape
+        (1, 2)
 
     Source: Su et al. 2021, arXiv:2104.09864, section 4.5 (CAIL2019-SCM).
     """

@@ -93,7 +93,9 @@ class RoFormerTokenizer:
         SourceError: the file cannot be read.
 
     Example:
-        >>> tokenizer = RoFormerTokenizer("vocab.txt")
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset("roformer-char")
+        >>> tokenizer.tokenize("今天天气不错")
+        ['[CLS]', '今', '天', '天', '气', '不', '错', '[SEP]']
         >>> tokenizer(["今天天气不错", "北京"])["token_ids"].shape
         (2, 8)
     """
