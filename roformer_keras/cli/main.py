@@ -32,7 +32,19 @@ _HALF_OF_ERROR = 2000
 
 
 def main(arguments=None) -> int:
-    """Runs one command; returns its exit code."""
+    """Runs one command.
+
+    Args:
+        arguments: words of the command, or None for those of the process.
+
+    Returns:
+        int: 0 if it is done; the other codes are those of `roformer_keras.errors`.
+
+    Example:
+        >>> from roformer_keras.cli import main
+        >>> main(["tokenize", "你好"])
+        0
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             # The next file that is opened would take the place of a closed stream.

@@ -53,6 +53,13 @@ def embed(
 
     Raises:
         ConfigurationError: as in `map_texts`.
+
+    Example:
+        >>> import ray
+        >>> dataset = ray.data.from_items([{"text": "今天天气不错"}])
+        >>> vectors = distributed.embed(dataset, "roformer-sim-char")
+        >>> len(vectors.take(1)[0]["vector"])
+        192
     """
     verb = Embed(
         source=source,
@@ -73,7 +80,23 @@ def similarity(
     batch_tokens: int | None = None,
     **workers: Any,
 ) -> Any:
-    """Adds the column `similarity`, the cosine of two texts; see `embed`."""
+    """Adds the column `similarity`, the cosine of two texts.
+
+    Args:
+        dataset, source, max_length, batch_tokens, workers: as in `embed`.
+        fields: names of the columns of both texts.
+
+    Returns:
+        A `ray.data.Dataset` that is computed when it is read.
+
+    Raises:
+        ConfigurationError: as in `map_texts`.
+
+    Example:
+        >>> import ray
+        >>> dataset = ray.data.from_items([{"first": "你好", "second": "您好"}])
+        >>> cosines = distributed.similarity(dataset, "roformer-sim-char")
+    """
     verb = Similarity(source=source, max_length=max_length, batch_tokens=batch_tokens)
     return map_texts(dataset, verb, fields, 2, **workers)
 
@@ -86,7 +109,26 @@ def predict(
     batch_tokens: int | None = None,
     **workers: Any,
 ) -> Any:
-    """Adds columns of what the command `predict` answers; arguments as in `embed`."""
+    """Adds columns of what the command `predict` answers.
+
+    Args:
+        dataset, batch_tokens, workers: as in `embed`.
+        source: a preset folder of a task.
+        fields: names of the columns of the texts, as many as the task takes.
+
+    Returns:
+        A `ray.data.Dataset` that is computed when it is read.
+
+    Raises:
+        ConfigurationError: as in `map_texts`.
+
+    Example:
+        >>> import ray
+        >>> dataset = ray.data.from_items([{"text": "今天天气不错"}])
+        >>> model = roformer_keras.RoFormerTextRegressor.from_preset("roformer-char")
+        >>> model.save_to_preset("scores", overwrite=True)
+        >>> answers = distributed.predict(dataset, "scores")
+    """
     verb = Predict(source=source, batch_tokens=batch_tokens)
     return map_texts(dataset, verb, fields, None, **workers)
 
@@ -116,8 +158,16 @@ def generate(
         options: of `RoFormerCausalLM.generate`, such as `max_length`, `method`,
             `batch_size` and `engine`; and `workers` as in `embed`.
 
+    Returns:
+        A `ray.data.Dataset` that is computed when it is read.
+
     Raises:
         ConfigurationError: as in `map_texts`, or a seed is given without numbers.
+
+    Example:
+        >>> import ray
+        >>> dataset = ray.data.from_items([{"text": "今天天气不错"}])
+        >>> texts = distributed.generate(dataset, "roformer-gpt-char", method="greedy")
     """
     workers = _taken(options)
     options["num_return_sequences"] = num_return_sequences
@@ -140,6 +190,17 @@ def paraphrase(
         dataset, source, fields, seed, number_field: as in `generate`.
         options: of `RoFormerSim.paraphrase`, such as `n` and `k`; and `workers` as in
             `embed`.
+
+    Returns:
+        A `ray.data.Dataset` that is computed when it is read.
+
+    Raises:
+        ConfigurationError: as in `generate`.
+
+    Example:
+        >>> import ray
+        >>> dataset = ray.data.from_items([{"text": "今天天气不错"}])
+        >>> texts = distributed.paraphrase(dataset, "roformer-sim-char", n=20, k=3)
     """
     workers = _taken(options)
     verb = Paraphrase(source=source, options=options, seed=seed)
@@ -157,7 +218,22 @@ def fill_mask(
 ) -> Any:
     """Adds the column `masks`: for each `[MASK]` the likeliest tokens.
 
-    They are structs of `token`, `token_id` and `probability`; arguments as in `embed`.
+    They are structs of `token`, `token_id` and `probability`.
+
+    Args:
+        dataset, source, fields, batch_tokens, workers: as in `embed`.
+        top_k: int. Tokens for each mask.
+
+    Returns:
+        A `ray.data.Dataset` that is computed when it is read.
+
+    Raises:
+        ConfigurationError: as in `map_texts`.
+
+    Example:
+        >>> import ray
+        >>> dataset = ray.data.from_items([{"text": "床前明[MASK]光"}])
+        >>> tokens = distributed.fill_mask(dataset, "roformer-char", top_k=3)
     """
     verb = FillMask(source=source, top_k=top_k, batch_tokens=batch_tokens)
     return map_texts(dataset, verb, fields, 1, **workers)

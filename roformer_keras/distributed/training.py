@@ -43,6 +43,15 @@ def train(
     Raises:
         ConfigurationError, SourceError, OutputError: as the training raises there.
         ProcessError: a worker ended in another way, more often than `max_failures`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> lines = "text,label\\n好极了,好\\n太差了,差\\n不错,好\\n不好,差\\n"
+        >>> size = Path("reviews.csv").write_text(lines, encoding="utf-8")
+        >>> settings = roformer_keras.FinetuningSettings(
+        ...     task="text-classification", train=str(Path("reviews.csv").resolve())
+        ... )
+        >>> preset = distributed.train(settings, "shared", num_workers=1)
     """
     check_integer("num_workers", num_workers, minimum=1)
     check_integer("max_failures", max_failures, minimum=0)

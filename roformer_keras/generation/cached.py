@@ -77,7 +77,20 @@ class CachedState(State):
 
 
 class CachedDecoder(Decoder):
-    """Decodes a `DecoderModel` with caches of keys and values."""
+    """Decodes a `DecoderModel` with caches of keys and values.
+
+    Args:
+        model: `DecoderModel` with causal or UniLM attention. Its weights are read at
+            every call.
+
+    Example:
+        >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+        >>> decoder = generation.CachedDecoder(model)
+        >>> prompt = generation.Prompt((2, 17), (0, 0), max_new_tokens=8)
+        >>> logits, state = decoder.start([prompt], copies=3, max_new_tokens=8)
+        >>> logits.shape[0], state.rows
+        (3, 3)
+    """
 
     def _read_prompts(self, inputs, visible):
         token_ids, segment_ids = inputs["token_ids"], inputs["segment_ids"]

@@ -48,6 +48,11 @@ class DecoderModel(Protocol):
         generated_segment: int. The segment of new tokens.
         weights: the variables that it computes with.
         compute_dtype: str.
+
+    Example:
+        >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+        >>> model.vocabulary_size, model.generated_segment
+        (0, 0)
     """
 
     vocabulary_size: int

@@ -35,6 +35,11 @@ class GenerationConfig(Settings):
 
     Raises:
         ConfigurationError: an argument breaks its rule; names it and the value.
+
+    Example:
+        >>> config = generation.GenerationConfig(top_k=20, seed=1)
+        >>> config.method, config.top_p
+        ('sample', 0.95)
     """
 
     method: str = choice("sample", choices=METHODS)
@@ -76,6 +81,11 @@ class Prompt:
         segment_ids: as many ids.
         max_new_tokens: int, at least 1.
         min_new_tokens: int. A stop token does not end a shorter text.
+
+    Example:
+        >>> prompt = generation.Prompt((2, 17, 29), (0, 0, 0), max_new_tokens=32)
+        >>> prompt.min_new_tokens
+        0
     """
 
     token_ids: tuple[int, ...]
@@ -92,6 +102,10 @@ class GeneratedText:
         token_ids: the new ids, including the stop token.
         score: float. The sum of their log-probabilities; for beams divided by the
             length to the power of the penalty.
+
+    Example:
+        >>> generation.GeneratedText(token_ids=[17, 29, 3], score=-2.5)
+        GeneratedText(token_ids=[17, 29, 3], score=-2.5)
     """
 
     token_ids: list[int]
@@ -108,6 +122,12 @@ class RowState:
         max_left: int32. Tokens that may still be written.
         min_left: int32. Tokens to write before a stop token ends the row.
         done: bool.
+
+    Example:
+        >>> config = generation.GenerationConfig()
+        >>> prompt = generation.Prompt((2, 17), (0, 0), max_new_tokens=8)
+        >>> generation.RowState.of_prompts(config, [prompt], copies=2).max_left
+        array([8, 8], dtype=int32)
     """
 
     config: GenerationConfig

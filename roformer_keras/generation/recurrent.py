@@ -39,7 +39,30 @@ class RecurrentState(State):
 
 
 class RecurrentDecoder(Decoder):
-    """Decodes a `DecoderModel` whose caches do not grow."""
+    """Decodes a `DecoderModel` whose caches do not grow.
+
+    Args:
+        model: `DecoderModel` with attention of linear cost. Its weights are read at
+            every call.
+
+    Example:
+        >>> config = roformer_keras.RoFormerConfig(
+        ...     vocabulary_size=50,
+        ...     num_layers=1,
+        ...     num_heads=2,
+        ...     hidden_dim=16,
+        ...     intermediate_dim=32,
+        ...     attention="causal",
+        ...     attention_type="linear",
+        ... )
+        >>> model = roformer_keras.RoFormerCausalLM.from_roformer_config(config)
+        >>> prompt = generation.Prompt((2, 17), (0, 0), max_new_tokens=4)
+        >>> config = generation.GenerationConfig(method="greedy")
+        >>> decoder = generation.RecurrentDecoder(model)
+        >>> [[text]] = generation.decode(decoder, [prompt], config)
+        >>> len(text.token_ids)
+        4
+    """
 
     def _read_prompts(self, inputs, visible):
         # Tokens after the end of a prompt must not be in its sums.

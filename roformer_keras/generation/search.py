@@ -47,6 +47,16 @@ def decode(
 
     Raises:
         CheckpointError: the model's logits are not finite.
+
+    Example:
+        >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+        >>> ids = tuple(model.tokenizer.encode("床前明月光，")[0][:-1])  # without [SEP]
+        >>> prompt = generation.Prompt(ids, (0,) * len(ids), max_new_tokens=5)
+        >>> config = generation.GenerationConfig(method="greedy")
+        >>> decoder = generation.CachedDecoder(model)
+        >>> [[text]] = generation.decode(decoder, [prompt], config)
+        >>> len(text.token_ids)
+        5
     """
     order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i].token_ids))
     together = max(1, batch_size // config.copies)
@@ -93,6 +103,20 @@ def stream(decoder, prompt: Prompt, config: GenerationConfig) -> Iterator[int]:
     """The new ids of one text, each as soon as it is chosen.
 
     They are those that `decode` returns for this prompt alone.
+
+    Args:
+        decoder: `Decoder`.
+        prompt: `Prompt`.
+        config: `GenerationConfig`, with one text and no beams.
+
+    Example:
+        >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+        >>> ids = tuple(model.tokenizer.encode("床前明月光，")[0][:-1])  # without [SEP]
+        >>> prompt = generation.Prompt(ids, (0,) * len(ids), max_new_tokens=5)
+        >>> config = generation.GenerationConfig(method="greedy")
+        >>> decoder = generation.CachedDecoder(model)
+        >>> len(list(generation.stream(decoder, prompt, config)))
+        5
     """
     random = RandomStream(config, 0)
     row = RowState.of_prompts(config, [prompt])

@@ -64,10 +64,10 @@ class ServedGenerator(Paraphrasing):
             know bfloat16; or its `export.json` is damaged.
 
     Example:
-    ```python
-    export_generator(gpt, "served", int8=True)
-    ServedGenerator("served").generate("今天天气", stop_tokens="。")
-    ```
+        >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+        >>> found = serving.export_generator(model, "served", overwrite=True)
+        >>> served = generation.ServedGenerator("served")
+        >>> text = served.generate("床前明月光，", method="greedy", max_new_tokens=5)
     """
 
     def __init__(self, folder: str | os.PathLike, bfloat16: bool = False):

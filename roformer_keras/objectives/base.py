@@ -31,6 +31,11 @@ class Objective(Protocol):
         by_length: bool. Whether a batch has items of similar length, and is as wide as
             the longest.
         rows: `Rows`.
+
+    Example:
+        >>> kind = objectives.OBJECTIVES["simbert"]
+        >>> kind.model_class, kind.fields, kind.rows_per_item
+        ('RoFormerSim', 2, 2)
     """
 
     name: str
@@ -176,6 +181,12 @@ class TakePositions(keras.layers.Layer):
 
     Returns:
         float `(batch, count, dim)`.
+
+    Example:
+        >>> x = np.arange(12.0).reshape(1, 4, 3)
+        >>> ops.convert_to_numpy(objectives.TakePositions()(x, np.array([[0, 2]])))
+        array([[[0., 1., 2.],
+                [6., 7., 8.]]], dtype=float32)
     """
 
     def call(self, x, positions):

@@ -51,6 +51,14 @@ class MaskedLM(_Documents):
         ConfigurationError: an argument breaks its rule.
         VocabularyError: the vocabulary has no `[MASK]`.
 
+    Example:
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset("roformer-char")
+        >>> objective = objectives.MaskedLM(tokenizer, 16)
+        >>> items = objective.encoder(tokenizer, 16)(("床前明月光，",))
+        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs["token_ids"].shape
+        (1, 16)
+
     Source: Devlin et al. 2019, arXiv:1810.04805, section 3.1.
     """
 
@@ -127,6 +135,17 @@ class CausalLM(_Documents):
 
     Raises:
         ConfigurationError: an argument breaks its rule.
+
+    Example:
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset("roformer-char")
+        >>> objective = objectives.CausalLM(tokenizer, 16)
+        >>> items = objective.encoder(tokenizer, 16)(("床前明月光，",))
+        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs["token_ids"].shape
+        (1, 16)
+
+    Source: Radford et al. 2018, "Improving Language Understanding by Generative
+    Pre-Training".
     """
 
     name = "lm"

@@ -47,6 +47,15 @@ class SimBERT:
         ConfigurationError: an argument breaks its rule.
         VocabularyError: the vocabulary has no `[MASK]`.
 
+    Example:
+        >>> source = "roformer-sim-char"
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset(source)
+        >>> objective = objectives.SimBERT(tokenizer, 16)
+        >>> items = objective.encoder(tokenizer, 16)(("学而时习之", "学习了又时常温习"))
+        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs["token_ids"].shape
+        (2, 32)
+
     Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage1.py`, where
         a random token may be a special one.
     """
@@ -153,6 +162,15 @@ class Distillation(SimBERT):
     Raises:
         ConfigurationError: an argument breaks its rule.
         VocabularyError: the vocabulary has no `[MASK]`.
+
+    Example:
+        >>> teacher = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> tokenizer = teacher.tokenizer
+        >>> objective = objectives.Distillation(tokenizer, 16, teacher, tokenizer)
+        >>> items = objective.encoder(tokenizer, 16)(("学而时习之", "学习了又时常温习"))
+        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs["token_ids"].shape
+        (2, 32)
 
     Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/stage2.py`.
     """
@@ -284,6 +302,15 @@ class PairClassification(_LabelledPairs):
     Raises:
         ConfigurationError: an argument breaks its rule, or a label is in no set.
 
+    Example:
+        >>> source = "roformer-sim-char"
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset(source)
+        >>> objective = objectives.PairClassification(tokenizer, 16)
+        >>> items = objective.encoder(tokenizer, 16)(("你好", "您好", "1"))
+        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs["token_ids"].shape
+        (2, 16)
+
     Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/supervised.py`;
         Reimers and Gurevych 2019, arXiv:1908.10084.
     """
@@ -336,6 +363,15 @@ class CoSENT(_LabelledPairs):
     Raises:
         ConfigurationError: an argument breaks its rule.
 
+    Example:
+        >>> source = "roformer-sim-char"
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset(source)
+        >>> objective = objectives.CoSENT(tokenizer, 16)
+        >>> items = objective.encoder(tokenizer, 16)(("你好", "您好", "4.5"))
+        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs["token_ids"].shape
+        (2, 16)
+
     Source: https://kexue.fm/archives/8847
     """
 
@@ -367,6 +403,14 @@ class Seq2Seq:
 
     Raises:
         ConfigurationError: an argument breaks its rule.
+
+    Example:
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset("roformer-char")
+        >>> objective = objectives.Seq2Seq(tokenizer, 16)
+        >>> items = objective.encoder(tokenizer, 16)(("学而时习之", "学习了又时常温习"))
+        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs["token_ids"].shape
+        (1, 16)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762.
     """

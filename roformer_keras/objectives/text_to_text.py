@@ -27,6 +27,14 @@ class UniLM:
     Raises:
         ConfigurationError: an argument breaks its rule.
 
+    Example:
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset("roformer-char")
+        >>> objective = objectives.UniLM(tokenizer, 16)
+        >>> items = objective.encoder(tokenizer, 16)(("学而时习之", "学习了又时常温习"))
+        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs["token_ids"].shape
+        (1, 32)
+
     Source: Dong et al. 2019, arXiv:1905.03197.
     """
 

@@ -73,6 +73,13 @@ def export_model(
             are too few texts to calibrate with.
         OutputError: the folder exists or cannot be written, or the export is too far
             from Keras: by 1e-4 in float32, or a cosine below 0.9 in integers.
+        BackendError: Keras does not run on TensorFlow.
+
+    Example:
+        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> found = serving.export_model(model, "sentences")
+        >>> found["outputs"]
+        {'vectors': 'float32 (batch, 192)'}
     """
     check_export(format, int8, calibration_texts)
     exported, inputs = _served_model(model), _checked_batch(model)
@@ -111,9 +118,24 @@ def export_model(
 
 
 def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> None:
-    """Raises ConfigurationError for arguments of `export_model` that cannot work.
+    """Checks the arguments of `export_model`.
 
     It needs no model, so that errors come before one is loaded.
+
+    Args:
+        format, int8, calibration_texts: as in `export_model`.
+
+    Raises:
+        ConfigurationError: the format is unknown, a library is missing for it, or the
+            arguments do not go together.
+        BackendError: Keras does not run on TensorFlow.
+
+    Example:
+        >>> serving.check_export("saved_model", int8=False, calibration_texts=())
+        >>> serving.check_export("saved_model", int8=True, calibration_texts=())
+        Traceback (most recent call last):
+        ...
+        roformer_keras.errors.ConfigurationError: int8 is for the formats ...
     """
     if format not in FORMATS:
         raise ConfigurationError(

@@ -28,9 +28,25 @@ _CHECKED = (24, 12, 5, 1)
 
 
 def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
-    """Raises ConfigurationError or BackendError for an export that cannot work.
+    """Checks the arguments of `export_generator`.
 
     It needs no model, so that errors come before one is loaded.
+
+    Args:
+        format: as in `export_generator`.
+        calibration_texts: must be empty: 8 bits of a model that writes need none.
+
+    Raises:
+        ConfigurationError: the format is unknown, a library is missing for it, or there
+            are texts to calibrate with.
+        BackendError: Keras runs on OpenVINO, which is nothing to compare with.
+
+    Example:
+        >>> serving.check_generator_export("openvino")
+        >>> serving.check_generator_export("saved_model")
+        Traceback (most recent call last):
+        ...
+        roformer_keras.errors.ConfigurationError: a model that writes is exported ...
     """
     if format not in RUNTIMES:
         raise ConfigurationError(
@@ -91,6 +107,12 @@ def export_generator(
         CheckpointError: the weights are not finite numbers.
         OutputError: the folder exists or cannot be written, or the export is too far
             from Keras: by 1e-4 in float32.
+
+    Example:
+        >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+        >>> found = serving.export_generator(model, "poems-onnx", format="onnx")
+        >>> found["model"], found["format"]
+        ('RoFormerCausalLM', 'onnx')
     """
     check_generator_export(format)
     if isinstance(model, ServedGenerator):

@@ -42,9 +42,20 @@ def load_exported(
         bfloat16: bool, for `"openvino"`. Whether float operations, in an int8 model the
             remaining ones, are computed in bfloat16.
 
+    Returns:
+        A function from a dict of int32 arrays `(batch, length)`, by the names of the
+        inputs, to a dict of arrays by the names of the outputs.
+
     Raises:
         SourceError: its file is missing or damaged.
         ConfigurationError: the runtime is not installed.
+
+    Example:
+        >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+        >>> found = serving.export_model(model, "encoder")
+        >>> run = serving.load_exported("encoder", "saved_model")
+        >>> run(model.tokenizer(["今天天气不错"]))["outputs"].shape
+        (1, 8, 192)
     """
     refuse_forked_process()
     path = Path(folder) / FORMATS[format][0]
@@ -105,10 +116,10 @@ class ServedEncoder:
         ConfigurationError: its model gives no vectors, or its `export.json` is damaged.
 
     Example:
-    ```python
-    export_model(sim, "integers", "onnx", int8=True)
-    ServedEncoder("integers").encode(["今天天气不错", "你好"])
-    ```
+        >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+        >>> found = serving.export_model(model, "integers", "onnx", int8=True)
+        >>> serving.ServedEncoder("integers").encode(["今天天气不错", "你好"]).shape
+        (2, 192)
     """
 
     def __init__(self, folder: str | os.PathLike, bfloat16: bool | None = None):

@@ -74,10 +74,29 @@ def evaluate_seq2seq(
         tokenize: as in `corpus_bleu`.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
 
+    Returns:
+        `Seq2SeqEvaluation`.
+
     Raises:
         ConfigurationError: an argument breaks its rule, texts are not as many as the
             others or empty, all pairs are left out, or sacrebleu is not installed.
         VocabularyError: the model has no tokenizer.
+
+    Example:
+        >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset("roformer-char")
+        >>> model = roformer_keras.RoFormerSeq2Seq(
+        ...     vocabulary_size=tokenizer.vocabulary_size,
+        ...     num_layers=1,
+        ...     num_heads=2,
+        ...     hidden_dim=32,
+        ...     intermediate_dim=64,
+        ... )
+        >>> model.tokenizer = tokenizer
+        >>> found = roformer_keras.evaluate_seq2seq(
+        ...     model, ["你好"], ["您好"], num_beams=2, max_new_tokens=4, verbose=0
+        ... )
+        >>> found.pairs
+        [('你好', '您好')]
     """
     pairs = as_pairs(sources, references)
     tokenize = (

@@ -71,7 +71,19 @@ def finetune(
     Returns:
         The model; it is also in the folder, as `preset`.
 
-    Raises: as in `ResumableRun.execute`.
+    Raises:
+        RoFormerError: as in `ResumableRun.execute`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> lines = "text,label\\n好极了,好\\n太差了,差\\n不错,好\\n不好,差\\n"
+        >>> size = Path("reviews.csv").write_text(lines, encoding="utf-8")
+        >>> settings = roformer_keras.FinetuningSettings(
+        ...     task="text-classification", train="reviews.csv", epochs=1, max_length=16
+        ... )
+        >>> model = roformer_keras.finetune(settings, "reviews", verbose=False)
+        >>> model.classes
+        ['好', '差']
     """
     for library in ("matplotlib", "scipy", "sklearn"):
         import_extra(library, "a fine-tuning")

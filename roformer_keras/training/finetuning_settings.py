@@ -82,6 +82,16 @@ class FinetuningSettings(Settings):
         keep_best: bool. Whether to keep the weights of the best epoch, not the last.
         seed: int from 0 to 2**32 - 1. Of new weights, the order of the data, what is
             held out, and dropout.
+
+    Raises:
+        ConfigurationError: a setting breaks its rule, or settings do not go together.
+
+    Example:
+        >>> settings = roformer_keras.FinetuningSettings(
+        ...     task="text-classification", train="reviews.csv", epochs=1, max_length=16
+        ... )
+        >>> settings.source, settings.batch_size
+        ('roformer-char', 32)
     """
 
     task: str = choice(choices=TASKS)

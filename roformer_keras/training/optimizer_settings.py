@@ -29,6 +29,13 @@ class OptimizerSettings(Settings):
         clip_norm: float, 0 for none. Maximum of the norm of all gradients together.
         ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights,
             which becomes the weights at the end.
+
+    Raises:
+        ConfigurationError: a setting breaks its rule.
+
+    Example:
+        >>> roformer_keras.OptimizerSettings(weight_decay=0.1).name
+        'adamw'
     """
 
     name: str = choice("adamw", choices=("adamw", "lamb"))

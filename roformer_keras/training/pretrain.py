@@ -86,7 +86,20 @@ def pretrain(
         The model, with its tokenizer. It is also in the folder, as `preset` and, if
         bert4keras has its attention, as a zip for that.
 
-    Raises: as in `ResumableRun.execute`.
+    Raises:
+        RoFormerError: as in `ResumableRun.execute`.
+
+    Example:
+        >>> from pathlib import Path
+        >>> poem = "床前明月光，疑是地上霜。\\n举头望明月，低头思故乡。\\n"
+        >>> size = Path("poems.txt").write_text(poem, encoding="utf-8")
+        >>> settings = roformer_keras.PretrainingSettings(
+        ...     objective="lm",
+        ...     data=(roformer_keras.CorpusSource(files=("poems.txt",)),),
+        ...     stages=(roformer_keras.TrainingStage(steps=2, length=16),),
+        ...     source="roformer-gpt-char",
+        ... )
+        >>> model = roformer_keras.pretrain(settings, "poems-run", verbose=False)
     """
     for library in ("matplotlib", "tensorboardX"):
         import_extra(library, "a training")

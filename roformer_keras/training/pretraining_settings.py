@@ -54,6 +54,14 @@ class TrainingStage(Settings):
         accumulation: int. Parts of a batch that are computed one after the other, to
             save memory. `simbert`, `distillation` and `cosent` compare texts only
             within a part.
+
+    Raises:
+        ConfigurationError: a setting breaks its rule, or settings do not go together.
+
+    Example:
+        >>> stage = roformer_keras.TrainingStage(steps=9, batch_size=64, accumulation=2)
+        >>> stage.rows
+        32
     """
 
     steps: int = integer(minimum=1, maximum=2**31 - 1)
@@ -133,6 +141,19 @@ class PretrainingSettings(Settings):
             ones and those of the last saved states; 0 for the last ones. Evaluations
             during the training use the current weights.
         evaluation_batches: int. Maximum of batches of held-out data.
+
+    Raises:
+        ConfigurationError: a setting breaks its rule, or settings do not go together.
+
+    Example:
+        >>> settings = roformer_keras.PretrainingSettings(
+        ...     objective="lm",
+        ...     data=(roformer_keras.CorpusSource(files=("poems.txt",)),),
+        ...     stages=(roformer_keras.TrainingStage(steps=2, length=16),),
+        ...     source="roformer-gpt-char",
+        ... )
+        >>> settings.seed, settings.dtype
+        (0, 'float32')
     """
 
     objective: str = choice(choices=OBJECTIVES)

@@ -171,9 +171,19 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
             of such a preset.
         options: as in `from_preset` of the task.
 
+    Returns:
+        `FinetunedTask`.
+
     Raises:
         SourceError: it is no folder, or the fine-tuning is not finished.
         ConfigurationError: the preset holds no task.
+
+    Example:
+        >>> model = roformer_keras.RoFormerTextRegressor.from_preset("roformer-char")
+        >>> model.save_to_preset("scores", overwrite=True)
+        >>> tuned = roformer_keras.load_finetuned("scores")
+        >>> list(tuned.answer([("今天天气不错",)])[0])
+        ['text', 'score']
     """
     path = Path(folder) / SETTINGS
     if not os.path.isfile(path):

@@ -104,6 +104,17 @@ def verify(
         ConfigurationError: the source needs other inputs than ids, or has attention
             that the other package cannot compute.
         OutputError: `save_reference` or the temporary folder cannot be written.
+
+    Example:
+        >>> report = roformer_keras.verify(
+        ...     "roformer-char",
+        ...     bert4keras="bert4keras-0.11.5",
+        ...     lengths=(1, 16),
+        ...     cases=["encoder"],
+        ...     verbose=0,
+        ... )
+        >>> report.passed
+        True
     """
     if not isinstance(against, TransformersReference):
         check_choice("against", against, ("bert4keras", "transformers"))
