@@ -25,7 +25,7 @@ DOCSTRING_OPTIONS = {
 }
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{5})")
 _SECTION = re.compile(r"^(Args|Call arguments|Attributes):$")
-_SHARED = re.compile(r"^    (\w+(?:, \w+)+): ")
+_SHARED = re.compile(r"^    (\w+(?:, \w+)+):(?: |$)")
 
 
 class Sections(griffe.Extension):

@@ -157,6 +157,14 @@ class TextGeneration(_Model):
             ConfigurationError: an argument breaks its rule, or a prompt is empty, too
                 long, or out of the vocabulary.
             CheckpointError: the weights are not finite numbers.
+
+        Example:
+            >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+            >>> texts = model.generate(["床前", "白日"], seed=1, max_new_tokens=8)
+            >>> texts == model.generate(["床前", "白日"], seed=1, max_new_tokens=8)
+            True
+            >>> len(model.generate("床前", num_return_sequences=3, max_new_tokens=8))
+            3
         """
         rows, is_text, is_one = as_rows(prompts)
         config = self._config(
@@ -206,12 +214,22 @@ class TextGeneration(_Model):
         Args:
             on_token: function that is called with the id of each new token, of which a
                 text does not show all.
-            prompt, max_length, max_new_tokens, min_length, min_new_tokens, stop_tokens,
-                seed, engine, options: as in `generate`, with the methods `"sample"` and
-                `"greedy"`.
+            prompt, max_length, max_new_tokens: as in `generate`.
+            min_length, min_new_tokens, stop_tokens, seed, engine: as in `generate`.
+            options: as in `generate`, with the methods `"sample"` and `"greedy"`.
 
         Returns:
             An iterator of str, which together are what `generate` returns.
+
+        Raises:
+            ConfigurationError: as in `generate`; or the method is `"beam"`, or the
+                prompt is no str.
+
+        Example:
+            >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
+            >>> pieces = model.stream("床前", seed=1, max_new_tokens=8)
+            >>> "".join(pieces) == model.generate("床前", seed=1, max_new_tokens=8)
+            True
         """
         if options.get("method") == "beam":
             raise ConfigurationError(

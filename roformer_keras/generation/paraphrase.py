@@ -68,6 +68,16 @@ class Paraphrasing(TextGeneration):
             A list of `(sentence, cosine)` pairs, nearest first; for a list of texts a
             list of those.
 
+        Raises:
+            ConfigurationError: as in `generate`; or `n`, `k` or a position is out of
+                range.
+
+        Example:
+            >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+            >>> found = model.paraphrase("学而时习之", n=8, k=2, seed=1)
+            >>> [0.0 < cosine <= 1.0 for sentence, cosine in found]
+            [True, True]
+
         Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
         """
         self._check_vectors()

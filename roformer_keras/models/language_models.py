@@ -163,6 +163,17 @@ class RoFormerMaskedLM(LanguageModel):
             For each mask, in the order of the text, a list of `top_k` candidates, best
             first: `MaskCandidate` with token, token_id and probability. For a list of
             texts a list of those.
+
+        Raises:
+            ConfigurationError: a text holds no `[MASK]`, `top_k` is out of range, or
+                the model has an `output_activation`.
+            VocabularyError: the model has no tokenizer.
+
+        Example:
+            >>> model = roformer_keras.RoFormerMaskedLM.from_preset("roformer-char")
+            >>> [[best]] = model.fill_mask("床前明[MASK]光，疑是地上霜。", top_k=1)
+            >>> best.token
+            '月'
         """
         return fill_mask(self, self.text_tokenizer(), texts, top_k)
 
@@ -318,7 +329,26 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
 
         An empty text has the vector of `[CLS]` and `[SEP]` alone, which means nothing.
 
-        Arguments and returns: as in `embed`.
+        Args:
+            texts: a str, a sequence of them, or an iterator, which need not fit into
+                memory: some 2,000 texts are read from it at a time.
+            max_length: int. Longer texts are cut to as many tokens.
+            verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
+            batch_tokens: int. Maximum tokens of a batch, padding included.
+
+        Returns:
+            float32 `(hidden_dim,)` for a str, `(texts, hidden_dim)` for a sequence; for
+            an iterator an iterator of the vectors.
+
+        Raises:
+            VocabularyError: the model has no tokenizer.
+
+        Example:
+            >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+            >>> model.encode("学而时习之").shape
+            (192,)
+            >>> sum(1 for vector in model.encode(iter(["学而时习之", "你好"])))
+            2
         """
         return embed(
             self,
@@ -370,6 +400,11 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         Raises:
             ConfigurationError: a text has no token, or none of the vocabulary; or it is
                 not clear which texts to compare.
+
+        Example:
+            >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
+            >>> model.similarity(["学而时习之", "你好"], ["学习了", "再见"]).shape
+            (2,)
         """
 
         def encode(texts):

@@ -60,8 +60,16 @@ class PartialTraining:
             embeddings: bool. Whether token and segment embeddings are, with their norm.
             layers: int from 0 to `num_layers`. How many of the lowest blocks are.
 
+        Returns:
+            int. Parameters that are trained.
+
         Raises:
             ConfigurationError: `layers` is out of its range.
+
+        Example:
+            >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+            >>> model.freeze(layers=4)
+            0
         """
         backbone = backbone_of(self)
         blocks = backbone.transformer_layers
@@ -103,9 +111,17 @@ class PartialTraining:
             alpha: float above 0. `rank` if not given.
             targets: names of `LORA_TARGETS`: the dense layers with an addition.
 
+        Returns:
+            int. Parameters that are trained.
+
         Raises:
             ConfigurationError: an argument breaks its rule, LoRA is enabled already, or
                 every block is frozen.
+
+        Example:
+            >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+            >>> model.enable_lora(rank=4)  # 4 blocks, 2 kernels of 192 x 192 each
+            12288
 
         Source: Hu et al. 2021, arXiv:2106.09685.
         """

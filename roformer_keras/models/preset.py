@@ -196,6 +196,13 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
             ConfigurationError: a configuration is missing or breaks a rule.
             SourceError: there is no such source, or it cannot be used.
             VocabularyError: vocabulary and embedding do not go together.
+
+        Example:
+            >>> model = roformer_keras.RoFormerBackbone.from_preset(
+            ...     "roformer-char", num_layers=2, dropout=0.2
+            ... )
+            >>> model.config.num_layers, model.config.hidden_dim
+            (2, 192)
         """
         options = {}
         if "output_activation" in changes and cls.__name__ != "RoFormerBackbone":
@@ -255,6 +262,10 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
             ConfigurationError: the source has other heads of attention, another
                 activation or other labels; or this model is quantized.
             SourceError: there is no such source, or it cannot be used.
+
+        Example:
+            >>> model = roformer_keras.load_model("roformer-char", num_layers=2)
+            >>> model.load_preset("roformer-char")  # the first two layers again
         """
         if quantized_layers(self):
             raise ConfigurationError(
@@ -300,6 +311,13 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
 
         Raises:
             OutputError: the folder exists or cannot be written.
+            ConfigurationError: the tokenizer is of another size than the model, or a
+                weight has no place in a preset, such as those of LoRA.
+
+        Example:
+            >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+            >>> model.save_to_preset("encoder-preset")
+            >>> model = roformer_keras.RoFormerBackbone.from_preset("encoder-preset")
         """
         # A folder in which only a tokenizer was saved waits for its model.
         waits = not (Path(folder) / "config.json").exists()

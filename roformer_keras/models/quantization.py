@@ -30,6 +30,12 @@ class Quantizable:
             mode: `"int8"` or `"int4"`.
             config: `keras.quantizers.QuantizationConfig`, instead of a mode.
             options: `filters`, as in Keras: which layers are quantized.
+
+        Example:
+            >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
+            >>> model.quantize("int8")
+            >>> model.get_layer("transformer_layer_0").attention.query.dtype_policy.name
+            'int8_from_float32'
         """
         with warnings.catch_warnings(), _quick_deletion():
             # Norms have nothing to quantize.

@@ -244,6 +244,16 @@ class TextTask(TextTrainer, BackboneModel):
             r_drop: float, 0 for none. Weight of the divergence between two passes of
                 the same rows under different dropout; rows are computed twice.
             kwargs: as in `TextTrainer.compile`.
+
+        Raises:
+            ConfigurationError: an argument breaks its rule, or the loss expects
+                probabilities.
+
+        Example:
+            >>> model = roformer_keras.RoFormerTextClassifier.from_preset(
+            ...     "roformer-char", num_classes=2
+            ... )
+            >>> model.compile(optimizers.make_optimizer(1e-4), r_drop=1.0)
         """
         self._check_loss(loss)
         check_number("adversarial_epsilon", adversarial_epsilon, minimum=0)
@@ -421,6 +431,16 @@ class TextTask(TextTrainer, BackboneModel):
             Outputs of the texts: an array `(texts, ...)`; or, if outputs have the
             length of the text, a list of arrays without padding. For an iterator an
             iterator of the outputs.
+
+        Raises:
+            ConfigurationError: texts break a rule; names the row. Or `steps` or
+                `callbacks` are given with texts.
+
+        Example:
+            >>> source = "roformer-char"
+            >>> model = roformer_keras.RoFormerTextRegressor.from_preset(source)
+            >>> model.predict(["好极了", "太差了"]).shape
+            (2, 1)
         """
         if is_ready(x):
             return super().predict(x, batch_size, verbose, steps, callbacks)

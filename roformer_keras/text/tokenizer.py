@@ -272,6 +272,12 @@ class RoFormerTokenizer:
         Spans count code points and never decrease. `[CLS]` and `[SEP]` have `(0, 0)`.
         Tokens from one character (the jamo of a Hangul syllable, or spacing marks on
         it) have the same span.
+
+        Example:
+            >>> source = "roformer-char"
+            >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset(source)
+            >>> tokenizer.offsets("你好")
+            [(0, 0), (0, 1), (1, 2), (0, 0)]
         """
         spans, offset = [(0, 0)], 0
         for position, section in enumerate(self._sections(text, keep_mask)):
@@ -386,6 +392,16 @@ class RoFormerTokenizer:
             token_ids and segment_ids, two lists of one length; segment ids are 0 for
             `first`, 1 for `second`.
 
+        Raises:
+            ConfigurationError: a text is no str, or `max_length` is below 1.
+
+        Example:
+            >>> source = "roformer-char"
+            >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset(source)
+            >>> token_ids, segment_ids = tokenizer.encode("你好", "再见")
+            >>> segment_ids
+            [0, 0, 0, 0, 1, 1, 1]
+
         Source: bert4keras 0.11.5, `Tokenizer.encode`.
         """
         tokens = self._as_tokens(first, keep_mask)
@@ -465,6 +481,12 @@ class RoFormerTokenizer:
 
         Args:
             ids: `(length,)` integers, of any iterable.
+
+        Example:
+            >>> source = "roformer-char"
+            >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset(source)
+            >>> tokenizer.decode(tokenizer.encode("今天天气不错")[0])
+            '今天天气不错'
 
         Source: bert4keras 0.11.5, `Tokenizer.decode`.
         """

@@ -150,6 +150,9 @@ class FinetunedTask:
 
         Returns:
             dict of `file`, and of what `tasks.evaluation.evaluate_task` returns.
+
+        Raises:
+            SourceError, ConfigurationError: as in `read_table`.
         """
         check_choice("on_bad_row", on_bad_row, ("error", "skip"))
         skips = on_bad_row == "skip"

@@ -87,6 +87,21 @@ def definition(name):
     return found.path
 
 
+@pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md")))
+def test_the_members_on_a_page_have_docstrings(page):
+    text = (PAGES / page).read_text(encoding="utf-8")
+    for name, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", text, re.M):
+        found = resolved(package(), name.removeprefix(f"{PACKAGE}."))
+        for members in re.findall(r"members: \[(.+)\]", options):
+            known = found.all_members
+            missing = [
+                member
+                for member in members.split(", ")
+                if member not in known or not known[member].docstring
+            ]
+            assert missing == [], name
+
+
 def test_the_index_lists_the_pages():
     text = (PAGES / "index.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| \[.*?\]\((.*?)\)", text, re.M))
