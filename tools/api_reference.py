@@ -6,7 +6,8 @@ this file as an extension of griffe; `tests/unit/test_api_docs.py` checks what i
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import griffe
 
@@ -24,7 +25,12 @@ DOCSTRING_OPTIONS = {
     "warn_unknown_params": False,
 }
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{5})")
-_SECTION = re.compile(r"^(Args|Call arguments|Attributes):$")
+_ARGUMENTS = ("Args:", "Call arguments:", "Attributes:")
+_RENAMED = {
+    "Example:": "Examples:",
+    "Call arguments:": "Other args: Call arguments:",
+}
+_CLASS = re.compile(r"`([A-Z]\w+)`")
 _SHARED = re.compile(r"^    (\w+(?:, \w+)+):(?: |$)")
 
 
@@ -34,19 +40,21 @@ class Sections(griffe.Extension):
     def on_package(
         self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **kwargs
     ) -> None:
+        pages = class_pages()
         for found in documented(pkg):
-            found.docstring.value = with_sections(found.docstring.value)
+            text = with_sections(found.docstring.value)
+            found.docstring.value = with_links(text, pages)
 
 
 def with_sections(text: str) -> str:
     """A docstring with the names of sections, and the links, that griffe expects.
 
     Griffe knows neither `Example` nor `Call arguments`, and takes "a, b: int." for one
-    argument.
+    argument. What a class returns when it is called has no type for it to show.
     """
     lines: list[str] = []
     shared: list[str] = []
-    in_arguments = False
+    section = ""
     for line in [*text.splitlines(), ""]:
         if shared and not line.startswith("        "):
             lines += _repeated(shared)
@@ -55,16 +63,44 @@ def with_sections(text: str) -> str:
             shared.append(line)
             continue
         if line and not line.startswith(" "):
-            in_arguments = bool(_SECTION.match(line))
-        if in_arguments and _SHARED.match(line):
+            section = line
+        if section in _ARGUMENTS and _SHARED.match(line):
             shared = [line]
             continue
-        line = {
-            "Example:": "Examples:",
-            "Call arguments:": "Other args: Call arguments:",
-        }.get(line, line)
+        if section == "Returns:":
+            line = "**Returns:**\n" if line == section else line.removeprefix("    ")
+        line = _RENAMED.get(line, line)
         lines.append(line if ">>>" in line else _ARXIV.sub(_linked, line))
     return "\n".join(lines).rstrip()
+
+
+def with_links(text: str, pages: Mapping[str, str]) -> str:
+    """A docstring whose names of classes are links.
+
+    Args:
+        text: with sections as griffe expects them.
+        pages: by the name of a class, what mkdocstrings calls it.
+    """
+
+    def link(match):
+        name = match[1]
+        return f"[`{name}`][{pages[name]}]" if name in pages else match[0]
+
+    lines = text.splitlines()
+    return "\n".join(
+        line if ">>>" in line else _CLASS.sub(link, line) for line in lines
+    )
+
+
+def class_pages() -> dict[str, str]:
+    """What is on the pages, by the name of the class, if only one has it."""
+    names = [name for _, name in names_on_pages()]
+    counts = Counter(name.rpartition(".")[2] for name in names)
+    return {
+        short: name
+        for name in names
+        if counts[short := name.rpartition(".")[2]] == 1 and short[0].isupper()
+    }
 
 
 def _repeated(lines):

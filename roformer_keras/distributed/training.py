@@ -35,7 +35,7 @@ def train(
         cpus_per_worker, gpus_per_worker: int. What Ray reserves for each.
         max_failures: int. How often all are started again after one has ended; they
             resume the last saved state.
-        overwrite: bool. As in `ResumableRun.execute`.
+        overwrite: bool. As in `finetune`.
 
     Returns:
         Path of the preset.

@@ -65,14 +65,19 @@ def finetune(
             files there is resumed from the end of its last epoch, and ends with the
             weights that it would have had without the interruption.
         callbacks: more callbacks for `model.fit`.
-        overwrite: as in `ResumableRun.execute`.
+        overwrite: bool. Whether another training in the folder may be discarded, once
+            this one is found to be possible.
         verbose: bool. Whether progress bars are shown.
 
     Returns:
         The model; it is also in the folder, as `preset`.
 
     Raises:
-        RoFormerError: as in `ResumableRun.execute`.
+        ConfigurationError: a setting breaks its rule, or the loss is not finite.
+        SourceError: a file cannot be read, or is not what it should be.
+        OutputError: the folder holds another training, or cannot be written to; what
+            was saved before stays whole.
+        BackendError: Keras runs on OpenVINO, which does not train.
 
     Example:
         >>> from pathlib import Path

@@ -79,7 +79,8 @@ def pretrain(
             files there is resumed from its last saved state, and ends with the weights
             that it would have had without the interruption. `save_every` may differ.
         callbacks: more callbacks for `model.fit`; an epoch is an interval of the log.
-        overwrite: as in `ResumableRun.execute`.
+        overwrite: bool. Whether another training in the folder may be discarded, once
+            this one is found to be possible.
         verbose: bool. Whether progress bars are shown.
 
     Returns:
@@ -87,7 +88,11 @@ def pretrain(
         bert4keras has its attention, as a zip for that.
 
     Raises:
-        RoFormerError: as in `ResumableRun.execute`.
+        ConfigurationError: a setting breaks its rule, or the loss is not finite.
+        SourceError: a file cannot be read, or is not what it should be.
+        OutputError: the folder holds another training, or cannot be written to; what
+            was saved before stays whole.
+        BackendError: Keras runs on OpenVINO, which does not train.
 
     Example:
         >>> from pathlib import Path

@@ -7,8 +7,11 @@ from collections import Counter
 from functools import cache
 
 import pytest
+import yaml
+from common import ROOT
 
 from tools.api_reference import (
+    DOCSTRING_OPTIONS,
     PACKAGE,
     PAGES,
     load_package,
@@ -106,6 +109,23 @@ def test_the_index_lists_the_pages():
     text = (PAGES / "index.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| \[.*?\]\((.*?)\)", text, re.M))
     assert listed == {page.name for page in PAGES.glob("*.md")} - {"index.md"}
+
+
+def test_the_site_shows_the_pages_as_they_are_checked():
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    (settings,) = (
+        plugin["mkdocstrings"]
+        for plugin in site["plugins"]
+        if isinstance(plugin, dict) and "mkdocstrings" in plugin
+    )
+    options = settings["handlers"]["python"]["options"]
+    assert options["docstring_options"] == DOCSTRING_OPTIONS
+    assert options["extensions"] == ["tools/api_reference.py"]
+    (pages,) = (
+        entry["API reference"] for entry in site["nav"] if "API reference" in entry
+    )
+    assert pages[0] == "api/index.md"
+    assert {*pages} == {f"api/{page.name}" for page in PAGES.glob("*.md")}
 
 
 # === The docstrings ===
