@@ -26,6 +26,7 @@ DOCSTRING_OPTIONS = {
 }
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{5})")
 _ARGUMENTS = ("Args:", "Call arguments:", "Attributes:")
+_PLAIN = ("Returns:", "References:")
 _RENAMED = {
     "Example:": "Examples:",
     "Call arguments:": "Other args: Call arguments:",
@@ -50,7 +51,8 @@ def with_sections(text: str) -> str:
     """A docstring with the names of sections, and the links, that griffe expects.
 
     Griffe knows neither `Example` nor `Call arguments`, and takes "a, b: int." for one
-    argument. What a class returns when it is called has no type for it to show.
+    argument; a source of two lines it takes for a remark with a title. What a class
+    returns when it is called has no type for it to show.
     """
     lines: list[str] = []
     shared: list[str] = []
@@ -67,8 +69,10 @@ def with_sections(text: str) -> str:
         if section in _ARGUMENTS and _SHARED.match(line):
             shared = [line]
             continue
-        if section == "Returns:":
-            line = "**Returns:**\n" if line == section else line.removeprefix("    ")
+        if section in _PLAIN:
+            line = f"**{line}**\n" if line == section else line.removeprefix("    ")
+        elif section.startswith("Source"):
+            line = line.lstrip()
         line = _RENAMED.get(line, line)
         lines.append(line if ">>>" in line else _ARXIV.sub(_linked, line))
     return "\n".join(lines).rstrip()
