@@ -43,6 +43,7 @@ def main(arguments=None) -> int:
     Example:
         >>> from roformer_keras.cli import main
         >>> main(["tokenize", "你好"])
+        101 413 316 102
         0
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):

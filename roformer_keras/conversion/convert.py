@@ -89,7 +89,7 @@ def convert(
     Example:
         >>> path = roformer_keras.convert("roformer-char", "poems", verbose=0)
         >>> sorted(file.name for file in path.iterdir())
-        ['config.json', ...]
+        ['assets', 'config.json', ...]
     """
     check_name(target)
     if os.fspath(target).startswith(PREFIX):

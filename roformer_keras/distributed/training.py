@@ -46,10 +46,11 @@ def train(
 
     Example:
         >>> from pathlib import Path
+        >>> path = Path("reviews.csv").resolve()
         >>> lines = "text,label\\n好极了,好\\n太差了,差\\n不错,好\\n不好,差\\n"
-        >>> size = Path("reviews.csv").write_text(lines, encoding="utf-8")
+        >>> size = path.write_text(lines, encoding="utf-8")
         >>> settings = roformer_keras.FinetuningSettings(
-        ...     task="text-classification", train=str(Path("reviews.csv").resolve())
+        ...     task="text-classification", train=str(path), epochs=1, max_length=16
         ... )
         >>> preset = distributed.train(settings, "shared", num_workers=1)
     """

@@ -52,7 +52,7 @@ class DecoderModel(Protocol):
     Example:
         >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
         >>> model.vocabulary_size, model.generated_segment
-        (0, 0)
+        (5217, 0)
     """
 
     vocabulary_size: int

@@ -160,10 +160,10 @@ class TextGeneration(_Model):
 
         Example:
             >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
-            >>> texts = model.generate(["床前", "白日"], seed=1, max_new_tokens=8)
-            >>> texts == model.generate(["床前", "白日"], seed=1, max_new_tokens=8)
+            >>> texts = model.generate(["床前", "白日"], seed=1, max_new_tokens=4)
+            >>> texts == model.generate(["床前", "白日"], seed=1, max_new_tokens=4)
             True
-            >>> len(model.generate("床前", num_return_sequences=3, max_new_tokens=8))
+            >>> len(model.generate("床前", num_return_sequences=3, max_new_tokens=4))
             3
         """
         rows, is_text, is_one = as_rows(prompts)
@@ -227,8 +227,8 @@ class TextGeneration(_Model):
 
         Example:
             >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
-            >>> pieces = model.stream("床前", seed=1, max_new_tokens=8)
-            >>> "".join(pieces) == model.generate("床前", seed=1, max_new_tokens=8)
+            >>> pieces = model.stream("床前", seed=1, max_new_tokens=4)
+            >>> "".join(pieces) == model.generate("床前", seed=1, max_new_tokens=4)
             True
         """
         if options.get("method") == "beam":

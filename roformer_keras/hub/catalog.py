@@ -158,7 +158,7 @@ CATALOG: tuple[CatalogEntry, ...] = tuple(
 Example:
     >>> entry = roformer_keras.CATALOG[0]
     >>> entry.name, entry.model_class
-    ('', '')
+    ('chinese_roformer_L-12_H-768_A-12', 'RoFormerMaskedLM')
 """
 _BY_NAME = {entry.name: entry for entry in CATALOG}
 

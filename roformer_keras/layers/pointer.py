@@ -254,7 +254,7 @@ def multilabel_categorical_crossentropy(
         >>> scores, targets = np.array([[3.0, -3.0, -3.0]]), np.array([[1, 0, 0]])
         >>> loss = layers.multilabel_categorical_crossentropy(targets, scores)
         >>> round(float(loss[0]), 3)
-        0.0
+        0.144
 
     Source: Su et al. 2022, arXiv:2208.02955; https://kexue.fm/archives/7359
     """
@@ -292,7 +292,7 @@ def sparse_multilabel_categorical_crossentropy(
         >>> scores, targets = np.array([[3.0, -3.0, -3.0]]), np.array([[0, -1]])
         >>> loss = layers.sparse_multilabel_categorical_crossentropy(targets, scores)
         >>> round(float(loss[0]), 3)
-        0.0
+        0.144
 
     Source: https://kexue.fm/archives/7359
     """
@@ -364,7 +364,7 @@ class SpanCrossentropy(keras.losses.Loss):
         >>> loss = layers.SpanCrossentropy()
         >>> targets = np.array([[[0, 1, 2], [-1, -1, -1]]])  # one span, and padding
         >>> round(float(loss(targets, np.zeros((1, 1, 4, 4)))), 3)
-        0.0
+        3.466
 
     Source: Su et al. 2022, arXiv:2208.03054; https://kexue.fm/archives/7359
     """

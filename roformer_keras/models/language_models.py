@@ -131,7 +131,7 @@ class RoFormerMaskedLM(LanguageModel):
     Example:
         >>> model = roformer_keras.RoFormerMaskedLM.from_preset("roformer-char")
         >>> ops.shape(model(model.tokenizer(["今天[MASK]气不错"], keep_mask=True)))
-        (1, 8, 6325)
+        (1, 8, 5217)
         >>> [best, *others] = model.fill_mask("床前明[MASK]光，疑是地上霜。")[0]
         >>> best.token
         '月'
@@ -197,10 +197,10 @@ class RoFormerCausalLM(TextGeneration, LanguageModel):
     Example:
         >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
         >>> ops.shape(model(model.tokenizer(["床前明月光，"])))
-        (1, 8, 6325)
+        (1, 8, 5217)
         >>> text = model.generate("床前明月光，", method="greedy", max_new_tokens=6)
-        >>> text.startswith("床前明月光，")
-        True
+        >>> len(text)
+        6
 
     Source: https://github.com/ZhuiyiTechnology/roformer; UniLM: Dong et al. 2019,
     arXiv:1905.03197.

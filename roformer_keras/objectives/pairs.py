@@ -409,8 +409,8 @@ class Seq2Seq:
         >>> objective = objectives.Seq2Seq(tokenizer, 16)
         >>> items = objective.encoder(tokenizer, 16)(("学而时习之", "学习了又时常温习"))
         >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
-        >>> inputs["token_ids"].shape
-        (1, 16)
+        >>> sorted(inputs)
+        ['decoder_token_ids', 'encoder_token_ids']
 
     Source: Vaswani et al. 2017, arXiv:1706.03762.
     """

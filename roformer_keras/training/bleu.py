@@ -44,7 +44,7 @@ def corpus_bleu(
 
     Example:
         >>> found = roformer_keras.corpus_bleu(["学而时习之"], ["学而时习之"])
-        >>> found.score, found.tokenize
+        >>> round(found.score, 2), found.tokenize
         (100.0, 'zh')
 
     Source: Papineni et al. 2002; Post 2018, arXiv:1804.08771.
