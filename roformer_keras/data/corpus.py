@@ -88,9 +88,11 @@ def read_corpus(
             reading, it is damaged or a field is missing. Names file and line.
 
     Example:
-        >>> poems = CorpusSource(files=("poems.jsonl.gz",), fields=("lines",))
-        >>> next(read_corpus(poems))
-        ('缀玉联珠六十年，谁教冥路作诗仙。',)
+        >>> from pathlib import Path
+        >>> from roformer_keras.data.corpus import read_corpus
+        >>> size = Path("poems.txt").write_text("床前明月光", encoding="utf-8")
+        >>> next(read_corpus(roformer_keras.CorpusSource(files=("poems.txt",))))
+        ('床前明月光',)
     """
     sources = [sources] if isinstance(sources, CorpusSource) else sources
     if not sources:

@@ -57,7 +57,7 @@ class RoFormerTextClassifier(VectorTask):
         >>> model = roformer_keras.RoFormerTextClassifier.from_preset(
         ...     "roformer-char", classes=["差", "好"]
         ... )
-        >>> history = model.fit(["好极了", "太差了"], ["好", "差"], epochs=5, verbose=0)
+        >>> history = model.fit(["好极了", "太差了"], ["好", "差"], verbose=0)
         >>> model.classify(["不错"], probabilities=True).shape
         (1, 2)
 
