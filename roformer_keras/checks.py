@@ -213,7 +213,14 @@ class Settings:
         """Raises ConfigurationError if fields contradict each other."""
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed; an unknown field is an error."""
+        """A copy with some fields changed; an unknown field is an error.
+
+        Args:
+            changes: fields and their new values.
+
+        Raises:
+            ConfigurationError: there is no such field, or a value breaks its rule.
+        """
         return type(self).from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict:
@@ -227,6 +234,9 @@ class Settings:
     @classmethod
     def from_dict(cls, fields: Mapping) -> Self:
         """Builds from the result of `to_dict`, or from nested plain types.
+
+        Args:
+            fields: dict of the fields.
 
         Raises:
             ConfigurationError: a field is unknown or missing, or breaks its rule.

@@ -275,6 +275,14 @@ class RoFormerConfig(Settings):
 
         The file does not say whether it is v1 or v2, only the tensors do. Fields that
         it lacks get bert4keras's defaults; fields that bert4keras ignores are ignored.
+
+        Args:
+            bert_config: dict, the content of the file.
+            model_type: `"roformer"` or `"roformer_v2"`.
+            changes: fields to set, such as `dropout=0.1`.
+
+        Raises:
+            ConfigurationError: a field is missing or breaks its rule.
         """
         if not isinstance(bert_config, Mapping):
             raise ConfigurationError(

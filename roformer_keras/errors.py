@@ -69,7 +69,11 @@ class RoFormerError(Exception):
         self.message, self.row, self.hint = message, row, hint
 
     def at(self, place: object) -> Self:
-        """The same error, whose message begins with a place, such as a file."""
+        """The same error, whose message begins with a place, such as a file.
+
+        Args:
+            place: what the message then begins with, shown by `str`.
+        """
         return type(self)(f"{place}: {self.message}", row=self.row, hint=self.hint)
 
 

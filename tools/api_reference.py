@@ -177,7 +177,9 @@ def _listed(module):
 def resolved(module: griffe.Module, name: str) -> griffe.Object:
     """What a name of a module is, wherever it is defined."""
     found = module[name]
-    return found.final_target if found.is_alias else found
+    found = found.final_target if found.is_alias else found
+    # A function may hide the module of its name.
+    return found.members.get(found.name, found) if found.is_module else found
 
 
 def names_on_pages() -> list[tuple[str, str]]:

@@ -65,24 +65,43 @@ class DecoderModel(Protocol):
 
         With a capacity they are keys and values `(batch, heads, capacity, dim)`,
         otherwise a recurrent state.
+
+        Args:
+            batch: int. Rows.
+            capacity: int, tokens that a cache has room for; none for a recurrent state.
         """
 
     def call_with_cache(
         self, inputs, attention_mask, caches, cache_index=0, contexts=None
     ) -> tuple:
-        """See `RoFormerBackbone.call_with_cache`."""
+        """See `RoFormerBackbone.call_with_cache`.
+
+        Args:
+            inputs, attention_mask, caches, cache_index, contexts: as there.
+        """
 
     def logits(self, hidden):
-        """`(batch, length, hidden_dim)` to `(batch, length, vocabulary_size)`."""
+        """`(batch, length, hidden_dim)` to `(batch, length, vocabulary_size)`.
+
+        Args:
+            hidden: float `(batch, length, hidden_dim)`.
+        """
 
     def prompt_mask(self, token_ids, segment_ids):
         """Which token of a prompt sees which, `(batch, 1, 1 or length, length)`.
 
         Recurrent decoders do not need it.
+
+        Args:
+            token_ids, segment_ids: int `(batch, length)`.
         """
 
     def visible(self, token_ids, segment_ids):
-        """Whether later tokens see these, unless they are the first; bool."""
+        """Whether later tokens see these, unless they are the first; bool.
+
+        Args:
+            token_ids, segment_ids: int `(batch, length)`.
+        """
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -137,7 +137,13 @@ class RowState:
 
     @classmethod
     def of_prompts(cls, config, prompts, copies=1) -> "RowState":
-        """The state before the first token, with `copies` rows for each prompt."""
+        """The state before the first token, with `copies` rows for each prompt.
+
+        Args:
+            config: `GenerationConfig`.
+            prompts: sequence of `Prompt`.
+            copies: int. Rows for each prompt.
+        """
 
         def rows(numbers):
             return np.repeat(np.array(numbers, "int32"), copies)
@@ -151,7 +157,12 @@ class RowState:
 
     @classmethod
     def endless(cls, config, rows: int) -> "RowState":
-        """Rows that no stop token and no maximum length ends."""
+        """Rows that no stop token and no maximum length ends.
+
+        Args:
+            config: `GenerationConfig`.
+            rows: int.
+        """
         left = np.full(rows, np.iinfo("int32").max, "int32")
         return cls(config, left, left, np.zeros(rows, bool))
 
@@ -167,6 +178,10 @@ class RowState:
         return self.with_limits(array[rows] for array in self.limits)
 
     def joined(self, others: Sequence["RowState"]) -> "RowState":
-        """These rows, and then those of others."""
+        """These rows, and then those of others.
+
+        Args:
+            others: sequence of `RowState`.
+        """
         parts = zip(self.limits, *(other.limits for other in others), strict=True)
         return self.with_limits(np.concatenate(arrays) for arrays in parts)

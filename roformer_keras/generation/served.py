@@ -104,7 +104,13 @@ class ServedGenerator(Paraphrasing):
         verbose: int | str = "auto",
         batch_tokens: int | None = None,
     ) -> np.ndarray | Iterator[np.ndarray]:
-        """Vectors of length 1; arguments and returns as those of `RoFormerSim.encode`.
+        """A vector of length 1 for each text, as `RoFormerSim.encode` gives it.
+
+        Args:
+            texts, max_length, verbose, batch_tokens: as in `RoFormerSim.encode`.
+
+        Returns:
+            As `RoFormerSim.encode`.
 
         Raises:
             ConfigurationError: the export is of a model without vectors.

@@ -32,6 +32,11 @@ class ProjectedAttention(keras.layers.Layer):
         rotary: bool. False leaves queries and keys without positions.
         use_bias: bool. True for RoFormer, False for RoFormerV2.
         kernel_initializer: of all four projections.
+        kwargs: as in `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Raises:
+        ConfigurationError: an argument breaks its rule.
+        ValueError: the input is not of rank 3.
     """
 
     def __init__(
@@ -273,7 +278,12 @@ class RoPEAttention(ProjectedAttention):
         return (output, *extras) if extras else output
 
     def create_cache(self, batch: int | TensorLike, capacity: int) -> tuple:
-        """Zeros for `capacity` keys and values of `batch` rows, in the compute type."""
+        """Zeros for `capacity` keys and values of `batch` rows, in the compute type.
+
+        Args:
+            batch: int. Rows.
+            capacity: int. Tokens that the cache has room for.
+        """
         return (
             ops.zeros(
                 (batch, self.num_heads, capacity, self.key_dim), self.compute_dtype
@@ -331,7 +341,11 @@ class CrossAttention(ProjectedAttention):
         self._build_projections(x_shape, memory_shape)
 
     def project(self, memory: TensorLike) -> tuple:
-        """Keys and values `(rows, num_heads, memory_length, features)` of a text."""
+        """Keys and values `(rows, num_heads, memory_length, features)` of a text.
+
+        Args:
+            memory: float `(rows, memory_length, memory_dim)`.
+        """
         rows, length = ops.shape(memory)[:2]
         return tuple(
             ops.transpose(

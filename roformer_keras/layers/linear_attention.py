@@ -260,6 +260,9 @@ class LinearRoPEAttention(ProjectedAttention):
 
         Functions that are already compiled keep the old ones: for a model, call
         `redraw_features` of its backbone.
+
+        Args:
+            seed: int, at least 0.
         """
         self._draw(seed)
         self.structure_changes += 1
@@ -340,7 +343,11 @@ class LinearRoPEAttention(ProjectedAttention):
         )
 
     def create_cache(self, batch: int | TensorLike) -> tuple:
-        """The cache of no tokens; its size does not depend on their number."""
+        """The cache of no tokens; its size does not depend on their number.
+
+        Args:
+            batch: int. Rows.
+        """
         features = {
             "linear": self.key_dim,
             "cosine": self.key_dim + 1,

@@ -108,7 +108,12 @@ class ObjectiveTrainer(_Model):
         options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> float | list[float] | dict[str, float]:
-        """As in Keras, on texts; see `fit`. The same tokens are hidden each time."""
+        """As in Keras, on texts; see `fit`. The same tokens are hidden each time.
+
+        Args:
+            x, y, batch_size, max_length, options: as in `fit`.
+            kwargs: as in `keras.Model.evaluate`.
+        """
         if x is None or is_ready(x):
             sizes = {} if y is None else {"batch_size": batch_size}
             return super().evaluate(x, y, **sizes, **kwargs)

@@ -67,6 +67,9 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
     """A model that is loaded from a checkpoint and saved as a preset folder.
 
     Subclasses have a `config`, and are built from one by `from_roformer_config`.
+
+    Args:
+        args, kwargs: as in `keras.Model`.
     """
 
     # The tokenizer of the source, or None if it has no vocabulary. Assign one to
@@ -91,6 +94,9 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         """As in Keras. On TensorFlow `jit_compile` is False if not given.
 
         XLA takes long to compile, for each width of a batch.
+
+        Args:
+            args, kwargs: as in `keras.Model.compile`.
         """
         if keras.backend.backend() == "tensorflow":
             kwargs.setdefault("jit_compile", False)
@@ -98,6 +104,10 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; arrays of ids are checked first.
+
+        Args:
+            x: dict of arrays `(rows, length)`, or what Keras's `predict` takes.
+            args, kwargs: as in `keras.Model.predict`.
 
         Raises:
             ConfigurationError: there is no row, or an id is not in the vocabulary.
@@ -109,7 +119,11 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
     def export(
         self, filepath: Any, format: str = "tf_saved_model", **kwargs: Any
     ) -> None:
-        """As in Keras, also of a model that was not called yet."""
+        """As in Keras, also of a model that was not called yet.
+
+        Args:
+            filepath, format, kwargs: as in `keras.Model.export`.
+        """
         self(
             {
                 name: keras.ops.zeros([size or 1 for size in x.shape], x.dtype)

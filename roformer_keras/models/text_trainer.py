@@ -223,7 +223,12 @@ class TextTrainer(_Model):
         sample_weight: Sequence[float] | np.ndarray | None = None,
         **kwargs: Any,
     ) -> float | list[float] | dict[str, float]:
-        """As in Keras, on texts; see `fit`."""
+        """As in Keras, on texts; see `fit`.
+
+        Args:
+            x, y, batch_size, sample_weight: as in `fit`.
+            kwargs: as in `keras.Model.evaluate`, with those of `fit` for rows.
+        """
         options = self._pop_row_options(kwargs)
         x = self._tokenized_batches(x, options)
         if isinstance(x, Iterator) or is_ready(x):
@@ -236,7 +241,13 @@ class TextTrainer(_Model):
     def train_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
-        """As in Keras, on texts or on a dict of ids; compiles as `fit` does."""
+        """As in Keras, on texts or on a dict of ids; compiles as `fit` does.
+
+        Args:
+            x, y: texts and labels as in `fit`; or dicts of ids, and targets.
+            sample_weight: float `(rows,)`.
+            kwargs: as in `keras.Model.train_on_batch`.
+        """
         if not self.compiled:
             self.compile()
         if not isinstance(x, dict):
@@ -247,7 +258,13 @@ class TextTrainer(_Model):
     def test_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
-        """As in Keras, on texts or on a dict of ids; compiles as `fit` does."""
+        """As in Keras, on texts or on a dict of ids; compiles as `fit` does.
+
+        Args:
+            x, y: texts and labels as in `fit`; or dicts of ids, and targets.
+            sample_weight: float `(rows,)`.
+            kwargs: as in `keras.Model.test_on_batch`.
+        """
         if not self.compiled:
             self.compile()
         if not isinstance(x, dict):

@@ -46,15 +46,30 @@ class Objective(Protocol):
     rows: "Rows"
 
     def encoder(self, tokenizer, length: int | None) -> Callable:
-        """The encoder of `data.encoders` that makes items of a record."""
+        """The encoder of `data.encoders` that makes items of a record.
+
+        Args:
+            tokenizer: `RoFormerTokenizer` of the model.
+            length: int. Tokens of a text, with `[CLS]` and `[SEP]`.
+        """
 
     def batch(
         self, items: Sequence[Item], rng: np.random.Generator, number: int = 0
     ) -> tuple:
-        """Inputs, targets and weights of some items, those of batch `number`."""
+        """Inputs, targets and weights of some items, those of batch `number`.
+
+        Args:
+            items: as the encoder makes them.
+            rng: `numpy.random.Generator`. What is hidden depends on it.
+            number: int. Which batch it is.
+        """
 
     def training_model(self, model) -> keras.Model:
-        """A model to compile and fit; its layers are those of `model`."""
+        """A model to compile and fit; its layers are those of `model`.
+
+        Args:
+            model: of the class `model_class`.
+        """
 
     def compile_options(self) -> dict:
         """Loss and metrics, as keywords of `compile`."""

@@ -49,7 +49,11 @@ class Task(NamedTuple):
     objectives: Mapping[str, TaskObjective] = {}
 
     def objective(self, options: Mapping) -> TaskObjective:
-        """The objective that options name."""
+        """The objective that options name.
+
+        Args:
+            options: dict of arguments of the class.
+        """
         default = next(iter(self.objectives), None)
         name = options.get("objective", default)
         return self.objectives.get(name, TaskObjective(self.text_counts, False))

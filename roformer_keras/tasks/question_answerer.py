@@ -159,7 +159,14 @@ class RoFormerQuestionAnswerer(TextTask):
     def answer(self, x: Texts, **kwargs: Any) -> list[Span | None]: ...
 
     def answer(self, x: Texts, **kwargs: Any) -> Any:
-        """The answer to each question, a `Span` or None; arguments as in `predict`."""
+        """The answer to each question, or None.
+
+        Args:
+            x, kwargs: as in `predict`.
+
+        Returns:
+            A `Span` or None for each row; for an iterator an iterator of them.
+        """
         return self.map_outputs(x, self._best_spans, self._best_windows, **kwargs)
 
     def _collect_outputs(self, found, rows):

@@ -97,7 +97,14 @@ class SpanTask(TextTask):
     def extract(self, x: Texts, **kwargs: Any) -> list[list[Span]]: ...
 
     def extract(self, x: Texts, **kwargs: Any) -> Any:
-        """The spans in each text, a list of `Span`; arguments as in `predict`."""
+        """The spans in each text, by start.
+
+        Args:
+            x, kwargs: as in `predict`.
+
+        Returns:
+            A list of `Span` for each text; for an iterator an iterator of lists.
+        """
         return self.map_outputs(x, self._find_spans, lambda found, _: found, **kwargs)
 
 

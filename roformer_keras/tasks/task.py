@@ -74,6 +74,7 @@ class TextTask(TextTrainer, BackboneModel):
         outputs: of the head.
         max_length: int, at least 4. Tokens to which longer rows are cut.
         inputs: dict of the model's symbolic inputs; the backbone's if not given.
+        kwargs: as in `keras.Model`, such as `name`.
     """
 
     tokenizer: RoFormerTokenizer

@@ -116,5 +116,12 @@ class RoFormerTextRegressor(VectorTask):
     def regress(self, x: Texts, **kwargs: Any) -> np.ndarray: ...
 
     def regress(self, x: Texts, **kwargs: Any) -> Any:
-        """A number for each text: float32 `(texts,)`; arguments as in `predict`."""
+        """A number for each text: float32 `(texts,)`.
+
+        Args:
+            x, kwargs: as in `predict`.
+
+        Returns:
+            float32 `(texts,)`; for an iterator an iterator of floats.
+        """
         return self._convert(lambda scores: scores[:, 0], self.predict(x, **kwargs))

@@ -30,6 +30,7 @@ class VectorTask(TextTask):
         combine: layer from the outputs of rows to those of the model, or None.
         inputs, rows: dicts of symbolic tensors: the inputs of the model, and the rows
             of ids that are made of them; both are the backbone's inputs if not given.
+        kwargs: as in `keras.Model`, such as `name`.
     """
 
     def __init__(

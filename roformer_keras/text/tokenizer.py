@@ -154,11 +154,22 @@ class RoFormerTokenizer:
         return self._ids[MASK]
 
     def token_to_id(self, token: str) -> int:
-        """The id of `token`; `unk_id` if the vocabulary lacks it."""
+        """The id of `token`; `unk_id` if the vocabulary lacks it.
+
+        Args:
+            token: str.
+        """
         return self._ids.get(token, self.unk_id)
 
     def id_to_token(self, token_id: int) -> str:
-        """The token of an id; VocabularyError if it is out of range."""
+        """The token of an id.
+
+        Args:
+            token_id: int.
+
+        Raises:
+            VocabularyError: it is not in the vocabulary.
+        """
         if not is_integer(token_id):
             raise ConfigurationError(f"a token id must be an integer, got {token_id!r}")
         if not 0 <= token_id < len(self._tokens):
@@ -172,6 +183,9 @@ class RoFormerTokenizer:
         """The tokenizer whose id `i` is the id `keep_tokens[i]` of this one.
 
         A subset of a word vocabulary is one of characters if it holds no word.
+
+        Args:
+            keep_tokens: ids of this vocabulary, in their new order.
         """
         tokens = [self.id_to_token(index) for index in keep_tokens]
         level = self.level if count_words(tokens) else None
@@ -191,6 +205,9 @@ class RoFormerTokenizer:
         Returns:
             The tokenizer, and the ids of its tokens in this vocabulary: `keep_tokens`
             of a model.
+
+        Raises:
+            VocabularyError: a token of `startswith` is not in the vocabulary.
 
         Source: bert4keras 0.11.5, `load_vocab(simplified=True, startswith=[...])`.
         """
@@ -234,11 +251,18 @@ class RoFormerTokenizer:
         """Writes `tokenizer.json` and the vocabulary into a preset folder.
 
         The folder is made if there is none; each file is replaced in one step.
+
+        Args:
+            folder: path of the folder.
         """
         save_tokenizer(pathlib.Path(folder), self._tokens, self.to_dict())
 
     def save_vocabulary(self, path: str | os.PathLike) -> None:
-        """Writes `vocab.txt`: UTF-8, a token a line; replaces `path` in one step."""
+        """Writes `vocab.txt`: UTF-8, a token a line; replaces `path` in one step.
+
+        Args:
+            path: of the file.
+        """
         with replacing(path, overwrite=True) as partial:
             partial.write_bytes(write_vocabulary(self._tokens))
 
@@ -272,6 +296,9 @@ class RoFormerTokenizer:
         Spans count code points and never decrease. `[CLS]` and `[SEP]` have `(0, 0)`.
         Tokens from one character (the jamo of a Hangul syllable, or spacing marks on
         it) have the same span.
+
+        Args:
+            text, keep_mask: as in `tokenize`.
 
         Example:
             >>> source = "roformer-char"
@@ -432,6 +459,16 @@ class RoFormerTokenizer:
         Returns:
             dict of int32 arrays: token_ids `(batch, length)`, segment_ids
             `(batch, length)` and, on request, offsets `(batch, length, 2)`.
+
+        Raises:
+            ConfigurationError: an argument breaks its rule, or texts and pairs are not
+                as many.
+
+        Example:
+            >>> source = "roformer-char"
+            >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset(source)
+            >>> tokenizer(["你好", "今天天气不错"], max_length=6)["token_ids"].shape
+            (2, 6)
         """
         texts, pairs = _as_batch(texts, pairs)
         if padding not in ("longest", "max_length"):

@@ -95,6 +95,9 @@ class FinetunedTask:
     def read_row(self, texts: Sequence[str]) -> tuple[Any, ...]:
         """A row of texts as str; choices are a JSON list.
 
+        Args:
+            texts: list of str.
+
         Raises:
             ConfigurationError: the last text must be such a list, and is not.
         """
@@ -103,7 +106,14 @@ class FinetunedTask:
         return (*texts[:-1], parse_choices(texts[-1]))
 
     def check_rows(self, rows: list[tuple[str, ...]]) -> None:
-        """Raises ConfigurationError unless the model can answer them."""
+        """Checks that the model can answer rows.
+
+        Args:
+            rows: texts of each.
+
+        Raises:
+            ConfigurationError: it cannot; names the row.
+        """
         as_texts(rows, self.task.answer_counts, self.task.has_choices)
 
     def answer(

@@ -81,6 +81,9 @@ class Reference:
 
         The process computes the next jobs while the caller uses an answer.
 
+        Args:
+            jobs: dicts, which name the operation as `op`.
+
         Raises:
             ReferenceUnavailable: bert4keras cannot be run.
             CheckpointError: a job failed; says what bert4keras said.

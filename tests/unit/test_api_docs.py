@@ -86,19 +86,29 @@ def definition(name):
     return found.path
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md")))
-def test_the_members_on_a_page_have_docstrings(page):
+def on_page(page):
+    """What a page shows: its names, and their members."""
     text = (PAGES / page).read_text(encoding="utf-8")
     for name, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", text, re.M):
         found = resolved(package(), name.removeprefix(f"{PACKAGE}."))
-        for members in re.findall(r"members:\s+\[([^]]+)\]", options):
-            known = found.all_members
-            missing = [
-                member
-                for member in re.split(r",\s+", members)
-                if member not in known or not known[member].docstring
+        yield found
+        listed = re.search(r"^ +members:\s+\[([^]]*)\]", options, re.M)
+        if listed:
+            members = [
+                found.all_members[member] for member in re.findall(r"\w+", listed[1])
             ]
-            assert missing == [], name
+        else:
+            members = [one for one in found.members.values() if one.is_public]
+        for member in members:
+            if listed or member.docstring:
+                yield member.final_target if member.is_alias else member
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in PAGES.glob("*.md")))
+def test_what_a_page_shows_has_its_arguments_and_errors(page):
+    lacking = {found.path: lacks(found, False) for found in on_page(page)}
+    parts = {path: {*found} - {"Example"} for path, found in lacking.items()}
+    assert {path: found for path, found in parts.items() if found} == {}
 
 
 def test_the_index_lists_the_pages():
