@@ -1,11 +1,13 @@
-"""Runs the blocks of a page in their order, in one process and one folder.
+"""Runs the blocks of pages in their order, in one process.
 
-    python tests/docs_blocks.py PAGE
+    python tests/docs_blocks.py PAGE [FOLDER] [PAGE FOLDER ...]
 
-Lines of shell blocks are commands of this package, in the process too; `pip` is passed
-over. Repositories of `owner` are those of `hub_server`.
+A page runs in its folder, by default the one where this starts. Lines of shell blocks
+are commands of this package, in the process too; `pip` is passed over. Repositories of
+`owner` are those of `hub_server`.
 """
 
+import contextlib
 import re
 import shlex
 import sys
@@ -62,4 +64,7 @@ def run_page(path):
 
 
 if __name__ == "__main__":
-    run_page(Path(sys.argv[1]))
+    words = sys.argv[1:] if len(sys.argv) > 2 else [sys.argv[1], "."]
+    for page, folder in zip(words[::2], words[1::2], strict=True):
+        with contextlib.chdir(folder):
+            run_page(Path(page))
