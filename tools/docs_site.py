@@ -18,6 +18,7 @@ from unittest import mock
 import nbformat
 from latex2mathml.converter import convert as to_mathml
 from mkdocs.structure.files import File
+from mkdocs.utils.meta import get_data
 from pymdownx.slugs import slugify
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +26,7 @@ BRANCH = "main"
 HELP = "<!-- help of the commands -->"
 # Columns of the help.
 WIDTH = 88
-PICTURES = ("checkpoints", "checkpoints/training", "tools/benchmarks")
+PICTURES = ("checkpoints", "checkpoints/training")
 COLAB = "https://colab.research.google.com/github"
 _SOURCE = re.compile(r"\A---\nsource: (\S+)\n---\n")
 # The site has its own choice of languages.
@@ -56,7 +57,9 @@ def on_page_markdown(markdown, page, config, files):
         if source.endswith(".ipynb"):
             markdown, page.formulas = read_notebook(ROOT / source, config.repo_url)
         else:
-            markdown = _LANGUAGE.sub("", (ROOT / source).read_text(encoding="utf-8"))
+            # Without the fields that cards of models have for the Hub.
+            markdown, _ = get_data((ROOT / source).read_text(encoding="utf-8"))
+            markdown = _LANGUAGE.sub("", markdown)
     if _CHINESE.search(name):
         english = ROOT / _CHINESE.sub("", name)
         markdown = add_anchors(markdown, english.read_text(encoding="utf-8"))
