@@ -241,20 +241,10 @@ class PretrainingSettings(Settings):
             )
 
 
-def load_settings(path: str | os.PathLike) -> PretrainingSettings:
-    """Reads a TOML file, whose relative paths start at the folder of the file.
-
-    Raises:
-        SourceError: the file cannot be read.
-        ConfigurationError: it is not TOML, or a setting breaks its rule.
-    """
-    return PretrainingSettings.from_toml(path)
-
-
 def read_settings(path: str | os.PathLike) -> dict:
-    """What a TOML file says, not checked yet; as `load_settings` it finds other files.
+    """What a TOML file says, not checked yet; as `from_toml` it finds other files.
 
     Raises:
-        SourceError, ConfigurationError: as in `load_settings`.
+        SourceError, ConfigurationError: as in `PretrainingSettings.from_toml`.
     """
     return read_fields(PretrainingSettings, path)

@@ -37,7 +37,7 @@ GROUPS = (
     # It changes Keras in its process.
     ("docs/coming-from-bert4keras.md",),
 )
-# Pages that other tests run, or that set up machines.
+# Pages that other tests run, and those that need more than one machine or a new clone.
 ELSEWHERE = {
     "CONTRIBUTING.md": "the commands that test a clone",
     "docs/api/index.md": "tests/e2e/test_api_examples.py",
@@ -45,7 +45,7 @@ ELSEWHERE = {
     "docs/huggingface.md": "below",
     "docs/serving.md": "tests/e2e/test_server.py",
     "docs/several-devices.md": "tests/e2e/test_several_devices.py",
-    "docs/training-on-several-processes.md": "tests/e2e/test_several_processes.py",
+    "docs/training-on-several-processes.md": "two machines and a cluster of Ray",
 }
 
 
@@ -95,6 +95,11 @@ def test_the_blocks_of_pages_run(pages, tmp_path):
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     assert done.stdout.count("=== done\n") == len(pages)
+    if "README.md" in pages:
+        # What does not depend on the reviews, which are fewer here.
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        shown = text.partition("```text\n")[2].partition("```")[0].splitlines()
+        assert "\n".join(shown[:2]) in done.stdout
 
 
 @pytest.mark.skipif(PYTHON is None, reason="needs Transformers")

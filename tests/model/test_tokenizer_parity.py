@@ -7,9 +7,9 @@ reference must be there too.
 import functools
 import itertools
 import json
-import pathlib
 
 import pytest
+from common import ROOT, SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +19,7 @@ from tools.benchmarks.texts import read_lines
 from tools.reference.bert4keras import reference_worker
 from tools.reference.tokenizer import answer_questions
 
-ROOT = pathlib.Path(__file__).parents[2]
 SMALL = ROOT / "tests" / "data" / "tokenizer"
-SHARED = ROOT.parent / "shared"
 REAL = SHARED / "data"
 LEVELS = ("character", "word")
 REAL_VOCABULARIES = {"character": "char_12000.txt", "word": "word_50000.txt"}

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from common import SHARED
 
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.errors import SourceError
@@ -17,7 +18,7 @@ from roformer_keras.hub.catalog import (
 )
 
 BASE = "chinese_roformer-sim-char-ft_L-12_H-768_A-12"
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = SHARED / "data"
 
 
 @pytest.fixture(autouse=True)

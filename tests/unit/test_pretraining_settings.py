@@ -9,7 +9,6 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     TrainingStage,
-    load_settings,
 )
 
 # The staged schedule of the released RoFormer: length, batch size, steps.
@@ -70,7 +69,7 @@ def stages(*shapes):
 def test_the_schedule_of_the_original_fits_in_a_small_file(toml):
     path = toml(TOML + stages(*ORIGINAL))
     (path.parent / "vocab.txt").write_text("[PAD]\n")
-    settings = load_settings(path)
+    settings = PretrainingSettings.from_toml(path)
     assert [(s.length, s.batch_size, s.steps) for s in settings.stages] == ORIGINAL
     assert settings.stages[1].schedule == ((6250, 1.0), (12_500, 0.0))
     assert settings.optimizer.name == "lamb"
@@ -83,7 +82,7 @@ def test_the_schedule_of_the_original_fits_in_a_small_file(toml):
 
 
 def test_settings_survive_json(toml):
-    settings = load_settings(toml(TOML + stages((64, 8, 2000))))
+    settings = PretrainingSettings.from_toml(toml(TOML + stages((64, 8, 2000))))
     again = PretrainingSettings.from_dict(json.loads(json.dumps(settings.to_dict())))
     assert again == settings
 
@@ -144,12 +143,12 @@ WHOLE = TOML + STAGE
 )
 def test_a_setting_that_breaks_its_rule(toml, text, message):
     with pytest.raises(ConfigurationError, match=message):
-        load_settings(toml(text))
+        PretrainingSettings.from_toml(toml(text))
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(SourceError, match="none"):
-        load_settings(tmp_path / "none.toml")
+        PretrainingSettings.from_toml(tmp_path / "none.toml")
 
 
 def test_defaults():

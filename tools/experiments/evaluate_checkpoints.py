@@ -32,7 +32,7 @@ from tqdm import tqdm
 from roformer_keras.checks import check_integer
 from roformer_keras.data.corpus import read_corpus
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.training.pretraining_settings import load_settings
+from roformer_keras.training.pretraining_settings import PretrainingSettings
 from tools.commands import Parser, command
 from tools.experiments import baselines
 from tools.tables import markdown, write_json
@@ -74,7 +74,7 @@ def evaluate_mlm(options):
 
     model = load("RoFormerMaskedLM", options.checkpoint)
     tokenizer = model.tokenizer
-    settings = load_settings(options.config)
+    settings = PretrainingSettings.from_toml(options.config)
     encode = DocumentEncoder(tokenizer, settings.stages[-1].length)
 
     def rows_of(record):
@@ -117,7 +117,7 @@ def evaluate_mlm(options):
 def evaluate_lm(options):
     model = load("RoFormerCausalLM", options.checkpoint)
     tokenizer = model.tokenizer
-    settings = load_settings(options.config)
+    settings = PretrainingSettings.from_toml(options.config)
     length = settings.stages[-1].length
 
     def rows_of(record):
@@ -149,7 +149,7 @@ def evaluate_lm(options):
 
 
 def evaluate_sim(options):
-    settings = load_settings(options.config)
+    settings = PretrainingSettings.from_toml(options.config)
     length = settings.stages[-1].length
     pairs, train, dropped = held_out_pairs(settings, options)
     model = load("RoFormerSim", options.checkpoint)
