@@ -32,6 +32,9 @@ _RENAMED = {
     "Call arguments:": "Other args: Call arguments:",
 }
 _CLASS = re.compile(r"`([A-Z]\w+)`")
+# Functions of `checks` that make a field, their default first; and others.
+_FIELDS = ("choice", "columns", "file_paths", "integer", "number", "source_path")
+_DEFAULTS = {"dtype_policy": "'float32'", "random_seed": "0"}
 _SHARED = re.compile(r"^    (\w+(?:, \w+)+):(?: |$)")
 
 
@@ -45,6 +48,31 @@ class Sections(griffe.Extension):
         for found in documented(pkg):
             text = with_sections(found.docstring.value)
             found.docstring.value = with_links(text, pages)
+        for field in fields(pkg):
+            shown = default_of(str(field.value))
+            # Others are expressions, which griffe understands.
+            field.value = field.value if shown == str(field.value) else shown
+
+
+def fields(module: griffe.Object) -> Iterator[griffe.Attribute]:
+    """The fields of dataclasses that have a value."""
+    for member in module.members.values():
+        if member.is_alias:
+            continue
+        if member.is_attribute and "dataclass" in module.labels and member.value:
+            yield member
+        yield from fields(member)
+
+
+def default_of(value: str) -> str | None:
+    """The default of a field that `checks` makes, such as `integer(1, minimum=1)`."""
+    call = ast.parse(value, mode="eval").body
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+        if call.func.id in _DEFAULTS:
+            return _DEFAULTS[call.func.id]
+        if call.func.id in _FIELDS:
+            return ast.unparse(call.args[0]) if call.args else None
+    return value
 
 
 def with_sections(text: str) -> str:

@@ -279,3 +279,21 @@ def test_sections_are_written_as_griffe_reads_them(tmp_path):
     ]
     assert docstring.parsed[2].title == "Call arguments:"
     assert "[arXiv:2104.09864](https://arxiv.org/abs/2104.09864)" in docstring.value
+
+
+def test_the_defaults_of_settings_are_shown():
+    settings = {
+        name: {one.name: one.default for one in resolved(package(), name).parameters}
+        for name in ("RoFormerConfig", "PretrainingSettings")
+    }
+    assert settings["RoFormerConfig"]["vocabulary_size"] is None
+    assert settings["RoFormerConfig"]["dropout"] == "0.1"
+    assert settings["PretrainingSettings"]["dtype"] == "'float32'"
+    assert str(settings["PretrainingSettings"]["model"]) == "dict()"
+    text = " ".join(
+        str(one.default)
+        for found in public_names(package()).values()
+        if not found.is_attribute
+        for one in found.parameters
+    )
+    assert "minimum=" not in text and "choices=" not in text
