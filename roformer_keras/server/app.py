@@ -89,8 +89,17 @@ def create_app(
         is_local: bool. Whether only names of this machine are taken as `Host`, so that
             no page of another host reaches the server by a name that it has changed.
 
+    Returns:
+        An ASGI application.
+
     Raises:
         RoFormerError: the source cannot be loaded.
+
+    Example:
+        >>> options = server.ServerOptions(max_batch=16)
+        >>> app = server.create_app("roformer-sim-char", options)
+        >>> callable(app)
+        True
     """
     options = options or ServerOptions()
     served = ServedModel(model) if isinstance(model, str) else model

@@ -25,6 +25,10 @@ class ServerOptions(Settings):
 
     Raises:
         ConfigurationError: an argument breaks its rule.
+
+    Example:
+        >>> server.ServerOptions(timeout=10.0).max_batch
+        64
     """
 
     max_batch: int = integer(64, minimum=1)

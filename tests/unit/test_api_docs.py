@@ -50,8 +50,6 @@ WITHOUT_SOURCE = {
     "neighbour_is_nearest",
     "pair_cosines",
 }
-# Parts of the package whose docstrings are not complete yet.
-TO_COME = ("server",)
 # Where a class checks its arguments.
 METHODS = {"__init__", "__post_init__", "_check_together", "__call__", "call", "build"}
 
@@ -211,8 +209,6 @@ def needs_source(paths):
 def test_a_docstring_has_what_a_reader_needs(path):
     names = public_paths()[path]
     found = resolved(package(), names[0].removeprefix(f"{PACKAGE}."))
-    if path.split(".")[1] in TO_COME:
-        return
     assert lacks(found, needs_source([path, *names])) == []
 
 
