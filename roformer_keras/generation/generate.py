@@ -163,8 +163,8 @@ class TextGeneration(_Model):
             >>> texts = model.generate(["床前", "白日"], seed=1, max_new_tokens=4)
             >>> texts == model.generate(["床前", "白日"], seed=1, max_new_tokens=4)
             True
-            >>> len(model.generate("床前", num_return_sequences=3, max_new_tokens=4))
-            3
+            >>> len(model.generate("床前", num_return_sequences=2, max_new_tokens=4))
+            2
         """
         rows, is_text, is_one = as_rows(prompts)
         config = self._config(

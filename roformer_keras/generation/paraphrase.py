@@ -74,7 +74,7 @@ class Paraphrasing(TextGeneration):
 
         Example:
             >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
-            >>> found = model.paraphrase("学而时习之", n=8, k=2, max_new_tokens=16)
+            >>> found = model.paraphrase("学而时习之", n=4, k=2, max_new_tokens=16)
             >>> [0.0 < cosine <= 1.0 for sentence, cosine in found]
             [True, True]
 
