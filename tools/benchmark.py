@@ -7,9 +7,9 @@
 The figures are kept in tools/benchmarks/figures.json. recorded.json next to it has
 tables of figures that other commands measured: each has its date, machine and command.
 A page has a table between the lines `<!-- table: NAME -->` and
-`<!-- end of the table -->`. Programs that are not installed, such as Hugging Face
-transformers, are left out. All of it takes about 80 minutes on two cores without other
-work.
+`<!-- end of the table -->`. A table stays as it is if a part that it shows was not
+measured. Programs that are not installed, such as Hugging Face transformers, are left
+out. All of it takes about 80 minutes on two cores without other work.
 """
 
 import datetime
@@ -19,12 +19,20 @@ import re
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from roformer_keras.errors import ConfigurationError
 from tools import ROOT
-from tools.benchmarks.harness import THEIRS, processor, ratios, show, show_ratios
+from tools.benchmarks.harness import (
+    LIMIT,
+    THEIRS,
+    processor,
+    ratios,
+    show,
+    show_ratios,
+)
 from tools.benchmarks.scripts import RUNS, SCRIPTS
 from tools.commands import Parser, command
 from tools.tables import between, markdown, write_json, write_text
@@ -55,42 +63,32 @@ COLUMNS = (
     "bfloat16",
 )
 
-# Rows of the README, of at most eight.
-MAIN_TITLES = (
-    "`model.predict(ids)`, 32x128",
-    "`model.predict(ids)`, 1x16",
-    "GPT, 1 sample of 112 tokens",
-    'GPT, 1 sample of 112 tokens, `engine="openvino-int8"`',
-    "GPT, 16 samples",
-    'GPT, 16 samples, `engine="openvino"`',
-    "update of a classifier, 16x128",
-    "load the zip; bert4keras: its folder",
-)
-
 
 class Row(NamedTuple):
     """A line of the table: its title and unit, where its runs are, and their names.
 
     There is a name for each of `COLUMNS`; a run that is not measured leaves its cell
-    empty.
+    empty. `in_readme`: the README shows the line too.
     """
 
     title: str
     unit: str
     place: tuple[str, ...]
     runs: tuple[str, ...]
+    in_readme: bool = False
 
 
-def keras_row(title, unit, place, way, limit="", peer=""):
+def keras_row(title, unit, place, way, limit="", peer="", in_readme=False):
     """A row of `keras_paths`."""
     types = ("float32", "bfloat16")
     names = [f"{way} {dtype}" for dtype in types] + [THEIRS]
     names += [f"{peer} {dtype}" for dtype in types]
-    return Row(title, unit, place, (*names, *(f"{limit} {dtype}" for dtype in types)))
+    names += [f"{limit} {dtype}" for dtype in types]
+    return Row(title, unit, place, tuple(names), in_readme)
 
 
-def generation_rows(title, unit, name):
-    """A row of `generate` for each engine."""
+def generation_rows(title, unit, name, in_readme=()):
+    """A row of `generate` for each engine; the README shows some of them too."""
     types = ("float32", "bfloat16")
     place = ("generate", "engines", name) if name else ("generate", "mix")
     for engine, called in (
@@ -103,7 +101,8 @@ def generation_rows(title, unit, name):
         limits = tuple(f"matrix products {dtype}, OpenVINO" for dtype in types)
         # Peers once.
         peers = peers if engine == "keras" else ("", "", "")
-        yield Row(f"{title}{called}", unit, place, (*ours, *peers, *limits))
+        names = (*ours, *peers, *limits)
+        yield Row(f"{title}{called}", unit, place, names, engine in in_readme)
 
 
 ROWS = (
@@ -114,6 +113,7 @@ ROWS = (
             ("keras", "predict", shape),
             "predict",
             "predict_on_batch",
+            in_readme=shape == "32x128",
         )
         for shape in ("32x128", "4x512")
     ),
@@ -123,6 +123,7 @@ ROWS = (
         ("keras", "latency", "1x16"),
         "predict",
         "predict_on_batch",
+        in_readme=True,
     ),
     keras_row(
         "`model(ids)`, 1x16; limit: `predict_on_batch`",
@@ -132,8 +133,18 @@ ROWS = (
         "predict_on_batch",
         "transformers Bert",
     ),
-    *generation_rows("GPT, 1 sample of 112 tokens", "tokens/s", "GPT, 1 sample"),
-    *generation_rows("GPT, 16 samples", "tokens/s", "GPT, 16 samples"),
+    *generation_rows(
+        "GPT, 1 sample of 112 tokens",
+        "tokens/s",
+        "GPT, 1 sample",
+        in_readme=("keras", "openvino-int8"),
+    ),
+    *generation_rows(
+        "GPT, 16 samples",
+        "tokens/s",
+        "GPT, 16 samples",
+        in_readme=("keras", "openvino"),
+    ),
     *generation_rows("Sim, `paraphrase`, n=100", "s", "Sim, paraphrase n=100"),
     *generation_rows("GPT, 300 prompts of all lengths", "s", None),
     Row(
@@ -149,13 +160,20 @@ ROWS = (
             "matrix products float32",
             "matrix products bfloat16",
         ),
+        in_readme=True,
     ),
     Row(
         "load the zip; bert4keras: its folder",
         "s",
         ("load", "load"),
         ("roformer_keras, zip", "", "bert4keras, folder", "", "", "", ""),
+        in_readme=True,
     ),
+)
+README_ROWS = tuple(
+    row._replace(title=row.title.partition("; limit")[0])
+    for row in ROWS
+    if row.in_readme
 )
 
 
@@ -202,10 +220,17 @@ def measure(part, quick):
 def with_tables(text, figures, label):
     """The text of a page with the tables of today's figures.
 
+    A table stays as it is if the figures lack a part of it.
+
     Raises:
         ConfigurationError: a table has no end, or a name that no table has.
     """
     for name in NAME.findall(text):
+        parts = TABLES[name].parts if name in TABLES else ()
+        if missing := [part for part in parts if part not in figures]:
+            reason = f"not measured: {', '.join(missing)}"
+            print(f"{label}: the table {name} stays; {reason}", file=sys.stderr)
+            continue
         text = between(text, BEGIN.format(name), END, table_of(name, figures), label)
     return text
 
@@ -213,38 +238,112 @@ def with_tables(text, figures, label):
 def table_of(name, figures):
     """A table, and below it when, on what and by which command it was measured."""
     if name in TABLES:
-        make, part, measured_by = TABLES[name]
-        date, machine = figures[part]["date"], figures[part]["processor"]
-        table = make(figures)
+        make, parts, measured_by = TABLES[name]
+        sources, table = [figures[part] for part in parts], make(figures)
     else:
         recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
         if name not in recorded:
             raise ConfigurationError(f"no figures have the name {name!r}")
         kept = recorded[name]
-        date, machine, measured_by = kept["date"], kept["processor"], kept["command"]
+        sources, measured_by = [kept], kept["command"]
         table = markdown(kept["columns"], kept["rows"])
-    day = datetime.date.fromisoformat(date)
-    return f"{table}\n\n{day.day} {day:%B %Y}, {machine}: `{measured_by}`"
+    dates = sorted({source["date"] for source in sources})
+    days = map(datetime.date.fromisoformat, dict.fromkeys((dates[0], dates[-1])))
+    when = " to ".join(f"{day.day} {day:%B %Y}" for day in days)
+    machines = "; ".join(dict.fromkeys(source["processor"] for source in sources))
+    how = f": `{measured_by}`" if measured_by else ", measured by hand"
+    return f"{table}\n\n{when}, {machines}{how}"
 
 
 def make_table(figures, rows=ROWS, columns=COLUMNS):
+    """The rows that have figures of this package."""
     lines = []
     for row in rows:
         runs = figures
         for key in row.place:
             runs = runs.get(key, {})
-        if runs:
-            names = row.runs[: len(columns)]
-            cells = [show_run(runs.get(name), row.unit) for name in names]
+        names = row.runs[: len(columns)]
+        cells = [show_run(runs.get(name), row.unit) for name in names]
+        if any(cells[:2]):
             lines.append([f"{row.title}, {row.unit}", *cells])
     return markdown(["", *columns], lines)
 
 
-def main_table(figures):
+def readme_table(figures):
     """The rows of the README: against bert4keras, where it takes part."""
-    rows = [row._replace(title=row.title.partition("; limit")[0]) for row in ROWS]
-    rows = [row for row in rows if row.title in MAIN_TITLES]
-    return make_table(figures, rows, COLUMNS[:3])
+    return make_table(figures, README_ROWS, COLUMNS[:3])
+
+
+def engines_table(figures):
+    """Goals of the engines of generation."""
+    engines, lines = figures["generate"]["engines"], []
+
+    def add(title, goal, place, pair, form):
+        ratio = median_ratio(engines.get(place, {}), *pair)
+        if ratio is not None:
+            lines.append([title, goal, form(ratio)])
+
+    for name, dtype, goal in (
+        ("1 sample", "float32", 75),
+        ("1 sample", "bfloat16", 65),
+        ("16 samples", "float32", 65),
+        ("16 samples", "bfloat16", 60),
+    ):
+        title = f"`openvino` as a share of OpenVINO's products, {name}, {dtype}"
+        pair = f"openvino {dtype}", f"{LIMIT} {dtype}, OpenVINO"
+        add(title, f"{goal} %", f"GPT, {name}", pair, lambda x: f"{100 * x:.0f} %")
+    title = "`openvino-int8` against `openvino`, 1 sample, bfloat16"
+    pair = "openvino-int8 bfloat16", "openvino bfloat16"
+    add(title, "", "GPT, 1 sample", pair, "{:.2f}x".format)
+    for types, ours, theirs, goal in (
+        ("both in float32", "float32", "float32", ""),
+        ("both in bfloat16", "bfloat16", "bfloat16", ""),
+        ("bfloat16 against float32", "bfloat16", "float32", "0.35"),
+    ):
+        title = "time of `paraphrase` with `openvino` as a share of the Keras engine's"
+        # A share of time is the inverse ratio of speeds.
+        pair = f"keras {theirs}", f"openvino {ours}"
+        place = "Sim, paraphrase n=100"
+        add(f"{title}, {types}", goal, place, pair, "{:.2f}".format)
+    return markdown(["figure", "goal", "reached"], lines)
+
+
+def updates_table(figures):
+    runs, lines = figures["step"]["step"], []
+    for dtype, policy, goal in (
+        ("float32", "float32", "1.5x"),
+        ("bfloat16", "mixed_bfloat16", "2.5x"),
+    ):
+        names = (f"roformer_keras {policy}", f"{LIMIT} {dtype}")
+        found = [median_ratio(runs, name, THEIRS) for name in names]
+        if None not in found:
+            lines.append([dtype, goal, *(f"{ratio:.2f}x" for ratio in found)])
+    title = "update of a classifier, against bert4keras"
+    return markdown([title, "goal", "reached", "matrix products alone"], lines)
+
+
+def openvino_backend_table(figures):
+    keras, lines = figures["keras"], []
+    for title, part, way, digits in (
+        ("`predict` on Keras's OpenVINO backend", "predict", "predict", 2),
+        ("`model(ids)` of the short text", "latency", "call", 1),
+    ):
+        cells = []
+        for dtype in ("float32", "bfloat16"):
+            pair = f"Keras on OpenVINO {dtype}", f"{way} {dtype}"
+            found = [median_ratio(runs, *pair) for runs in keras[part].values()]
+            found = sorted(ratio for ratio in found if ratio is not None)
+            ends = dict.fromkeys(f"{x:.{digits}f}" for x in (*found[:1], *found[-1:]))
+            cells.append(f"{' to '.join(ends)} times" if ends else "")
+        if any(cells):
+            lines.append([title, *cells])
+    return markdown(["against TensorFlow", "float32", "bfloat16"], lines)
+
+
+def median_ratio(runs, run, other):
+    """How many times as fast as another run a run was; None if one was left out."""
+    found = ratios(runs, run, other) if run in runs else []
+    return statistics.median(found) if found else None
 
 
 def loading_table(figures):
@@ -268,7 +367,9 @@ def loading_table(figures):
     )
     more = zips[0]["peak_mb"] - runs["TensorFlow imported, no more"]["peak_mb"]
     share = f"{more / zips[0]['weights_mb']:.2f}"
-    lines.append(["peak above TensorFlow alone, of the weights", share, "", ""])
+    lines.append(
+        ["peak above TensorFlow alone, as a share of the weights", share, "", ""]
+    )
     return markdown(["the base model", "roformer_keras", "bert4keras", "ratio"], lines)
 
 
@@ -297,12 +398,30 @@ def show_run(run, unit):
     return show(statistics.median(run["seconds"]) * (1000 if unit == "ms" else 1))
 
 
-# Name -> function, part of the figures with the date and the machine, command.
+class Table(NamedTuple):
+    """A function of all figures, the parts that it needs, and the command."""
+
+    make: Callable[[dict], str]
+    parts: tuple[str, ...]
+    command: str
+
+
+def parts_of(rows):
+    return tuple(dict.fromkeys(row.place[0] for row in rows))
+
+
+def table_of_part(make, part):
+    return Table(make, (part,), f"python -m tools.benchmark --parts {part}")
+
+
 TABLES = {
-    "main": (main_table, "keras", "python -m tools.benchmark"),
-    "all": (make_table, "keras", "python -m tools.benchmark"),
-    "loading": (loading_table, "load", "python -m tools.benchmark --parts load"),
-    "scripts": (scripts_table, "scripts", "python -m tools.benchmark --parts scripts"),
+    "main": Table(readme_table, parts_of(README_ROWS), "python -m tools.benchmark"),
+    "all": Table(make_table, parts_of(ROWS), "python -m tools.benchmark"),
+    "loading": table_of_part(loading_table, "load"),
+    "scripts": table_of_part(scripts_table, "scripts"),
+    "goals-of-engines": table_of_part(engines_table, "generate"),
+    "goals-of-updates": table_of_part(updates_table, "step"),
+    "openvino-backend": table_of_part(openvino_backend_table, "keras"),
 }
 
 
