@@ -10,7 +10,7 @@ from tools import ROOT
 from tools.benchmarks import attention, encode, harness, texts
 from tools.workers import Worker, WorkerFailed
 
-NOT_COMMANDS = {"harness", "hugging_face", "sides", "texts"}
+NOT_COMMANDS = {"figure_tables", "harness", "hugging_face", "sides", "texts"}
 MODULES = [
     f"tools.benchmarks.{path.stem}"
     for path in sorted((ROOT / "tools" / "benchmarks").glob("*.py"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools import ROOT, benchmark, pictures
+from tools.benchmarks import figure_tables
 
 PLACE = f"{benchmark.BEGIN.format('all')}\nold\n{benchmark.END}\n"
 
@@ -82,14 +83,14 @@ def test_recorded_figures_have_a_date_a_machine_and_a_page():
             module = command.removeprefix("python -m ").split()[0]
             assert importlib.util.find_spec(module), name
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}, name
-    assert not recorded.keys() & benchmark.TABLES.keys()
+    assert not recorded.keys() & figure_tables.TABLES.keys()
     shown = set(benchmark.NAME.findall(text))
-    assert shown == recorded.keys() | benchmark.TABLES.keys()
+    assert shown == recorded.keys() | figure_tables.TABLES.keys()
 
 
 def test_the_readme_has_at_most_eight_rows_of_speed():
-    table = benchmark.readme_table(benchmark.read_figures(benchmark.FIGURES))
-    assert len(table.splitlines()) - 2 == len(benchmark.README_ROWS) <= 8
+    table = figure_tables.readme_table(benchmark.read_figures(benchmark.FIGURES))
+    assert len(table.splitlines()) - 2 == len(figure_tables.README_ROWS) <= 8
 
 
 def cells_of(table):
@@ -109,7 +110,7 @@ def test_goals_are_ratios_of_neighbouring_turns():
     }
     paraphrase = {"keras float32": run(10.0), "openvino bfloat16": run(4.0)}
     engines = {"GPT, 1 sample": sample, "Sim, paraphrase n=100": paraphrase}
-    rows = cells_of(benchmark.engines_table({"generate": {"engines": engines}}))
+    rows = cells_of(figure_tables.engines_table({"generate": {"engines": engines}}))
     # Runs that were left out have no row.
     assert [row[1:] for row in rows] == [
         ["75 %", "50 %"],
@@ -118,11 +119,11 @@ def test_goals_are_ratios_of_neighbouring_turns():
     ]
     runs = {"bert4keras float32": run(6.0), "matrix products float32": run(2.0)}
     runs["roformer_keras float32"] = run(4.0)
-    table = benchmark.updates_table({"step": {"step": runs}})
+    table = figure_tables.updates_table({"step": {"step": runs}})
     assert cells_of(table) == [["float32", "1.5x", "1.50x", "3.00x"]]
     runs = {"Keras on OpenVINO float32": run(2.0), "predict float32": run(3.0)}
     figures = {"predict": {"4x512": runs}, "latency": {"1x16": runs}}
-    table = benchmark.openvino_backend_table({"keras": figures})
+    table = figure_tables.openvino_backend_table({"keras": figures})
     assert [row[1] for row in cells_of(table)] == ["1.50 times"]
 
 
