@@ -20,6 +20,7 @@ import io
 import os
 import pkgutil
 import sys
+from importlib import metadata
 
 from roformer_keras import cli
 from roformer_keras.cli import interrupts
@@ -29,6 +30,18 @@ from roformer_keras.errors import OutputError, RoFormerError, printable
 
 # Characters at either end of a message, which may quote a file.
 _HALF_OF_ERROR = 2000
+
+
+class _Version(argparse.Action):
+    """Shows the version, and looks it up only then."""
+
+    def __call__(self, parser, *arguments):
+        try:
+            version = metadata.version("roformer-keras")
+        except metadata.PackageNotFoundError:
+            version = "of a folder that is not installed"
+        print(f"roformer-keras {version}")
+        parser.exit()
 
 
 def main(arguments=None) -> int:
@@ -66,6 +79,9 @@ def main(arguments=None) -> int:
     modules = find_commands()
     parser = argparse.ArgumentParser(
         prog="roformer-keras", description="The Chinese RoFormer family in Keras 3."
+    )
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="show the version and exit"
     )
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     parsers = {name: _add_command(verbs, name, modules[name]) for name in modules}

@@ -311,7 +311,7 @@ def resolve(
     try:
         entry = find(path.name)
     except SourceError as error:
-        raise SourceError(f"no file or folder {path} here, and {error}") from error
+        raise SourceError(f"no file or folder {path} here, and {error}") from None
     folder = Path(checkpoints) if checkpoints is not None else checkpoints_folder()
     archive = folder / f"{entry.name}.zip"
     if archive.exists():

@@ -103,6 +103,11 @@ def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | No
         classes = [str(name) for name in classes]
     if num_classes is None and classes is not None:
         num_classes = len(classes)
+    if num_classes is None:
+        raise ConfigurationError(
+            f"a model needs its classes: pass {minimum} or more names as classes=, "
+            "or their number as num_classes="
+        )
     check_integer("num_classes", num_classes, minimum=minimum)
     if classes is not None and len(set(classes)) != num_classes:
         raise ConfigurationError(

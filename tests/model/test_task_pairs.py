@@ -120,7 +120,7 @@ def test_triplets_are_ranked(ranker):
     [
         ({"objective": "cosine"}, "objective must be one of 'cosent'"),
         ({"num_classes": 2}, "are for the objective 'classification', got 'cosent'"),
-        ({"objective": "classification"}, "of at least 2, got None"),
+        ({"objective": "classification"}, "pass 2 or more names"),
         ({"classes": ["同", "异"]}, "are for the objective 'classification'"),
         (
             {"objective": "classification", "classes": ["同", "同"]},

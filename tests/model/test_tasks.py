@@ -335,7 +335,7 @@ def test_labels_that_are_none(fitted, labels, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"classes": None}, "num_classes must be an integer of at least 2, got None"),
+        ({"classes": None}, "pass 2 or more names as classes="),
         ({"classes": ["好"]}, "at least 2, got 1"),
         ({"num_classes": 3}, "classes must be 3 different names"),
         ({"classes": ["好", "好"]}, "must be 2 different names"),

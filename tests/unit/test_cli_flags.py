@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from importlib import metadata
 
 import pytest
 from common import give_stdin
@@ -95,6 +96,12 @@ def test_the_flags_of_a_command_and_its_help(verb, capsys):
     assert examples or verb in ("list", "download")
     for line in examples.splitlines():
         assert line.startswith(f"  roformer-keras {verb} ")
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    code, out, err = run("--version", capsys=capsys)
+    assert (code, err) == (0, "")
+    assert out == f"roformer-keras {metadata.version('roformer-keras')}\n"
 
 
 def test_the_help_names_every_command(capsys):
