@@ -4,17 +4,14 @@ That their numbers are bert4keras's is the matter of test_parity.py.
 """
 
 import itertools
-import re
-import textwrap
 
 import keras
 import numpy as np
 import pytest
-from common import CHARACTER, CHECKPOINTS, SMALL
+from common import CHARACTER, SMALL
 from keras import ops
 from weight_cases import SIZES
 
-import roformer_keras
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models import (
@@ -90,20 +87,6 @@ def randomize(model):
 
 
 # === Outputs ===
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize(
-    "cls", [RoFormerBackbone, RoFormerMaskedLM, RoFormerCausalLM, RoFormerSim]
-)
-def test_docstring_examples(cls, monkeypatch):
-    """They run, on the small checkpoints in place of the released ones."""
-    (example,) = re.findall(r"```python\n(.*?)```", cls.__doc__, re.DOTALL)
-    source = re.compile(r"(chinese_roformer[a-z-]*)_L-12_H-768_A-12\.zip")
-    assert source.search(example)
-    monkeypatch.chdir(CHECKPOINTS)
-    names = {name: getattr(roformer_keras, name) for name in roformer_keras.__all__}
-    exec(textwrap.dedent(source.sub(r"\1_L-2_H-32_A-4.zip", example)), names)
 
 
 SHAPES = {
