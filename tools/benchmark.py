@@ -109,7 +109,7 @@ def table_of(name, figures):
         make, parts, measured_by = TABLES[name]
         sources, table = [figures[part] for part in parts], make(figures)
     else:
-        recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+        recorded = read_figures(RECORDED)
         if name not in recorded:
             raise ConfigurationError(f"no figures have the name {name!r}")
         kept = recorded[name]

@@ -5,12 +5,11 @@ python -m tools.pictures
 They are drawn from `tools/benchmarks/recorded.json`, as the tables of the pages are.
 """
 
-import json
 import sys
 
 from roformer_keras.training.plots import drawing
 from tools import ROOT
-from tools.benchmark import RECORDED
+from tools.benchmark import RECORDED, read_figures
 from tools.commands import Parser, command
 
 FOLDER = ROOT / "docs" / "pictures"
@@ -19,7 +18,7 @@ FOLDER = ROOT / "docs" / "pictures"
 @command
 def main(arguments=None):
     Parser(__doc__).parse_args(arguments)
-    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    recorded = read_figures(RECORDED)
     FOLDER.mkdir(exist_ok=True)
     for name, draw in PICTURES.items():
         draw(recorded, FOLDER / f"{name}.png")

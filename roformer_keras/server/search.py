@@ -1,6 +1,7 @@
 """The lines of poems that the page searches, by the vectors of the model."""
 
 import asyncio
+import functools
 import gzip
 from collections.abc import Awaitable, Callable
 from importlib import resources
@@ -14,6 +15,14 @@ from roformer_keras.data.vectors import unit_rows
 _CHUNK = 64
 
 
+@functools.cache
+def poem_rows() -> list[list[str]]:
+    """Lines of poems, each with the title and the author of its poem."""
+    file = resources.files("roformer_keras.server") / "page" / "poems.tsv.gz"
+    text = gzip.decompress(file.read_bytes()).decode("utf-8")
+    return [line.split("\t") for line in text.splitlines()]
+
+
 class PoemSearch:
     """Finds the nearest of some three thousand lines of poems.
 
@@ -25,9 +34,6 @@ class PoemSearch:
     """
 
     def __init__(self, embed: Callable[[list[str]], Awaitable[Any]], room: int):
-        file = resources.files("roformer_keras.server") / "page" / "poems.tsv.gz"
-        text = gzip.decompress(file.read_bytes()).decode("utf-8")
-        self._rows = [line.split("\t") for line in text.splitlines()]
         self._embed, self._chunk = embed, max(1, min(_CHUNK, room // 2))
         self._vectors: list[Any] = []
         self._task: asyncio.Task | None = None
@@ -42,9 +48,9 @@ class PoemSearch:
         scores = np.stack(self._vectors) @ own if done else np.zeros(0)
         best = np.argsort(-scores, kind="stable")[:count]
         return {
-            "share": done / len(self._rows),
+            "share": done / len(poem_rows()),
             "lines": [
-                dict(zip(("line", "title", "author"), self._rows[i], strict=True))
+                dict(zip(("line", "title", "author"), poem_rows()[i], strict=True))
                 | {"similarity": round(float(scores[i]), 4)}
                 for i in best
             ],
@@ -57,11 +63,11 @@ class PoemSearch:
 
     def _has_failed(self):
         """Whether a full queue or an error has ended it: it goes on where it was."""
-        return self._task.done() and len(self._vectors) < len(self._rows)
+        return self._task.done() and len(self._vectors) < len(poem_rows())
 
     async def _index(self):
-        while (done := len(self._vectors)) < len(self._rows):
-            rows = self._rows[done : done + self._chunk]
+        while (done := len(self._vectors)) < len(poem_rows()):
+            rows = poem_rows()[done : done + self._chunk]
             try:
                 vectors = await self._embed([line for line, *_ in rows])
             except Exception:
