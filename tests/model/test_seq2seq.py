@@ -258,14 +258,9 @@ def test_what_is_written_may_be_longer_than_what_was_read():
 
 @pytest.mark.e2e
 # It takes longer to learn what comes from where of sinusoidal positions.
-@pytest.mark.parametrize(("position", "epochs"), [("rotary", 8), ("sinusoidal", 24)])
+@pytest.mark.parametrize(("position", "epochs"), [("rotary", 10), ("sinusoidal", 22)])
 def test_it_learns_to_reverse(position, epochs):
     keras.utils.set_random_seed(3)
-    generator = np.random.default_rng(0)
-    texts = [
-        "".join(generator.choice(list(CHARACTERS[:6]), generator.integers(2, 6)))
-        for _ in range(1500)
-    ]
     model = RoFormerSeq2Seq(
         Seq2SeqConfig.from_dict(
             {**SMALL, "hidden_dim": 64, "num_heads": 4, "intermediate_dim": 128}
@@ -274,12 +269,20 @@ def test_it_learns_to_reverse(position, epochs):
     )
     model.tokenizer = TOKENIZER
     model.compile(keras.optimizers.Adam(3e-3))
-    reversed_texts = [text[::-1] for text in texts]
-    history = model.fit(texts, reversed_texts, 64, epochs=epochs, verbose=0)
-    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
-    new = ["天地玄", "黄宇", "宙天黄地玄", "宙宙玄"]
+    texts, new = random_texts(1500, seed=0), random_texts(100, seed=1)
+    model.fit(texts, [text[::-1] for text in texts], 64, epochs=epochs, verbose=0)
     written = model.generate(new, method="greedy")
-    assert written == [text[::-1] for text in new]
+    # 95 to 100 are right; sums in another order make another model.
+    right = sum(a == b[::-1] for a, b in zip(written, new, strict=True))
+    assert right >= 75
+
+
+def random_texts(count, seed):
+    generator = np.random.default_rng(seed)
+    return [
+        "".join(generator.choice(list(CHARACTERS[:6]), generator.integers(2, 6)))
+        for _ in range(count)
+    ]
 
 
 def test_fit_takes_pairs_of_texts():
