@@ -102,6 +102,25 @@ def test_pages_load_nothing_from_elsewhere(site):
             assert not re.match("(https?:)?//", address), (path, address)
 
 
+def test_its_script_asks_no_other_host(site):
+    """The theme's script asks some where a page has a mark; no page has one.
+
+    Apart from a polyfill of unpkg.com for browsers of before 2020.
+    """
+    marks = {"api.github.com": 'data-md-component="source"', "unpkg.com": "mermaid"}
+    host = r"[\"'`](?:https?:)?//([a-z0-9-]+(?:\.[a-z0-9-]+)+)"
+    for path in site.rglob("*.js"):
+        hosts = set(re.findall(host, path.read_text(encoding="utf-8")))
+        assert hosts <= marks.keys(), path
+    for path in site.rglob("*.css"):
+        loaded = re.findall(r"(?:url\(|@import )[\"']?([^\"')\s]+)", path.read_text())
+        assert not [one for one in loaded if re.match("(https?:)?//", one)], path
+    for path in site.rglob("*.html"):
+        page = path.read_text(encoding="utf-8")
+        marked = [mark for mark in marks.values() if mark in page]
+        assert not marked, path
+
+
 def test_links_within_the_repository_lead_to_files():
     """MkDocs checks those to pages; these lead to the repository."""
     mark = f"REPO/blob/{docs_site.BRANCH}/"
