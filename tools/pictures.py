@@ -2,7 +2,8 @@
 
 python -m tools.pictures
 
-They are drawn from `tools/benchmarks/recorded.json`, as the tables of the pages are.
+Those of benchmarks are drawn from `tools/benchmarks/recorded.json`, as the tables of
+the pages are; those of the paper's experiments from `notebooks/data/paper`.
 """
 
 import sys
@@ -11,8 +12,14 @@ from roformer_keras.training.plots import drawing
 from tools import ROOT
 from tools.benchmark import RECORDED, read_figures
 from tools.commands import Parser, command
+from tools.experiments.extrapolation import Extrapolation
+from tools.experiments.lengths import Lengths
+from tools.experiments.performers import Performers
+from tools.experiments.translation import Translation
+from tools.tables import read_rows
 
 FOLDER = ROOT / "docs" / "pictures"
+TABLES, OF_EXPERIMENTS = ROOT / "notebooks/data/paper", ROOT / "checkpoints/training"
 
 
 @command
@@ -22,6 +29,10 @@ def main(arguments=None):
     FOLDER.mkdir(exist_ok=True)
     for name, draw in PICTURES.items():
         draw(recorded, FOLDER / f"{name}.png")
+    for name, (experiment, table) in EXPERIMENTS.items():
+        # The first table of an experiment has all that is drawn.
+        rows = read_rows(TABLES / f"{table}.csv")
+        experiment.draw([rows], OF_EXPERIMENTS / f"{name}.png")
 
 
 def number(cell):
@@ -85,6 +96,14 @@ def draw_linear_attention(recorded, path):
 
 
 PICTURES = {"encoding": draw_shares, "linear-attention": draw_linear_attention}
+# Name -> the experiment, and its table.
+EXPERIMENTS = {
+    "extrapolation": (Extrapolation, "extrapolation"),
+    "lengths": (Lengths, "lengths"),
+    "performers": (Performers, "performers"),
+    "translation-classical": (Translation, "classical-curves"),
+    "translation-multi30k": (Translation, "multi30k-curves"),
+}
 
 
 if __name__ == "__main__":

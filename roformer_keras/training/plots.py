@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
 from roformer_keras.training.log import read_log
@@ -27,13 +29,17 @@ def drawing(path: Path, width: float, height: float) -> Iterator[Any]:
     agg = import_extra("matplotlib.backends.backend_agg", "drawing")
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from PIL import Image
 
     with rc_context(picture_style()):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        agg.FigureCanvasAgg(figure)
+        figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+        canvas = agg.FigureCanvasAgg(figure)
         yield figure
+        canvas.draw()
+        # A palette takes a third of the bytes, and shows the same.
+        drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
         with replacing(path, overwrite=True) as partial:
-            figure.savefig(partial, format="png", dpi=120)
+            drawn.quantize(256).save(partial, format="PNG", optimize=True)
 
 
 def picture_style() -> Any:

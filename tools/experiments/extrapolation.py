@@ -57,6 +57,7 @@ class Extrapolation(language_models.DocumentExperiment):
     names, styles = tuple(METHODS), LABELS
     tables = ("losses.csv",)
     plots = (("losses.csv", "method", "position", "loss", "loss (nats a token)"),)
+    tick_step = 128
 
     def __init__(self, options):
         super().__init__(options)

@@ -39,6 +39,9 @@ class Experiment:
     plots: Sequence[tuple] = ()
     # Name -> label, color, line.
     styles: Mapping
+    # Steps of the ticks of x, and the largest y that is shown; by default all.
+    tick_step: int | None = None
+    max_shown: float | None = None
 
     def __init__(self, options):
         self.options, self.folder = options, options.output
@@ -76,21 +79,28 @@ class Experiment:
             report = self.report(results)
             write_text(self.folder / "table.md", f"{report}\n")
             if self.plots:
-                self._draw(tables)
+                self.draw(tables, self.folder / "picture.png")
             return report
 
-    def _draw(self, tables):
-        width = 7 * len(self.plots)
-        with drawing(self.folder / "picture.png", width, 4.5) as figure:
-            every = figure.subplots(1, len(self.plots), squeeze=False)[0]
-            for axes, (file, column, x, y, what) in zip(every, self.plots, strict=True):
-                rows = tables[self.tables.index(file)]
-                for name, (label, color, line) in self.styles.items():
+    @classmethod
+    def draw(cls, tables: Sequence[Sequence[Mapping]], path: Path):
+        """Draws `plots` from the rows of `tables`, as PNG."""
+        seeds = len({row["seed"] for row in tables[0]})
+        with drawing(path, max(8, 5 * len(cls.plots)), 4.4) as figure:
+            every = figure.subplots(1, len(cls.plots), squeeze=False)[0]
+            for axes, (file, column, x, y, what) in zip(every, cls.plots, strict=True):
+                rows = tables[cls.tables.index(file)]
+                for name, (label, color, line) in cls.styles.items():
                     if own := [row for row in rows if row.get(column) == name]:
-                        draw_mean(axes, *curves(own, x, y), label, color, line)
+                        label = label if axes is every[0] else None
+                        xs, values = curves(own, x, y)
+                        draw_mean(axes, xs, values, label, color, line)
                 axes.set(xlabel=x, ylabel=what)
-                axes.legend()
-            figure.suptitle(f"Mean and range of {count_seeds(self.options.seeds)}")
+                axes.set_ylim(top=cls.max_shown)
+                if step := cls.tick_step:
+                    axes.set_xticks(range(step, max(xs) + step, step))
+            figure.suptitle(f"Mean and range of {count_seeds(seeds)}", size="medium")
+            figure.legend(loc="outside lower center", ncols=3, fontsize="small")
 
     def _open_folder(self):
         """Starts in a new folder, or checks that it has equal settings."""

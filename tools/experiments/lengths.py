@@ -69,7 +69,7 @@ class Lengths(Experiment):
     tables = ("runs.csv",)
     key = "length"
     plots = (("runs.csv", None, "length", "accuracy", "accuracy on test triplets"),)
-    styles = STYLES
+    styles, tick_step = STYLES, 256
 
     @classmethod
     def add_arguments(cls, parser):

@@ -27,11 +27,14 @@ from tools.experiments.language_models import DocumentExperiment, next_token_tra
 
 # name -> attention, whether it is rotary, label, color, line
 MODELS = {
-    "performer-rope": ("performer", True, "Performer with RoPE", "C0", "-"),
-    "performer-of-rope": ("rotary_performer", True, "Performer of RoPE", "C1", "-"),
-    "performer": ("performer", False, "Performer without", "C0", "--"),
-    "softmax-rope": ("softmax", True, "softmax with RoPE", "C6", "-"),
-    "softmax": ("softmax", False, "softmax without", "C6", "--"),
+    "performer-rope": ("performer", True, "Performer, features rotated", "C0", "-"),
+    "performer-of-rope": (
+        *("rotary_performer", True),
+        *("Performer of rotated queries and keys", "C1", "-"),
+    ),
+    "performer": ("performer", False, "Performer, no positions", "C0", "--"),
+    "softmax-rope": ("softmax", True, "softmax, rotary", "C6", "-"),
+    "softmax": ("softmax", False, "softmax, no positions", "C6", "--"),
 }
 STYLES = {name: style for name, (_, _, *style) in MODELS.items()}
 # Models are named after the one without rotation.
@@ -40,7 +43,7 @@ BASELINES = {name: name.split("-")[0] for name in MODELS if "-" in name}
 
 class Performers(DocumentExperiment, LossCurves):
     styles, baselines = STYLES, BASELINES
-    max_windows = 64
+    max_windows, max_shown = 64, 6.6
 
     def __init__(self, options):
         super().__init__(options)

@@ -89,6 +89,7 @@ class Translation(Experiment):
         ("curves.csv", "kind", "update", "valid_loss", "loss (nats a token)"),
         ("curves.csv", "kind", "update", "valid_bleu", "BLEU, greedy search"),
     )
+    tick_step = 400
 
     @classmethod
     def add_arguments(cls, parser):
