@@ -48,8 +48,7 @@ def run(
             encoder-decoder 1,2, in JSON first,second).
         format: of the file, if its extension does not say it.
         on_bad_row: skip leaves out rows that the task cannot use, and lists them.
-        output: folder for report.txt, report.json and confusion.png, or
-            hypotheses.jsonl.
+        output: folder for the report and its pictures, or for hypotheses.jsonl.
         num_beams: encoder-decoder: beams of each text (default: 4).
         length_penalty: encoder-decoder: beams are ranked by score / length ** X
             (default: 0).

@@ -6,7 +6,8 @@ log.csv, curves.png        figures of each epoch
 preset/                    the model: backbone, tokenizer, head and labels; and
                            baselines.json, what baselines learned of the training data
 report.txt, report.json    how good it is on the files that were not trained on
-confusion.png              which class was predicted for which, on the last of these
+comparison.png             the model next to its baselines, on the last of these files
+confusion.png              which class was predicted for which, on the same
 """
 
 import contextlib

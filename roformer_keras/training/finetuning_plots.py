@@ -1,4 +1,4 @@
-"""Learning curves and the confusion matrix."""
+"""Learning curves, the model next to its baselines, and the confusion matrix."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from roformer_keras.training.log import read_log
-from roformer_keras.training.plots import draw_line, drawing
+from roformer_keras.training.plots import COLORS, draw_line, drawing
 
 # Inches of a cell of a confusion matrix, of the whole picture, and of its edges.
 _CELL, _MAX_SIDE, _EDGES = 0.62, 20.0, 2.5
@@ -62,6 +62,38 @@ def draw_curves(
             own.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
             if own.lines:
                 own.legend()
+
+
+def draw_comparison(report: dict, picture: Path) -> None:
+    """Draws the figures of a model and of its baselines, with their 95 % intervals.
+
+    Args:
+        report: as `tasks.evaluation.evaluate_task` returns it.
+        picture: path of the PNG.
+
+    Raises:
+        OutputError: the picture cannot be written.
+    """
+    rows = {"model": report, **report["baselines"]}
+    names = list(dict.fromkeys(n for own in rows.values() for n in own["intervals"]))
+    with drawing(picture, 3 + 1.9 * len(names), 1 + 0.5 * len(rows)) as figure:
+        every = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        for axes, name in zip(every, names, strict=True):
+            axes.set(title=name.replace("_", " "))
+            axes.margins(x=0.25)
+            axes.locator_params(axis="x", nbins=4)
+            for place, own in enumerate(rows.values()):
+                if (value := own.get(name)) is None:
+                    continue
+                style = {"color": COLORS[-1] if place else COLORS[0]}
+                axes.plot(value, place, **_DOTS, **style)
+                if ends := own["intervals"].get(name):
+                    axes.plot(ends, (place, place), linewidth=2, **style)
+                over = {"xytext": (0, 6), "textcoords": "offset points"}
+                axes.annotate(f"{value:.3f}", (value, place), ha="center", **over)
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.set_ylim(len(rows) - 0.5, -0.7)
+        figure.supxlabel("with 95 % intervals", fontsize="small")
 
 
 def draw_confusion(

@@ -22,12 +22,12 @@ from roformer_keras.tasks.load import load_model
 from roformer_keras.tasks.reports import format_report
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.training.finetuning_data import Examples, read_examples
-from roformer_keras.training.finetuning_plots import draw_confusion
+from roformer_keras.training.finetuning_plots import draw_comparison, draw_confusion
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.folder import PRESET, SETTINGS
 
-CONFUSION = "confusion.png"
-REPORTS = ("report.txt", "report.json", CONFUSION)
+COMPARISON, CONFUSION = "comparison.png", "confusion.png"
+REPORTS = ("report.txt", "report.json", COMPARISON, CONFUSION)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,14 +289,14 @@ def report_on(
 
 
 def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str:
-    """Writes figures as text, as JSON and, for classes, as a picture.
+    """Writes figures as text, as JSON and as pictures.
 
     Args:
         folder: where to.
         metadata: lines above the reports; `leaks` is a dict of the name of a split to
             how many of its rows have a text that is also in the training data.
-        reports: dict of the name of a split to a result of `report_on`. The confusion
-            matrix of the last one is drawn.
+        reports: dict of the name of a split to a result of `report_on`. The last one
+            is drawn: the model next to its baselines, and the confusion of classes.
 
     Returns:
         The text.
@@ -305,6 +305,8 @@ def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str
         OutputError: one cannot be written.
     """
     text, drawn = format_page(metadata, reports), list(reports.values())[-1]
+    if any(drawn.get("intervals", ())):
+        draw_comparison(drawn, folder / COMPARISON)
     if "confusion" in drawn:
         names = list(drawn["classes"])
         if not draw_confusion(drawn["confusion"], names, folder / CONFUSION):

@@ -12,6 +12,7 @@ from finetuning_cases import REVIEWS, lines, train_eagerly, written
 
 from roformer_keras import RoFormerBackbone, RoFormerSentenceEncoder
 from roformer_keras.cli import evaluate, finetune
+from roformer_keras.training import results
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
 
@@ -346,7 +347,7 @@ def test_evaluate(reviews, tmp_path, monkeypatch, capsys):
     assert json.loads((target / "report.json").read_text("utf-8")) == {
         "evaluation": report
     }
-    assert (target / "confusion.png").is_file()
+    assert all((target / name).is_file() for name in results.REPORTS)
     code, _, err = run_main("evaluate", run, path, "--output", target, capsys=capsys)
     assert code == 4 and "exists" in err
     bad = written(tmp_path, "bad.tsv", "你好\t好\n天气\t中\n")

@@ -186,7 +186,8 @@ def test_a_file_becomes_a_model_that_serves(case, small, tmp_path, capsys):
     assert all(
         name.replace("_", " ") in text for name in figures - {"classes", "confusion"}
     )
-    drawn = {"curves.png"} | ({"confusion.png"} if "confusion" in figures else set())
+    drawn = {"curves.png", "comparison.png"}
+    drawn |= {"confusion.png"} & {f"{name}.png" for name in figures}
     assert {path.name for path in run.glob("*.png")} == drawn
     assert all((run / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
 
@@ -566,7 +567,7 @@ def test_a_folder_of_another_training_is_refused(reviews, tmp_path):
     assert {path: path.read_bytes() for path in before} == before
     train(other, run, overwrite=True)
     # Files of the other training are deleted.
-    assert not (run / "report.json").exists() and not (run / "confusion.png").exists()
+    assert not any((run / name).exists() for name in results.REPORTS)
     written(tmp_path, "a.tsv", f"{REVIEWS}你好\t好\n")
     with pytest.raises(OutputError, match="input 'train' has changed"):
         train(other, run)
@@ -636,3 +637,16 @@ def test_classes_without_a_font_are_numbered(tmp_path, monkeypatch):
     assert "numbers in confusion.png\n    1  坏\n    2  好\n" in text
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "report.txt").read_text(encoding="utf-8") == text
+
+
+def test_figures_that_are_undefined_are_left_out(tmp_path):
+    """As those of answers that are all equal."""
+    report = {"spearman": 0.5, "pearson": 0.25}
+    report["intervals"] = {"spearman": [0.25, 0.75], "pearson": None}
+    report["baselines"] = {"mean": {"intervals": {}}}
+    report["baselines"]["TF-IDF"] = {"spearman": 0.25, "intervals": {"spearman": None}}
+    pictures.draw_comparison(report, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    # A file of one row has no figures with intervals.
+    results.write_reports(tmp_path, {}, {"test": {"intervals": {}, "baselines": {}}})
+    assert not (tmp_path / results.COMPARISON).exists()
