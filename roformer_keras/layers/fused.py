@@ -138,20 +138,17 @@ def runs_on_cpu() -> bool:
 
 @functools.cache
 def _is_possible():
-    """Whether this is a CPU with a norm by channels, as in oneDNN."""
+    """Whether this is a CPU on which TensorFlow uses oneDNN.
+
+    By default that is one with AVX-512 VNNI or AMX. Elsewhere there is no such norm:
+    encoding takes 13 % longer with its operations than without (on a Zen 3).
+    """
     if not runs_on_cpu():
         return False
-    import tensorflow as tf
+    try:
+        # TensorFlow's own tests ask here; there is no public name.
+        from tensorflow.python.util import _pywrap_util_port as port
 
-    with tf.init_scope():
-        x = tf.constant([[1.0, 3.0], [4.0, 2.0]])
-        norm = tf.function(
-            lambda x: _layer_norm(x, tf.ones((2,)), tf.zeros((2,)), 1e-12),
-            autograph=False,
-        )
-        try:
-            found = norm(x).numpy()
-        except tf.errors.OpError:
-            # Other kernels take channels in the last axis only.
-            return False
-    return abs(found - [[-1, 1], [1, -1]]).max() < 1e-5
+        return bool(port.IsMklEnabled())
+    except (ImportError, AttributeError):
+        return False

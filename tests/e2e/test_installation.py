@@ -145,4 +145,5 @@ def test_a_choice_of_log_level_is_kept():
         KERAS_BACKEND="tensorflow",
     )
     assert done.stdout == "0\n"
-    assert "oneDNN" in done.stderr
+    # What TensorFlow has to say depends on the machine.
+    assert "I0000" in done.stderr
