@@ -106,6 +106,7 @@ class TextGeneration(_Model):
         batch_size: int = 64,
         first_number: int | Sequence[int] = 0,
         engine: str = "keras",
+        on_step: Callable[[], Any] | None = None,
         verbose: int | str = "auto",
         **options: Any,
     ) -> str | Scored | list[Any]:
@@ -145,6 +146,8 @@ class TextGeneration(_Model):
                 the extra `export`, and a few seconds when they are first used and when
                 weights have changed. With float weights they give the same texts up to
                 rounding.
+            on_step: function that is called every few tokens, at most 32; an exception
+                that it raises ends the work.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
             options: further fields of `GenerationConfig`: `method`, `temperature`,
                 `top_k`, `top_p`, `num_beams`, `length_penalty`.
@@ -184,7 +187,7 @@ class TextGeneration(_Model):
         rows = [self.as_prompt(row, **lengths) for row in rows]
         outputs: list[Any] = []
         for texts in self._decode(
-            rows, config, batch_size, first_number, verbose, engine
+            rows, config, batch_size, first_number, verbose, engine, on_step
         ):
             found: list[Any] = [text.token_ids for text in texts]
             if is_text:
@@ -408,7 +411,9 @@ class TextGeneration(_Model):
             ids += [found, self.text_tokenizer().sep_id]
         return tuple(dict.fromkeys(ids))
 
-    def _decode(self, prompts, config, batch_size, first_number, verbose, engine):
+    def _decode(
+        self, prompts, config, batch_size, first_number, verbose, engine, on_step
+    ):
         check_integer("batch_size", batch_size, minimum=1)
         is_one = is_integer(first_number)
         if not is_one and not isinstance(first_number, Sequence | np.ndarray):
@@ -430,6 +435,8 @@ class TextGeneration(_Model):
             def on_rows(rows):
                 bar.set_postfix_str("", refresh=False)
                 bar.update(rows)
+                if on_step is not None:
+                    on_step()
 
             def on_compile(message):
                 bar.set_postfix_str(message, refresh=False)

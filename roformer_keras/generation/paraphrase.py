@@ -1,6 +1,6 @@
 """Similar sentences: a mixin of models that write them and compare vectors."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -47,6 +47,7 @@ class Paraphrasing(TextGeneration):
         batch_size: int = 128,
         first_number: int | Sequence[int] = 0,
         engine: str = "keras",
+        on_step: Callable[[], Any] | None = None,
         verbose: Verbose = "auto",
         **options: Any,
     ) -> list:
@@ -60,8 +61,10 @@ class Paraphrasing(TextGeneration):
             k: int. The most sentences to return for each text.
             masked_positions: ints. Tokens of each text to replace with `[MASK]` first,
                 so that others are found for them; 1 is the first, 0 is `[CLS]`.
-            max_length, max_new_tokens, seed, batch_size, first_number, engine, verbose:
-                as in `generate`. Keras computes the vectors in any case.
+            max_length, max_new_tokens, seed, batch_size, first_number: as in
+                `generate`.
+            engine, on_step, verbose: as in `generate`. Keras computes the vectors in
+                any case.
             options: `temperature`, `top_k` and `top_p`, as in `generate`.
 
         Returns:
@@ -96,7 +99,7 @@ class Paraphrasing(TextGeneration):
             for row in rows
         ]
         written = self._decode(
-            prompts, config, batch_size, first_number, verbose, engine
+            prompts, config, batch_size, first_number, verbose, engine, on_step
         )
         found = list(map(self._candidates, rows, written))
         pairs = zip(rows, found, strict=True)

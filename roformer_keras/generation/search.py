@@ -39,7 +39,8 @@ def decode(
         batch_size: int, at least 1. Maximum rows at a time: texts, or beams.
         first_number: int. The number of the first prompt in a longer list, on which its
             random numbers depend; or the numbers of all prompts.
-        on_rows: called with the number of texts that have ended.
+        on_rows: called every few steps with the number of texts that have ended since;
+            an exception that it raises ends the search.
 
     Returns:
         A list for each prompt: samples in the order of their numbers, or beams, best

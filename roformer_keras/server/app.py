@@ -236,7 +236,8 @@ class _Routes:
         new = options["max_new_tokens"]
         self._check_tokens(new, rows)
         self._check_count(len(prompts) * rows)
-        tokens = sum(self._model.check_prompt(text, options) for text in prompts)
+        ids = [self._model.prompt_ids(text) for text in prompts]
+        tokens = sum(map(len, ids))
         self._model.ends_text(0, options)
         if body.stream:
             if len(prompts) > 1:
@@ -245,18 +246,18 @@ class _Routes:
             events = self._events(prompts[0], options, tokens, body.wants_usage)
             return StreamingResponse(events, media_type="text/event-stream")
 
-        def write(texts):
-            return self._model.write(texts, **options)
+        def write(prompts):
+            return self._model.write(prompts, on_step=self._on_step, **options)
 
         if body.seed is None:
             kind = Kind(("write", *options.items()), write, rows)
-            counts = [new * rows] * len(prompts)
-            written = await self._answer(request, prompts, kind, counts)
+            counts = [new * rows] * len(ids)
+            written = await self._answer(request, ids, kind, counts)
         else:
             # With a seed, a text depends on its place in the list.
-            self._check_tokens(new, rows * len(prompts))
+            self._check_tokens(new, rows * len(ids))
             kind = Kind(object(), lambda lists: [write(lists[0])])
-            (written,) = await self._answer(request, [prompts], kind)
+            (written,) = await self._answer(request, [ids], kind)
         return openai.completion_answer(written, tokens, self._model.name)
 
     async def similarity(self, body: Pairs, request: fastapi.Request) -> dict:
@@ -273,10 +274,10 @@ class _Routes:
         fields = body.model_dump(exclude={"texts", "max_tokens"}, exclude_none=True)
         options = {**fields, "max_new_tokens": body.max_tokens}
         for text in texts:
-            self._model.check_prompt(text, options)
+            self._model.prompt_ids(text)
 
         def answer(texts):
-            return self._model.paraphrase(texts, **options)
+            return self._model.paraphrase(texts, on_step=self._on_step, **options)
 
         # Each alone: of so many rows a batch of several is hardly faster.
         kind = Kind(object(), answer, self._options.max_batch)
@@ -330,6 +331,11 @@ class _Routes:
         """Answers of the model, unless it takes too long or the client has gone."""
         task = asyncio.ensure_future(self._queue.answer(texts, kind, tokens))
         return await _unless_gone(request, task, self._options.timeout)
+
+    def _on_step(self):
+        """Runs in the thread of the model: ends a turn that nobody waits for."""
+        self._metrics.observe_step()
+        self._queue.check_wanted()
 
     async def _events(self, prompt, options, tokens, usage) -> AsyncIterator[str]:
         ids: list[int] = []

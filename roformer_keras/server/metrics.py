@@ -40,6 +40,11 @@ class Metrics:
             buckets=_SIZES,
             registry=registry,
         )
+        self._steps = Counter(
+            "roformer_generation_steps",
+            "Steps of some tokens by which batches of texts are written",
+            registry=registry,
+        )
         self._waiting = Gauge(
             "roformer_waiting_texts", "Texts that wait", registry=registry
         )
@@ -54,6 +59,10 @@ class Metrics:
     def observe_batch(self, count: int) -> None:
         """Counts a batch of so many texts."""
         self._batches.observe(count)
+
+    def observe_step(self) -> None:
+        """Counts a step of texts that are written together."""
+        self._steps.inc()
 
     def text(self) -> tuple[bytes, int, None, str]:
         """Content, status, headers and type of the answer of `/metrics`."""

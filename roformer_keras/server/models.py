@@ -86,7 +86,8 @@ class ServedModel:
         embed: function from texts to vectors, float32 `(texts, dim)`.
         similarity: function from pairs of texts to cosines.
         paraphrase: function of texts and options, see `Paraphrasing.paraphrase`.
-        write: function of prompts and options to a list of `Written` for each.
+        write: function of the ids of prompts and options to a list of `Written` for
+            each.
         stream: function of a prompt and options, see `TextGeneration.stream`, to pieces
             of text.
         fill_mask: function of texts and `top_k` to candidates.
@@ -146,7 +147,7 @@ class ServedModel:
             self.embed([_TEXT, _TEXT * 4])
         # Programs are for lengths up to a limit, and numbers of texts.
         if self.write is not None:
-            self.write([_TEXT], max_new_tokens=120)
+            self.write([self._writer.as_ids(_TEXT)], max_new_tokens=120)
         if self.paraphrase is not None:
             self.paraphrase([_TEXT * 5], n=20, k=10, max_new_tokens=64)
         if self.fill_mask is not None:
@@ -167,24 +168,26 @@ class ServedModel:
         Raises:
             ConfigurationError: a text is longer, and `cut` is False.
         """
-        encode, limit = self._tokenizer.encode, self._length
-        counts = [len(encode(text)[0]) for text in texts]
-        if not cut and max(counts) > limit:
-            raise ConfigurationError(
-                f"a text must have at most {limit} tokens, got {max(counts)}"
-            )
-        return [min(count, limit) for count in counts]
+        counts = [len(self._tokenizer.encode(text)[0]) for text in texts]
+        if not cut:
+            self._check_length(max(counts))
+        return [min(count, self._length) for count in counts]
 
-    def check_prompt(self, text: str, options: Mapping[str, Any]) -> int:
-        """The tokens of a prompt.
+    def prompt_ids(self, text: str) -> list[int]:
+        """The ids of a prompt.
 
         Raises:
-            ConfigurationError: it cannot be continued, or an option breaks its rule.
+            ConfigurationError: it cannot be continued, or is too long.
         """
-        self.count_tokens([text], cut=False)
-        names = ("max_length", "max_new_tokens")
-        lengths = {name: options[name] for name in names if name in options}
-        return len(self._writer.as_prompt(text, **lengths).token_ids)
+        ids = self._writer.as_ids(text)
+        self._check_length(len(ids))
+        return ids
+
+    def _check_length(self, count):
+        if count > self._length:
+            raise ConfigurationError(
+                f"a text must have at most {self._length} tokens, got {count}"
+            )
 
     def check_row(self, row: tuple[str, ...]) -> None:
         """Raises ConfigurationError for texts that `predict` refuses."""
@@ -249,7 +252,7 @@ class ServedModel:
         n = options.pop("num_return_sequences", 1)
         stops = model._stop_ids(options.get("stop_tokens"))
         found = model.generate(
-            [model.as_ids(prompt) for prompt in prompts],
+            prompts,
             num_return_sequences=n,
             engine=self._engine,
             verbose=0,

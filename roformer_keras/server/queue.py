@@ -3,7 +3,8 @@
 A model computes one thing at a time, in one thread. Texts that arrive meanwhile are its
 next batch. A text that is streamed takes a turn for each of its tokens. Each text is in
 the queue for itself, so that a request of many texts leaves room for others between its
-turns, and none is computed that nobody waits for any more.
+turns, and none is computed that nobody waits for any more. A batch that nobody waits
+for any more is broken off between its steps, if it has any.
 """
 
 import asyncio
@@ -26,6 +27,10 @@ class Kind(collections.namedtuple("Kind", "key answer rows", defaults=(1,))):
             the model.
         rows: int. Rows that a text takes: as many texts may be written for it.
     """
+
+
+class Abandoned(Exception):
+    """Nobody waits any more for what is computed."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -62,6 +67,7 @@ class ModelQueue:
         self._size, self._max_batch, self._wait = size, max_batch, wait
         self._max_tokens, self._observe = max_tokens, observe
         self._entries: collections.deque[_Entry] = collections.deque()
+        self._batch: list[_Entry] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._task = asyncio.create_task(self._work())
@@ -108,6 +114,14 @@ class ModelQueue:
             pieces = await self._run(start)
             while (piece := await self._run(next, pieces, end)) is not end:
                 yield piece
+
+    def check_wanted(self) -> None:
+        """Raises Abandoned if nobody waits any more for the batch that is computed.
+
+        For the function of a `Kind`, between its steps.
+        """
+        if all(entry.found.done() for entry in self._batch):
+            raise Abandoned
 
     async def close(self) -> None:
         """Ends the work; what waits is cancelled."""
@@ -174,6 +188,7 @@ class ModelQueue:
 
     async def _compute(self, batch):
         self._observe(len(batch))
+        self._batch = batch
         start = time.monotonic()
         answer = batch[0].kind.answer
         try:

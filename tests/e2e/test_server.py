@@ -2,15 +2,18 @@
 
 import contextlib
 import json
+import re
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import docs_blocks
 import httpx
@@ -21,55 +24,87 @@ from common import GPT, ROOT, SIM
 from hostile import requests
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
+from roformer_keras.serving import export_generator
 
+KEY_LINE = b"Authorization: Bearer secret\r\n"
+KEY = {"Authorization": "Bearer secret"}
 TEXTS = [f"今天{a}{b}" for a in "天气不错北京" for b in "我你在人气天"]
 
 
+# Seconds for what takes a moment, unless the machine has much else to do.
+PATIENCE = 300
+
+
 class Server:
-    """A process that runs `serve`, at a free port."""
+    """A process that runs `serve`, at a free port; as a context it ends with it."""
 
     def __init__(self, source, *flags):
         words = (sys.executable, "-m", "roformer_keras", "serve", source, "--port", "0")
-        self.process = subprocess.Popen(
-            [*map(str, words), *flags],
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for line in self.process.stderr:
-            if "at http://" in line:
-                self.url = line.split(" at ")[1].strip()
-                break
-        else:
-            raise AssertionError("the server has ended")
-        self.port = int(self.url.rpartition(":")[2])
-        self.wait()
+        self.folder = tempfile.TemporaryDirectory()
+        # Not a pipe, which would fill up.
+        self.said = Path(self.folder.name) / "stderr"
+        with self.said.open("w", encoding="utf-8") as stderr:
+            self.process = subprocess.Popen(
+                [*map(str, words), *flags], stderr=stderr, cwd=ROOT
+            )
+        try:
+            until(self.is_ready)
+        except BaseException:
+            self.__exit__()
+            raise
 
-    def wait(self):
-        for _ in range(100):
-            try:
-                if httpx.get(f"{self.url}/ready").status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.1)
-        raise AssertionError("the server is not ready")
+    def is_ready(self):
+        said = self.said.read_text(encoding="utf-8")
+        assert self.process.poll() is None, said
+        found = re.search(r" at (http://.*:(\d+))\n", said)
+        if not found:
+            return False
+        self.url, self.port = found[1], int(found[2])
+        with contextlib.suppress(httpx.TransportError):
+            return self.get("/ready").status_code == 200
+        return False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.folder.cleanup()
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        code = self.process.wait(60)
-        self.process.stderr.close()
-        return code
+        return self.process.wait(PATIENCE)
 
     def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def get(self, path):
+        return httpx.get(self.url + path, headers=KEY, timeout=PATIENCE)
+
+    def post(self, path, body):
+        return httpx.post(self.url + path, json=body, headers=KEY, timeout=PATIENCE)
+
+    def count_of(self, name):
+        """A number of `/metrics`."""
+        text = self.get("/metrics").text
+        return float(text.partition(f"\nroformer_{name} ")[2].split()[0])
+
+
+def until(is_so):
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
 def sim():
     flags = ("--read-timeout", "2", "--max-connections", "300", "--queue-size", "200")
-    server = Server(SIM, *flags, "--max-body", str(2**20))
-    yield server
-    assert server.end() == 0
+    with Server(SIM, *flags, "--max-body", str(2**20)) as server:
+        yield server
+        assert server.end() == 0
 
 
 def embeddings(server, texts):
@@ -84,13 +119,13 @@ def test_many_clients_of_openai_get_the_vectors_of_encode(sim):
         found = list(pool.map(lambda text: embeddings(sim, text)[0], TEXTS))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_allclose(embeddings(sim, TEXTS), expected, atol=1e-6)
-    assert "roformer_batch_texts_sum" in httpx.get(f"{sim.url}/metrics").text
+    assert sim.count_of("batch_texts_sum") >= 2 * len(TEXTS)
 
 
 def test_a_full_server_says_when_to_try_again(sim):
     def ask(_):
         body = {"texts": ["今天天气不错"] * 60, "n": 20, "max_tokens": 20}
-        return httpx.post(f"{sim.url}/paraphrase", json=body, timeout=120)
+        return sim.post("/paraphrase", body)
 
     with ThreadPoolExecutor(5) as pool:
         answers = list(pool.map(ask, range(5)))
@@ -117,12 +152,12 @@ def test_slow_and_idle_clients_are_dropped_while_others_are_served(sim):
         assert embeddings(sim, "北京")
         too_many = [connect() for _ in range(100)]
         # Beyond the limit they are closed at once.
-        assert any(one.recv(1) == b"" for one in too_many[-2:])
+        assert any(map(is_closed, too_many[-2:]))
         status, content = answer_of(slow_body)
         assert status == 408
         assert "within 2 seconds" in content
-        assert slow_head.recv(100) == b""
-        assert all(one.recv(1) == b"" for one in idle)
+        assert is_closed(slow_head)
+        assert all(map(is_closed, idle))
     assert embeddings(sim, "北京")
 
 
@@ -141,17 +176,27 @@ def answer_to(server, request):
 def answer_of(connection):
     """Status and content that come until the server closes; in packets of any size."""
     found = b""
-    while part := connection.recv(65536):
-        found += part
+    # The server may close before it has read all.
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(65536):
+            found += part
     start, _, content = found.partition(b"\r\n\r\n")
     return int(start.split()[1]), content.decode()
 
 
+def is_closed(connection):
+    """Waits until the server says something or closes."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
 @pytest.fixture(scope="module")
 def gpt():
-    server = Server(GPT, "--api-key", "secret", "--max-body", str(2**20))
-    yield server
-    assert server.end() == 0
+    with Server(GPT, "--api-key", "secret", "--max-body", str(2**20)) as server:
+        yield server
+        assert server.end() == 0
 
 
 @pytest.fixture(scope="class")
@@ -161,10 +206,8 @@ def others(sim):
 
     def ask():
         while not ended.is_set():
-            body = {"input": "今天天气不错"}
-            statuses.append(
-                httpx.post(f"{sim.url}/v1/embeddings", json=body).status_code
-            )
+            answer = sim.post("/v1/embeddings", {"input": "今天天气不错"})
+            statuses.append(answer.status_code)
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask)
@@ -198,35 +241,38 @@ def check_refused(server, request, status, words):
 
 
 def test_a_head_without_an_end_is_dropped(sim):
-    with sim.connect() as connection, pytest.raises(ConnectionError):
-        connection.sendall(b"GET /health" + HOST + b"A: ")
-        for _ in range(1000):
-            connection.sendall(b"a" * 1000)
-            time.sleep(0.001)
-    assert httpx.get(f"{sim.url}/health").status_code == 200
-
-
-def test_a_client_that_goes_is_not_computed_for(sim):
-    body = json.dumps(
-        {"texts": ["今天天气不错"] * 150, "n": 50, "max_tokens": 20}
-    ).encode()
-    head = (
-        b"POST /paraphrase" + HOST + b"Content-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n" % len(body)
-    )
-    before = batches_of(sim)
     with sim.connect() as connection:
-        connection.sendall(head + body)
-        time.sleep(0.5)
-    # Of 150 turns only that which has begun.
-    time.sleep(3)
-    assert httpx.get(f"{sim.url}/ready").json()["waiting"] == 0
-    assert batches_of(sim) - before < 100
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(b"GET /health" + HOST + b"A: " + b"a" * 2**20)
+        assert is_closed(connection)
+    assert sim.get("/health").status_code == 200
 
 
-def batches_of(server):
-    text = httpx.get(f"{server.url}/metrics").text
-    return float(text.partition("\nroformer_batch_texts_count ")[2].split()[0])
+@pytest.mark.parametrize(
+    ("name", "path", "field", "count", "rest"),
+    [
+        ("sim", "/paraphrase", "texts", 150, {"n": 50, "max_tokens": 64}),
+        ("gpt", "/v1/completions", "prompt", 8, {"n": 32, "max_tokens": 100}),
+    ],
+)
+def test_a_turn_ends_when_its_client_goes(request, name, path, field, count, rest):
+    server = request.getfixturevalue(name)
+
+    def steps():
+        return server.count_of("generation_steps_total")
+
+    texts, turns = ["今天天气不错"] * count, server.count_of("batch_texts_count")
+    before, headers = steps(), requests.JSON_TYPE + KEY_LINE
+    with server.connect() as connection:
+        connection.sendall(requests.post(path, {field: texts, **rest}, headers))
+        until(lambda: steps() > before)
+    # It comes when the turn has ended.
+    assert server.post(path, {field: texts[:1], "max_tokens": 1}).status_code == 200
+    turns, spent = server.count_of("batch_texts_count") - turns, steps() - before
+    assert turns < count / 2
+    before = steps()
+    assert server.post(path, {field: texts[:1], **rest}).status_code == 200
+    assert spent < (steps() - before) / 2
 
 
 def test_a_client_that_does_not_read_is_dropped(sim):
@@ -244,48 +290,66 @@ def test_a_client_that_does_not_read_is_dropped(sim):
 
 
 def test_a_stream_of_openai_and_the_ends_of_a_server():
-    server = Server(GPT, "--api-key", "secret")
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret")
     options = {"model": GPT.name, "prompt": "今天", "max_tokens": 8, "temperature": 0}
-    pieces = list(client.completions.create(stream=True, **options))
-    text = "".join(piece.choices[0].text for piece in pieces)
-    model = RoFormerCausalLM.from_preset(GPT)
-    assert text == model.generate("今天", max_new_tokens=8, method="greedy", verbose=0)
-    with pytest.raises(openai.AuthenticationError, match="the server wants its key"):
-        client.with_options(api_key="wrong").completions.create(**options)
-    with pytest.raises(openai.NotFoundError, match="this server has the model"):
-        client.completions.create(**{**options, "model": "gpt-4"})
-    # Killed, it leaves nothing behind: the port is free for the next.
-    assert server.end(signal.SIGKILL) == -signal.SIGKILL
-    again = Server(GPT, "--port", str(server.port))
-    long = {**options, "max_tokens": 200, "stream": True}
-    stream = openai.OpenAI(base_url=f"{again.url}/v1", api_key="none")
-    pieces = iter(stream.completions.create(**long))
-    next(pieces)
-    again.process.send_signal(signal.SIGTERM)
-    # What has begun comes to its end.
-    assert [piece.choices[0].finish_reason for piece in pieces][-1] is not None
-    assert again.process.wait(60) == 0
-    again.process.stderr.close()
+    with Server(GPT, "--api-key", "secret") as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="secret")
+        pieces = list(client.completions.create(stream=True, **options))
+        text = "".join(piece.choices[0].text for piece in pieces)
+        model = RoFormerCausalLM.from_preset(GPT)
+        expected = model.generate("今天", max_new_tokens=8, method="greedy", verbose=0)
+        assert text == expected
+        wrong = client.with_options(api_key="wrong")
+        with pytest.raises(openai.AuthenticationError, match="the server wants its ke"):
+            wrong.completions.create(**options)
+        with pytest.raises(openai.NotFoundError, match="this server has the model"):
+            client.completions.create(**{**options, "model": "gpt-4"})
+        # Killed, it leaves nothing behind: the port is free for the next.
+        assert server.end(signal.SIGKILL) == -signal.SIGKILL
+    with Server(GPT, "--port", str(server.port)) as again:
+        long = {**options, "max_tokens": 200, "stream": True}
+        stream = openai.OpenAI(base_url=f"{again.url}/v1", api_key="none")
+        pieces = iter(stream.completions.create(**long))
+        next(pieces)
+        again.process.send_signal(signal.SIGTERM)
+        # What has begun comes to its end.
+        assert [piece.choices[0].finish_reason for piece in pieces][-1] is not None
+        assert again.process.wait(PATIENCE) == 0
 
 
-def test_replicas_of_ray_answer_alike():
+@pytest.mark.parametrize("is_exported", [False, True])
+def test_replicas_of_ray_answer_as_a_plain_server(tmp_path, is_exported):
+    model, source = RoFormerSim.from_preset(SIM), SIM
+    if is_exported:
+        source = tmp_path / SIM.name
+        export_generator(model, source, format="onnx")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    server = Server(SIM, "--engine", "ray", "--num-replicas", "2", "--port", port)
-    expected = RoFormerSim.from_preset(SIM).encode(TEXTS, verbose=0)
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda text: embeddings(server, text)[0], TEXTS))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert httpx.post(f"{server.url}/similarity", content="{").status_code == 422
-    assert server.end() == 0
+    sentence = {"texts": TEXTS[:1], "n": 4, "k": 4, "max_tokens": 8, "seed": 1}
+    with Server(source) as plain:
+        vectors = embeddings(plain, TEXTS)
+        similar = plain.post("/paraphrase", sentence).json()
+    np.testing.assert_allclose(vectors, model.encode(TEXTS, verbose=0), atol=1e-5)
+    ray = ("--engine", "ray", "--num-replicas", "2", "--port", port)
+    with Server(source, *ray) as replicas:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda text: embeddings(replicas, text)[0], TEXTS))
+        np.testing.assert_allclose(found, vectors, atol=1e-6)
+        assert replicas.post("/paraphrase", sentence).json() == similar
+        assert replicas.post("/similarity", "{").status_code == 422
+        assert replicas.end() == 0
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_page_of_the_docs_works_as_it_is_printed(capsys):
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-    server = Server("roformer-sim-char")
+    with Server("roformer-sim-char") as server:
+        check_page(page, server)
+        assert server.end() == 0
+    assert capsys.readouterr().out == "192\n"
+
+
+def check_page(page, server):
     page = page.replace(":8000", f":{server.port}")
     commands = [
         line
@@ -306,8 +370,6 @@ def test_the_page_of_the_docs_works_as_it_is_printed(capsys):
     for _, language, content in docs_blocks.blocks_of(page):
         if language == "python":
             exec(content, {"__name__": "page"})
-    assert capsys.readouterr().out == "192\n"
-    assert server.end() == 0
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
@@ -337,7 +399,7 @@ def test_the_page_searches_and_writes(sim, width):
         def text_of(selector):
             return driver.find_element(By.CSS_SELECTOR, selector).text
 
-        wait = WebDriverWait(driver, 30)
+        wait = WebDriverWait(driver, PATIENCE)
         wait.until(lambda _: text_of("#embed .timing").endswith(" ms"))
         assert text_of("#model") == SIM.name
         assert len(driver.find_elements(By.CSS_SELECTOR, "#embed li")) == 8

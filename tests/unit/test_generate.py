@@ -79,6 +79,25 @@ def test_seeds():
     assert rest == more[1:]
 
 
+@pytest.mark.parametrize("method", ["sample", "greedy", "beam"])
+def test_an_error_of_on_step_ends_the_work(method):
+    options = {"max_length": 60, "method": method, "stop_tokens": ()}
+    options |= {"num_beams": 2} if method == "beam" else {}
+    steps, limit = [], 10**6
+
+    def on_step():
+        steps.append(len(steps))
+        if len(steps) == limit:
+            raise KeyError
+
+    GPT_LIKE.generate(SHORT, on_step=on_step, **options)
+    assert len(steps) > 2
+    steps, limit = [], 2
+    with pytest.raises(KeyError):
+        GPT_LIKE.generate(SHORT, on_step=on_step, **options)
+    assert len(steps) == 2
+
+
 def test_lengths():
     """`max_length` counts the prompt, `max_new_tokens` does not."""
     options = {"stop_tokens": (), "seed": 0}

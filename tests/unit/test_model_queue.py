@@ -92,6 +92,35 @@ def test_nobody_computes_for_a_request_that_was_cancelled():
     assert seen == [4]
 
 
+@pytest.mark.parametrize("leaving", [1, 2])
+def test_a_batch_is_broken_off_when_all_its_requests_are_cancelled(leaving):
+    begun, left = threading.Event(), threading.Event()
+    steps = []
+
+    async def test(queue):
+        def write(items):
+            for step in range(3):
+                steps.append(step)
+                begun.set()
+                left.wait(5)
+                queue.check_wanted()
+            return items
+
+        kind = Kind("write", write)
+        tasks = [asyncio.create_task(queue.answer([i], kind)) for i in range(2)]
+        await asyncio.to_thread(begun.wait)
+        for task in tasks[:leaving]:
+            task.cancel()
+        await asyncio.sleep(0)
+        left.set()
+        assert await queue.answer([3], Kind("same", same)) == [3]
+        if leaving == 1:
+            assert await tasks[1] == [1]
+
+    run(test)
+    assert steps == ([0, 1, 2] if leaving == 1 else [0])
+
+
 def test_a_full_queue_refuses_and_says_when_to_try_again():
     async def test(queue):
         first = asyncio.create_task(queue.answer([1] * 8, Kind("a", same)))
