@@ -104,8 +104,8 @@ def by_length(
 def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
     """What `prepare` makes of each `size` items, in their order.
 
-    While the caller works on one window, a thread prepares the next. Items are read in
-    the caller's thread.
+    While the caller works on one window, a thread prepares the next, if there are as
+    many items. Items are read in the caller's thread.
 
     Args:
         items: iterable, which may never end.
@@ -114,6 +114,9 @@ def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
     items, waiting = iter(items), None
     with ThreadPoolExecutor(max_workers=1) as pool:
         while window := list(itertools.islice(items, size)):
+            if waiting is None and len(window) < size:
+                yield prepare(window)
+                return
             prepared = pool.submit(prepare, window)
             if waiting is not None:
                 yield waiting.result()
