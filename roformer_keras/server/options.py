@@ -13,7 +13,8 @@ class ServerOptions(Settings):
         max_batch: int. Texts that are computed together, or written together.
         turn_tokens: int. Tokens that are computed together, or written together; a
             batch of more is divided, so that others have their turn.
-        batch_wait: float. Milliseconds for which a text waits for others.
+        batch_wait: float. Milliseconds for which a text waits for others, if there were
+            some in the last batch.
         queue_size: int. Texts that may wait; beyond it requests get 503.
         max_texts: int. Texts of a request.
         max_characters: int. Characters of a text.

@@ -52,7 +52,8 @@ class ModelQueue:
         max_batch: int. Rows that are computed together.
         max_tokens: int. Tokens that are computed together, unless a text alone has
             more. Both bound the time for which others wait.
-        wait: float. Seconds for which a text waits for others.
+        wait: float. Seconds for which a text waits for others, if the last batch had
+            texts of several requests.
         observe: function that is called with the number of texts of each batch.
     """
 
@@ -68,6 +69,7 @@ class ModelQueue:
         self._max_tokens, self._observe = max_tokens, observe
         self._entries: collections.deque[_Entry] = collections.deque()
         self._batch: list[_Entry] = []
+        self._has_others = False
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._task = asyncio.create_task(self._work())
@@ -88,10 +90,10 @@ class ModelQueue:
         Raises:
             Refusal: too many wait. Whatever the function of `kind` raises.
         """
-        loop = asyncio.get_running_loop()
+        loop, arrived = asyncio.get_running_loop(), time.monotonic()
         with _Room(self, len(texts)):
             entries = [
-                _Entry(kind, text, count, loop.create_future(), time.monotonic())
+                _Entry(kind, text, count, loop.create_future(), arrived)
                 for text, count in zip(texts, tokens or [1] * len(texts), strict=True)
             ]
             self._entries += entries
@@ -159,8 +161,12 @@ class ModelQueue:
                     await self._compute(batch)
 
     async def _gather(self):
-        """Waits for others, unless there are enough or the first has waited already."""
-        if len(self._entries) < self._max_batch:
+        """Waits for others, unless there are enough or the first has waited already.
+
+        A client that is alone need not wait. When there are others, they arrive while a
+        text is computed, and are a batch of several requests.
+        """
+        if self._has_others and len(self._entries) < self._max_batch:
             left = self._entries[0].arrived + self._wait - time.monotonic()
             if left > 0:
                 await asyncio.sleep(left)
@@ -189,6 +195,7 @@ class ModelQueue:
     async def _compute(self, batch):
         self._observe(len(batch))
         self._batch = batch
+        self._has_others = batch[0].arrived < batch[-1].arrived
         start = time.monotonic()
         answer = batch[0].kind.answer
         try:

@@ -49,6 +49,19 @@ def test_texts_of_several_requests_are_computed_together():
     assert sizes == [4, 1, 1]
 
 
+def test_texts_wait_for_others_if_there_were_others():
+    async def test(queue):
+        kind = Kind("same", same)
+        for texts in ([1], [2, 3]):
+            assert await queue.answer(texts, kind) == texts
+        await asyncio.gather(*(queue.answer([text], kind) for text in (4, 5)))
+        last = asyncio.create_task(queue.answer([6], kind))
+        await asyncio.sleep(0.1)
+        assert not last.done()
+
+    run(test, wait=60)
+
+
 def test_rows_and_tokens_bound_a_batch():
     sizes = []
 
