@@ -102,7 +102,8 @@ def until(is_so):
 @pytest.fixture(scope="module")
 def sim():
     flags = ("--read-timeout", "2", "--max-connections", "300", "--queue-size", "200")
-    with Server(SIM, *flags, "--max-body", str(2**20)) as server:
+    flags += ("--max-body", str(2**20), "--timeout", str(PATIENCE))
+    with Server(SIM, *flags) as server:
         yield server
         assert server.end() == 0
 
@@ -317,18 +318,20 @@ def test_a_stream_of_openai_and_the_ends_of_a_server():
 
 
 @pytest.mark.parametrize("is_exported", [False, True])
-def test_replicas_of_ray_answer_as_a_plain_server(tmp_path, is_exported):
+def test_replicas_of_ray_answer_as_a_plain_server(sim, tmp_path, is_exported):
     model, source = RoFormerSim.from_preset(SIM), SIM
+    plain = contextlib.nullcontext(sim)
     if is_exported:
         source = tmp_path / SIM.name
         export_generator(model, source, format="onnx")
+        plain = Server(source)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     sentence = {"texts": TEXTS[:1], "n": 4, "k": 4, "max_tokens": 8, "seed": 1}
-    with Server(source) as plain:
-        vectors = embeddings(plain, TEXTS)
-        similar = plain.post("/paraphrase", sentence).json()
+    with plain as server:
+        vectors = embeddings(server, TEXTS)
+        similar = server.post("/paraphrase", sentence).json()
     np.testing.assert_allclose(vectors, model.encode(TEXTS, verbose=0), atol=1e-5)
     ray = ("--engine", "ray", "--num-replicas", "2", "--port", port)
     with Server(source, *ray) as replicas:
