@@ -2,8 +2,8 @@
 
     python3 tools/dev.py setup         install what the others need
     python3 tools/dev.py demo          set up, then run commands on small checkpoints
-    python3 tools/dev.py test [...]    set up, ruff, mypy, run the tiers unit and model
-    python3 tools/dev.py test --all    the same with the tier e2e
+    python3 tools/dev.py test [...]    set up, ruff, mypy, run the tests that are quick
+    python3 tools/dev.py test --all    the same with every test
     python3 tools/dev.py docs          set up, build the documentation into site/
 
 Set-up installs this package, TensorFlow and what the tests need into `.venv`, and two
@@ -31,7 +31,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("job", choices=["setup", "demo", "test", "docs"])
-    parser.add_argument("--all", action="store_true", help="test the tier e2e too")
+    parser.add_argument("--all", action="store_true", help="run every test")
     options, pytest_arguments = parser.parse_known_args()
     if sys.version_info < (3, 11):  # noqa: UP036  This script runs before the check.
         found = ".".join(map(str, sys.version_info[:3]))
@@ -97,16 +97,16 @@ def demo():
     cli("convert", out, f"{out}.zip", "--overwrite")
 
 
-def test(every_tier, pytest_arguments):
+def test(every_test, pytest_arguments):
     run(PYTHON, "-m", "ruff", "check", ".")
     run(PYTHON, "-m", "ruff", "format", "--check", ".")
     run(PYTHON, "-m", "mypy")
-    tiers = "e2e or not e2e" if every_tier else "not e2e"
+    marks = "e2e or not e2e" if every_test else "not e2e and not slow"
     # A process takes up to 4 GB.
     processes = min(4, len(os.sched_getaffinity(0)))
     # All processes find what one of them, or an earlier run, has compiled.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(VENV / "jax-cache"))
-    command = ["pytest", "-m", tiers, "-n", processes, "--dist", "worksteal"]
+    command = ["pytest", "-m", marks, "-n", processes, "--dist", "worksteal"]
     run(PYTHON, "-m", *command, *pytest_arguments)
 
 

@@ -66,6 +66,7 @@ def assert_mean(model, recorded):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "accumulation", "batches"),
     [
@@ -98,6 +99,7 @@ def test_a_training_that_goes_on_counts_on():
     assert_mean(model, [recorder.found[0], recorder.found[2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [None, 2])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_an_interrupted_training_ends_in_the_same_mean(every, is_first, tmp_path):

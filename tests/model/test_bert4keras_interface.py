@@ -294,6 +294,7 @@ class MovedTable:
         return logs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["fit", "generator", "train_on_batch"])
 def test_a_script_may_replace_the_training_function(way):
     def train(model):

@@ -16,6 +16,8 @@ from roformer_keras.bert4keras.models import build_transformer_model
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models import initializers
 
+pytestmark = pytest.mark.slow
+
 INPUTS = ("token_ids", "segment_ids", "position_ids", "layer_norm_cond")
 ROLES = {
     "Pooler-Dense": "pooled",

@@ -17,6 +17,8 @@ from roformer_keras.bert4keras import optimizers
 from roformer_keras.errors import ConfigurationError
 from tools.reference.optimizers import flat, make_model, make_optimizer
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "data" / "bert4keras" / "optimizers.npz"
 with np.load(GOLDEN) as file:
     ARRAYS = dict(file)

@@ -134,6 +134,7 @@ def test_parallel_threads():
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.slow
 def test_parallel_processes():
     # In another process: this one has threads.
     code = (
@@ -346,6 +347,7 @@ def config_path(tmp_path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("application", ["lm", "unilm"])
 @pytest.mark.parametrize("kind", ["roformer", "roformer_v2"])
 @pytest.mark.parametrize("length", [6, 100])
@@ -409,6 +411,7 @@ class Writer(snippets.AutoRegressiveDecoder):
         return self.last_token(self.model).predict([token_ids, segment_ids])
 
 
+@pytest.mark.slow
 def test_texts_follow_new_weights(config_path):
     model = build_transformer_model(config_path, model="roformer", application="unilm")
     writer = Writer(start_id=None, end_id=3, maxlen=8)

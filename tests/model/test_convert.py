@@ -73,6 +73,7 @@ def quietly(source, target, **options):
 # === Round trips ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_format_to_every_other_bit_for_bit(name, tmp_path):
     source = SOURCES[name]

@@ -245,6 +245,7 @@ def test_layer_is_float32(policy):
     close(layer.loss(tags, coarse), expected, 0)
 
 
+@pytest.mark.slow
 def test_fit_in_mixed_bfloat16():
     """Transitions that scores do not determine are learnt, with empty rows."""
     keras.utils.set_random_seed(0)
@@ -345,6 +346,7 @@ def test_accuracy_over_batches():
     assert type(restored) is TagAccuracy and restored.name == "tag_accuracy"
 
 
+@pytest.mark.slow
 def test_a_length_that_is_not_known_beforehand():
     import tensorflow as tf
 

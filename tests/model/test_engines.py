@@ -91,6 +91,7 @@ MAKE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKE)
 def test_logits_of_every_architecture(name, engine):
     model = MAKE[name]()
@@ -119,6 +120,7 @@ def test_the_engines_know_the_same_activations():
     assert known[0] == known[1]
 
 
+@pytest.mark.slow
 def test_greedy_texts_of_fifty_prompts(model, engine):
     options = {"method": "greedy", "max_new_tokens": 19}
     assert_same(
@@ -126,6 +128,7 @@ def test_greedy_texts_of_fifty_prompts(model, engine):
     )
 
 
+@pytest.mark.slow
 def test_equal_draws_give_equal_texts(model, engine):
     own = assert_same(
         model,
@@ -143,6 +146,7 @@ def test_equal_draws_give_equal_texts(model, engine):
     assert all(len(text.output) >= 4 for texts in own for text in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1e-50, 1e-38])
 def test_a_temperature_that_is_nearly_zero(causal_lm, engine, temperature):
     """In float32 it is zero, or logits divided by it are."""
@@ -154,6 +158,7 @@ def test_a_temperature_that_is_nearly_zero(causal_lm, engine, temperature):
     assert causal_lm.generate(prompts, engine=engine, **options) == greedy
 
 
+@pytest.mark.slow
 def test_beams_and_their_scores(model, engine):
     assert_same(
         model,
@@ -186,6 +191,7 @@ def test_streams_of_one_decoder_do_not_disturb_each_other(causal_lm, engine):
         assert pieces == (alone[0][at], alone[1][at])
 
 
+@pytest.mark.slow
 def test_paraphrases(sim, engine):
     options = {"n": 4, "k": 3, "max_new_tokens": 19, "seed": 2, **BATCH}
     own = sim.paraphrase("今天天气不错", **options)
@@ -194,6 +200,7 @@ def test_paraphrases(sim, engine):
     assert [x for _, x in other] == pytest.approx([x for _, x in own], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_text_does_not_depend_on_its_batch(model, engine):
     """Prompts of other lengths, and rows that end: all in one batch, or alone."""
     prompts = prompts_of(model, 30)
@@ -206,6 +213,7 @@ def test_a_text_does_not_depend_on_its_batch(model, engine):
         assert alone == together[number : number + 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [8, 20])
 def test_what_is_left_of_batches_is_written_together(causal_lm, engine, batch_size):
     """Many prompts of different lengths; most texts end early, some late."""
@@ -291,6 +299,7 @@ def test_rows_that_have_ended_leave_the_program(causal_lm, engine):
 # === Weights ===
 
 
+@pytest.mark.slow
 def test_new_weights_show_in_the_next_text(causal_lm, engine):
     options = {"method": "greedy", "max_length": 20, "stop_tokens": (), **BATCH}
     before = causal_lm.generate(SHORT, engine=engine, **options)
@@ -375,6 +384,7 @@ def test_an_engine_that_does_not_exist(causal_lm):
             write("今天", engine="tensorrt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -432,6 +442,7 @@ def test_weights_that_no_onnx_file_holds(monkeypatch):
         random_lm().generate(SHORT, stop_tokens=(), engine="onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["openvino", "openvino-int8", "onnx", "onnx-int8"])
 def test_weights_that_are_no_numbers_are_an_error(name):
     model = random_lm()

@@ -7,6 +7,8 @@ from common import CHARACTER, GPT, SIM
 from roformer_keras import RoFormerCausalLM, RoFormerMaskedLM, RoFormerSim
 from roformer_keras.errors import ConfigurationError
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["今天天气不错。", "我们去北京。", "天气好，我们去玩。", "你好"] * 2
 PAIRS = [(text, text[::-1]) for text in TEXTS]
 CASES = {

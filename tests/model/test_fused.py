@@ -15,6 +15,8 @@ from roformer_keras.layers.fused import fused, fused_operations
 from roformer_keras.models.forward import run_model
 from tools.benchmarks import operations
 
+pytestmark = pytest.mark.slow
+
 LAYERS = 2
 CONFIG = {**SIZES, "vocabulary_size": 50, "num_layers": LAYERS}
 CONFIG |= {"hidden_dim": 32, "intermediate_dim": 64}

@@ -56,6 +56,7 @@ def prompts_of(rows, limit=99):
 # === With a cache as without ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [{}, {"top_k": 30, "top_p": 0.9}], ids=str)
 def test_samples_equal_a_plain_loop(model, cuts):
     max_length = len(LONG) + NEW
@@ -112,6 +113,7 @@ MAKE = {
 ALL_PARTS = list(MAKE)[2:4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     # What others of them show too is left to the slow tests.
@@ -125,6 +127,7 @@ def test_logits_of_every_architecture(name):
     plain.assert_logits(MAKE[name](), [SHORT, LONG], 36, room=36)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attention", "length", "room"),
     [("causal", 70, 1), pytest.param("unilm", 150, 200, marks=pytest.mark.e2e)],
@@ -134,6 +137,7 @@ def test_logits_of_a_long_text(attention, length, room):
     plain.assert_logits(random_lm(attention=attention), [SHORT, LONG], length, room)
 
 
+@pytest.mark.slow
 def test_rows_are_taken_in_any_order(causal_lm):
     """As a beam search does: in the middle of what was not merged, some twice."""
     decoder = causal_lm._decoder()
@@ -157,6 +161,7 @@ def test_rows_are_taken_in_any_order(causal_lm):
         tokens = np.argsort(-logits, axis=1)[np.arange(4), np.arange(4)].astype("int32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_rows_that_leave_do_not_disturb_the_others(ending, shared, monkeypatch):
     prompts = [(2, 30, 8)] if shared else [SHORT, LONG]
@@ -195,6 +200,7 @@ def test_whether_it_pays_to_leave_depends_on_sizes_alone():
     assert not decoder.pays_to_leave(state, 1, 1000)
 
 
+@pytest.mark.slow
 def test_a_stream_is_what_generate_returns(causal_lm):
     options = {"max_length": 26, "stop_tokens": ["。"], "seed": 6, "min_length": 8}
     pieces = list(causal_lm.stream("今天天气", **options))
@@ -202,6 +208,7 @@ def test_a_stream_is_what_generate_returns(causal_lm):
     assert len(pieces) > 3
 
 
+@pytest.mark.slow
 def test_a_graph_without_xla_writes_the_same(causal_lm, monkeypatch):
     options = {"max_new_tokens": NEW, "seed": 5, "num_return_sequences": 2}
     expected = causal_lm.generate(PROMPTS[:2], stop_tokens=STOPS, **options)
@@ -233,6 +240,7 @@ class Traced(CachedDecoder):
         return super()._loop_function(*arguments)
 
 
+@pytest.mark.slow
 def test_what_is_compiled_is_said_and_serves_all_of_a_bucket(caplog, capsys):
     """Prompts of up to 16 tokens, up to 16 new ones, 3 or 4 samples, any cuts."""
     decoder, said = Traced(random_lm()._decoder().model), []
@@ -254,6 +262,7 @@ def test_what_is_compiled_is_said_and_serves_all_of_a_bucket(caplog, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new", [33, pytest.param(128, marks=pytest.mark.e2e)])
 def test_a_text_of_up_to_128_new_tokens_takes_one_program_for_its_steps(new):
     decoder = Traced(random_lm()._decoder().model)
@@ -286,6 +295,7 @@ def test_new_weights_show_in_the_next_text(causal_lm):
     assert causal_lm.generate(SHORT, **options) == before
 
 
+@pytest.mark.slow
 def test_lora_makes_a_new_decoder():
     model, options = random_lm(), {**ONE, "return_scores": True}
     before = model.generate(SHORT, **options)
@@ -301,6 +311,7 @@ def test_lora_makes_a_new_decoder():
     assert after.score != pytest.approx(before.score, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_a_model_that_has_written_is_saved_and_copied_as_ever(causal_lm, tmp_path):
     expected = causal_lm.generate("今天", **ONE)
     causal_lm.save(tmp_path / "model.keras")
@@ -312,12 +323,14 @@ def test_a_model_that_has_written_is_saved_and_copied_as_ever(causal_lm, tmp_pat
         assert model.generate("今天", **ONE) == expected
 
 
+@pytest.mark.slow
 def test_probabilities_as_output_change_nothing(causal_lm):
     model = RoFormerCausalLM.from_preset(GPT, output_activation="softmax")
     options = {**ONE, "max_length": 8, "return_scores": True}
     assert model.generate(LONG, **options) == causal_lm.generate(LONG, **options)
 
 
+@pytest.mark.slow
 def test_weights_that_are_no_numbers_are_an_error():
     model = random_lm(attention="unilm")
     embedding = model.backbone.segment_embedding.embeddings
@@ -331,6 +344,7 @@ def test_weights_that_are_no_numbers_are_an_error():
                 model.generate(SHORT, **options, **more)
 
 
+@pytest.mark.slow
 def test_half_precision(causal_lm):
     model = RoFormerCausalLM.from_preset(GPT, dtype="mixed_bfloat16")
     found = model.generate(

@@ -17,6 +17,8 @@ from common import CHECKPOINTS
 from roformer_keras.generation import GenerationConfig, Prompt, RowState
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 
+pytestmark = pytest.mark.slow
+
 FOLDER = CHECKPOINTS.parent / "data" / "generation"
 GOLDEN = json.loads((FOLDER / "golden.json").read_text())
 NAMES = list(GOLDEN["models"])

@@ -11,6 +11,8 @@ from hostile.keras_files import CASES, changed
 from roformer_keras import RoFormerMaskedLM, RoFormerTextClassifier
 from roformer_keras.errors import ConfigurationError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):

@@ -4,6 +4,8 @@ import pytest
 from hostile import choices, options, tables
 from hostile.run import check_row
 
+pytestmark = pytest.mark.slow
+
 ROWS = [
     pytest.param(row, id=f"{module.__name__}-{number}")
     for module in (choices, options, tables)

@@ -96,6 +96,7 @@ def test_a_chooser_scores_choices_as_in_transformers():
     assert np.abs(found - GOLDEN["chooser/logits"]).max() <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [

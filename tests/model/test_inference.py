@@ -53,6 +53,7 @@ def alone(model, tokenizer, text, max_length=512):
 # === The functions that are kept ===
 
 
+@pytest.mark.slow
 def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch):
     """From the third on it is padded to one of two lengths, which XLA compiles."""
     shapes, compute = [], forward._Forward.__init__
@@ -94,6 +95,7 @@ def test_what_is_as_long_as_the_text_in_two_axes_is_cut_in_both(monkeypatch):
 # === Vectors ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [1, 40, 4096])
 def test_each_vector_is_that_of_its_text_alone(budget, pooled, tokenizer):
     vectors = embed(pooled, tokenizer, TEXTS, normalize=False, batch_tokens=budget)
@@ -117,6 +119,7 @@ def test_longer_texts_are_cut(pooled, tokenizer):
     assert changed.tolist() == [len(tokenizer.encode(t)[0]) > 8 for t in TEXTS]
 
 
+@pytest.mark.slow
 def test_of_a_model_with_a_head_the_backbone_is_what_counts(tokenizer, pooled):
     expected = embed(pooled, tokenizer, TEXTS)
     sim = RoFormerSim.from_preset(SIM)

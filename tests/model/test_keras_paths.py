@@ -114,6 +114,7 @@ PREDICTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PREDICTED)
 def test_predict_keeps_the_contract_of_keras(case, masked_lm, plain):
     outputs, calls = [], []
@@ -146,6 +147,7 @@ def test_predict_stops_where_a_callback_says_so(masked_lm):
     assert len(found) == 2 * BATCH
 
 
+@pytest.mark.slow
 def test_nested_outputs_stay_nested(sim):
     found = sim.predict(ids(), batch_size=BATCH, verbose=0)
     expected = keras.Model(sim.input, sim.output).predict(ids(), BATCH, verbose=0)
@@ -166,6 +168,7 @@ def test_a_step_of_a_subclass_is_used(backbone):
     assert np.abs(found).max() >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])
 def test_predict_follows_compile(options, plain, masked_lm):
     model = RoFormerMaskedLM.from_preset(CHARACTER)
@@ -175,6 +178,7 @@ def test_predict_follows_compile(options, plain, masked_lm):
     assert_close(model.predict(dataset(ids(), batch=2), verbose=0), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16", "mixed_float16"])
 def test_predict_in_other_types(dtype):
     model = RoFormerBackbone.from_preset(CHARACTER, dtype=dtype)
@@ -186,6 +190,7 @@ def test_predict_in_other_types(dtype):
     )
 
 
+@pytest.mark.slow
 def test_batches_of_all_shapes_have_one_graph(monkeypatch):
     model = RoFormerBackbone.from_preset(CHARACTER)
     traced = []
@@ -238,6 +243,7 @@ EVALUATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EVALUATED)
 def test_evaluate_keeps_the_contract_of_keras(case, backbone):
     random = np.random.default_rng(1)
@@ -261,6 +267,7 @@ def test_evaluate_keeps_the_contract_of_keras(case, backbone):
     assert found[0][1] == found[1][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["arrays", "split", "dataset", "PyDataset"])
 def test_fit_keeps_the_contract_of_keras(case):
     y = np.random.default_rng(1).integers(0, 32, ROWS)
@@ -327,6 +334,7 @@ def is_tuned(one):
     return one.options().autotune.enabled is not False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["dataset", "PyDataset", "generator"])
 def test_no_dataset_is_tuned(case, masked_lm, plain, datasets):
     x, options = PREDICTED[case](ids())
@@ -344,6 +352,7 @@ def test_arrays_need_no_dataset(masked_lm, datasets):
     assert not datasets
 
 
+@pytest.mark.slow
 def test_no_dataset_of_training_is_tuned(datasets):
     model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
     texts, labels = ["好", "坏", "天气", "北京"], [0, 1, 0, 1]
@@ -389,6 +398,7 @@ def eagerly(model, x):
         model.run_eagerly = False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_call_computes_what_each_operation_would(name):
     model = MODELS[name]()
@@ -406,6 +416,7 @@ def test_a_call_computes_what_each_operation_would(name):
     assert model._kept_call is not None
 
 
+@pytest.mark.slow
 def test_a_call_of_an_encoder_decoder(seq2seq):
     random = np.random.default_rng(0)
     x = {
@@ -417,6 +428,7 @@ def test_a_call_of_an_encoder_decoder(seq2seq):
     np.testing.assert_allclose(seq2seq.predict(x, verbose=0), expected, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_call_sees_new_weights_and_layers():
     model = RoFormerBackbone.from_preset(CHARACTER)
     before = np.asarray(model(ids()))
@@ -437,6 +449,7 @@ def test_a_call_sees_new_weights_and_layers():
     np.testing.assert_allclose(model(ids()), eagerly(model, ids()), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_flow_through_a_call():
     model = RoFormerBackbone.from_preset(CHARACTER)
 
@@ -452,6 +465,7 @@ def test_gradients_flow_through_a_call():
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_dropout_and_graphs_are_left_to_keras(backbone, monkeypatch):
     model = RoFormerBackbone.from_preset(CHARACTER)
     x = ids()
@@ -473,6 +487,7 @@ def test_dropout_and_graphs_are_left_to_keras(backbone, monkeypatch):
     assert model._kept_call is not None
 
 
+@pytest.mark.slow
 def test_models_of_users_are_fast_as_well(tmp_path, backbone):
     hidden = keras.layers.GlobalAveragePooling1D()(backbone.output)
     model = FastModel(backbone.input, keras.layers.Dense(3)(hidden))

@@ -287,6 +287,7 @@ def call(layer, inputs, **options):
     return layer(inputs[first], **{name: inputs[name] for name in others}, **options)
 
 
+@pytest.mark.slow
 def test_every_layer_has_a_case():
     layers = {
         name
@@ -354,6 +355,7 @@ def run_layer_test(case, policy, folder):
     np.testing.assert_array_equal(array(loaded(tensors)), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
@@ -374,6 +376,7 @@ def test_the_mask_of_padding_is_passed_on(name):
     np.testing.assert_array_equal(layer(masked)._keras_mask, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HAS_DROPOUT)
 def test_dropout_is_for_training_and_follows_the_seed(name):
     case = CASES[name]
@@ -402,6 +405,7 @@ def test_block_drops_what_each_part_gives(part):
     assert np.abs(array(layer(X, training=True)) - plain).max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HAS_WEIGHTS)
 def test_gradients_reach_every_weight(name):
     case = CASES[name]
@@ -666,6 +670,7 @@ ARBITRARY = np.random.default_rng(4).random((2, 2, 5, 5)) < 0.5
 ARBITRARY[..., 2] = True  # every query sees something
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -806,6 +811,7 @@ def stepper(layer, mode):
 INDEXES = {"int": int, "tensor": lambda i: tf.constant(i, tf.int32)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_cache_with_unequal_prefixes(mode, index):
@@ -920,6 +926,7 @@ def mask_of(cuts, capacity, rest, hidden):
     return np.concatenate([before, own], axis=1).astype(bool)[None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("hidden", [[], [1, 4]])
 @pytest.mark.parametrize("cuts", [[0, 5], [0, 3, 5], [0, 1, 2, 5]])

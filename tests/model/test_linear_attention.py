@@ -25,6 +25,8 @@ from roformer_keras.layers.linear_attention import (
 )
 from roformer_keras.models.forward import run_model
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("linear", "cosine", "performer", "rotary_performer")
 # Longer than a chunk of the causal sums, and no multiple of one.
 LENGTH = 300

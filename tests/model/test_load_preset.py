@@ -15,6 +15,8 @@ from roformer_keras import (
 )
 from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
 
+pytestmark = pytest.mark.slow
+
 POSITIONS = "bert/embeddings/position_embeddings"
 
 

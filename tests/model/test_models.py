@@ -218,6 +218,7 @@ SAVED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "option"), SAVED)
 def test_config_keras_file_and_weights_file(name, option, tmp_path):
     model = build(name, **V1_OPTIONS[option])
@@ -270,6 +271,7 @@ def test_what_is_frozen_stays_frozen(part, tmp_path):
 POLICIES = {"mixed_bfloat16": 0.15, "mixed_float16": 0.02, "bfloat16": 0.15}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "policy", "given"),
     [
@@ -325,6 +327,7 @@ def test_probabilities_are_float32_under_a_mixed_policy():
     np.testing.assert_allclose(np.sum(probabilities, -1), 1, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("by_predict", [False, True], ids=["call", "predict"])
 def test_position_ids_are_not_rounded(policy, by_predict):
@@ -371,6 +374,7 @@ def test_rotary_base(base, may_swap):
 # === Training ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "option", "dtype"),
     [

@@ -142,6 +142,7 @@ def test_text_that_is_too_long(name):
         objective.batch([item[objective.fields]], rng())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_given_model_learns_one_batch_by_heart(name):
     # Under label smoothing there is a loss that nobody goes below.
@@ -170,6 +171,7 @@ def test_the_given_model_learns_one_batch_by_heart(name):
         assert (weight.numpy() != old).any(), weight.path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_mixed_bfloat16(name):
     """About the loss of float32; the model computes in bfloat16, the loss does not."""
@@ -574,6 +576,7 @@ def golden_batch(metadata, objective, tokenizer):
     return objective.batch(items, rng())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["simbert", "distillation", "classification"])
 def test_losses_equal_bert4keras(name, golden):
     """Texts in, loss out: its rows, its model and its operations."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [[(4, 1.0), (8, 0.0)], [(0, 0.5), (8, 1.0)], []])
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
 def test_a_schedule_goes_by_updates_however_they_are_cut(name, schedule):

@@ -18,7 +18,10 @@ from roformer_keras.errors import (
 from roformer_keras.models.lora import LORA_TARGETS
 
 # Of Transformers, about what PEFT asks of it.
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`"),
+]
 TARGETS = [["query", "value"], ["feed_forward_output"], list(LORA_TARGETS)]
 IDS = np.array([[3, 5, 9, 7, 11], [4, 8, 0, 0, 0]], "int32")
 INPUTS = {"token_ids": IDS, "segment_ids": np.zeros_like(IDS)}

@@ -77,6 +77,7 @@ def plain_loss(targets, scores):
 # === As bert4keras ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POINTERS)
 def test_scores_equal_bert4keras(name):
     layer = golden_pointer(name)
@@ -295,6 +296,7 @@ def test_short_texts(kind, length):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_fit(kind):
     """A row of padding alone among them, and one without a span."""

@@ -49,6 +49,7 @@ NAMES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_model_is_stored_and_read_through_one_path(name, presets, tmp_path):
     folder, model = presets[name]
@@ -170,6 +171,7 @@ def test_a_preset_is_read_strictly(preset, change, message, presets, tmp_path):
             made.weight(row.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", [HEAD, SEQ2SEQ], ids=lambda preset: preset[0])
 @pytest.mark.parametrize(("how", "message"), FOREIGN_DATA)
 def test_weights_are_read_from_their_own_file_alone(

@@ -56,6 +56,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "source", "options"), MODELS)
 def test_every_weight_left_undefined_is_loaded(model, source, options, monkeypatch):
     undefined = []
@@ -74,6 +75,7 @@ def test_every_weight_left_undefined_is_loaded(model, source, options, monkeypat
 # === Between Keras's files and ours ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "source", "options"), MODELS)
 def test_keras_loads_our_files_and_we_load_its_own(model, source, options, tmp_path):
     ours = model.from_preset(source, **options)
@@ -104,6 +106,7 @@ def test_keras_loads_our_files_and_we_load_its_own(model, source, options, tmp_p
     assert_same(outputs(again), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "source", "options"), MODELS)
 def test_a_preset_brings_back_model_and_tokenizer(model, source, options, tmp_path):
     ours = model.from_preset(source, dropout=0.25, layer_norm_epsilon=1e-7, **options)
@@ -156,6 +159,7 @@ def test_a_preset_brings_back_model_and_tokenizer(model, source, options, tmp_pa
     assert_same(tensors_of(converted), tensors_of(folder))
 
 
+@pytest.mark.slow
 def test_keras_reads_the_json_of_a_preset(tmp_path):
     model = RoFormerSim.from_preset(SIM)
     model.save_to_preset(tmp_path / "preset")
@@ -181,6 +185,7 @@ def test_the_output_activation_is_kept_and_can_be_set(tmp_path):
     assert RoFormerCausalLM.from_preset(tmp_path / "preset").output_activation is None
 
 
+@pytest.mark.slow
 def test_a_preset_of_one_class_can_be_loaded_by_another(tmp_path):
     folder = convert(SIM, tmp_path / "sim", verbose=0)
     for model in (RoFormerBackbone, RoFormerMaskedLM, RoFormerCausalLM):
@@ -236,6 +241,7 @@ def test_a_tokenizer_of_another_vocabulary_is_not_saved(tmp_path):
     assert listing(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_model_with_kept_tokens_is_saved_with_its_smaller_tokenizer(tmp_path):
     tokenizer, keep = RoFormerTokenizer.from_preset(CHARACTER).simplified()
     model = RoFormerMaskedLM.from_preset(CHARACTER, keep_tokens=keep)
@@ -324,6 +330,7 @@ def test_a_tokenizer_can_be_set(tmp_path):
 # === Arguments ===
 
 
+@pytest.mark.slow
 def test_configuration_fields_are_set_by_keyword():
     sim = RoFormerSim.from_preset(SIM)
     tanh = RoFormerSim.from_preset(SIM, pooler_activation="tanh", dropout=0.2)
@@ -463,6 +470,7 @@ def check_official(name, folder, num_layers):
         assert np.isfinite(value).all()
 
 
+@pytest.mark.slow
 @needs_shared
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_official_configurations_load(name, tmp_path):

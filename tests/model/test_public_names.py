@@ -14,6 +14,7 @@ SCRIPTS = {"__main__.py", "verification/reference_process.py"}
 MODULES = {p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py")} - SCRIPTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_every_module_has_the_names_that_it_lists(module):
     name = ".".join(("roformer_keras", *Path(module).with_suffix("").parts))

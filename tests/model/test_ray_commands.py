@@ -66,6 +66,7 @@ GENERATE = ("--source", GPT, "--max-length", 12, "--seed", 3)
 PARAPHRASE = ("--source", SIM, "--n", 3, "--k", 2, "--max-new-tokens", 5, "--seed", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "flags"),
     [
@@ -104,6 +105,7 @@ def compare(found, expected):
         assert found == expected
 
 
+@pytest.mark.slow
 def test_pairs_and_masks(tmp_path, capsys):
     pairs = tmp_path / "pairs.csv"
     write_lines(pairs, ["first,second,id", '"今天\n天气",你好,1', "北京,北京,2"])
@@ -137,6 +139,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
 def test_rows_without_an_answer_are_kept_and_listed(format, tmp_path, capsys):
     file, folder = write_lines(tmp_path / "a.jsonl", BAD), tmp_path / "out"
@@ -160,6 +163,7 @@ def test_rows_without_an_answer_are_kept_and_listed(format, tmp_path, capsys):
     assert code == 2 and f"error: line 3 of {file}: a text must" in err
 
 
+@pytest.mark.slow
 def test_parquet_keeps_types_and_refuses_what_does_not_fit(tmp_path, capsys):
     table = pyarrow.table({"n": [1, 2, 3], "text": TEXTS[:3], "v": [[1.5], None, []]})
     parquet.write_table(table, tmp_path / "a.parquet", row_group_size=2)
@@ -183,6 +187,7 @@ def test_parquet_keeps_types_and_refuses_what_does_not_fit(tmp_path, capsys):
     assert reasons[2] == "'text' must be string as in the first rows, got 3"
 
 
+@pytest.mark.slow
 def test_a_job_resumes_what_has_no_part(tmp_path, capsys, computed):
     file, folder = write_lines(tmp_path / "a.txt", TEXTS), tmp_path / "out"
     words = ["generate", file, *GENERATE[:-2], "--engine", "ray", "-o", folder]
@@ -282,6 +287,7 @@ class Batches:
         return pyarrow.concat_tables(parts).to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["generate", "paraphrase", "fill_mask"])
 def test_a_dataset_is_answered_as_by_one_process(verb, causal_lm, sim):
     texts = [*TEXTS[:2], None, *TEXTS[3:]]

@@ -144,6 +144,7 @@ FORMS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_gives_the_same_tensors_and_outputs(name, tmp_path, truth, sim):
     (tmp_path / "made").mkdir()
@@ -238,6 +239,7 @@ def _float32(values):
     return {name: value.astype("float32") for name, value in values.items()}
 
 
+@pytest.mark.slow
 def test_a_config_that_is_given_goes_before_the_one_that_was_found(tmp_path):
     changed = {**CONFIG, "hidden_dropout_prob": 0.5}
     path = tmp_path / "config.json"
@@ -289,6 +291,7 @@ def test_optimizer_slots_and_counters_are_passed_over(tmp_path, truth):
     assert_same(tensors_of(convert(folder, tmp_path / "x.keras", verbose=0)), truth)
 
 
+@pytest.mark.slow
 def test_a_fitted_model_of_keras_is_read_without_its_optimizer(tmp_path):
     model = RoFormerMaskedLM.from_preset(SMALL, output_activation="softmax")
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
@@ -729,6 +732,7 @@ def message_of(error, action):
     return str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_source_says_what_is_wrong_and_leaves_nothing(
     name, tmp_path, monkeypatch
@@ -771,6 +775,7 @@ def test_a_model_that_does_not_fit_the_weights(source, model, options, message):
 # === Patterns of what to pass over ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "ignore"),
     [
@@ -810,6 +815,7 @@ def test_nothing_that_the_model_needs_can_be_passed_over(tmp_path):
 # === Damage at random ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["x.zip", "x.keras", "x.weights.h5", "x.safetensors", "unilm-pool.h5"]
 )

@@ -13,6 +13,8 @@ from roformer_keras.training.log import read_log
 from roformer_keras.training.recipes import RECIPES, finetune_recipe, recipe_figures
 from roformer_keras.training.results import load_finetuned
 
+pytestmark = pytest.mark.slow
+
 FLAGS = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-3}
 
 

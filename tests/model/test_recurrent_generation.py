@@ -8,6 +8,8 @@ from common import random_lm
 
 from roformer_keras.generation import GenerationConfig, Prompt, RecurrentDecoder, decode
 
+pytestmark = pytest.mark.slow
+
 # Unequal lengths, and a token of padding within.
 PROMPTS = [(2, 7, 9), (2, 30, 8, 0, 11, 200, 41)]
 

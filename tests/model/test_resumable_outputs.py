@@ -110,6 +110,7 @@ def disk_states(producer, folder, copies):
     return [copies / str(number + 1) for number in range(len(seen))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_torn", [False, True], ids=["whole", "torn"])
 def test_a_kill_at_any_moment_loses_at_most_a_step(
     producer, is_torn, folder, expected, tmp_path

@@ -65,6 +65,7 @@ CUTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 @pytest.mark.parametrize("size", [1, 2, 5, 260])
 def test_every_share_of_the_unit_interval_is_that_of_its_token(size, cuts):
@@ -74,6 +75,7 @@ def test_every_share_of_the_unit_interval_is_that_of_its_token(size, cuts):
         assert_is(tokens, grid(3000), kept(logits, **cuts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", CUTS[-2:], ids=str)
 def test_a_vocabulary_of_the_released_size(cuts, implementation):
     logits = random(12_000, scale=3)
@@ -84,6 +86,7 @@ def test_a_vocabulary_of_the_released_size(cuts, implementation):
     assert_is(drawn(logits, uniforms, **cuts, by=by), uniforms, expected)
 
 
+@pytest.mark.slow
 def test_rows_are_chosen_each_from_its_own_logits():
     logits = np.stack([random(50, seed=seed) for seed in range(40)])
     uniforms = np.random.default_rng(0).random(40)
@@ -133,6 +136,7 @@ def test_greedily_the_lowest_id_of_equals():
     assert drawn(logits, [0.99] * 3, temperature=0.0).tolist() == [1, 0, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, _compiled], ids=["eager", "compiled"])
 @pytest.mark.parametrize("temperature", [1e-3, 1e-6, 1e-30, 1e-38, 1e-40, 1e-45])
 def test_the_lowest_temperatures_take_the_likeliest(temperature, by):

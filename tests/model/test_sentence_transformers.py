@@ -70,6 +70,7 @@ def changed(sim, tmp_path):
 # === There and back ===
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "options"),
     [
@@ -92,6 +93,7 @@ def test_a_sentence_encoder_keeps_its_bits(source, options, tmp_path):
         assert np.array_equal(model.encode(TEXTS), models[0].encode(TEXTS))
 
 
+@pytest.mark.slow
 def test_roformer_sim_keeps_its_bits(sim, tmp_path):
     assert set(listing(sim)) == SIM_FILES
     assert_same(tensors_of(sim), tensors_of(SIM))
@@ -154,6 +156,7 @@ def test_commands_take_a_folder(sim, tmp_path, cli):
 _NEW = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
 
 
+@pytest.mark.slow
 def test_the_layout_of_newer_versions_is_read(tmp_path):
     preset = written_encoder(tmp_path / "preset", max_length=16)
     folder = convert(preset, tmp_path / "new", **FORMAT)
@@ -294,6 +297,7 @@ def test_a_length_of_no_tokens_is_refused(value, tmp_path):
         roformer_keras.load_model(folder)
 
 
+@pytest.mark.slow
 def test_a_head_of_training_is_left_out_on_request(tmp_path, cli):
     options = {"objective": "classification", "num_classes": 3}
     preset = written_encoder(tmp_path / "preset", **options)

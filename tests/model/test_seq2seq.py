@@ -19,6 +19,8 @@ from roformer_keras.errors import (
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.models import Seq2SeqConfig
 
+pytestmark = pytest.mark.slow
+
 CHARACTERS = "天地玄黄宇宙洪荒日月"
 TOKENIZER = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CHARACTERS])
 SMALL = {**SIZES, "vocabulary_size": TOKENIZER.vocabulary_size}

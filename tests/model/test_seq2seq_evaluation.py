@@ -14,6 +14,8 @@ from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.bleu import tokenize_of
 from roformer_keras.training.evaluate import cross_entropy, read_pairs
 
+pytestmark = pytest.mark.slow
+
 sacrebleu = pytest.importorskip("sacrebleu")
 
 SOURCES = ["天地玄", "黄宇宙洪荒", "日月", "天天天天", "玄黄", "a", "荒日月天地"]

@@ -29,6 +29,8 @@ from roformer_keras.serving import (
     export_generator,
 )
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["今天天气不错", "北京", "我爱北京天安门"]
 POEMS = SHARED / "data" / "poetry" / "tang_poems.jsonl.gz"
 

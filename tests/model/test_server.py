@@ -18,6 +18,8 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.server import ServerOptions, create_app
 from roformer_keras.server.models import ServedModel
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
 
 

@@ -81,6 +81,7 @@ def best_score(scores):
     return spans[np.triu_indices(len(spans))].max() - starts[0] - ends[0]
 
 
+@pytest.mark.slow
 def test_answers_are_found(answerer):
     found = answerer.answer(ROWS, verbose=0)
     assert [span and (span.start, span.end, span.text) for span in found] == [
@@ -94,6 +95,7 @@ def test_answers_are_found(answerer):
     assert accuracy == 1 and loss < 0.3
 
 
+@pytest.mark.slow
 def test_the_best_window_answers(answerer, tmp_path):
     answerer.save_to_preset(tmp_path / "preset")
     short = RoFormerQuestionAnswerer.from_preset(

@@ -128,6 +128,7 @@ def test_a_batch_has_no_more_tokens_than_asked_for():
     assert len(many) == 40
 
 
+@pytest.mark.slow
 def test_batches_of_different_numbers_of_choices_are_learned_from():
     """The first two have as many, and Keras must not expect as many of the third."""
     texts, labels = [TEXTS[0], (f"{'天' * 9}", "天？", ["人", "天"]), MANY], [0, 1, 2]
@@ -144,6 +145,7 @@ def test_batches_of_different_numbers_of_choices_are_learned_from():
     assert {shape[1] for shape in shapes} == {2, 3, 40}
 
 
+@pytest.mark.slow
 def test_choices_are_learned():
     """Through the whole graph, with different numbers of choices in each batch."""
     model = new_model()

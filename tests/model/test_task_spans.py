@@ -19,6 +19,8 @@ from roformer_keras.tasks.spans import (
 )
 from roformer_keras.tasks.token_classifier import RoFormerTokenClassifier
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["她在北京大学", "我们不在上海，在北京", "今天天气不错", "北京人"]
 LABELS = [
     [(2, 4, "LOC"), (2, 6, "ORG")],

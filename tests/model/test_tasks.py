@@ -47,6 +47,7 @@ def probabilities(model, texts=TEXTS, **options):
 # === Fitting and answering ===
 
 
+@pytest.mark.slow
 def test_it_learns_from_texts_and_names(fitted):
     model, history = fitted
     assert history["loss"][-1] < 0.5 * history["loss"][0]
@@ -59,6 +60,7 @@ def test_it_learns_from_texts_and_names(fitted):
     assert loss == pytest.approx(-np.log(own).mean(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_answers_come_in_the_order_of_the_texts_whatever_the_batches(fitted):
     model, _ = fitted
     together = probabilities(model)
@@ -71,6 +73,7 @@ def test_answers_come_in_the_order_of_the_texts_whatever_the_batches(fitted):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [WORD, SIM, V2], ids=lambda path: path.stem)
 def test_any_checkpoint_will_do(source):
     model = classifier(source)
@@ -79,6 +82,7 @@ def test_any_checkpoint_will_do(source):
     assert probabilities(model).shape == (8, 2)
 
 
+@pytest.mark.slow
 def test_the_ways_to_give_data_are_one():
     numbers = [["坏", "好"].index(label) for label in LABELS]
     unbatched = tf.data.Dataset.from_tensor_slices((TEXTS, numbers))
@@ -120,6 +124,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "count"), CASES)
 def test_what_every_task_does(name, options, count, tmp_path):
     """Texts, ids and a call give the same outputs; files give the same model."""
@@ -167,6 +172,7 @@ def test_pairs_are_rows_of_two_segments():
     assert model.classify((GOOD, BAD), verbose=0) == list(logits.argmax(axis=1))
 
 
+@pytest.mark.slow
 def test_several_labels():
     model = classifier(classes=["天", "学", "人"], multi_label=True, **ONE_BLOCK)
     model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
@@ -204,6 +210,7 @@ def test_a_number_that_is_the_name_of_another_class():
     assert in_order.make_targets([1, 0], rows).tolist() == [1, 0]
 
 
+@pytest.mark.slow
 def test_weights_of_classes_and_rows():
     def gradient_free_loss(**options):
         model = classifier()
@@ -225,6 +232,7 @@ def test_weights_of_classes_and_rows():
         assert found == pytest.approx((losses * weights).mean(), 1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_validated_on_is_not_trained_on():
     model = classifier()
     model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
@@ -238,6 +246,7 @@ def test_what_is_validated_on_is_not_trained_on():
     assert given["val_loss"][0] == pytest.approx(expected, 1e-4)
 
 
+@pytest.mark.slow
 def test_batches_of_any_widths():
     """Also where the first two are equally wide, and others are not."""
     texts, labels = ["今北京"] * 8 + ["今北京安门上海"] * 4, [0, 1] * 6
@@ -248,6 +257,7 @@ def test_batches_of_any_widths():
     model.evaluate(texts, labels, batch_size=4, verbose=0)
 
 
+@pytest.mark.slow
 def test_regression():
     keras.utils.set_random_seed(0)
     model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **ONE_BLOCK)
@@ -276,6 +286,7 @@ def test_the_mean_is_over_tokens_alone():
 # === Saving ===
 
 
+@pytest.mark.slow
 def test_a_task_is_saved_whole(fitted, tmp_path):
     model, _ = fitted
     model.save_to_preset(tmp_path / "preset")
@@ -430,6 +441,7 @@ def test_answers_to_a_stream_come_one_by_one(fitted, monkeypatch):
         list(probabilities(model, iter(["好", " "])))
 
 
+@pytest.mark.slow
 def test_answers_follow_weights_and_lora(fitted):
     model = classifier()
     before = probabilities(model)
@@ -465,6 +477,7 @@ def trained(epochs=1, optimizer=None, **aids):
     return model
 
 
+@pytest.mark.slow
 def test_adversarial_steps_are_made_at_moved_embeddings():
     """One step, by hand: gradient, move, step, move back."""
     epsilon = 0.7
@@ -498,6 +511,7 @@ def test_adversarial_steps_are_made_at_moved_embeddings():
     )
 
 
+@pytest.mark.slow
 def test_means_are_of_weights_that_are_not_moved():
     assert_mean_of_adversarial_steps(classifier())
 
@@ -510,6 +524,7 @@ def test_adversarial_training_needs_embeddings_that_move():
         model.fit(TEXTS, LABELS, verbose=0)
 
 
+@pytest.mark.slow
 def test_r_drop_is_a_divergence_of_two_passes():
     model = classifier()
     random = np.random.default_rng(0)
@@ -536,6 +551,7 @@ def test_r_drop_is_a_divergence_of_two_passes():
     assert more > plain + 0.01
 
 
+@pytest.mark.slow
 def test_rates_fall_from_the_head_to_the_embeddings():
     rates = layerwise_rates(2, 0.5)
     optimizer = AdamW(1e-2, weight_decay=0.1, rates=rates)
@@ -588,6 +604,7 @@ class Batches(keras.utils.PyDataset):
         return np.array(TEXTS[part]), np.array(LABELS[part])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["generator", "dataset", "by batch"])
 def test_batches_of_texts_train_as_lists_do(kind):
     """The same updates, from what Keras users make batches with."""
@@ -623,6 +640,7 @@ def test_a_dataset_of_texts_is_answered_as_a_list_is():
     np.testing.assert_allclose(model.predict(Batches(), verbose=0), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_keras_writes_events_for_tensorboard(tmp_path):
     """The extra `train` brings what Keras's callback needs."""
     events = keras.callbacks.TensorBoard(tmp_path)
@@ -646,6 +664,7 @@ def test_a_language_model_refuses_a_dataset_of_texts():
             method(Batches())
 
 
+@pytest.mark.slow
 def test_a_task_that_is_not_compiled_learns_and_answers_by_batch():
     model = classifier()
     assert model.test_on_batch(TEXTS[:4], LABELS[:4]) is not None

@@ -160,6 +160,7 @@ def both(request, reference):
     return RoFormerTokenizer(path), ask
 
 
+@pytest.mark.slow
 @against_reference
 @given(texts=st.lists(TEXTS, min_size=1, max_size=8))
 def test_any_text(both, texts):
@@ -167,6 +168,7 @@ def test_any_text(both, texts):
     assert [tokenizer.tokenize(text) for text in texts] == ask("tokenize", texts=texts)
 
 
+@pytest.mark.slow
 @against_reference
 @given(
     first=TEXTS,
@@ -185,6 +187,7 @@ def test_any_pair(both, first, second, max_length, truncate_from):
     assert result == expected
 
 
+@pytest.mark.slow
 @against_reference
 @given(data=st.data())
 def test_any_ids(both, data):

@@ -95,6 +95,7 @@ def test_the_additions_are_what_the_paper_says():
     np.testing.assert_allclose(logits(model), logits(plain), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_merging_leaves_plain_kernels(tmp_path):
     model = with_lora(2)
     outputs = logits(model)
@@ -131,6 +132,7 @@ def test_merging_does_not_round_to_the_type_that_is_computed_in():
     np.testing.assert_allclose(layer.kernel, before + product, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_file_with_lora(tmp_path):
     model = with_lora()
     model.freeze(embeddings=False, layers=1)
@@ -152,6 +154,7 @@ def test_training_goes_on_from_a_file_with_lora(tmp_path):
         np.testing.assert_allclose(theirs[path], value, atol=1e-5, err_msg=path)
 
 
+@pytest.mark.slow
 def test_weights_with_lora_are_for_models_with_and_without(tmp_path):
     model = with_lora(2)
     model.save_weights(tmp_path / "with.weights.h5")
@@ -251,6 +254,7 @@ def test_freezing_is_from_below():
     assert model.freeze(embeddings=False) == whole
 
 
+@pytest.mark.slow
 def test_a_compiled_model_takes_it_up():
     model = classifier()
     model.compile(make_optimizer(1e-2, weight_decay=0.1), jit_compile=False)
@@ -339,6 +343,7 @@ def gradients(model, graph=False):
     return float(loss), [g.numpy() for g in found], [s.numpy().tolist() for s in seeds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_checkpointing_changes_no_gradient(name):
     model = MODELS[name]()
