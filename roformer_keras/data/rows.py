@@ -104,8 +104,8 @@ def by_length(
 def windows(items: Iterable, prepare: Callable, size: int = WINDOW) -> Iterator:
     """What `prepare` makes of each `size` items, in their order.
 
-    While the caller works on one window, a thread prepares the next, if there are as
-    many items. Items are read in the caller's thread.
+    While the caller works on one window, a thread prepares the next one. Fewer than
+    `size` items in all are prepared in the caller's thread, and all are read in it.
 
     Args:
         items: iterable, which may never end.

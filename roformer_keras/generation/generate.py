@@ -146,8 +146,8 @@ class TextGeneration(_Model):
                 the extra `export`, and a few seconds when they are first used and when
                 weights have changed. With float weights they give the same texts up to
                 rounding.
-            on_step: function that is called every few tokens, at most 32; an exception
-                that it raises ends the work.
+            on_step: function that is called after every few tokens, at most 32. An
+                exception that it raises stops the generation.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
             options: further fields of `GenerationConfig`: `method`, `temperature`,
                 `top_k`, `top_p`, `num_beams`, `length_penalty`.

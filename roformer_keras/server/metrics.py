@@ -42,7 +42,7 @@ class Metrics:
         )
         self._steps = Counter(
             "roformer_generation_steps",
-            "Steps of some tokens by which batches of texts are written",
+            "Calls of the decoder, each of a few tokens of a batch of texts",
             registry=registry,
         )
         self._waiting = Gauge(

@@ -128,7 +128,7 @@ class ModelQueue:
     async def close(self) -> None:
         """Ends the work; what waits is cancelled."""
         self._task.cancel()
-        for entry in self._entries:
+        for entry in (*self._entries, *self._batch):
             entry.found.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -156,9 +156,7 @@ class ModelQueue:
             self._arrived.clear()
             while self._entries:
                 await self._gather()
-                batch = self._take()
-                if batch:
-                    await self._compute(batch)
+                await self._compute(self._take())
 
     async def _gather(self):
         """Waits for others, unless there are enough or the first has waited already.
@@ -193,22 +191,33 @@ class ModelQueue:
         return batch
 
     async def _compute(self, batch):
+        if not batch:
+            return
         self._observe(len(batch))
         self._batch = batch
         self._has_others = batch[0].arrived < batch[-1].arrived
         start = time.monotonic()
-        answer = batch[0].kind.answer
         try:
-            answers = list(await self._run(answer, [entry.text for entry in batch]))
+            for entry, answer in await self._run(_answered, batch):
+                if not entry.found.done():
+                    entry.found.set_result(answer)
+            self._pace = (time.monotonic() - start) / len(batch)
         except Exception as error:
             for entry in batch:
                 if not entry.found.done():
                     entry.found.set_exception(error)
-            return
-        self._pace = (time.monotonic() - start) / len(batch)
-        for entry, found in zip(batch, answers, strict=True):
-            if not entry.found.done():
-                entry.found.set_result(found)
+        finally:
+            self._batch = []
+
+
+def _answered(batch):
+    """Each text of a batch with its answer; runs in the thread of the model."""
+    try:
+        answers = batch[0].kind.answer([entry.text for entry in batch])
+        return list(zip(batch, answers, strict=True))
+    except StopIteration as error:
+        # No future takes this one.
+        raise RuntimeError("a model's function raised StopIteration") from error
 
 
 class _Room:

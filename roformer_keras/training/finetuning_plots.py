@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.tasks.evaluation import LOWER_IS_BETTER
 from roformer_keras.training.log import read_log
 from roformer_keras.training.plots import COLORS, draw_line, drawing
 
@@ -13,8 +14,8 @@ from roformer_keras.training.plots import COLORS, draw_line, drawing
 _CELL, _MAX_SIDE, _EDGES = 0.62, 20.0, 2.5
 # Inches that a cell needs for a count and its share, and for a count alone.
 _ROOM_FOR_SHARE, _ROOM_FOR_COUNT = 0.5, 0.3
-# Characters of the name of a class.
-_LONGEST_NAME = 14
+# Characters of the name of a class, and of a baseline.
+_LONGEST_NAME, _LONGEST_BASELINE = 14, 48
 _DOTS = {"marker": "o", "markersize": 4}
 # Where a system has several, those that are made for simplified Chinese.
 _FAMILIES = (
@@ -74,12 +75,17 @@ def draw_comparison(report: dict, picture: Path) -> None:
     Raises:
         OutputError: the picture cannot be written.
     """
-    rows = {"model": report, **report["baselines"]}
-    names = list(dict.fromkeys(n for own in rows.values() for n in own["intervals"]))
-    with drawing(picture, 3 + 1.9 * len(names), 1 + 0.5 * len(rows)) as figure:
+    rows = {"model": report, **report.get("baselines", {})}
+    shown = [_shortened(name, _LONGEST_BASELINE) for name in rows]
+    font = _font_of("".join(shown))
+    intervals = [own.get("intervals", {}) for own in rows.values()]
+    names = list(dict.fromkeys(name for own in intervals for name in own))
+    width = max(3.0, 0.066 * max(map(_width_of, shown))) + 1.9 * len(names)
+    with drawing(picture, width, 1 + 0.5 * len(rows)) as figure:
         every = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for axes, name in zip(every, names, strict=True):
-            axes.set(title=name.replace("_", " "))
+            remark = "\n(lower is better)" if name in LOWER_IS_BETTER else ""
+            axes.set(title=name.replace("_", " ") + remark)
             axes.margins(x=0.25)
             axes.locator_params(axis="x", nbins=4)
             for place, own in enumerate(rows.values()):
@@ -87,11 +93,15 @@ def draw_comparison(report: dict, picture: Path) -> None:
                     continue
                 style = {"color": COLORS[-1] if place else COLORS[0]}
                 axes.plot(value, place, **_DOTS, **style)
-                if ends := own["intervals"].get(name):
+                if ends := intervals[place].get(name):
                     axes.plot(ends, (place, place), linewidth=2, **style)
                 over = {"xytext": (0, 6), "textcoords": "offset points"}
                 axes.annotate(f"{value:.3f}", (value, place), ha="center", **over)
-        axes.set_yticks(range(len(rows)), list(rows))
+        axes.set_yticks(range(len(rows)), shown)
+        for label in every[0].get_yticklabels() if font else ():
+            size = label.get_fontsize()
+            label.set_fontproperties(font)
+            label.set_fontsize(size)
         axes.set_ylim(len(rows) - 0.5, -0.7)
         figure.supxlabel("with 95 % intervals", fontsize="small")
 
@@ -122,8 +132,7 @@ def draw_confusion(
     side = min(_MAX_SIDE, _EDGES + max(2.0, _CELL * len(names)))
     room = (side - _EDGES) / len(names)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    # Chinese characters are about twice as wide as these of a number.
-    wide = max(sum(2 if ord(c) > 0x2E7F else 1 for c in name) for name in shown)
+    wide = max(map(_width_of, shown))
     with drawing(picture, side, side) as figure:
         axes = figure.add_subplot()
         axes.grid(False)
@@ -155,8 +164,13 @@ def draw_confusion(
     return font is not None
 
 
-def _shortened(name):
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+def _shortened(name, longest=_LONGEST_NAME):
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def _width_of(name):
+    # Chinese characters are about twice as wide as digits.
+    return sum(2 if ord(character) > 0x2E7F else 1 for character in name)
 
 
 def _font_of(text):
@@ -170,12 +184,11 @@ def _font_of(text):
         if not entry.name.startswith("Last Resort")
     ]
     rank = {family: number for number, family in enumerate(_FAMILIES)}
+    # Of a family, the regular one.
+    entries.sort(key=lambda e: (rank.get(e.name, len(rank)), e.weight != 400))
     paths = [
         font_manager.findfont(font_manager.FontProperties()),
-        *(
-            entry.fname
-            for entry in sorted(entries, key=lambda e: rank.get(e.name, len(rank)))
-        ),
+        *(entry.fname for entry in entries),
     ]
     needed = {ord(character) for character in text if not character.isspace()}
     for path in dict.fromkeys(paths):

@@ -307,6 +307,8 @@ def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str
     text, drawn = format_page(metadata, reports), list(reports.values())[-1]
     if any(drawn.get("intervals", ())):
         draw_comparison(drawn, folder / COMPARISON)
+    else:
+        (folder / COMPARISON).unlink(missing_ok=True)
     if "confusion" in drawn:
         names = list(drawn["classes"])
         if not draw_confusion(drawn["confusion"], names, folder / CONFUSION):

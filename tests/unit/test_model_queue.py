@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from roformer_keras.server.errors import Refusal
-from roformer_keras.server.queue import Kind, ModelQueue
+from roformer_keras.server.queue import Abandoned, Kind, ModelQueue
 
 SIZES = {"size": 10, "max_batch": 4, "max_tokens": 100, "wait": 0.02}
 
@@ -161,6 +161,44 @@ def test_an_error_reaches_its_requests_and_the_queue_goes_on():
         assert [str(error) for error in found] == ["no", "no"]
         assert await queue.answer([3], Kind("same", same)) == [3]
         assert queue.waiting == 0
+
+    run(test)
+
+
+def test_too_few_answers_are_an_error_and_the_queue_goes_on():
+    def stop(items):
+        return [next(iter(())) for _ in items]
+
+    async def test(queue):
+        with pytest.raises(ValueError, match="shorter"):
+            await queue.answer([1, 2], Kind("few", lambda items: items[:1]))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await queue.answer([1], Kind("stop", stop))
+        assert await queue.answer([3], Kind("same", same)) == [3]
+
+    run(test)
+
+
+def test_nobody_waits_for_a_queue_that_is_closed():
+    begun, closed, broken_off = (threading.Event() for _ in range(3))
+
+    async def test(queue):
+        def write(items):
+            begun.set()
+            closed.wait(5)
+            try:
+                queue.check_wanted()
+            except Abandoned:
+                broken_off.set()
+                raise
+
+        computed = asyncio.create_task(queue.answer([1], Kind("write", write)))
+        await asyncio.to_thread(begun.wait)
+        await queue.close()
+        with pytest.raises(asyncio.CancelledError):
+            await computed
+        closed.set()
+        assert await asyncio.to_thread(broken_off.wait, 5)
 
     run(test)
 

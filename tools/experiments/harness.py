@@ -96,9 +96,12 @@ class Experiment:
                         xs, values = curves(own, x, y)
                         draw_mean(axes, xs, values, label, color, line)
                 axes.set(xlabel=x, ylabel=what)
-                axes.set_ylim(top=cls.max_shown)
-                if step := cls.tick_step:
-                    axes.set_xticks(range(step, max(xs) + step, step))
+                limits = axes.dataLim
+                if cls.max_shown and limits.y0 < cls.max_shown < limits.y1:
+                    axes.set_ylim(top=cls.max_shown)
+                if cls.tick_step and limits.x1 >= 2 * cls.tick_step:
+                    ticks = range(cls.tick_step, int(limits.x1) + 1, cls.tick_step)
+                    axes.set_xticks(ticks)
             figure.suptitle(f"Mean and range of {count_seeds(seeds)}", size="medium")
             figure.legend(loc="outside lower center", ncols=3, fontsize="small")
 
