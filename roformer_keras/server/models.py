@@ -24,6 +24,8 @@ from roformer_keras.training.results import load_finetuned
 from roformer_keras.types import Engine
 
 _TEXT = "今天天气不错"
+# On TensorFlow on a CPU, XLA compiles single short texts from the third on.
+_SINGLE = (_TEXT, _TEXT, _TEXT, _TEXT * 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,15 +147,19 @@ class ServedModel:
         """Compiles what a first request would wait for."""
         if self.embed is not None:
             self.embed([_TEXT, _TEXT * 4])
+            for text in _SINGLE:
+                self.embed([text])
         # Programs are for lengths up to a limit, and numbers of texts.
         if self.write is not None:
             self.write([self._writer.as_ids(_TEXT)], max_new_tokens=120)
         if self.paraphrase is not None:
             self.paraphrase([_TEXT * 5], n=20, k=10, max_new_tokens=64)
         if self.fill_mask is not None:
-            self.fill_mask([f"{_TEXT}[MASK]"], top_k=1)
+            for text in _SINGLE:
+                self.fill_mask([f"{text}[MASK]"], top_k=1)
         if self.predict is not None and self.embed is None:
-            self.predict([(_TEXT,) * self._task.text_count])
+            for text in _SINGLE:
+                self.predict([(text,) * self._task.text_count])
 
     def ends_text(self, token_id: int, options: Mapping[str, Any]) -> bool:
         """Whether a token ends a text."""
