@@ -195,7 +195,7 @@ TO_GPT = [
     (write(stop=["。"] * 17), 422, "stop"),
     (write(max_tokens=0), 422, "max_tokens"),
     (write(max_tokens=2000), 400, "at most 1024"),
-    (write(max_tokens=1024, n=5), 400, "lower n or max_tokens"),
+    (write(max_tokens=1024, n=64), 400, "lower n or max_tokens"),
     (write(max_tokens="many"), 422, "max_tokens"),
     (write(temperature=-1), 422, "temperature"),
     (write(seed=-1), 422, "seed"),
