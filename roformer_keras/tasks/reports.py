@@ -284,7 +284,7 @@ def _class_table(report):
     classes = report.get("classes")
     if not classes:
         return []
-    width = max(5, *map(_width, classes))
+    width = max(5, *map(width_of, classes))
     lines = [_padded("class", width) + "  precision  recall      f1    count"]
     for name, own in classes.items():
         lines.append(
@@ -294,15 +294,19 @@ def _class_table(report):
     return lines
 
 
+def compared(report: Mapping) -> tuple[dict[str, Mapping], list[str]]:
+    """The model and its baselines by name, and the figures that have intervals."""
+    rows = {"model": report, **report.get("baselines", {})}
+    names = (name for own in rows.values() for name in own.get("intervals", {}))
+    return rows, list(dict.fromkeys(names))
+
+
 def _comparison(report):
     """The figures of the model and its baselines side by side, with intervals."""
     if "baselines" not in report:
         return []
-    rows = {"model": report, **report["baselines"]}
-    figures = dict.fromkeys(
-        name for own in rows.values() for name in own.get("intervals", {})
-    )
-    width = max(map(_width, rows))
+    rows, figures = compared(report)
+    width = max(map(width_of, rows))
     lines = [
         _padded("with 95 % intervals", width)
         + "".join(f"  {name.replace('_', ' '):<22}" for name in figures)
@@ -352,12 +356,12 @@ def _confusion(report):
         for row, total in zip(counts, totals, strict=True)
     ]
     title = "true \\ predicted"
-    first = max(map(_width, (title, *names)))
-    widths = [max(map(_width, own)) for own in zip(names, *cells, strict=True)]
+    first = max(map(width_of, (title, *names)))
+    widths = [max(map(width_of, own)) for own in zip(names, *cells, strict=True)]
     lines = []
     for name, row in ((title, names), *zip(names, cells, strict=True)):
         padded = (
-            " " * (width - _width(cell)) + cell
+            " " * (width - width_of(cell)) + cell
             for cell, width in zip(row, widths, strict=True)
         )
         lines.append("  ".join([_padded(name, first), *padded]))
@@ -400,10 +404,10 @@ def _cut(value):
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
-def _width(text):
+def width_of(text: str) -> int:
     """Columns on a terminal: Chinese characters take two."""
     return sum(2 if ord(character) > 0x2E7F else 1 for character in text)
 
 
 def _padded(text, width):
-    return text + " " * (width - _width(text))
+    return text + " " * (width - width_of(text))

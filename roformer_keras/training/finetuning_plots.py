@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from roformer_keras.tasks.evaluation import LOWER_IS_BETTER
+from roformer_keras.tasks.reports import compared, width_of
 from roformer_keras.training.log import read_log
 from roformer_keras.training.plots import COLORS, draw_line, drawing
 
@@ -75,12 +76,10 @@ def draw_comparison(report: dict, picture: Path) -> None:
     Raises:
         OutputError: the picture cannot be written.
     """
-    rows = {"model": report, **report.get("baselines", {})}
+    rows, names = compared(report)
     shown = [_shortened(name, _LONGEST_BASELINE) for name in rows]
     font = _font_of("".join(shown))
-    intervals = [own.get("intervals", {}) for own in rows.values()]
-    names = list(dict.fromkeys(name for own in intervals for name in own))
-    width = max(3.0, 0.066 * max(map(_width_of, shown))) + 1.9 * len(names)
+    width = max(3.0, 0.066 * max(map(width_of, shown))) + 1.9 * len(names)
     with drawing(picture, width, 1 + 0.5 * len(rows)) as figure:
         every = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for axes, name in zip(every, names, strict=True):
@@ -93,15 +92,12 @@ def draw_comparison(report: dict, picture: Path) -> None:
                     continue
                 style = {"color": COLORS[-1] if place else COLORS[0]}
                 axes.plot(value, place, **_DOTS, **style)
-                if ends := intervals[place].get(name):
+                if ends := own.get("intervals", {}).get(name):
                     axes.plot(ends, (place, place), linewidth=2, **style)
                 over = {"xytext": (0, 6), "textcoords": "offset points"}
                 axes.annotate(f"{value:.3f}", (value, place), ha="center", **over)
         axes.set_yticks(range(len(rows)), shown)
-        for label in every[0].get_yticklabels() if font else ():
-            size = label.get_fontsize()
-            label.set_fontproperties(font)
-            label.set_fontsize(size)
+        _use_font(every[0].get_yticklabels(), font, "medium")
         axes.set_ylim(len(rows) - 0.5, -0.7)
         figure.supxlabel("with 95 % intervals", fontsize="small")
 
@@ -132,7 +128,7 @@ def draw_confusion(
     side = min(_MAX_SIDE, _EDGES + max(2.0, _CELL * len(names)))
     room = (side - _EDGES) / len(names)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    wide = max(map(_width_of, shown))
+    wide = max(map(width_of, shown))
     with drawing(picture, side, side) as figure:
         axes = figure.add_subplot()
         axes.grid(False)
@@ -141,10 +137,8 @@ def draw_confusion(
         axes.set_xticks(places, shown, rotation=90 if 0.1 * wide > room else 0)
         axes.set_yticks(places, shown)
         size = min(10.0, 60 * room)
-        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-            if font is not None:
-                label.set_fontproperties(font)
-            label.set_fontsize(size)
+        labels = *axes.get_xticklabels(), *axes.get_yticklabels()
+        _use_font(labels, font, size)
         axes.set(xlabel="predicted", ylabel="true")
         if room >= _ROOM_FOR_COUNT:
             for (row, column), count in np.ndenumerate(table):
@@ -168,9 +162,11 @@ def _shortened(name, longest=_LONGEST_NAME):
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
-def _width_of(name):
-    # Chinese characters are about twice as wide as digits.
-    return sum(2 if ord(character) > 0x2E7F else 1 for character in name)
+def _use_font(labels, font, size):
+    for label in labels:
+        if font is not None:
+            label.set_fontproperties(font)
+        label.set_fontsize(size)
 
 
 def _font_of(text):
