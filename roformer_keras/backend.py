@@ -27,22 +27,38 @@ _REMARK = re.compile(
 )
 
 
+# What Keras and TensorFlow import where it is installed, for parts of theirs that no
+# command uses. It takes as long as all the rest.
+UNUSED_BY_COMMANDS = ("jax", "matplotlib", "pandas", "sklearn")
+
+
 class BackendHook:
-    """A finder of modules that acts at the first import of Keras, and finds nothing."""
+    """A finder of modules that acts at the first import of Keras, and finds nothing.
+
+    Attributes:
+        hidden: names of packages that Keras and its backend do not find meanwhile.
+    """
+
+    hidden: tuple[str, ...] = ()
 
     def find_spec(self, name, path=None, target=None):
         if name == "keras":
             sys.meta_path.remove(self)
             try:
-                prepare_backend()
+                backend = choose_backend()
+                with _hidden(other for other in self.hidden if other != backend):
+                    if backend == "tensorflow":
+                        _import_tensorflow()
+                    if self.hidden:
+                        importlib.import_module("keras")
             except BackendError:
                 # The next import fails in the same words.
                 sys.meta_path.insert(0, self)
                 raise
 
 
-def prepare_backend() -> None:
-    """Chooses an installed backend; imports TensorFlow without its remarks.
+def choose_backend() -> str:
+    """The name of an installed backend, which Keras will take as well.
 
     The user's choice is `KERAS_BACKEND`. Keras's own file is none: Keras writes it
     unasked. Without a choice, and without the backend of that file, it is the first of
@@ -69,7 +85,12 @@ def prepare_backend() -> None:
                 "pip install 'roformer-keras[tensorflow]'"
             )
         name = os.environ["KERAS_BACKEND"] = others[0]
-    if name == "tensorflow" and os.environ.setdefault(_LOG_LEVEL, "3") != "0":
+    return name
+
+
+def _import_tensorflow():
+    """Without its remarks, unless the user has asked for them."""
+    if os.environ.setdefault(_LOG_LEVEL, "3") != "0":
         with _without_remarks():
             importlib.import_module("tensorflow")
 
@@ -87,6 +108,19 @@ def _configured():
 
 def _is_installed(name):
     return name in sys.modules or importlib.util.find_spec(name) is not None
+
+
+@contextlib.contextmanager
+def _hidden(names) -> Iterator[None]:
+    """As if packages were not installed; those that are imported already stay."""
+    names = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(names))
+    try:
+        yield
+    finally:
+        for name in names:
+            if sys.modules.get(name, names) is None:
+                del sys.modules[name]
 
 
 @contextlib.contextmanager

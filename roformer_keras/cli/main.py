@@ -23,6 +23,7 @@ import sys
 from importlib import metadata
 
 from roformer_keras import cli
+from roformer_keras.backend import UNUSED_BY_COMMANDS, BackendHook
 from roformer_keras.cli import interrupts
 from roformer_keras.cli.flags import add_flags, show_flags
 from roformer_keras.cli.terminal import remark_source
@@ -67,6 +68,9 @@ def main(arguments=None) -> int:
         # Texts are Chinese in every locale, and may hold what is no character.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if arguments is None:
+        # The process is this command's alone.
+        BackendHook.hidden = UNUSED_BY_COMMANDS
     words = sys.argv[1:] if arguments is None else list(arguments)
     for word in words:
         if not _is_text(word) and not os.path.lexists(word):

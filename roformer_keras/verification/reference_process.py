@@ -85,6 +85,9 @@ class Reference:
     ops = ("info", "predict")
 
     def __init__(self):
+        # TensorFlow imports them where it finds them, for what is not used here.
+        for name in ("jax", "matplotlib", "pandas", "sklearn"):
+            sys.modules.setdefault(name, None)
         import bert4keras
         import numpy
         import tensorflow

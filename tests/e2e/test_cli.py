@@ -98,6 +98,25 @@ print("HEAVY", *[name for name in heavy if name in sys.modules])
     assert heavy("tokenize", "--source", WORD, "今天天气不错") == []
 
 
+def test_keras_does_not_find_what_no_command_uses():
+    code = """
+import sys
+from roformer_keras.cli import main
+sys.argv[1:] = ["embed", "--source", sys.argv[1], "-"]
+assert main() == 0
+import keras
+print(*[name for name in ("jax", "matplotlib", "pandas") if name in sys.modules])
+# Afterwards it can be imported, for reports and tables.
+import matplotlib.pyplot, pandas
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", code, SIM], cwd=ROOT, input=b"x\n", capture_output=True
+    )
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    text, names = finished.stdout.decode().splitlines()
+    assert (json.loads(text)["text"], names) == ("x", "")
+
+
 # === Errors ===
 
 
