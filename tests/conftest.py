@@ -1,5 +1,6 @@
 """What must be set before anything imports a backend."""
 
+import gc
 import os
 import sys
 import tempfile
@@ -9,6 +10,9 @@ import pytest
 # The tests compile many programs and run each of them briefly. The notebooks, whose
 # outputs are held against those committed, run without it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+# Tracing makes many objects that live on, in which a collection finds nothing.
+gc.set_threshold(20_000, 50, 1_000)
 
 
 @pytest.hookimpl(tryfirst=True)
