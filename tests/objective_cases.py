@@ -94,6 +94,8 @@ def make_trainer(objective, model, optimizer="sgd", **options):
         kernel = trainer.get_layer("labels").kernel
         kernel.assign(np.random.default_rng(2).normal(size=kernel.shape, scale=0.2))
     trainer.compile(optimizer, **objective.compile_options(), **options)
+    # As `pretrain` does: TensorFlow traces a step that makes variables twice.
+    trainer.optimizer.build(trainer.trainable_variables)
     return trainer
 
 

@@ -13,6 +13,7 @@ from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.inference import build_optimizer
 from roformer_keras.models.text_trainer import is_ready
 from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.optimizers import make_optimizer
@@ -80,6 +81,7 @@ class ObjectiveTrainer(_Model):
                 **kwargs,
             )
         trainer, objective = self._training_model(max_length, options)
+        build_optimizer(trainer)
         batches = self._batches(objective, x, y, batch_size, seed, initial_epoch)
         if validation_data is not None:
             is_pair = isinstance(validation_data, tuple)

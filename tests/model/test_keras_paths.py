@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from common import CHARACTER, GPT, SIM
+from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import (
     FastModel,
@@ -499,3 +500,23 @@ def test_models_of_users_are_fast_as_well(tmp_path, backbone):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert isinstance(loaded, FastModel)
     np.testing.assert_allclose(loaded.predict(ids(), verbose=0), expected, atol=1e-6)
+
+
+def test_a_step_of_training_is_traced_once(monkeypatch):
+    """TensorFlow traces a step that makes variables, as the optimizer's, twice."""
+    traced, texts = [], ["今天天气不错", "她在北京"]
+    step = keras.Model.train_step
+
+    def counted(model, data):
+        traced.append(type(model).__name__)
+        return step(model, data)
+
+    monkeypatch.setattr(keras.Model, "train_step", counted)
+    classifier = RoFormerTextClassifier.from_preset(
+        CHARACTER, num_classes=2, **ONE_BLOCK
+    )
+    classifier.compile(keras.optimizers.SGD(0.1))
+    classifier.fit(texts, [0, 1], epochs=2, verbose=0)
+    masked = RoFormerMaskedLM.from_preset(CHARACTER, **ONE_BLOCK)
+    masked.fit(texts, max_length=12, epochs=2, verbose=0)
+    assert traced == ["RoFormerTextClassifier", "Functional"]
