@@ -7,6 +7,8 @@ The last line says which of them a backend passes. It fails a check by BackendEr
 which must name it; any other error ends the process.
 """
 
+import functools
+import itertools
 import json
 import os
 import sys
@@ -23,6 +25,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import plain_decoding as plain
+import pytest
 from common import (
     CHARACTER,
     CHECKPOINTS,
@@ -32,7 +35,7 @@ from common import (
     config_of_saved,
     tiny_seq2seq,
 )
-from finetuning_cases import assert_mean_of_adversarial_steps
+from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 from keras import ops
 
 from roformer_keras import (
@@ -62,14 +65,26 @@ from roformer_keras.serving.runtime import ServedEncoder
 from roformer_keras.verification.counterpart import counterpart
 
 GOLDEN = CHECKPOINTS / "golden-0.11.5.npz"
+TESTS = Path(__file__).parent
+# Modules whose tests compute with nothing of one backend.
+NEUTRAL = [
+    *("test_crf.py", "test_pointer.py"),
+    *("test_bert4keras_optimizers.py", "test_bert4keras_snippets.py"),
+]
 CASES = {
-    "encoder": ["sequence"],
     "mlm": ["mlm"],
     "unilm-pool": ["pooled", "mlm"],
     "lm": ["mlm"],
     "v2-mlm": ["mlm"],
     "custom-position-ids": ["sequence"],
     "layer-norm-cond": ["sequence"],
+}
+# Kinds of linear attention, and where their tokens are cut into pieces.
+LINEAR_CUTS = {
+    "linear": (130, 139),
+    "cosine": (139,),
+    "performer": (139,),
+    "rotary_performer": (139,),
 }
 
 
@@ -78,7 +93,21 @@ def close(ours, expected, atol=2e-5):
     np.testing.assert_allclose(ours, expected, rtol=0, atol=atol)
 
 
+def assert_learns(model, inputs, targets, loss):
+    """The loss falls in three steps, which change every weight."""
+    model.compile(keras.optimizers.SGD(0.1), loss)
+    before = model.get_weights()
+    history = model.fit(inputs, targets, epochs=3, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+    for weight, old, new in zip(
+        model.weights, before, model.get_weights(), strict=True
+    ):
+        assert (old != new).any(), weight.path
+
+
+@functools.cache
 def golden_case(name):
+    """A model, which no check changes, with the inputs and outputs of bert4keras."""
     with np.load(GOLDEN) as file:
         metadata = json.loads(str(file["metadata"]))
         prefix = f"{name}/main/"
@@ -148,75 +177,89 @@ def check_cache():
         close(expected, np.concatenate(parts, axis=1), 1e-5)
 
 
+def assert_linear_sums(kind, cuts):
+    """As all pairs of tokens; and the same at once and fed in pieces."""
+    # More than one chunk of the causal sums.
+    length = 140
+    x = np.random.default_rng(0).normal(size=(2, length, 8)).astype("float32")
+    layer = LinearRoPEAttention(2, 4, kind=kind, causal=True, rotary=False)
+    expected = ops.convert_to_numpy(layer(x))
+    query, key, value = (
+        np.reshape(ops.convert_to_numpy(project(x)), (2, length, 2, 4))
+        for project in (layer.query, layer.key, layer.value)
+    )
+    if kind == "linear":
+        query, key = (np.where(x > 0, x + 1, np.exp(x)) for x in (query, key))
+    elif kind == "cosine":
+        query, key = (
+            part / np.linalg.norm(part, axis=-1, keepdims=True) for part in (query, key)
+        )
+    else:
+        query, key = (
+            np.exp(
+                part * 4**-0.25 @ layer.directions.T
+                - np.square(part).sum(-1, keepdims=True) / 4
+            )
+            for part in (query, key)
+        )
+    weights = np.einsum("bmhd,bnhd->bhmn", query, key) + (kind == "cosine")
+    weights = np.tril(weights)
+    weights /= weights.sum(-1, keepdims=True)
+    mixed = np.einsum("bhmn,bnhd->bmhd", weights, value).reshape(2, length, 8)
+    close(layer.output_dense(mixed), expected)
+
+    layer = LinearRoPEAttention(2, 4, kind=kind, causal=True)
+    expected = ops.convert_to_numpy(layer(x))
+    cache, parts = layer.create_cache(2), []
+    for start, stop in itertools.pairwise((0, *cuts, length)):
+        part, cache = layer(x[:, start:stop], cache=cache, cache_index=start)
+        parts.append(ops.convert_to_numpy(part))
+    close(np.concatenate(parts, axis=1), expected)
+
+
+def check_layers_and_optimizers_equal_bert4keras():
+    """By tests that the suite runs on TensorFlow."""
+    if keras.backend.backend() not in ("jax", "torch"):
+        return
+    modules = [str(TESTS / "model" / name) for name in NEUTRAL]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    # Compiled one by one, all of their tests would take minutes.
+    options += ["-k", "equals_bert4keras or equal_bert4keras or follow_new_weights"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert pytest.main([*options, *modules]) == 0
+
+
 def check_linear_attention():
-    """As all pairs of tokens, at once and token by token; learning, and writing."""
-    x = np.random.default_rng(0).normal(size=(2, 200, 8)).astype("float32")
-    for kind in ("linear", "cosine", "performer", "rotary_performer"):
-        layer = LinearRoPEAttention(2, 4, kind=kind, causal=True, rotary=False)
-        expected = ops.convert_to_numpy(layer(x))
-        query, key, value = (
-            np.reshape(ops.convert_to_numpy(project(x)), (2, 200, 2, 4))
-            for project in (layer.query, layer.key, layer.value)
-        )
-        if kind == "linear":
-            query, key = (np.where(x > 0, x + 1, np.exp(x)) for x in (query, key))
-        elif kind == "cosine":
-            query, key = (
-                part / np.linalg.norm(part, axis=-1, keepdims=True)
-                for part in (query, key)
-            )
-        else:
-            query, key = (
-                np.exp(
-                    part * 4**-0.25 @ layer.directions.T
-                    - np.square(part).sum(-1, keepdims=True) / 4
-                )
-                for part in (query, key)
-            )
-        weights = np.einsum("bmhd,bnhd->bhmn", query, key) + (kind == "cosine")
-        weights = np.tril(weights)
-        weights /= weights.sum(-1, keepdims=True)
-        mixed = np.einsum("bhmn,bnhd->bmhd", weights, value).reshape(2, 200, 8)
-        close(layer.output_dense(mixed), expected)
+    """Each kind computes and learns; a model of one of them learns and writes."""
+    for kind, cuts in LINEAR_CUTS.items():
+        assert_linear_sums(kind, cuts)
+    model = RoFormerCausalLM.from_preset(
+        GPT, attention_type="rotary_performer", performer_features=8, **ONE_BLOCK
+    )
+    inputs = {
+        "token_ids": np.array([[3, 4, 5, 6], [6, 7, 8, 0]]),
+        "segment_ids": np.zeros((2, 4), "int32"),
+    }
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert_learns(model, inputs, inputs["token_ids"], loss)
+    prompts = [(2, 7, 9), (2, 30, 8, 0, 11)]
+    options = {"max_length": 24, "stop_tokens": (5, 60), "method": "greedy"}
+    for prompt, text in zip(prompts, model.generate(prompts, **options), strict=True):
+        max_new = 24 - len(prompt)
+        assert text == plain.greedy(model, prompt, max_new, stops=(5, 60), draft=text)
 
-        layer = LinearRoPEAttention(2, 4, kind=kind, causal=True)
-        expected, cache, parts = (
-            ops.convert_to_numpy(layer(x)),
-            layer.create_cache(2),
-            [],
-        )
-        for start, stop in ((0, 190), (190, 198), (198, 199), (199, 200)):
-            part, cache = layer(x[:, start:stop], cache=cache, cache_index=start)
-            parts.append(ops.convert_to_numpy(part))
-        close(np.concatenate(parts, axis=1), expected)
-
-        model = RoFormerCausalLM.from_preset(GPT, attention_type=kind)
-        inputs = {
-            "token_ids": np.array([[3, 4, 5, 6], [6, 7, 8, 0]]),
-            "segment_ids": np.zeros((2, 4), "int32"),
-        }
-        model.compile(
-            keras.optimizers.SGD(0.1),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        )
-        history = model.fit(inputs, inputs["token_ids"], epochs=3, verbose=0).history
-        assert history["loss"][-1] < history["loss"][0]
-        model = RoFormerCausalLM.from_preset(GPT, attention_type=kind)
-        prompts = [(2, 7, 9), (2, 30, 8, 0, 11)]
-        options = {"max_length": 24, "stop_tokens": (5, 60), "method": "greedy"}
-        for prompt, text in zip(
-            prompts, model.generate(prompts, **options), strict=True
-        ):
-            max_new = 24 - len(prompt)
-            assert text == plain.greedy(
-                model, prompt, max_new, stops=(5, 60), draft=text
-            )
+    x = keras.Input((4, 8))
+    layers = [LinearRoPEAttention(2, 4, kind, causal=True) for kind in LINEAR_CUTS]
+    model = keras.Model(x, keras.layers.average([layer(x) for layer in layers]))
+    x = np.random.default_rng(0).normal(size=(2, 4, 8))
+    assert_learns(model, x, x[::-1], "mse")
 
 
 def check_encoder_decoder():
     """Writing equals that without a cache; it learns to turn texts round."""
     characters = "天地玄黄宇宙"
-    model = tiny_seq2seq(characters, num_layers=2, hidden_dim=16, intermediate_dim=24)
+    model = tiny_seq2seq(characters, num_layers=1, hidden_dim=16, intermediate_dim=24)
     tokenizer = model.tokenizer
     generator = np.random.default_rng(0)
     for weight in model.trainable_weights:
@@ -225,20 +268,25 @@ def check_encoder_decoder():
     texts = ["天地玄黄", "宇"]
     prompts = [tokenizer.encode(text)[0] for text in texts]
     stops = {"stops": (tokenizer.sep_id,), "suppressed": (tokenizer.sep_id,)}
-    greedy = model.generate(prompts, method="greedy", max_length=12)
-    samples = model.generate(prompts, max_length=12, top_p=1.0, seed=3)
+    # In one shape for all methods.
+    greedy = model.generate([*prompts, *prompts], method="greedy", max_length=12)
+    options = {"num_return_sequences": 2, "max_length": 12}
+    samples = model.generate(prompts, top_p=1.0, seed=3, **options)
     beams = model.generate(
-        prompts, method="beam", num_beams=4, length_penalty=0.6, max_length=12
+        prompts, method="beam", num_beams=2, length_penalty=0.6, **options
     )
     for row, ids in enumerate(prompts):
         slow = plain.EncoderDecoder(model, ids)
+        assert greedy[row] == greedy[row + 2]
         text = greedy[row]
         assert text == plain.greedy(slow, ids, 12, draft=text, **stops)
-        text = samples[row]
-        cuts = {"top_p": 1.0}
-        assert text == plain.sample(slow, ids, 12, 3, row, cuts, draft=text, **stops)
-        best, *_ = plain.beam(slow, ids, limit=12, beams=4, penalty=0.6, **stops)
-        assert beams[row] == best[1]
+        for copy, text in enumerate(samples[row]):
+            number, cuts = 2 * row + copy, {"top_p": 1.0}
+            assert text == plain.sample(
+                slow, ids, 12, 3, number, cuts, draft=text, **stops
+            )
+        found = plain.beam(slow, ids, limit=12, beams=2, penalty=0.6, **stops)
+        assert beams[row] == [text for _, text in found]
     pairs = [a + b for a in characters for b in characters]
     turned = [pair[::-1] for pair in pairs]
     model.compile(keras.optimizers.Adam(1e-2))
@@ -284,16 +332,8 @@ def check_fit():
         "token_ids": np.array([[3, 4, 5, 0], [6, 7, 8, 9]]),
         "segment_ids": np.array([[0, 0, 1, 1], [0, 0, 0, 1]]),
     }
-    before = model.get_weights()
-    model.compile(
-        keras.optimizers.SGD(1.0),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    history = model.fit(inputs, inputs["token_ids"], epochs=2, verbose=0).history
-    assert history["loss"][1] < history["loss"][0]
-    after = model.get_weights()
-    for weight, old, new in zip(model.weights, before, after, strict=True):
-        assert (old != new).any(), weight.path
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    assert_learns(model, inputs, inputs["token_ids"], loss)
 
 
 def check_saving():
@@ -332,60 +372,55 @@ def check_text():
 def check_generation():
     """Greedy, beams and samples of unequal prompts: as without a cache."""
     prompts, stops = [(2, 7, 9), (2, 30, 8, 0, 11)], (5, 60, 61, 62, 63)
-    for model in (RoFormerCausalLM.from_preset(GPT), RoFormerSim.from_preset(SIM)):
-        # In one shape for all methods.
-        options = {"max_length": 25, "stop_tokens": stops, "seed": 3}
-        cuts = {"top_k": 30, "top_p": 0.9}
+    # In one shape for all methods, and for the copies of a paraphrase.
+    options = {"max_length": 17, "stop_tokens": stops, "seed": 3}
+    gpt = RoFormerCausalLM.from_preset(GPT, **ONE_BLOCK)
+    sim = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
+    for model in (gpt, sim):
         greedy = model.generate([*prompts, *prompts], method="greedy", **options)
-        options["num_return_sequences"] = 2
-        samples = model.generate(prompts, **cuts, **options)
-        beams = model.generate(
-            prompts, method="beam", num_beams=2, return_scores=True, **options
-        )
         for at, prompt in enumerate(prompts):
             max_new = options["max_length"] - len(prompt)
             assert greedy[at] == greedy[at + 2]
             assert greedy[at] == plain.greedy(
                 model, prompt, max_new, stops=stops, draft=greedy[at]
             )
-            for copy, text in enumerate(samples[at]):
-                assert text == plain.sample(
-                    model,
-                    prompt,
-                    max_new,
-                    3,
-                    2 * at + copy,
-                    cuts,
-                    stops=stops,
-                    draft=text,
-                )
-            expected = plain.beam(model, prompt, max_new, 2, stops=stops)
-            assert [one.output for one in beams[at]] == [text for _, text in expected]
-            for one, (score, _) in zip(beams[at], expected, strict=True):
-                assert abs(one.score - score) < 1e-3
-        if isinstance(model, RoFormerSim):
-            found = model.paraphrase("今天天气", n=4, k=2, max_new_tokens=8, seed=1)
-            assert all(-1.001 < score < 1.001 for _, score in found)
-            again = model.paraphrase("今天天气", n=4, k=2, max_new_tokens=8, seed=1)
-            assert [text for text, _ in found] == [text for text, _ in again]
-        before = model.generate("今天天气", method="greedy", max_length=24)
-        assert before == "".join(
-            model.stream("今天天气", method="greedy", max_length=24)
-        )
+    options["num_return_sequences"] = 2
+    cuts = {"top_k": 30, "top_p": 0.9}
+    samples = gpt.generate(prompts, **cuts, **options)
+    beams = sim.generate(
+        prompts, method="beam", num_beams=2, return_scores=True, **options
+    )
+    for at, prompt in enumerate(prompts):
+        max_new = options["max_length"] - len(prompt)
+        for copy, text in enumerate(samples[at]):
+            number = 2 * at + copy
+            assert text == plain.sample(
+                gpt, prompt, max_new, 3, number, cuts, stops=stops, draft=text
+            )
+        expected = plain.beam(sim, prompt, max_new, 2, stops=stops)
+        assert [one.output for one in beams[at]] == [text for _, text in expected]
+        for one, (score, _) in zip(beams[at], expected, strict=True):
+            assert abs(one.score - score) < 1e-3
+    found = sim.paraphrase("今天天气", n=4, k=2, max_new_tokens=8, seed=1)
+    assert all(-1.001 < score < 1.001 for _, score in found)
+    again = sim.paraphrase("今天天气", n=4, k=2, max_new_tokens=8, seed=1)
+    assert [text for text, _ in found] == [text for text, _ in again]
+    before = gpt.generate("今天天气", method="greedy", max_length=24)
+    assert before == "".join(gpt.stream("今天天气", method="greedy", max_length=24))
 
 
 def check_finetuning():
     """Tasks on texts: what is learned, and that batches have few widths."""
-    texts = ["今天天气不错", "她在北京", "我们学习语言", "在上海工作的人"] * 4
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, dropout=0.0)
+    texts = ["今天天气不错", "她在北京", "我们学习语言", "在上海工作的人"] * 2
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **ONE_BLOCK)
     model.compile(keras.optimizers.Adam(1e-2))
-    history = model.fit(texts, [0, 1] * 8, epochs=4, batch_size=8, verbose=0).history
+    history = model.fit(texts, [0, 1] * 4, epochs=8, batch_size=8, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
     found = model.predict(texts, verbose=0)
-    assert found.argmax(axis=-1).tolist() == [0, 1] * 8
+    assert found.argmax(axis=-1).tolist() == [0, 1] * 4
     if keras.backend.backend() != "tensorflow":
         rows = model.make_rows([(text,) for text in texts])
-        assert {rows.batch([n])["token_ids"].shape for n in range(16)} == {(1, 32)}
+        assert {rows.batch([n])["token_ids"].shape for n in range(8)} == {(1, 32)}
 
     sentences = ["她在北京", "我们在上海"] * 4
     tags = [["O", "O", "B-地", "I-地"], ["O", "O", "O", "B-地", "I-地"]] * 4
@@ -394,7 +429,7 @@ def check_finetuning():
         (RoFormerTokenClassifier, tags, {"crf": True}),
         (RoFormerSpanExtractor, spans, {}),
     ):
-        model = cls.from_preset(CHARACTER, labels=["地"], dropout=0.0, **options)
+        model = cls.from_preset(CHARACTER, labels=["地"], **ONE_BLOCK, **options)
         model.compile(keras.optimizers.Adam(1e-2))
         model.fit(sentences, labels, epochs=15, batch_size=8, verbose=0)
         places = [
@@ -405,12 +440,12 @@ def check_finetuning():
 
 
 def check_adversarial_steps():
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **ONE_BLOCK)
     assert_mean_of_adversarial_steps(model)
 
 
 def check_export():
-    sim = RoFormerSim.from_preset(SIM)
+    sim = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
     with tempfile.TemporaryDirectory() as folder:
         export_model(sim, Path(folder) / "served", "onnx")
         found = ServedEncoder(Path(folder) / "served").encode(["今天天气不错"])
@@ -419,12 +454,12 @@ def check_export():
 
 def check_quantization():
     """Keras's int8 and int4: close to float32, and the same after saving."""
-    tokenizer = RoFormerTokenizer.from_preset(SIM)
-    texts = ["春天来了", "黄河入海流，白日依山尽"]
-    expected = RoFormerSim.from_preset(SIM).encode(texts)
+    model = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
+    tokenizer, texts = model.tokenizer, ["春天来了", "黄河入海流，白日依山尽"]
+    expected = model.encode(texts)
     for mode in ("int8", "int4"):
-        model = RoFormerSim.from_preset(SIM)
-        model.encode(texts)
+        if mode == "int4":
+            model = RoFormerSim.from_preset(SIM, **ONE_BLOCK)
         model.quantize(mode)
         vectors = model.encode(texts)
         assert not np.array_equal(vectors, expected), mode
@@ -433,13 +468,14 @@ def check_quantization():
         cosines /= np.linalg.norm(vectors, axis=-1) * np.linalg.norm(expected, axis=-1)
         assert cosines.min() > (0.95 if mode == "int8" else 0.5), (mode, cosines)
         with tempfile.TemporaryDirectory() as folder:
-            model.save_to_preset(f"{folder}/preset")
-            again = RoFormerSim.from_preset(f"{folder}/preset")
-            close(again.encode(texts), vectors)
-            model.save(f"{folder}/model.keras")
-            again = keras.models.load_model(f"{folder}/model.keras")
-            again.tokenizer = tokenizer
-            close(again.encode(texts), vectors)
+            if mode == "int8":
+                model.save_to_preset(f"{folder}/preset")
+                again = RoFormerSim.from_preset(f"{folder}/preset")
+            else:
+                model.save(f"{folder}/model.keras")
+                again = keras.models.load_model(f"{folder}/model.keras")
+                again.tokenizer = tokenizer
+        close(again.encode(texts), vectors)
 
 
 def check_partial_training():
@@ -458,7 +494,7 @@ def check_partial_training():
         inputs = backbone.tokenizer(["今天天气不错", "你好"])
         backbone.compile(keras.optimizers.SGD(0.1), "mse")
         targets = np.ones(backbone(inputs).shape, "float32")
-        backbone.fit(inputs, targets, epochs=3, verbose=0)
+        backbone.fit(inputs, targets, epochs=2, verbose=0)
         expected = ops.convert_to_numpy(backbone(inputs))
         backbone.merge_lora()
         close(backbone(inputs), expected, 1e-5)
@@ -487,7 +523,7 @@ def main():
         name = name.removeprefix("check_")
         if f"check_{name}" not in globals() or name not in (sys.argv[1:] or [name]):
             continue
-        start = time.perf_counter()
+        start = time.process_time()
         keras.utils.set_random_seed(0)
         try:
             check()
@@ -495,7 +531,7 @@ def main():
         except BackendError as error:
             assert keras.backend.backend() in str(error)
             found[name] = False
-        print(f"{name} {time.perf_counter() - start:.1f} s", flush=True)
+        print(f"{name} {time.process_time() - start:.1f} s", flush=True)
     print(json.dumps(found))
 
 

@@ -1,7 +1,7 @@
 """Trains a model whose weights 2 and 4 devices of JAX share.
 
 The results must be those of one device, and each device must hold its share alone. Run
-as a process: the number of devices is set before JAX starts.
+as a process, or imported before JAX starts: the number of devices is set before.
 """
 
 import json
@@ -103,7 +103,7 @@ def main():
     # Tokens that the devices cannot share equally stay whole.
     layout = backbone_layout(CONFIG.replace(vocabulary_size=63), mesh)
     assert layout["token_embedding/embeddings"] is None
-    print(json.dumps(sorted(expected)))
+    print("model parallel:", json.dumps(sorted(expected)))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-# Texts are padded to multiples of it, for backends that compile for each length.
-PAD = 32
+# Texts and their rows are padded to multiples, for backends that compile each shape.
+PAD, PAD_ROWS = 32, 4
 
 
 class FakeDecoder:
@@ -144,18 +144,20 @@ def all_logits(model, prompt, texts):
     causal = model.config.attention == "causal"
     rows = np.array([[*prompt, *text] for text in texts], "int32")
     count, length = rows.shape
-    padded = -(-length // PAD) * PAD
-    token_ids = np.zeros((count, padded), "int32")
-    token_ids[:, :length] = rows
-    segment_ids = np.full((count, padded), 0 if causal else 1, "int32")
+    padded, padded_rows = -(-length // PAD) * PAD, -(-count // PAD_ROWS) * PAD_ROWS
+    token_ids = np.zeros((padded_rows, padded), "int32")
+    token_ids[:count, :length] = rows
+    token_ids[count:] = token_ids[0]
+    segment_ids = np.full(token_ids.shape, 0 if causal else 1, "int32")
     segment_ids[:, : len(prompt)] = 0
     inputs = {"token_ids": token_ids, "segment_ids": segment_ids}
     if "position_ids" in model.input:
-        inputs["position_ids"] = np.tile(np.arange(padded, dtype="float32"), (count, 1))
+        positions = np.arange(padded, dtype="float32")
+        inputs["position_ids"] = np.tile(positions, (padded_rows, 1))
     outputs = model(inputs, training=False)
     if isinstance(outputs, dict):
         outputs = outputs["logits"]
-    return _host(outputs)[:, len(prompt) - 1 : length]
+    return _host(outputs)[:count, len(prompt) - 1 : length]
 
 
 def next_logits(model, prompt, texts):

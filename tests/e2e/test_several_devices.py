@@ -1,4 +1,4 @@
-"""Training on several devices, on JAX; each test is a process."""
+"""Training on several devices, on JAX, in one process with four devices."""
 
 import os
 import subprocess
@@ -6,13 +6,23 @@ import sys
 from pathlib import Path
 
 import docs_blocks
+import pytest
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "several-devices.md"
+CODE = """
+import sys
+from pathlib import Path
+import docs_blocks, model_parallel, uneven_batches
+model_parallel.main()
+uneven_batches.main()
+docs_blocks.run_page(Path(sys.argv[1]))
+"""
 
 
-def run(folder, *arguments):
-    """What a script prints on four devices, which JAX makes of one CPU."""
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """What the scripts and the page print on four devices, which JAX makes of a CPU."""
     flags = "--xla_backend_optimization_level=0"
     environment = {
         **os.environ,
@@ -20,26 +30,32 @@ def run(folder, *arguments):
         "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
         # Compiling takes most of the time, and nothing here runs long.
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=4",
+        # In the folder of JAX_COMPILATION_CACHE_DIR, if there is one: everything.
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
+        [sys.executable, "-c", CODE, str(PAGE)],
+        cwd=tmp_path_factory.mktemp("page"),
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=540,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
 
-def test_devices_share_the_weights_of_a_wide_model(tmp_path):
-    assert "after" in run(tmp_path, TESTS / "model_parallel.py")
+def test_devices_share_the_weights_of_a_wide_model(shown):
+    assert 'model parallel: ["after"' in shown
 
 
-def test_the_blocks_of_the_page_run(tmp_path):
-    shown = run(tmp_path, docs_blocks.__file__, PAGE)
+def test_devices_share_an_odd_last_batch(shown):
+    assert 'uneven batches: ["accuracy", "answers"' in shown
+
+
+def test_the_blocks_of_the_page_run(shown):
     count = len(list(docs_blocks.blocks_of(PAGE.read_text(encoding="utf-8"))))
     assert shown.count("=== several-devices.md:") == count
     assert shown.endswith("=== done\n")
