@@ -1,12 +1,13 @@
 """tools/benchmarks: a tiny run of each, with the real bert4keras."""
 
-import importlib
+import contextlib
 import json
 
 import pytest
-from benchmark_files import LocalWorker, write_texts
+from benchmark_files import LocalWorker, Processes, make_side, write_texts
 from common import reference_folder
 
+from roformer_keras.generation.engines import ENGINES
 from tools import ROOT, predict_wait
 from tools.benchmarks import (
     attention,
@@ -28,19 +29,16 @@ needs_bert4keras = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(scope="module")
+def processes():
+    with contextlib.closing(Processes()) as processes:
+        yield processes
+
+
 @pytest.fixture
-def local_sides(monkeypatch):
+def local_sides(processes, monkeypatch):
     """Runs all sides but bert4keras here: processes take seconds to start."""
-    start = harness.Benchmark.start
-
-    def start_here(benchmark, side):
-        if side == "bert4keras":
-            return start(benchmark, side)
-        module, name = benchmark.sides[side].split(":")
-        side_class = getattr(importlib.import_module(module), name)
-        return LocalWorker(side_class(**benchmark._passed, name=side))
-
-    monkeypatch.setattr(harness.Benchmark, "start", start_here)
+    processes.install(monkeypatch)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -147,6 +145,13 @@ def test_generate(local_sides, tmp_path, monkeypatch, capsys):
 
 @needs_bert4keras
 def test_engines_of_generation(local_sides, tmp_path, monkeypatch):
+    assert {engine for _, engine in generate.ENGINE_RUNS} == set(ENGINES)
+    # Each type, and each kind of engine.
+    runs = [
+        *(("float32", "keras"), ("float32", "openvino")),
+        *(("bfloat16", "openvino-int8"), ("float32", "onnx-int8")),
+    ]
+    monkeypatch.setattr(generate, "ENGINE_RUNS", runs)
     # test_gpu runs transformers.
     monkeypatch.setattr(generate, "is_installed", lambda side: False)
     figures = measure(generate, tmp_path, "--parts", "engines", "mix")
@@ -181,13 +186,18 @@ def test_tokenization(local_sides, tmp_path):
     assert list(figures["word"]) == ["roformer_keras", "bert4keras"]
 
 
-def test_checkpointing(tmp_path, capsys):
+def test_checkpointing(tmp_path, monkeypatch, capsys):
+    def local(target, options):
+        return LocalWorker(make_side(target, options))
+
+    monkeypatch.setattr(checkpointing, "Worker", local)
     assert list(measure(checkpointing, tmp_path)) == ["off", "on"]
     assert "of the peak" in capsys.readouterr().out
 
 
 @needs_bert4keras
-def test_scripts(tmp_path):
+def test_scripts(processes, tmp_path, monkeypatch):
+    processes.install(monkeypatch, are_local=False)
     reviews, _ = write_texts(tmp_path)
     arguments = ("--parts", "write", "classify", "--reviews", reviews)
     figures = measure(scripts, tmp_path, *arguments)
@@ -215,8 +225,9 @@ def test_attention(tmp_path, monkeypatch, capsys):
     assert "of memory" in capsys.readouterr().out
 
 
-def test_gpu(tmp_path, monkeypatch, capsys):
+def test_gpu(processes, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
+    processes.install(monkeypatch, are_local=False)
     figures = measure(gpu, tmp_path, "--parts", "encode", "step")
     for part in ("encode", "step"):
         (runs,) = figures[part].values()

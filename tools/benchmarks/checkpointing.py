@@ -58,6 +58,8 @@ class Training:
             # XLA on the CPU is slower, and needs other memory.
             jit_compile=False,
         )
+        # A step that makes variables is traced twice.
+        model.optimizer.build(model.trainable_variables)
         inputs = make_inputs(1, length, 12_000)
         for _ in range(2):
             began = time.perf_counter()

@@ -29,6 +29,7 @@ SIZES = {
     "updates": (12, 2, "updates of a turn"),
     "batch-size": (8, 8, "rows of a batch"),
     "length": (128, 16, "tokens of a row"),
+    "lines": (20_000, 200, "lines of the corpus"),
     **MODEL_SIZES,
 }
 
@@ -62,7 +63,7 @@ def measure(folder, dtype, options):
         def write_results(self):
             """Nothing is kept."""
 
-    write_corpus(folder / "corpus.txt")
+    write_corpus(folder / "corpus.txt", options.lines)
     stage = {"steps": 10**6, "length": options.length, "batch_size": options.batch_size}
     settings = {
         "objective": "mlm",
@@ -115,12 +116,12 @@ def update(trainer, batches, callbacks, count):
     return time.perf_counter() - start
 
 
-def write_corpus(path):
+def write_corpus(path, lines):
     generator = np.random.default_rng(0)
     # The vocabulary that is built also has the special tokens and the full stop.
     known = np.array([chr(0x4E00 + number) for number in range(VOCABULARY - 107)])
     with open(path, "w", encoding="utf-8") as file:
-        for _ in range(20_000):
+        for _ in range(lines):
             count = generator.integers(20, 400)
             file.write("".join(generator.choice(known, count)) + "。\n")
 
