@@ -11,6 +11,10 @@ import pytest
 # outputs are held against those committed, run without it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+# PyTorch's threads wait for each other by computing, which takes most of the time where
+# operations are small and processes more than cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Tracing makes many objects that live on, in which a collection finds nothing.
 gc.set_threshold(20_000, 50, 1_000)
 

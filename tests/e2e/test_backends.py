@@ -23,8 +23,8 @@ def run(backend, *arguments):
         "PYTHONPATH": str(TESTS.parent),
         # Compiling takes most of the time, and nothing here runs long.
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
-        # Threads that wait for little work take most of PyTorch's time.
-        **dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), "1"),
+        # Operations are small.
+        "TF_NUM_INTRAOP_THREADS": "1",
         # In the folder of JAX_COMPILATION_CACHE_DIR, if there is one: everything.
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
