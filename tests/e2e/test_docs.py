@@ -1,11 +1,13 @@
 """README and the pages in docs/: their commands and Python blocks run.
 
 Small files stand in for those that a page names: for a released zip one of 2 layers,
-for the reviews and the titles their first lines. A Chinese page has the blocks of the
-English one, see `tests/unit/test_translations.py`.
+for the package's checkpoints those of one layer, for the reviews and the titles their
+first short lines. A Chinese page has the blocks of the English one, see
+`tests/unit/test_translations.py`.
 """
 
 import gzip
+import os
 import shutil
 import subprocess
 import sys
@@ -19,28 +21,30 @@ from common import (
     transformers_python,
     write_lines,
 )
+from finetuning_cases import train_eagerly
 from hub_server import OWNER, TOKEN, environment_of, hub
+from one_layer import write_one_layer
+
+from roformer_keras.hub import catalog
 
 PYTHON = transformers_python()
 PAGE = ROOT / "docs" / "huggingface.md"
+SCRIPTS = ROOT / "docs" / "coming-from-bert4keras.md"
+SHIPPED = ROOT / "roformer_keras" / "checkpoints"
 RELEASED = "chinese_roformer-sim-char-ft_L-12_H-768_A-12.zip"
-# Pages of a group run in one process.
-GROUPS = (
-    ("README.md", "docs/quick-start.md", "docs/loading.md", "docs/generation.md"),
-    (
-        *("docs/fine-tuning.md", "docs/fine-tuning/classification.md"),
-        *("docs/fine-tuning/questions.md", "docs/fine-tuning/sentence-vectors.md"),
-        *("docs/fine-tuning/tags-and-spans.md", "docs/pretraining.md"),
-    ),
-    ("docs/encoder-decoder.md", "docs/linear-attention.md", "docs/many-texts.md"),
-    ("docs/exporting.md", "docs/verification.md"),
-    # It changes Keras in its process.
-    ("docs/coming-from-bert4keras.md",),
+PAGES = (
+    *("README.md", "docs/quick-start.md", "docs/loading.md", "docs/generation.md"),
+    *("docs/fine-tuning.md", "docs/fine-tuning/classification.md"),
+    *("docs/fine-tuning/questions.md", "docs/fine-tuning/sentence-vectors.md"),
+    *("docs/fine-tuning/tags-and-spans.md", "docs/pretraining.md"),
+    *("docs/encoder-decoder.md", "docs/linear-attention.md", "docs/many-texts.md"),
+    *("docs/exporting.md", "docs/verification.md"),
 )
 # Pages that other tests run, and those that need more than one machine or a new clone.
 ELSEWHERE = {
     "CONTRIBUTING.md": "the commands that test a clone",
     "docs/api/index.md": "tests/e2e/test_api_examples.py",
+    "docs/coming-from-bert4keras.md": "below",
     "docs/beyond-one-machine.md": "tests/e2e/test_ray.py",
     "docs/huggingface.md": "below",
     "docs/serving.md": "tests/e2e/test_server.py",
@@ -58,52 +62,90 @@ def pages_with_blocks():
 
 
 def test_every_page_with_blocks_is_run():
-    run = {page for group in GROUPS for page in group}
-    assert run | ELSEWHERE.keys() == set(pages_with_blocks())
-    assert not run & ELSEWHERE.keys()
+    assert {*PAGES} | ELSEWHERE.keys() == {*pages_with_blocks()}
+    assert not {*PAGES} & ELSEWHERE.keys()
 
 
-def stand_ins(folder):
-    """The files that pages name, small."""
+@pytest.fixture(scope="module")
+def one_layer(tmp_path_factory):
+    """The folder of the package's checkpoints, each of one layer."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_one_layer(folder)
+    return folder
+
+
+def first_short(rows, most, count):
+    """The first rows of at most so many characters."""
+    return [row for row in rows if len(row) <= most][:count]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with the files that pages name, small."""
     small = CHECKPOINTS / "chinese_roformer-sim-char_L-2_H-32_A-4.zip"
-    shutil.copy(small, folder / RELEASED)
-    (folder / "bert4keras-0.11.5").symlink_to(reference_folder())
-    data = folder / "notebooks" / "data"
+    shutil.copy(small, tmp_path / RELEASED)
+    (tmp_path / "bert4keras-0.11.5").symlink_to(reference_folder())
+    data = tmp_path / "notebooks" / "data"
     data.mkdir(parents=True)
     for path in (ROOT / "notebooks" / "data").glob("*.gz"):
-        end = "\n\n" if ".bio" in path.name else "\n"
-        rows = gzip.decompress(path.read_bytes()).decode("utf-8").split(end)[:96]
-        text = end.join(rows) + "\n"
+        end, most = ("\n\n", 160) if ".bio" in path.name else ("\n", 40)
+        rows = gzip.decompress(path.read_bytes()).decode("utf-8").split(end)
+        text = end.join(first_short(rows, most, 32)) + "\n"
         (data / path.name).write_bytes(gzip.compress(text.encode("utf-8")))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-@pytest.mark.skipif(reference_folder() is None, reason="needs bert4keras")
-@pytest.mark.parametrize("pages", GROUPS, ids=lambda pages: pages[-1])
-def test_the_blocks_of_pages_run(pages, tmp_path):
-    words = []
-    for page in pages:
-        folder = tmp_path / page.replace("/", "-")
-        folder.mkdir()
-        stand_ins(folder)
-        words += [ROOT / page, folder]
+needs_bert4keras = pytest.mark.skipif(
+    reference_folder() is None, reason="needs bert4keras"
+)
+
+
+@needs_bert4keras
+@pytest.mark.parametrize("page", PAGES)
+def test_the_blocks_of_a_page_run(page, folder, one_layer, monkeypatch, capsys):
+    checkpoints = one_layer
+    if page == "README.md":
+        # What it prints of two of them is compared.
+        checkpoints = folder / "checkpoints"
+        shutil.copytree(SHIPPED, checkpoints)
+        name = "chinese_roformer-char_L-4_H-192_A-6.zip"
+        shutil.copy(one_layer / name, checkpoints / name)
+    monkeypatch.setattr(catalog, "_SHIPPED_FOLDER", checkpoints)
+    if page.startswith("docs/fine-tuning/"):
+        # Tests of each task train in graphs, and so do the other pages.
+        train_eagerly(monkeypatch)
+    docs_blocks.run_page(ROOT / page)
+    if page == "README.md":
+        # What does not depend on the reviews, which are fewer here.
+        text = (ROOT / page).read_text(encoding="utf-8")
+        shown = text.partition("```text\n")[2].partition("```")[0].splitlines()
+        assert "\n".join(shown[:2]) in capsys.readouterr().out
+
+
+def run_alone(python, page, *checkpoints, **environment):
+    """Runs a page in a process; what it prints."""
     done = subprocess.run(
-        [sys.executable, docs_blocks.__file__, *words],
-        cwd=tmp_path,
+        [python, docs_blocks.__file__, page, *checkpoints],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    assert done.stdout.count("=== done\n") == len(pages)
-    if "README.md" in pages:
-        # What does not depend on the reviews, which are fewer here.
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
-        shown = text.partition("```text\n")[2].partition("```")[0].splitlines()
-        assert "\n".join(shown[:2]) in done.stdout
+    assert done.stdout.endswith("=== done\n")
+    return done.stdout
+
+
+@needs_bert4keras
+def test_the_blocks_for_scripts_of_bert4keras_run(folder, one_layer):
+    """They change Keras in their process."""
+    run_alone(sys.executable, SCRIPTS, one_layer)
 
 
 @pytest.mark.skipif(PYTHON is None, reason="needs Transformers")
-def test_the_blocks_of_hugging_face_run(tmp_path):
+def test_the_blocks_of_hugging_face_run(tmp_path, one_layer, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "MRPC").mkdir()
     row = "{}\t1\t2\tthe man left\tthe man {}"
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
@@ -112,18 +154,9 @@ def test_the_blocks_of_hugging_face_run(tmp_path):
         write_lines(tmp_path / "MRPC" / name, [header, *rows])
     with hub({}) as server:
         environment = environment_of(server.url, tmp_path / "cache")
-        done = subprocess.run(
-            [PYTHON, docs_blocks.__file__, PAGE],
-            cwd=tmp_path,
-            env={**environment, "HF_TOKEN": TOKEN},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        shown = run_alone(PYTHON, PAGE, one_layer, **environment, HF_TOKEN=TOKEN)
         names = {f"{OWNER}/{name}" for name in ("name", "similar", "reviews")}
         assert server.repositories.keys() == names
     count = len(list(docs_blocks.blocks_of(PAGE.read_text(encoding="utf-8"))))
     assert count > 15
-    assert done.stdout.count("=== huggingface.md:") == count
-    assert done.stdout.endswith("=== done\n")
+    assert shown.count("=== huggingface.md:") == count
