@@ -7,8 +7,7 @@ import tempfile
 
 import pytest
 
-# The tests compile many programs and run each of them briefly. The notebooks, whose
-# outputs are held against those committed, run without it.
+# The tests compile many programs and run each of them briefly.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # PyTorch's threads wait for each other by computing, which takes most of the time where
