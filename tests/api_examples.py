@@ -3,15 +3,18 @@
     python tests/api_examples.py [NAME ...]     all, or those of names that contain one
 
 Each begins with the imports of docs/api/index.md. Repositories of `owner` are those of
-`hub_server`.
+`hub_server`. If the variable CHECKPOINTS names a folder, the checkpoints that come with
+the package are read from there, see `one_layer.py`.
 """
 
 import doctest
+import os
 import re
 import sys
 import time
 
 from hub_server import OWNER
+from one_layer import read_shipped_from
 
 from tools.api_reference import PAGES, documented, load_package
 
@@ -54,4 +57,6 @@ def run(names):
 
 
 if __name__ == "__main__":
+    if folder := os.environ.get("CHECKPOINTS"):
+        read_shipped_from(folder)
     raise SystemExit(run(sys.argv[1:]))
