@@ -9,8 +9,10 @@ import pytest
 from common import reference_folder, written_tiny_seq2seq
 from common import run_main as run
 from finetuning_cases import NER, PAIRS, REVIEWS, train_eagerly, written
+from one_layer import write_one_layer
 
 from roformer_keras import RoFormerSim
+from roformer_keras.hub import catalog
 
 
 def test_they_know_what_they_were_trained_for(capsys):
@@ -39,6 +41,7 @@ def test_they_know_what_they_were_trained_for(capsys):
 SHORT = {
     "pretrain": "--steps 2 --batch-size 2 --length 16 --overwrite",
     "finetune": "--epochs 1",
+    "verify": "--lengths 1,9",
 }
 # `finetune` makes what the three after it use.
 COMMANDS = ("inspect", "convert", "verify", "fill-mask", "embed", "generate")
@@ -46,8 +49,17 @@ COMMANDS = (*COMMANDS, "paraphrase", "similarity", "tokenize", "pretrain")
 COMMANDS = (*COMMANDS, "finetune predict evaluate")
 
 
+@pytest.fixture(scope="module")
+def one_layer(tmp_path_factory):
+    """The folder of the package's checkpoints, each of one layer."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_one_layer(folder)
+    return folder
+
+
 @pytest.mark.parametrize("verbs", COMMANDS)
-def test_the_examples_of_the_help_run(verbs, tmp_path, monkeypatch, capsys):
+def test_the_examples_of_the_help_run(verbs, one_layer, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(catalog, "_SHIPPED_FOLDER", one_layer)
     monkeypatch.chdir(tmp_path)
     train_eagerly(monkeypatch)
     poem = ["床前明月光，疑是地上霜。", "举头望明月，低头思故乡。"]
