@@ -7,8 +7,12 @@ import tempfile
 
 import pytest
 
-# The tests compile many programs and run each of them briefly.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# The tests compile many programs and run each of them briefly: without XLA's passes and
+# its emitters of fusions, a step of generation compiles in a third of the time.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+)
 
 # PyTorch's threads wait for each other by computing, which takes most of the time where
 # operations are small and processes more than cores.
