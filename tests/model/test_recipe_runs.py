@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from common import run_main
+from common import CHARACTER, run_main
 
 from roformer_keras.cli.finetune import read_settings
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
@@ -15,7 +15,8 @@ from roformer_keras.training.results import load_finetuned
 
 pytestmark = pytest.mark.slow
 
-FLAGS = {"epochs": 1, "batch_size": 4, "learning_rate": 1e-3}
+TINY = {"source": str(CHARACTER), "model.num_layers": 1}
+FLAGS = {**TINY, "epochs": 1, "batch_size": 4, "learning_rate": 1e-3}
 
 
 def test_the_best_rate_is_kept(tmp_path, monkeypatch):
@@ -23,7 +24,7 @@ def test_the_best_rate_is_kept(tmp_path, monkeypatch):
     rows = ["x\t1\t\tgood one\n", "x\t0\t*\tbad the\n"] * 4
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("".join(rows))
-    flags = {key: FLAGS[key] for key in ("epochs", "batch_size")}
+    flags = {**TINY, "epochs": 1, "batch_size": 4}
     settings = read_settings(None, None, flags, "glue/cola", str(tmp_path))
     out = tmp_path / "out"
     preset = finetune_recipe("glue/cola", settings, out, verbose=False)
@@ -32,6 +33,7 @@ def test_the_best_rate_is_kept(tmp_path, monkeypatch):
         rate: split["valid"]["matthews"] for rate, split in found["rates"].items()
     }
     assert list(figures) == ["2e-05", "0.01"]
+    assert len(set(figures.values())) == 2
     best = found["best_rate"]
     assert figures[f"{best:g}"] == max(figures.values())
     assert preset == out / f"rate-{best:g}" / "preset"
