@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import CHARACTER, GPT, SIM
+from common import CHARACTER, GPT, SIM, tiny_seq2seq
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import (
@@ -182,7 +182,7 @@ def test_predict_follows_compile(options, plain, masked_lm):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16", "mixed_float16"])
 def test_predict_in_other_types(dtype):
-    model = RoFormerBackbone.from_preset(CHARACTER, dtype=dtype)
+    model = RoFormerBackbone.from_preset(CHARACTER, dtype=dtype, num_layers=1)
     expected = keras.Model(model.input, model.output).predict(ids(), verbose=0)
     found = model.predict(ids(), batch_size=BATCH, verbose=0)
     assert found.dtype == expected.dtype
@@ -244,20 +244,38 @@ EVALUATED = {
 }
 
 
+@pytest.fixture(scope="module")
+def small():
+    """A backbone of one layer without dropout."""
+    rates = dict.fromkeys(("dropout", "attention_dropout"), 0.0)
+    return RoFormerBackbone.from_preset(CHARACTER, num_layers=1, **rates)
+
+
+def classifiers_of(backbone, *optimizer, **metrics):
+    """A model of ours and one of Keras, of the same layers."""
+    models = [
+        kind(backbone.input, backbone.output[:, 0]) for kind in (FastModel, keras.Model)
+    ]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for model in models:
+        model.compile(*optimizer, loss=loss, **metrics)
+    return models
+
+
+@pytest.fixture(scope="module")
+def evaluated(small):
+    metrics = {"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]}
+    return classifiers_of(small, **metrics)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", EVALUATED)
-def test_evaluate_keeps_the_contract_of_keras(case, backbone):
+def test_evaluate_keeps_the_contract_of_keras(case, evaluated):
     random = np.random.default_rng(1)
     y = random.integers(0, 32, ROWS)
     weights = random.uniform(size=ROWS).astype("float32")
     found = []
-    for kind in (FastModel, keras.Model):
-        model = kind(backbone.input, backbone.output[:, 0])
-        model.compile(
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-            weighted_metrics=["accuracy"],
-        )
+    for model in evaluated:
         callback = Calls()
         data, options = EVALUATED[case](ids(), y, weights)
         logs = model.evaluate(
@@ -268,9 +286,15 @@ def test_evaluate_keeps_the_contract_of_keras(case, backbone):
     assert found[0][1] == found[1][1]
 
 
+@pytest.fixture(scope="module")
+def fitted(small):
+    """A model of ours and one of Keras, and the weights that they begin with."""
+    return classifiers_of(small, "sgd"), small.get_weights()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["arrays", "split", "dataset", "PyDataset"])
-def test_fit_keeps_the_contract_of_keras(case):
+def test_fit_keeps_the_contract_of_keras(case, fitted):
     y = np.random.default_rng(1).integers(0, 32, ROWS)
     data = {
         "arrays": lambda: {
@@ -295,17 +319,12 @@ def test_fit_keeps_the_contract_of_keras(case):
             "validation_data": Batches(ids(), y),
         },
     }[case]
-    rates = dict.fromkeys(("dropout", "attention_dropout"), 0.0)
-    backbone = RoFormerBackbone.from_preset(CHARACTER, **rates)
-    weights, histories = backbone.get_weights(), []
-    for kind in (FastModel, keras.Model):
-        backbone.set_weights(weights)
-        model = kind(backbone.input, backbone.output[:, 0])
-        model.compile(
-            "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        )
+    (models, weights), histories = fitted, []
+    for model in models:
+        model.set_weights(weights)
         history = model.fit(**data(), epochs=2, shuffle=False, verbose=0)
         histories.append(history.history)
+    models[0].set_weights(weights)
     assert set(histories[0]) == {"loss", "val_loss"}
     for name, values in histories[1].items():
         assert histories[0][name] == pytest.approx(values, rel=1e-4)
@@ -355,13 +374,16 @@ def test_arrays_need_no_dataset(masked_lm, datasets):
 
 @pytest.mark.slow
 def test_no_dataset_of_training_is_tuned(datasets):
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
+    one = {"num_layers": 1}
+    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, **one)
+    model.compile(run_eagerly=True)
     texts, labels = ["好", "坏", "天气", "北京"], [0, 1, 0, 1]
     model.fit(texts, labels, validation_data=(texts, labels), verbose=0)
     model.evaluate(texts, labels, batch_size=2, verbose=0)
     assert len(datasets) >= 3 and not any(map(is_tuned, datasets))
     datasets.clear()
-    lm = RoFormerMaskedLM.from_preset(CHARACTER)
+    lm = RoFormerMaskedLM.from_preset(CHARACTER, **one)
+    lm.compile(run_eagerly=True)
     lm.fit(texts, validation_data=texts, verbose=0)
     lm.evaluate(texts, verbose=0)
     assert len(datasets) >= 3 and not any(map(is_tuned, datasets))
@@ -383,11 +405,11 @@ def test_without_the_names_of_keras_data_goes_to_it_as_it_is(monkeypatch, masked
 # === model(ids) ===
 
 MODELS = {
-    "backbone": lambda: RoFormerBackbone.from_preset(CHARACTER),
-    "masked": lambda: RoFormerMaskedLM.from_preset(CHARACTER),
-    "causal": lambda: RoFormerCausalLM.from_preset(GPT),
-    "sim": lambda: RoFormerSim.from_preset(SIM),
-    "tagger": lambda: RoFormerTokenClassifier.from_preset(CHARACTER, labels=["LOC"]),
+    "backbone": (RoFormerBackbone, CHARACTER, {}),
+    "masked": (RoFormerMaskedLM, CHARACTER, {}),
+    "causal": (RoFormerCausalLM, GPT, {}),
+    "sim": (RoFormerSim, SIM, {}),
+    "tagger": (RoFormerTokenClassifier, CHARACTER, {"labels": ["LOC"]}),
 }
 
 
@@ -402,7 +424,8 @@ def eagerly(model, x):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_call_computes_what_each_operation_would(name):
-    model = MODELS[name]()
+    cls, source, options = MODELS[name]
+    model = cls.from_preset(source, num_layers=1, **options)
     for length in (1, 9, 30):
         x = ids(length=length)
         found, expected = model(x), eagerly(model, x)
@@ -418,20 +441,21 @@ def test_a_call_computes_what_each_operation_would(name):
 
 
 @pytest.mark.slow
-def test_a_call_of_an_encoder_decoder(seq2seq):
-    random = np.random.default_rng(0)
+def test_a_call_of_an_encoder_decoder():
+    model = tiny_seq2seq("天地玄黄", num_layers=1, hidden_dim=16, intermediate_dim=32)
+    size, random = model.config.vocabulary_size, np.random.default_rng(0)
     x = {
-        "encoder_token_ids": random.integers(1, 14, (2, 5)),
-        "decoder_token_ids": random.integers(1, 14, (2, 8)),
+        "encoder_token_ids": random.integers(1, size, (2, 5)),
+        "decoder_token_ids": random.integers(1, size, (2, 8)),
     }
-    expected = eagerly(seq2seq, x)
-    assert_close(seq2seq(x), expected)
-    np.testing.assert_allclose(seq2seq.predict(x, verbose=0), expected, atol=2e-6)
+    expected = eagerly(model, x)
+    assert_close(model(x), expected)
+    np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=2e-6)
 
 
 @pytest.mark.slow
 def test_a_call_sees_new_weights_and_layers():
-    model = RoFormerBackbone.from_preset(CHARACTER)
+    model = RoFormerBackbone.from_preset(CHARACTER, num_layers=1)
     before = np.asarray(model(ids()))
     model.set_weights([1.1 * weight for weight in model.get_weights()])
     changed = np.asarray(model(ids()))
@@ -452,7 +476,7 @@ def test_a_call_sees_new_weights_and_layers():
 
 @pytest.mark.slow
 def test_gradients_flow_through_a_call():
-    model = RoFormerBackbone.from_preset(CHARACTER)
+    model = RoFormerBackbone.from_preset(CHARACTER, num_layers=1)
 
     def gradients(call):
         with tf.GradientTape() as tape:
@@ -468,7 +492,7 @@ def test_gradients_flow_through_a_call():
 
 @pytest.mark.slow
 def test_dropout_and_graphs_are_left_to_keras(backbone, monkeypatch):
-    model = RoFormerBackbone.from_preset(CHARACTER)
+    model = RoFormerBackbone.from_preset(CHARACTER, num_layers=1)
     x = ids()
     first, second = model(x, training=True), model(x, training=True)
     assert np.abs(first - second).max() > 0.01
