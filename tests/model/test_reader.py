@@ -294,7 +294,7 @@ def test_optimizer_slots_and_counters_are_passed_over(tmp_path, truth):
 @pytest.mark.slow
 def test_a_fitted_model_of_keras_is_read_without_its_optimizer(tmp_path):
     model = RoFormerMaskedLM.from_preset(SMALL, output_activation="softmax")
-    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
+    model.compile("adam", "sparse_categorical_crossentropy", run_eagerly=True)
     inputs = {
         "token_ids": np.ones((2, 3), "int32"),
         "segment_ids": np.zeros((2, 3), "int32"),
