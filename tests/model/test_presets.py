@@ -452,8 +452,11 @@ def official(name, folder, num_layers=None, vocabulary="char_12000.txt", **chang
     return archive, tensors
 
 
-def check_official(name, folder, num_layers):
-    archive, tensors = official(name, folder, num_layers)
+@needs_shared
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_official_configurations_load(name, tmp_path):
+    archive, tensors = official(name, tmp_path)
     with open_checkpoint(archive) as checkpoint:
         assert checkpoint.unexpected == checkpoint.training_state == ()
         assert len(checkpoint.vocabulary) == 12_000
@@ -468,20 +471,6 @@ def check_official(name, folder, num_layers):
     batch = tokenizer(["今天天气不错", "北京"])
     for value in outputs(model, batch).values():
         assert np.isfinite(value).all()
-
-
-@pytest.mark.slow
-@needs_shared
-@pytest.mark.parametrize("name", CONFIGS)
-def test_the_official_configurations_load(name, tmp_path):
-    check_official(name, tmp_path, num_layers=1)
-
-
-@needs_shared
-@pytest.mark.e2e
-@pytest.mark.parametrize("name", CONFIGS)
-def test_the_official_configurations_load_whole(name, tmp_path):
-    check_official(name, tmp_path, num_layers=None)
 
 
 @needs_shared
