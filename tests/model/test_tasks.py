@@ -28,7 +28,7 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 def classifier(source=CHARACTER, seed=0, **options):
     keras.utils.set_random_seed(seed)
-    options = {"classes": ["坏", "好"], **NO_DROPOUT, **options}
+    options = {"classes": ["坏", "好"], "num_layers": 1, **NO_DROPOUT, **options}
     return RoFormerTextClassifier.from_preset(source, **options)
 
 
@@ -98,7 +98,7 @@ def test_the_ways_to_give_data_are_one():
     ]
     expected = None
     for x, y in given:
-        model = classifier(**ONE_BLOCK)
+        model = classifier()
         model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
         model.fit(x, y, batch_size=8, verbose=0)
         found = probabilities(model)
@@ -175,10 +175,10 @@ def test_pairs_are_rows_of_two_segments():
 @pytest.mark.slow
 def test_several_labels():
     model = classifier(classes=["天", "学", "人"], multi_label=True, **ONE_BLOCK)
-    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
+    model.compile(keras.optimizers.Adam(3e-2), run_eagerly=True)
     labels = [[c for c in "天学人" if c in text] for text in TEXTS]
     assert [] in labels and len(labels[3]) == 1
-    model.fit(TEXTS, labels, batch_size=8, epochs=25, verbose=0)
+    model.fit(TEXTS, labels, batch_size=8, epochs=12, verbose=0)
     assert model.classify(TEXTS, verbose=0) == labels
     found = probabilities(model)
     assert ((found > 0.5).sum(axis=1) == [len(own) for own in labels]).all()
@@ -250,7 +250,7 @@ def test_what_is_validated_on_is_not_trained_on():
 def test_batches_of_any_widths():
     """Also where the first two are equally wide, and others are not."""
     texts, labels = ["今北京"] * 8 + ["今北京安门上海"] * 4, [0, 1] * 6
-    model = classifier(**ONE_BLOCK)
+    model = classifier()
     model.compile(keras.optimizers.SGD(0.1))
     for shuffle in (False, True):
         model.fit(texts, labels, batch_size=4, shuffle=shuffle, epochs=2, verbose=0)
@@ -261,9 +261,9 @@ def test_batches_of_any_widths():
 def test_regression():
     keras.utils.set_random_seed(0)
     model = RoFormerTextRegressor.from_preset(CHARACTER, pooling="mean", **ONE_BLOCK)
-    model.compile(keras.optimizers.Adam(3e-3), run_eagerly=True)
+    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
     degrees = [1, 0.1, 0.65, 0.2]
-    model.fit((GOOD, BAD), degrees, epochs=40, verbose=0)
+    model.fit((GOOD, BAD), degrees, epochs=24, verbose=0)
     found = model.regress((GOOD, BAD), verbose=0)
     assert found.shape == (4,)
     np.testing.assert_allclose(found, degrees, atol=0.15)
@@ -450,8 +450,8 @@ def test_answers_follow_weights_and_lora(fitted):
     assert np.abs(probabilities(model) - before).max() > 1e-2
     model.enable_lora(rank=2)
     for layer in model.backbone.transformer_layers:
-        layer.attention.query.lora_kernel_b.assign(
-            np.ones(layer.attention.query.lora_kernel_b.shape)
+        layer.attention.value.lora_kernel_b.assign(
+            np.ones(layer.attention.value.lora_kernel_b.shape)
         )
     changed = probabilities(model)
     assert np.abs(changed - probabilities(fitted[0])).max() > 1e-3
@@ -470,8 +470,8 @@ def test_a_bar_is_for_long_jobs_before_a_terminal(fitted, capsys):
 # === Aids ===
 
 
-def trained(epochs=1, optimizer=None, **aids):
-    model = classifier()
+def trained(epochs=1, optimizer=None, num_layers=1, **aids):
+    model = classifier(num_layers=num_layers)
     model.compile(optimizer or keras.optimizers.SGD(0.1), run_eagerly=True, **aids)
     model.fit(TEXTS, LABELS, batch_size=8, epochs=epochs, shuffle=False, verbose=0)
     return model
@@ -542,7 +542,9 @@ def test_r_drop_is_a_divergence_of_two_passes():
         np.testing.assert_allclose(one, other, atol=1e-6)
     # With dropout they differ, and the divergence is minimised too.
     keras.utils.set_random_seed(0)
-    model = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2, dropout=0.5)
+    model = RoFormerTextClassifier.from_preset(
+        CHARACTER, num_classes=2, dropout=0.5, num_layers=1
+    )
     model.compile(keras.optimizers.SGD(0.0), r_drop=4.0, run_eagerly=True)
     numbers = [1] * 4 + [0] * 4
     more = model.fit(TEXTS, numbers, batch_size=8, verbose=0).history["loss"][0]
@@ -555,9 +557,9 @@ def test_r_drop_is_a_divergence_of_two_passes():
 def test_rates_fall_from_the_head_to_the_embeddings():
     rates = layerwise_rates(2, 0.5)
     optimizer = AdamW(1e-2, weight_decay=0.1, rates=rates)
-    before = classifier()
-    found = trained(optimizer=optimizer)
-    whole = trained(optimizer=AdamW(1e-2, weight_decay=0.1))
+    before = classifier(num_layers=2)
+    found = trained(optimizer=optimizer, num_layers=2)
+    whole = trained(optimizer=AdamW(1e-2, weight_decay=0.1), num_layers=2)
     factors = {
         "token_embedding/": 0.125,
         "segment_embedding/": 0.125,
