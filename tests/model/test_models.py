@@ -181,12 +181,14 @@ def test_any_length(name, length):
     assert longest.shape[:2] == (1, length)
 
 
+ONE = {"num_layers": 1}
 V1_OPTIONS = {
-    "plain": {},
-    "embedding_dim": {"embedding_dim": 6},
-    "shared": {"shared_segment_embeddings": True},
-    "performer": {"attention_type": "performer", "performer_features": 8},
+    "plain": ONE,
+    "embedding_dim": {**ONE, "embedding_dim": 6},
+    "shared": {**ONE, "shared_segment_embeddings": True},
+    "performer": {**ONE, "attention_type": "performer", "performer_features": 8},
     "cond-hidden": {
+        **ONE,
         "layer_norm_cond_size": 5,
         "layer_norm_cond_hidden_size": 3,
         "layer_norm_cond_hidden_activation": "tanh",
@@ -282,15 +284,15 @@ POLICIES = {"mixed_bfloat16": 0.15, "mixed_float16": 0.02, "bfloat16": 0.15}
     ],
 )
 def test_dtype_policy(name, policy, given, tmp_path):
-    exact = build(name)
+    exact = build(name, **ONE)
     randomize(exact)
     expected = run_model(exact)
     if given == "argument":
-        model = build(name, dtype=policy)
+        model = build(name, dtype=policy, **ONE)
     else:
         keras.config.set_dtype_policy(policy)
         try:
-            model = build(name)
+            model = build(name, **ONE)
         finally:
             keras.config.set_dtype_policy("float32")
     model.set_weights(exact.get_weights())
