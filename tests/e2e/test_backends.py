@@ -21,8 +21,6 @@ def run(backend, *arguments):
         **os.environ,
         "KERAS_BACKEND": backend,
         "PYTHONPATH": str(TESTS.parent),
-        # Compiling takes most of the time, and nothing here runs long.
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
         # Operations are small.
         "TF_NUM_INTRAOP_THREADS": "1",
         # In the folder of JAX_COMPILATION_CACHE_DIR, if there is one: everything.
