@@ -74,9 +74,9 @@ def one_layer(tmp_path_factory):
     return folder
 
 
-def first_short(rows, most, count):
+def first_short(rows, limit, count):
     """The first rows of at most so many characters."""
-    return [row for row in rows if len(row) <= most][:count]
+    return [row for row in rows if len(row) <= limit][:count]
 
 
 @pytest.fixture
@@ -88,9 +88,9 @@ def folder(tmp_path, monkeypatch):
     data = tmp_path / "notebooks" / "data"
     data.mkdir(parents=True)
     for path in (ROOT / "notebooks" / "data").glob("*.gz"):
-        end, most = ("\n\n", 160) if ".bio" in path.name else ("\n", 40)
+        end, limit = ("\n\n", 160) if ".bio" in path.name else ("\n", 40)
         rows = gzip.decompress(path.read_bytes()).decode("utf-8").split(end)
-        text = end.join(first_short(rows, most, 32)) + "\n"
+        text = end.join(first_short(rows, limit, 32)) + "\n"
         (data / path.name).write_bytes(gzip.compress(text.encode("utf-8")))
     monkeypatch.chdir(tmp_path)
     return tmp_path
