@@ -173,3 +173,8 @@ def transformers_python():
     if found is None and importlib.util.find_spec("transformers") is not None:
         found = sys.executable
     return found
+
+
+def is_tuned(dataset):
+    """Whether a thread of TensorFlow tunes it, for which its deletion waits."""
+    return dataset.options().autotune.enabled is not False

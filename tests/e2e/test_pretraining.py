@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from common import CHARACTER, GPT, SIM, run_main
+from common import CHARACTER, GPT, SIM, is_tuned, run_main
 from interruptions import InterruptAfter, Interrupted
 from sources import assert_same_weights
 
@@ -141,6 +141,12 @@ def test_no_more_is_padded_than_asked_for(corpus, tmp_path):
     # Every row is full.
     first, *_ = read_log(tmp_path / "packed" / "log.csv")
     assert first["tokens"] == str(4 * 8 * 16)
+
+
+def test_no_dataset_is_tuned(corpus, tmp_path, datasets):
+    train(settings_of(corpus), tmp_path / "run")
+    # Of the training and of what is held out.
+    assert len(datasets) >= 2 and not any(map(is_tuned, datasets))
 
 
 # === Interruptions ===

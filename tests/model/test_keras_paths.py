@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import CHARACTER, GPT, SIM, tiny_seq2seq
+from common import CHARACTER, GPT, SIM, is_tuned, tiny_seq2seq
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import (
@@ -331,27 +331,6 @@ def test_fit_keeps_the_contract_of_keras(case, fitted):
 
 
 # === No dataset is tuned ===
-
-
-@pytest.fixture
-def datasets(monkeypatch):
-    """The datasets that Keras's loops iterate over."""
-    seen = []
-    create = tf.data.Dataset.__iter__
-
-    def noted(self):
-        seen.append(self)
-        return create(self)
-
-    kinds = {tf.data.Dataset, type(tf.data.Dataset.range(1))}
-    for kind in {base for one in kinds for base in one.__mro__}:
-        if "__iter__" in vars(kind) and issubclass(kind, tf.data.Dataset):
-            monkeypatch.setattr(kind, "__iter__", noted)
-    return seen
-
-
-def is_tuned(one):
-    return one.options().autotune.enabled is not False
 
 
 @pytest.mark.slow
