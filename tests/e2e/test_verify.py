@@ -609,7 +609,6 @@ def test_the_real_bert4keras_computes_the_same(source, version, real, tmp_path):
     }
     assert all(c.largest < 1e-5 for c in report.comparisons)
     assert all((c.same_top is None) == (c.output != "mlm") for c in report.comparisons)
-    assert any(c.largest > 0 for c in report.comparisons)
 
 
 class OtherWeights:
