@@ -26,15 +26,15 @@ from roformer_keras.cli import main
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
 from roformer_keras.serving import FORMATS, ServedEncoder, export_model, load_exported
 from roformer_keras.serving.onnx_graph import join_operations
+from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
+from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
+from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
+from tools.benchmarks import precision
 
 CPU = Path("/proc/cpuinfo")
 # Without these instructions sums of pairs of products are cut at 16 bits.
 HAS_VNNI = not CPU.exists() or "vnni" in CPU.read_text(encoding="utf-8")
 CLOSE = 0.99 if HAS_VNNI else 0.9
-from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
-from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
-from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
-from tools.benchmarks import precision
 
 TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。"]
 # Others to calibrate with.
