@@ -71,7 +71,8 @@ def main(arguments=None) -> int:
     if arguments is None:
         # The process is this command's alone.
         BackendHook.hidden = UNUSED_BY_COMMANDS
-    words = sys.argv[1:] if arguments is None else list(arguments)
+        arguments = sys.argv[1:]
+    words = list(arguments)
     for word in words:
         if not _is_text(word) and not os.path.lexists(word):
             print(
