@@ -14,6 +14,10 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
 )
 
+# JAX keeps all programs in the folder of JAX_COMPILATION_CACHE_DIR, if there is one.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
 # PyTorch's threads wait for each other by computing, which takes most of the time where
 # operations are small and processes more than cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -62,6 +66,16 @@ def cli(capsys):
         return out
 
     return done
+
+
+@pytest.fixture(scope="session")
+def one_layer(tmp_path_factory):
+    """The folder of the package's checkpoints, each of one layer."""
+    from one_layer import write_one_layer
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+    write_one_layer(folder)
+    return folder
 
 
 @pytest.fixture

@@ -23,9 +23,6 @@ def run(backend, *arguments):
         "PYTHONPATH": str(TESTS.parent),
         # Operations are small.
         "TF_NUM_INTRAOP_THREADS": "1",
-        # In the folder of JAX_COMPILATION_CACHE_DIR, if there is one: everything.
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     result = subprocess.run(
         [sys.executable, *arguments],

@@ -30,9 +30,6 @@ def shown(tmp_path_factory):
         "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
         # Compiling takes most of the time, and nothing here runs long.
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=4",
-        # In the folder of JAX_COMPILATION_CACHE_DIR, if there is one: everything.
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(PAGE)],
