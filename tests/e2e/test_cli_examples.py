@@ -9,7 +9,6 @@ import pytest
 from common import reference_folder, written_tiny_seq2seq
 from common import run_main as run
 from finetuning_cases import NER, PAIRS, REVIEWS, train_eagerly, written
-from one_layer import write_one_layer
 
 from roformer_keras import RoFormerSim
 from roformer_keras.hub import catalog
@@ -47,14 +46,6 @@ SHORT = {
 COMMANDS = ("inspect", "convert", "verify", "fill-mask", "embed", "generate")
 COMMANDS = (*COMMANDS, "paraphrase", "similarity", "tokenize", "pretrain")
 COMMANDS = (*COMMANDS, "finetune predict evaluate")
-
-
-@pytest.fixture(scope="module")
-def one_layer(tmp_path_factory):
-    """The folder of the package's checkpoints, each of one layer."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    write_one_layer(folder)
-    return folder
 
 
 @pytest.mark.parametrize("verbs", COMMANDS)

@@ -23,7 +23,6 @@ from common import (
 )
 from finetuning_cases import train_eagerly
 from hub_server import OWNER, TOKEN, environment_of, hub
-from one_layer import write_one_layer
 
 from roformer_keras.hub import catalog
 
@@ -64,14 +63,6 @@ def pages_with_blocks():
 def test_every_page_with_blocks_is_run():
     assert {*PAGES} | ELSEWHERE.keys() == {*pages_with_blocks()}
     assert not {*PAGES} & ELSEWHERE.keys()
-
-
-@pytest.fixture(scope="module")
-def one_layer(tmp_path_factory):
-    """The folder of the package's checkpoints, each of one layer."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    write_one_layer(folder)
-    return folder
 
 
 def first_short(rows, limit, count):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from common import ROOT, reference_folder
 from nbclient import NotebookClient
-from one_layer import write_one_layer
 
 from roformer_keras import verify
 
@@ -85,14 +84,6 @@ SHORTER = {
 }
 
 
-@pytest.fixture(scope="module")
-def one_layer(tmp_path_factory):
-    """The path of `roformer-char` of one layer."""
-    folder = tmp_path_factory.mktemp("checkpoints")
-    write_one_layer(folder)
-    return folder / "chinese_roformer-char_L-4_H-192_A-6.zip"
-
-
 def run(name, one_layer):
     """A copy in memory, executed in the notebooks' folder as Jupyter would."""
     # The first import on a machine prints that it builds a cache of fonts.
@@ -112,7 +103,8 @@ def run(name, one_layer):
     notebook = read(name)
     for before, after in SHORTER.get(name, {}).items():
         (cell,) = (cell for cell in code_cells(notebook) if before in cell.source)
-        after = after.replace("ONE_LAYER", repr(str(one_layer)))
+        path = one_layer / "chinese_roformer-char_L-4_H-192_A-6.zip"
+        after = after.replace("ONE_LAYER", repr(str(path)))
         cell.source = cell.source.replace(before, after)
     for cell in code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
