@@ -117,7 +117,9 @@ def test_vectors_are_those_of_encode(format, sim, exports):
     folder = exports(format)
     metadata = metadata_of(folder)
     assert metadata["outputs"] == {"vectors": "float32 (batch, 32)"}
-    assert 0 < metadata["differences"]["vectors"]["largest"] < 1e-5
+    # TensorFlow may compute the very same bits from its own format.
+    smallest = 0 if format == "saved_model" else 1e-12
+    assert smallest <= metadata["differences"]["vectors"]["largest"] < 1e-5
     served, expected = load_exported(folder, format), sim.encode(TEXTS)
     encoder = ServedEncoder(folder)
     for found in (served(inputs_of(folder))["vectors"], encoder.encode(TEXTS)):
@@ -301,9 +303,9 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
     with pytest.raises(ConfigurationError, match="takes position_ids too"):
         export_model(conditional, folder)
     monkeypatch.setattr("roformer_keras.serving.export._MIN_COSINE", 1.01)
-    with pytest.raises(OutputError, match=r"a cosine of at least 1\.01 .* got 1\.0"):
+    with pytest.raises(OutputError, match=r"a cosine of at least 1\.01 .* got \d"):
         export_model(sim, folder, "onnx", int8=True)
-    monkeypatch.setattr("roformer_keras.serving.export._TOLERANCE", 0)
+    monkeypatch.setattr("roformer_keras.serving.export._TOLERANCE", -1)
     with pytest.raises(OutputError, match="vectors of the export must be within"):
         export_model(sim, folder, "onnx")
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
