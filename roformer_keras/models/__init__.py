@@ -1,8 +1,8 @@
 """Functional Keras models: the encoder, and what stands on it."""
 
 from roformer_keras.config import Seq2SeqConfig
+from roformer_keras.fast_model import FastModel
 from roformer_keras.models.backbone import RoFormerBackbone
-from roformer_keras.models.inference import FastModel
 from roformer_keras.models.language_models import (
     RoFormerCausalLM,
     RoFormerMaskedLM,

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from roformer_keras.checks import check_integer
-from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.inference import build_optimizer
 from roformer_keras.models.text_trainer import is_ready
 from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.optimizers import make_optimizer
@@ -81,7 +79,6 @@ class ObjectiveTrainer(_Model):
                 **kwargs,
             )
         trainer, objective = self._training_model(max_length, options)
-        build_optimizer(trainer)
         batches = self._batches(objective, x, y, batch_size, seed, initial_epoch)
         if validation_data is not None:
             is_pair = isinstance(validation_data, tuple)
@@ -89,15 +86,11 @@ class ObjectiveTrainer(_Model):
                 validation_data if is_pair else (validation_data, None)
             )
             validation_data = self._batches(objective, *parts, batch_size)
-        return call_without_wait(
-            trainer.fit,
-            (batches,),
-            {
-                "shuffle": False,
-                "validation_data": validation_data,
-                "initial_epoch": initial_epoch,
-                **kwargs,
-            },
+        return trainer.fit(
+            batches,
+            validation_data=validation_data,
+            # The examples are shuffled, not the batches.
+            **{"shuffle": False, "initial_epoch": initial_epoch, **kwargs},
         )
 
     def evaluate(
@@ -121,7 +114,7 @@ class ObjectiveTrainer(_Model):
             return super().evaluate(x, y, **sizes, **kwargs)
         trainer, objective = self._training_model(max_length, options)
         batches = self._batches(objective, x, y, batch_size)
-        return call_without_wait(trainer.evaluate, (batches,), kwargs)
+        return trainer.evaluate(batches, **kwargs)
 
     def _training_model(self, max_length, options):
         kind = OBJECTIVES[self.objective_name]

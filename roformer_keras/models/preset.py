@@ -22,10 +22,10 @@ from roformer_keras.conversion.weights import (
     weight_table,
 )
 from roformer_keras.errors import ConfigurationError, VocabularyError, errors_at
+from roformer_keras.fast_model import FastInference
 from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models.distribution import allow_uneven_batches
-from roformer_keras.models.inference import FastInference
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.lora import PartialTraining, backbone_of
 from roformer_keras.models.quantization import (

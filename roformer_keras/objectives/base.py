@@ -11,6 +11,7 @@ from keras import ops
 from roformer_keras.checks import check_integer
 from roformer_keras.data.encoders import Item
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.fast_model import FastModel
 from roformer_keras.text.matching import check_match, check_vocabulary
 
 # [PAD], [UNK], [CLS], [SEP], [MASK], [unused1], and the two marks of released ones.
@@ -251,9 +252,9 @@ def predicting_logits(model, inputs, outputs):
     return model.mlm_head(hidden)
 
 
-def make_training_model(model, inputs, outputs, name) -> keras.Model:
+def make_training_model(model, inputs, outputs, name) -> FastModel:
     """A functional model under the dtype policy of the model that it trains."""
-    trainer = keras.Model(inputs, outputs, name=name)
+    trainer = FastModel(inputs, outputs, name=name)
     # Under mixed_float16 `compile` goes by it, and scales the loss.
     trainer.dtype_policy = getattr(model, "backbone", model).dtype_policy
     return trainer

@@ -27,7 +27,6 @@ from roformer_keras import models
 from roformer_keras.checks import check_names
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
-from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.data.arrow import data_files
 from roformer_keras.data.batches import NumberedBatches
 from roformer_keras.data.corpus import read_corpus
@@ -438,21 +437,17 @@ class PretrainingRun(ResumableRun):
         evaluations = [n for n in range(1, intervals) if every and n % every == 0]
         with self.stage(number, bar) as training:
             try:
-                # `tf.data` would keep the end of a stage waiting for up to a minute.
-                call_without_wait(
-                    training.trainer.fit,
-                    [iter(training.loader)],
-                    {
-                        "steps_per_epoch": settings.log_every * stage.accumulation,
-                        "initial_epoch": training.done // settings.log_every,
-                        "epochs": intervals,
-                        "validation_data": training.held_out,
-                        # The end of a stage is evaluated below.
-                        "validation_freq": evaluations or [intervals + 1],
-                        "shuffle": False,
-                        "callbacks": [training.recorder, *self.callbacks],
-                        "verbose": 0,
-                    },
+                training.trainer.fit(
+                    iter(training.loader),
+                    steps_per_epoch=settings.log_every * stage.accumulation,
+                    initial_epoch=training.done // settings.log_every,
+                    epochs=intervals,
+                    validation_data=training.held_out,
+                    # The end of a stage is evaluated below.
+                    validation_freq=evaluations or [intervals + 1],
+                    shuffle=False,
+                    callbacks=[training.recorder, *self.callbacks],
+                    verbose=0,
                 )
             except RoFormerError:
                 raise
@@ -464,10 +459,8 @@ class PretrainingRun(ResumableRun):
             if training.held_out is not None:
                 # Of the weights as they are kept, which are means under `ema`.
                 training.recorder.log_evaluation(
-                    call_without_wait(
-                        training.trainer.evaluate,
-                        [training.held_out],
-                        {"verbose": 0, "return_dict": True},
+                    training.trainer.evaluate(
+                        training.held_out, verbose=0, return_dict=True
                     )
                 )
         # The next stage starts with new data and a new optimizer.

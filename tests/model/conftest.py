@@ -17,9 +17,9 @@ def plain_calls(monkeypatch):
     The graph that it keeps takes longer to trace than the few calls of a test. Modules
     that test that graph have a fixture of this name, which does nothing.
     """
-    from roformer_keras.models import inference
+    from roformer_keras import fast_model
 
-    monkeypatch.setattr(inference, "_is_outside_graph", lambda inputs: False)
+    monkeypatch.setattr(fast_model, "_is_outside_graph", lambda inputs: False)
 
 
 def _checksum(model):

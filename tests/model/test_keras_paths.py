@@ -20,7 +20,7 @@ from roformer_keras import (
 )
 from roformer_keras.data import adapters
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.inference import FastInference
+from roformer_keras.fast_model import FastInference
 
 ROWS, BATCH = 7, 3
 
@@ -522,4 +522,4 @@ def test_a_step_of_training_is_traced_once(monkeypatch):
     classifier.fit(texts, [0, 1], epochs=2, verbose=0)
     masked = RoFormerMaskedLM.from_preset(CHARACTER, **ONE_BLOCK)
     masked.fit(texts, max_length=12, epochs=2, verbose=0)
-    assert traced == ["RoFormerTextClassifier", "Functional"]
+    assert traced == ["RoFormerTextClassifier", "FastModel"]

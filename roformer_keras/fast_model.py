@@ -111,7 +111,10 @@ class FastInference(_Model):
     def make_train_function(self, force: bool = False) -> Any:
         """As `make_predict_function`."""
         self._drop_old_functions()
-        build_optimizer(self)
+        optimizer = self.optimizer if self.compiled else None
+        if optimizer is not None and not optimizer.built:
+            # TensorFlow traces a step that makes variables twice.
+            optimizer.build(self.trainable_variables)
         return super().make_train_function(force)
 
     def _drop_old_functions(self):
@@ -153,19 +156,6 @@ class FastModel(FastInference, keras.Model):
         >>> model.predict(backbone.tokenizer(["今天天气不错"]), verbose=0).shape
         (1, 3)
     """
-
-
-def build_optimizer(model: keras.Model) -> None:
-    """Makes the variables of a compiled model's optimizer before its first step.
-
-    A step that makes variables is traced twice by TensorFlow.
-
-    Args:
-        model: compiled, or not.
-    """
-    optimizer = model.optimizer if model.compiled else None
-    if optimizer is not None and not optimizer.built:
-        optimizer.build(model.trainable_variables)
 
 
 class _Call:
