@@ -110,7 +110,11 @@ def read_config(fields: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any
         # RoFormerV2 was trained without the pooler that JunnYu's class adds.
         left_out += pooler
     elif pooler:
-        activation = _activation(fields, "pooler_activation", "tanh")
+        # JunnYu's script leaves the field out: a pooler beside a masked LM is that of
+        # RoFormer-Sim, unless it was trained for the next sentence.
+        has_nsp = any(name.startswith("cls.seq_relationship.") for name in tensors)
+        default = "linear" if has_mlm and not has_nsp else "tanh"
+        activation = _activation(fields, "pooler_activation", default)
         config = config.replace(pooler_activation=activation)
         if has_mlm and activation == "linear":
             model = "RoFormerSim"
