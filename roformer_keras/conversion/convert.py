@@ -5,10 +5,13 @@ import fnmatch
 import itertools
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
+
+from tqdm import tqdm
 
 from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
@@ -57,7 +60,10 @@ def convert(
     verbose: int | str = "auto",
     **changes: Any,
 ) -> Path:
-    """Writes the weights of a source in another format; nothing is left out.
+    """Writes the weights of a source in another format.
+
+    Nothing is left out but the head of a task, for which only a folder has a place;
+    then a line on stderr says so.
 
     Args:
         source: a zip, folder, checkpoint prefix, weights file, preset folder, folder
@@ -100,7 +106,7 @@ def convert(
     target = Path(target)
     format = format or _format_of(target)
     with open_prepared(
-        source, format, model, config, vocabulary, ignore, **changes
+        source, format, model, config, vocabulary, ignore, verbose, **changes
     ) as ready:
         save(ready, target, format, dtype, overwrite, verbose)
     return target
@@ -114,6 +120,7 @@ def open_prepared(
     config: ConfigSource | None = None,
     vocabulary: str | os.PathLike | None = None,
     ignore: Iterable[str] = (),
+    verbose: int | str = 0,
     **changes: Any,
 ) -> Iterator[Checkpoint]:
     """Opens a source as `prepare` makes it for a format; arguments of `convert`."""
@@ -121,8 +128,13 @@ def open_prepared(
     ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         if model is None and checkpoint.is_task and format not in FOLDERS:
-            # Only a folder has a place for the head of a task.
             model = "RoFormerBackbone"
+            if verbose:
+                tqdm.write(
+                    f"the head of {checkpoint.model} is left out: only a folder has a "
+                    "place for it",
+                    file=sys.stderr,
+                )
         if format == "sentence-transformers":
             checkpoint = _without_head(checkpoint, ignore)
         yield prepare(checkpoint, model, ignore, **changes)

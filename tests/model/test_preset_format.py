@@ -72,7 +72,7 @@ def test_every_model_is_stored_and_read_through_one_path(name, presets, tmp_path
     assert keras.saving.deserialize_keras_object(built).config == model.config
 
 
-def test_convert_keeps_the_head_of_a_task_in_a_preset_only(presets, tmp_path):
+def test_convert_keeps_the_head_of_a_task_in_a_preset_only(presets, tmp_path, capsys):
     folder, model = presets["RoFormerTextClassifier"]
     half = convert(folder, tmp_path / "half", dtype="float16", verbose=0)
     again = RoFormerTextClassifier.from_preset(half)
@@ -87,6 +87,9 @@ def test_convert_keeps_the_head_of_a_task_in_a_preset_only(presets, tmp_path):
             assert checkpoint.model == "RoFormerBackbone"
             assert not checkpoint.is_task
         assert_same(tensors_of(made), tensors_of(presets["RoFormerBackbone"][0]))
+    assert capsys.readouterr().err == ""
+    convert(folder, tmp_path / "said.safetensors")
+    assert "head of RoFormerTextClassifier is left out" in capsys.readouterr().err
 
 
 def test_an_encoder_decoder_is_converted_to_a_preset_only(presets, tmp_path):
