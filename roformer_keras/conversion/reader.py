@@ -133,10 +133,8 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
             for role, name in _TOKENIZER_FILES.items()
             if os.path.isfile(Path(source, name))
         }
-        # Hugging Face has another file of that name.
-        if "tokenizer" in parts and not (
-            "vocabulary" not in parts
-            and Path(source, "tokenizer_config.json").is_file()
+        if "tokenizer" in parts and (
+            "vocabulary" in parts or not _is_of_hugging_face(parts["tokenizer"])
         ):
             saved = saved_tokenizer(parts)
         else:
@@ -160,6 +158,12 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
             "weights, or give it as vocabulary="
         )
     return saved["vocabulary"], dict(saved.get("tokenizer", {}))
+
+
+def _is_of_hugging_face(blob: Blob) -> bool:
+    """Whether a `tokenizer.json` is Hugging Face's, which has another content."""
+    has_neighbour = blob.path.with_name("tokenizer_config.json").is_file()
+    return has_neighbour or "model" in read_json(blob)
 
 
 # === What every format shares ===

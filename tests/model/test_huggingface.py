@@ -279,6 +279,12 @@ def test_poolers_and_v2_of_another_package(tmp_path):
     (source / "config.json").write_text(json.dumps({**config, **fields}))
     model = roformer_keras.load_model(source)
     assert type(model) is RoFormerSim
+    # His script for RoFormer-Sim writes no word about the pooler.
+    silent = tmp_path / "silent"
+    shutil.copytree(source, silent)
+    (silent / "config.json").write_text(json.dumps(config))
+    with open_checkpoint(silent) as checkpoint:
+        assert (checkpoint.model, checkpoint.config) == ("RoFormerSim", model.config)
     found = outputs(model, INPUTS)
     sequence = outputs(RoFormerBackbone.from_preset(source, attention="unilm"), INPUTS)
     expected = sequence["output"][:, 0, ::-1] + 1
@@ -297,6 +303,12 @@ def test_poolers_and_v2_of_another_package(tmp_path):
         model = roformer_keras.load_model(source)
     assert model.config.model_type == "roformer_v2"
     assert type(model) is RoFormerMaskedLM
+    # Transformers would make up the norms that are not there.
+    with (
+        pytest.warns(UserWarning, match="1 tensors are left out"),
+        pytest.raises(ConfigurationError, match="has model_type='roformer_v2', which"),
+    ):
+        roformer_keras.verify(source, against="transformers", verbose=0)
 
 
 def test_a_tokenizer_of_transformers_alone_is_read(tmp_path):
@@ -311,6 +323,8 @@ def test_a_tokenizer_of_transformers_alone_is_read(tmp_path):
     tokenizer = RoFormerBackbone.from_preset(source).tokenizer
     assert list(tokenizer.vocabulary) == tokens
     assert not tokenizer.lower_case
+    assert list(RoFormerTokenizer.from_preset(source).vocabulary) == tokens
+    (source / "tokenizer_config.json").unlink()
     assert list(RoFormerTokenizer.from_preset(source).vocabulary) == tokens
     (source / "tokenizer.json").write_text('{"model": {"vocab": {"[PAD]": 1}}}')
     with pytest.raises(VocabularyError, match="an id from 0 on for each token"):
