@@ -212,5 +212,9 @@ def _read_factors(tensors: Mapping[str, Tensor], rank: int, label: str):
                     f"{'none' if shape is None else shape}"
                 )
     return {
-        layer: (pair["A"].read(), pair["B"].read()) for layer, pair in found.items()
+        layer: tuple(
+            pair[letter].read_weight(f"{label}: lora_{letter} of {layer[:80]}")
+            for letter in "AB"
+        )
+        for layer, pair in found.items()
     }

@@ -235,6 +235,14 @@ SQUARE = np.zeros((2, 2), "float32")
         ),
         (lambda path: put(path, **{f"{FIRST}A__weight": SQUARE}), "for 2 inputs and"),
         (
+            lambda path: put(path, **{f"{FIRST}A__weight": SQUARE * np.nan}),
+            "lora_A of encoder.layer.0.attention.self.query must hold finite numbers",
+        ),
+        (
+            lambda path: put(path, **{f"{FIRST}A__weight": SQUARE.astype("int64")}),
+            "must be a float tensor to be a weight, got int64",
+        ),
+        (
             lambda path: put(path, **{f"{FIRST}A__default__weight": SQUARE}),
             "has two tensors for lora_A",
         ),
