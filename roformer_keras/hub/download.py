@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 from tqdm import tqdm
@@ -15,6 +16,7 @@ from tqdm import tqdm
 from roformer_keras.errors import (
     CheckpointError,
     DownloadError,
+    OutputError,
     RoFormerError,
     SourceError,
 )
@@ -140,7 +142,8 @@ def _compare(path, target):
         found = hashlib.file_digest(file, "sha256").hexdigest()
     record = target.with_name(f"{target.name}.sha256")
     if not record.exists():
-        with replacing(record) as partial:
+        # An administrator may have put the zip into a folder that others only read.
+        with suppress(OutputError), replacing(record) as partial:
             partial.write_text(f"{found}  {target.name}\n", encoding="utf-8")
     elif record.read_bytes().split()[:1] != [found.encode()]:
         raise CheckpointError(

@@ -4,8 +4,10 @@ How a download is resumed after a kill, an exception or a full disk, and what a 
 writer sees, is in tests/model/test_resumable_outputs.py.
 """
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -402,6 +404,17 @@ def test_another_file_than_at_first_is_refused(tmp_path, fetch, capsys):
     path.write_bytes(other)
     with serving() as server:
         assert fetch(server).read_bytes() == other
+
+
+def test_a_whole_zip_in_a_folder_that_is_only_read(tmp_path, fetch, monkeypatch):
+    def refused(path, mode=0o777):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    (tmp_path / f"{NAME}.zip").write_bytes(ZIP)
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with serving() as server:
+        assert fetch(server).read_bytes() == ZIP
+    assert os.listdir(tmp_path) == [f"{NAME}.zip"]
 
 
 @pytest.mark.parametrize(
