@@ -5,6 +5,9 @@ import os
 import re
 import secrets
 import shutil
+import socket
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +15,8 @@ from pathlib import Path
 from roformer_keras.errors import OutputError, RoFormerError, printable
 
 _IS_WINDOWS = os.name == "nt"
+# Seconds after which what another machine was writing is taken for left behind.
+_ABANDONED = 24 * 3600
 
 
 @contextmanager
@@ -145,8 +150,16 @@ def check_target(target: Path, overwrite: bool, folder: bool) -> None:
 
 
 def _hidden_sibling(target: Path, kind: str) -> Path:
-    token = f"{os.getpid()}-{secrets.token_hex(4)}"
+    token = f"{os.getpid()}-{_machine()}{secrets.token_hex(4)}"
     return target.with_name(f".{kind}-{token}.{target.name}")
+
+
+def _machine() -> str:
+    """What tells apart machines, and containers, that write to one folder."""
+    space = ""
+    with suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid")
+    return f"{zlib.crc32(f'{socket.gethostname()} {space}'.encode()):08x}"
 
 
 def _exchange(partial: Path, target: Path):
@@ -167,13 +180,14 @@ def _exchange(partial: Path, target: Path):
 def _clean_up(target: Path):
     """Deletes what killed processes left next to `target`, or restores it."""
     pattern = re.compile(
-        r"\.(partial|replaced)-(\d+)-[0-9a-f]{8}\." + re.escape(target.name)
+        r"\.(partial|replaced)-(\d+)-([0-9a-f]{8})[0-9a-f]{8}\."
+        + re.escape(target.name)
     )
     for name in os.listdir(target.parent):
         match = pattern.fullmatch(name)
-        if match is None or _is_alive(int(match[2])):
-            continue
         path = target.with_name(name)
+        if match is None or _is_in_use(path, int(match[2]), match[3]):
+            continue
         if match[1] == "replaced" and not os.path.lexists(target):
             # The process was killed between the two renames of `_exchange`.
             os.rename(path, target)
@@ -181,7 +195,11 @@ def _clean_up(target: Path):
             _delete(path)
 
 
-def _is_alive(pid: int) -> bool:
+def _is_in_use(path: Path, pid: int, machine: str) -> bool:
+    """Whether the process that made it may still live."""
+    # On Windows `os.kill` would interrupt it.
+    if machine != _machine() or _IS_WINDOWS:
+        return time.time() - path.lstat().st_mtime < _ABANDONED
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -9,6 +9,7 @@ import pytest
 from common import limited_file_size, run, write_folder
 
 from roformer_keras.errors import OutputError, SourceError
+from roformer_keras.io import atomic
 from roformer_keras.io.atomic import is_space_error, replacing
 
 
@@ -186,16 +187,21 @@ def test_kill_9_while_a_file_is_written(tmp_path):
     target.write_bytes(b"old")
     kill_while(code, target)
     assert target.read_bytes() == b"old"
-    (tmp_path / f".partial-{os.getpid()}-00000000.model.h5").write_bytes(b"alive")
-    (tmp_path / ".partial-999999999-00000000.other.h5").write_bytes(b"not ours")
+    here = atomic._machine()
+    kept = {
+        f".partial-{os.getpid()}-{here}00000000.model.h5",
+        f".partial-999999999-{here}00000000.other.h5",
+        # Of a container, whose processes are not seen here.
+        ".partial-999999999-0123456700000000.model.h5",
+    }
+    old = tmp_path / ".partial-999999999-0123456700000001.model.h5"
+    for path in (*kept, old):
+        (tmp_path / path).write_bytes(b"half")
+    os.utime(old, (0, 0))
     with replacing(target, overwrite=True) as partial:
         partial.write_bytes(b"new")
     # What the dead left is gone; what a living process or another target has, is not.
-    assert set(os.listdir(tmp_path)) == {
-        ".partial-999999999-00000000.other.h5",
-        f".partial-{os.getpid()}-00000000.model.h5",
-        "model.h5",
-    }
+    assert set(os.listdir(tmp_path)) == {*kept, "model.h5"}
     assert target.read_bytes() == b"new"
 
 
