@@ -106,12 +106,13 @@ class LiveAnswers:
     def __init__(self, path, config, lengths, names, scratch):
         self._scratch, self._arrays = scratch, {}
         with open_checkpoint(path, config) as checkpoint:
-            cases = self._cases_of(checkpoint)
-            if unknown := sorted(set(names or ()) - cases.keys()):
+            if checkpoint.is_seq2seq:
                 raise ConfigurationError(
-                    f"cases must be some of {', '.join(cases)}, got {unknown[0]!r}"
+                    f"{checkpoint.label} holds an encoder-decoder, which neither "
+                    "bert4keras nor Transformers has: there is nothing to compare with"
                 )
-            cases = {n: cases[n] for n in cases if names is None or n in names}
+            cases = self._cases_of(checkpoint)
+            cases = _chosen(cases, names)
             lengths = self._export(path, checkpoint, lengths)
             self.metadata = {
                 "fingerprint": _fingerprint(checkpoint),
@@ -122,7 +123,8 @@ class LiveAnswers:
                 len(kwargs.get("keep_tokens", ())) or checkpoint.config.vocabulary_size
                 for kwargs in cases.values()
             )
-        self._inputs = {length: _inputs(length, size) for length in lengths}
+            segments = checkpoint.config.num_segments
+        self._inputs = {n: _inputs(n, size, segments) for n in lengths}
         for length, inputs in self._inputs.items():
             np.savez(scratch / f"inputs-{length}.npz", **inputs)
 
@@ -202,15 +204,15 @@ class LiveAnswers:
 class SavedAnswers:
     """Outputs from a reference file, as in `LiveAnswers`."""
 
-    def __init__(self, path, reference, config):
+    def __init__(self, path, reference, config, names=None):
         try:
             # NumPy leaves a file that it opens itself open if it is no zip.
             with open(reference, "rb") as file, np.load(file) as arrays:
                 self._arrays = dict(arrays)
             self.metadata = json.loads(str(self._arrays["metadata"]))
             name = self.metadata["name"]
-            names = ("cases", "lengths", "layer_norm_epsilon", "fingerprint")
-            *_, fingerprint = (self.metadata[name] for name in names)
+            needed = ("cases", "lengths", "layer_norm_epsilon", "fingerprint")
+            *_, fingerprint = (self.metadata[key] for key in needed)
         except FileNotFoundError as error:
             raise SourceError(f"there is no reference file {reference}") from error
         except (
@@ -222,6 +224,7 @@ class SavedAnswers:
                 hint="save it again with save_reference=",
             ) from error
         self.name = f"{name}, as saved in {os.fspath(reference)}"
+        self.metadata["cases"] = _chosen(self.metadata["cases"], names)
         with open_checkpoint(path, config) as checkpoint:
             if _fingerprint(checkpoint) != fingerprint:
                 raise CheckpointError(
@@ -244,6 +247,17 @@ class SavedAnswers:
             {n.removeprefix(inputs): v for n, v in self._arrays.items() if inputs in n},
             {role: Output.from_arrays(self._arrays, outputs + role) for role in roles},
         )
+
+
+def _chosen(cases, names):
+    """The cases of these names; all if names is None."""
+    if names is None:
+        return cases
+    unknown = sorted(set(names) - cases.keys())
+    if unknown or not names:
+        got = repr(unknown[0]) if unknown else "none"
+        raise ConfigurationError(f"cases must be some of {', '.join(cases)}, got {got}")
+    return {name: kwargs for name, kwargs in cases.items() if name in names}
 
 
 def find_cases(checkpoint: Checkpoint) -> dict[str, dict]:
@@ -282,7 +296,9 @@ def find_cases(checkpoint: Checkpoint) -> dict[str, dict]:
     return {name: {**base, **kwargs} for name, kwargs in cases.items()}
 
 
-def _inputs(length: int, vocabulary_size: int) -> dict[str, np.ndarray]:
+def _inputs(
+    length: int, vocabulary_size: int, num_segments: int
+) -> dict[str, np.ndarray]:
     """Rows of unequal lengths, second segments, zeros in mid-sequence and in front."""
     random = np.random.default_rng(length)
     token_ids = random.integers(1, vocabulary_size, (3, length), dtype="int32")
@@ -292,7 +308,7 @@ def _inputs(length: int, vocabulary_size: int) -> dict[str, np.ndarray]:
     token_ids[2, 0] = 0
     token_ids[2, length // 3 : length // 3 + length // 16] = 0
     for row, end in ((0, length), (1, max(1, length // 2))):
-        segment_ids[row, end // 2 + 1 : end] = 1
+        segment_ids[row, end // 2 + 1 : end] = min(1, num_segments - 1)
     return {"token_ids": token_ids, "segment_ids": segment_ids}
 
 

@@ -4,7 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from roformer_keras.conversion.convert import prepare, save
-from roformer_keras.conversion.huggingface_config import MAX_POSITIONS, read_tags
+from roformer_keras.conversion.huggingface_config import (
+    MAX_POSITIONS,
+    read_tags,
+    write_config,
+)
 from roformer_keras.errors import ReferenceUnavailable
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
@@ -46,16 +50,18 @@ class TransformersAnswers(LiveAnswers):
 
     def _export(self, path, checkpoint, lengths):
         self._folder, limit = self._scratch / "model", MAX_POSITIONS
+        is_whole = not checkpoint.is_task or _head_case(checkpoint)
+        ready = prepare(checkpoint, None if is_whole else "RoFormerBackbone")
         if checkpoint.format == "huggingface" and Path(path).is_dir():
-            # Its own files, which Transformers loads as they are.
+            # Its own files, which Transformers loads as they are, unless it would make
+            # up what they lack, such as the norms of RoFormerV2.
+            write_config(ready)
             with open_source(path) as files:
                 self._folder = files.parts["config"].path.parent
                 fields = read_json(files.parts["config"])
                 limit = fields.get("max_position_embeddings", limit)
         else:
-            is_whole = not checkpoint.is_task or _head_case(checkpoint)
-            model = None if is_whole else "RoFormerBackbone"
-            save(prepare(checkpoint, model), self._folder, "huggingface")
+            save(ready, self._folder, "huggingface")
         # Longer ones are beyond its table of positions.
         return sorted({min(length, limit) for length in lengths})
 

@@ -23,6 +23,7 @@ from common import (
     V2_EMBEDDING_SIZE,
     WORD,
     reference_folder,
+    tiny_seq2seq,
     zipped_json,
 )
 from sources import (
@@ -36,8 +37,9 @@ from sources import (
 )
 
 import roformer_keras.layers.norms
-from roformer_keras import convert, verify
+from roformer_keras import RoFormerBackbone, convert, verify
 from roformer_keras.cli import main
+from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import (
     CheckpointError,
     ConfigurationError,
@@ -172,11 +174,30 @@ def test_other_inputs_and_cases_are_refused(tmp_path, stand_in):
         check(SAVED / "condition.h5", stand_in, config=CONFIG)
     with pytest.raises(ConfigurationError, match=r"cases must be some of .* got 'x'"):
         check(CHARACTER, stand_in, cases=["mlm", "x"])
+    with pytest.raises(ConfigurationError, match=r"cases must be some of .* got none"):
+        check(CHARACTER, stand_in, cases=[])
     for lengths in ((), (0,), (5, -1)):
         with pytest.raises(
             ConfigurationError, match="lengths must be 1 or more, to 16"
         ):
             check(CHARACTER, stand_in, lengths=lengths)
+
+
+def test_an_encoder_decoder_has_nothing_to_compare_with(tmp_path, stand_in):
+    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 8}
+    tiny_seq2seq("天地", **sizes).save_to_preset(tmp_path / "x")
+    message = "an encoder-decoder, which neither bert4keras nor Transformers has"
+    for against in ({"bert4keras": stand_in}, {"against": "transformers"}):
+        with pytest.raises(ConfigurationError, match=message):
+            verify(tmp_path / "x", verbose=0, **against)
+
+
+def test_a_model_of_one_segment(tmp_path, stand_in):
+    with open_checkpoint(SMALL) as checkpoint:
+        config = checkpoint.config.replace(num_segments=1)
+    RoFormerBackbone(config).save_to_preset(tmp_path / "x")
+    assert check(tmp_path / "x", stand_in, lengths=(5,), cases=["encoder"]).passed
+    assert stand_in.inputs[5]["segment_ids"].max() == 0
 
 
 def test_inputs_hold_what_a_mask_can_get_wrong(encoder, stand_in):
@@ -348,6 +369,10 @@ def test_a_saved_reference_gives_the_same_report(saved, encoder, tmp_path):
     assert again.comparisons == report.comparisons
     assert again.layer_norm_epsilon == report.layer_norm_epsilon
     assert again.reference == f"bert4keras 0.0.0, as saved in {path}"
+    some = check(encoder, reference=path, cases=["encoder"]).comparisons
+    assert some == tuple(c for c in report.comparisons if c.case == "encoder")
+    with pytest.raises(ConfigurationError, match=r"cases must be some of .* got 'x'"):
+        check(encoder, reference=path, cases=["x"])
     # Also for the same weights in another format.
     source = convert(encoder, tmp_path / "x.safetensors", verbose=0)
     assert check(source, reference=path).comparisons == report.comparisons
