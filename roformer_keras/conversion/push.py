@@ -1,14 +1,13 @@
 """Uploads of models to the Hugging Face Hub."""
 
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from roformer_keras.conversion.convert import FOLDERS, open_prepared, save
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 from roformer_keras.hub.huggingface import check_repository, upload
+from roformer_keras.io.archive import scratch_folder
 
 # Arguments of `convert` that say how the folder is written, and their defaults.
 _SAVED_BY: dict[str, Any] = {"dtype": "float32", "overwrite": False, "verbose": "auto"}
@@ -67,12 +66,12 @@ def push_to_hub(
         )
     # Before the work.
     import_extra("huggingface_hub", "an upload to the Hub")
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_folder() as scratch:
         if not is_path:
-            preset = Path(scratch, "preset")
+            preset = scratch / "preset"
             source.save_to_preset(preset)
             source = preset
-        folder = Path(scratch, "model")
+        folder = scratch / "model"
         how = {key: options.pop(key, value) for key, value in _SAVED_BY.items()}
         with open_prepared(source, format, **options) as ready:
             save(ready, folder, format, repository=name, **how)

@@ -7,7 +7,6 @@ place.
 import json
 import re
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from roformer_keras.conversion.huggingface_config import (
 from roformer_keras.conversion.sentence_modules import DENSE_TENSORS, write_modules
 from roformer_keras.conversion.weights import KERAS_BACKBONE, Weight
 from roformer_keras.errors import CheckpointError, ConfigurationError, OutputError
+from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.checksums import FIELD, checksum
 from roformer_keras.io.json_file import json_bytes
@@ -224,11 +224,8 @@ def _write_keras_weights(path: Path, checkpoint: Checkpoint, dtype: str, on_tens
 
 def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     """The file that `model.save` would write."""
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        zipfile.ZipFile(path, "w") as archive,
-    ):
-        weights = Path(scratch, "model.weights.h5")
+    with scratch_folder() as scratch, zipfile.ZipFile(path, "w") as archive:
+        weights = scratch / "model.weights.h5"
         _write_keras_weights(weights, checkpoint, dtype, on_tensor)
         metadata = {"keras_version": version("keras")}
         _add(archive, "metadata.json", json_bytes(metadata))

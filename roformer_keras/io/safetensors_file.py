@@ -6,10 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from roformer_keras.errors import CheckpointError, SourceError
+from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.tensor import Tensor
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+# NumPy has no numbers of 8 bits with a fraction, nor the newer small ones.
+_READABLE = (*_DTYPES, "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "BOOL")
 
 
 def open_safetensors(
@@ -31,7 +34,7 @@ def open_safetensors(
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {
-                name: _tensor(path, name, file.get_slice(name))
+                name: _tensor(path, name, file.get_slice(name), blob.label)
                 for name in file.keys()  # noqa: SIM118
             }
     except SafetensorError as error:
@@ -41,17 +44,23 @@ def open_safetensors(
     return tensors, metadata
 
 
-def _tensor(path: Path, name: str, piece) -> Tensor:
+def _tensor(path: Path, name: str, piece, label: str) -> Tensor:
     from safetensors import safe_open
 
+    kind = piece.get_dtype()
+
     def read():
+        if kind not in _READABLE:
+            raise CheckpointError(
+                f"{label}: a tensor must be of one of {', '.join(_READABLE)}, got "
+                f"{kind} of {name[:80]}: save it as float32 or bfloat16"
+            )
         # Opened anew each time: what was read stays mapped as long as the file is
         # open, and counts as memory of the process.
         with safe_open(path, framework="numpy") as file:
             return file.get_tensor(name)
 
-    dtype = _DTYPES.get(piece.get_dtype(), piece.get_dtype())
-    return Tensor(tuple(piece.get_shape()), dtype, read)
+    return Tensor(tuple(piece.get_shape()), _DTYPES.get(kind, kind), read)
 
 
 def as_file(blob: Blob, stack: ExitStack) -> Path:
@@ -63,8 +72,7 @@ def as_file(blob: Blob, stack: ExitStack) -> Path:
     if blob.offset == 0:
         return blob.path
     try:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        path = Path(folder, "weights.safetensors")
+        path = stack.enter_context(scratch_folder()) / "weights.safetensors"
         with open(path, "wb") as file:
             file.writelines(blob.chunks())
     except OSError as error:

@@ -15,6 +15,7 @@ from roformer_keras.checks import check_choice
 from roformer_keras.config import ConfigSource
 from roformer_keras.errors import ConfigurationError, OutputError, RoFormerError
 from roformer_keras.hub.catalog import resolve
+from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 from roformer_keras.progress import progress_bar
 from roformer_keras.verification.answers import (
@@ -86,7 +87,7 @@ def verify(
             large; overwritten.
         published: bool. Whether to compare with published values of these weights,
             instead of with bert4keras.
-        lengths: of the batches.
+        lengths: of the batches; a saved reference has its own.
         cases: names of the cases, such as `"mlm"`; all if not given.
         config: for sources without a configuration, see `open_checkpoint`.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
@@ -133,7 +134,7 @@ def verify(
             target = stack.enter_context(replacing(save_reference, overwrite=True))
         answers: Any
         if reference is not None:
-            answers = SavedAnswers(path, reference, config)
+            answers = SavedAnswers(path, reference, config, cases)
         else:
             scratch = stack.enter_context(_temporary_folder())
             if against != "bert4keras":
@@ -157,8 +158,8 @@ def verify(
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
+        with scratch_folder() as folder:
+            yield folder
     except RoFormerError:
         raise
     except OSError as error:
