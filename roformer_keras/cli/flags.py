@@ -41,7 +41,8 @@ FileFormat = typing.Literal[
 # What several commands mean by a name that their docstrings do not explain.
 _HELP = {
     "source": "checkpoint: a zip, folder, checkpoint prefix, .h5, .keras or "
-    ".safetensors file, preset folder, or the name of a downloaded checkpoint",
+    ".safetensors file, preset folder, folder of Hugging Face, hf://owner/name, or the "
+    "name of a downloaded checkpoint",
     "config": "bert_config.json, if the source has none",
     "vocabulary": "vocab.txt, if the source has none",
     "as_json": "print JSON, for programs",

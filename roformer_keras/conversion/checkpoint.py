@@ -222,7 +222,9 @@ def weights_to_read(
     if absent_heads and not initialize_heads:
         for head, tensors_of in absent_heads.items():
             problems.append(f"no {head} head: {', '.join(tensors_of)}")
-        hints.append("pass initialize_heads=True to start with a new one")
+        hints.append(
+            "to start with a new one, pass initialize_heads=True to from_preset"
+        )
     if problems:
         shown = "\n  ".join(problems[:12])
         more = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""
