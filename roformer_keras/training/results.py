@@ -181,7 +181,8 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
 
     Args:
         folder: of the fine-tuning, or a preset folder of a task, or `hf://owner/name`
-            of such a preset.
+            of such a preset. A preset in the folder of its fine-tuning reads files as
+            the training did.
         options: as in `from_preset` of the task.
 
     Returns:
@@ -198,6 +199,10 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
         >>> list(tuned.answer([("今天天气不错",)])[0])
         ['text', 'score']
     """
+    whole = Path(os.path.abspath(folder))
+    if whole.name == PRESET and (whole.parent / SETTINGS).is_file():
+        # A preset does not say how files are read.
+        return load_finetuned(whole.parent, **options)
     path = Path(folder) / SETTINGS
     if not os.path.isfile(path):
         preset = resolve(folder)
@@ -205,9 +210,8 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
             raise SourceError(
                 f"{folder} must be a folder of a fine-tuning, or a preset"
             )
-        task = _load_task(preset, **options)
-        count = task.text_counts[0]
-        return FinetunedTask(task, preset, count, learned=_read_baselines(preset))
+        task, learned = _load_task(preset, **options), _read_baselines(preset)
+        return FinetunedTask(task, preset, _count_of(task, learned), (), learned)
     folder = path.parent
     if not (folder / PRESET).is_dir():
         raise SourceError(
@@ -235,6 +239,14 @@ def _load_task(folder, **options):
                 f"{checkpoint.model or 'no saved model'}"
             )
         return load_model(checkpoint, **options)
+
+
+def _count_of(task, learned):
+    """Texts of a row: as many as those whose baselines a preset has."""
+    for count in task.text_counts:
+        if learned and {one.name for one in task.baselines(count)} == learned.keys():
+            return count
+    return task.text_counts[0]
 
 
 def write_baselines(preset: Path, learned: dict[str, dict]) -> None:
