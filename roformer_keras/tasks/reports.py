@@ -39,8 +39,12 @@ def classification_report(expected, found, names: Sequence[str]) -> dict:
     metrics = import_extra("sklearn.metrics", "a report of a classifier")
     expected, found = np.asarray(expected), np.asarray(found)
     numbers = list(range(len(names)))
+    of_classes: tuple = (expected, found)
+    if expected.ndim == 2:
+        # scikit-learn takes one column for two classes, False and True.
+        of_classes = tuple(np.pad(side, ((0, 0), (0, 1))) for side in of_classes)
     figures = metrics.precision_recall_fscore_support(
-        expected, found, labels=numbers, zero_division=0
+        *of_classes, labels=numbers, zero_division=0
     )
     is_right = expected == found
     report = {

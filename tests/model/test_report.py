@@ -49,6 +49,14 @@ def test_several_classes_a_row():
     assert "confusion" not in report
 
 
+def test_one_class_that_a_row_may_have():
+    expected = np.array([[1], [0], [0], [0]], bool)
+    found = np.array([[1], [0], [0], [1]], bool)
+    report = classification_report(expected, found, ["a"])
+    own = {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "count": 1}
+    assert report["classes"]["a"] == pytest.approx(own)
+
+
 def test_numbers():
     report = correlation_report([1, 2, 3, 4], [10, 20, 40, 30])
     assert report["spearman"] == pytest.approx(0.8)
