@@ -36,11 +36,7 @@ def as_texts(
     """
     _check_list(x)
     has_columns = is_table(x)
-    if isinstance(x, Mapping):
-        raise ConfigurationError(
-            f"texts must be lists, got a dict of {', '.join(map(repr, x))}; give its "
-            "values as a tuple of lists"
-        )
+    check_no_mapping(x)
     if isinstance(x, tuple) and x and not any(isinstance(part, str) for part in x):
         lengths = [len(part) for part in x]
         if len(set(lengths)) != 1:
@@ -88,6 +84,15 @@ def as_texts(
         if has_choices:
             rows[number] = (*texts, check_choices(row[-1], number))
     return rows
+
+
+def check_no_mapping(x) -> None:
+    """Raises ConfigurationError for a dict, whose loop would give its keys."""
+    if isinstance(x, Mapping):
+        raise ConfigurationError(
+            f"texts must be lists, got a dict of {', '.join(map(repr, x))}; give its "
+            "values as a tuple of lists, or of one column the list"
+        )
 
 
 def _tuple(row, number):

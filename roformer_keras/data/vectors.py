@@ -1,20 +1,27 @@
 """Vectors of texts by any function from ids to vectors, and their cosines."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import overload
 
 import numpy as np
 
 from roformer_keras.data.rows import Rows, map_rows
-from roformer_keras.data.texts import as_texts
+from roformer_keras.data.tables import (
+    TextRows,
+    column_names,
+    is_table,
+    plain,
+    text_columns,
+)
+from roformer_keras.data.texts import as_texts, check_no_mapping
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.types import Verbose
+from roformer_keras.types import Texts, Verbose
 
 
 def embed_rows(
     vectors_of: Callable[[dict[str, np.ndarray]], np.ndarray],
     tokenizer,
-    texts: str | Sequence[str] | Iterable[str],
+    texts: Texts,
     *,
     dim: int,
     max_length: int,
@@ -25,10 +32,14 @@ def embed_rows(
 
     Args:
         vectors_of: function from the inputs of a backbone to float32 `(rows, dim)`.
+        texts: a str, texts of any container or a table of them, or an iterator.
         dim: int. Width of a vector.
+
+    Raises:
+        ConfigurationError: a text is no str, or a table has no column of texts.
     """
     found = map_rows(
-        [texts] if isinstance(texts, str) else texts,
+        [texts] if isinstance(texts, str) else _one_column(texts),
         lambda texts: Rows(tokenizer, [(text,) for text in texts], max_length),
         lambda rows, numbers: vectors_of(rows.batch(numbers)),
         lambda vectors, _: np.stack(vectors),
@@ -38,6 +49,17 @@ def embed_rows(
     if isinstance(texts, str):
         return found[0]
     return np.zeros((0, dim), "float32") if isinstance(found, list) else found
+
+
+def _one_column(texts):
+    """The texts of a table or a column; other containers unchanged."""
+    if is_table(texts):
+        rows = TextRows(texts, text_columns(column_names(texts), (1,)))
+        column = (text for (text,) in rows)
+        # A dataset without a length is a stream.
+        return list(column) if hasattr(texts, "__len__") else column
+    check_no_mapping(texts)
+    return plain(texts)
 
 
 @overload

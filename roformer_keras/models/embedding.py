@@ -1,6 +1,6 @@
 """Vectors of texts, of any number of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows, unit_rows
 from roformer_keras.models.forward import run_model
 from roformer_keras.text.matching import check_match
-from roformer_keras.types import Verbose
+from roformer_keras.types import Texts, Verbose
 
 
 def embed(
     model,
     tokenizer,
-    texts: str | Sequence[str] | Iterable[str],
+    texts: Texts,
     max_length: int = 512,
     normalize: bool = True,
     verbose: Verbose = "auto",
@@ -28,8 +28,9 @@ def embed(
     Args:
         model: any model of this package; in `RoFormerSim` the vectors are trained.
         tokenizer: `RoFormerTokenizer` of the same vocabulary.
-        texts: a str, a sequence of them, or an iterator, which need not fit into
-            memory: some 2,000 texts are read from it at a time.
+        texts: a str, a sequence of them, or a table with a column `text`, as of pandas;
+            or an iterator, which need not fit into memory: some 2,000 texts are read
+            from it at a time.
         max_length: int. Longer texts are cut to as many tokens.
         normalize: bool. Whether vectors have length 1, so that products are cosines.
         verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
@@ -40,7 +41,8 @@ def embed(
         for an iterator an iterator of the vectors.
 
     Raises:
-        ConfigurationError: tokenizer and model do not match.
+        ConfigurationError: tokenizer and model do not match, a text is no str, or a
+            table has no column of texts.
     """
     check_match(model, tokenizer)
     backbone = getattr(model, "backbone", model)

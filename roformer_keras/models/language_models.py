@@ -1,6 +1,6 @@
 """The models with a tied output layer: masked, causal, and RoFormer-Sim."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self, overload
 
 import keras
@@ -26,7 +26,7 @@ from roformer_keras.models.fill_mask import MaskCandidate, fill_mask
 from roformer_keras.models.initializers import initializer
 from roformer_keras.models.objective_trainer import ObjectiveTrainer
 from roformer_keras.models.preset import BackboneModel
-from roformer_keras.types import TensorLike, Verbose
+from roformer_keras.types import TensorLike, Texts, Verbose
 
 
 class LanguageModel(ObjectiveTrainer, BackboneModel):
@@ -298,7 +298,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
     other_attention: tuple[str, ...] = ()
 
     @overload
-    def encode(  # type: ignore[overload-overlap]  # Only iterators differ.
+    def encode(
         self,
         texts: Iterator[str],
         *,
@@ -310,7 +310,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
     @overload
     def encode(
         self,
-        texts: str | Iterable[str],
+        texts: Texts,
         *,
         max_length: int = 512,
         verbose: Verbose = "auto",
@@ -319,7 +319,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
 
     def encode(
         self,
-        texts: str | Iterable[str],
+        texts: Texts,
         *,
         max_length: int = 512,
         verbose: Verbose = "auto",
@@ -330,8 +330,9 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         An empty text has the vector of `[CLS]` and `[SEP]` alone, which means nothing.
 
         Args:
-            texts: a str, a sequence of them, or an iterator, which need not fit into
-                memory: some 2,000 texts are read from it at a time.
+            texts: a str, a sequence of them, or a table with a column `text`, as of
+                pandas; or an iterator, which need not fit into memory: some 2,000 texts
+                are read from it at a time.
             max_length: int. Longer texts are cut to as many tokens.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.
             batch_tokens: int. Maximum tokens of a batch, padding included.
@@ -342,6 +343,7 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
 
         Raises:
             VocabularyError: the model has no tokenizer.
+            ConfigurationError: a text is no str, or a table has no column of texts.
 
         Example:
             >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")

@@ -84,6 +84,21 @@ def test_predict_and_encode(make, classifier, encoder):
 
 
 @tables
+def test_a_sim_encodes_the_column_of_texts(make, sim):
+    expected = sim.encode(TEXTS, verbose=0)
+    for columns in ({"text": TEXTS, "label": LABELS}, {"review": TEXTS}):
+        found = sim.encode(make(columns), verbose=0)
+        assert isinstance(found, Iterator) == (make is stream_of)
+        np.testing.assert_array_equal(collected(found), expected)
+    column = pa.table({"text": TEXTS})["text"]
+    np.testing.assert_array_equal(sim.encode(column, verbose=0), expected)
+    with pytest.raises(ConfigurationError, match="got a dict of 'text'"):
+        sim.encode({"text": TEXTS})
+    with pytest.raises(ConfigurationError, match="must have the columns text, or as"):
+        sim.encode(make({"first": TEXTS, "second": OTHERS}))
+
+
+@tables
 def test_evaluate_and_labelled_rows(make, classifier):
     classifier.compile()
     table = make({"id": [1, 2, 3, 4], "review": TEXTS, "mood": LABELS})
