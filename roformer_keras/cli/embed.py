@@ -9,6 +9,7 @@ from roformer_keras.cli.flags import Count, FileFormat
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.texts import (
     check_ending,
+    check_inputs,
     json_line,
     number_lines,
     read_lines,
@@ -86,11 +87,15 @@ def run(
     ray_jobs.check_no_options(options)
     check_ending(output, *_ENDINGS)
     texts = read_lines(file, fields, format)
+    inputs = number_lines(file, texts, itertools.count(1))
     is_array = output.endswith(".npy")
 
     def load():
+        from roformer_keras.data.texts import as_texts
+
         encoder = load_sentence_encoder(source, max_length, config, vocabulary, dtype)
         if encoder is not None:
+            check_inputs(inputs, lambda text: as_texts([text], (1,)))
             return lambda texts: encoder.encode(texts, normalize=normalize, verbose=0)
         from roformer_keras.models.embedding import embed
 
@@ -111,7 +116,7 @@ def run(
         ]
 
     run_job(
-        *(load, write, number_lines(file, texts, itertools.count(1)), _WINDOW, output),
+        *(load, write, inputs, _WINDOW, output),
         {
             "command": "embed",
             "max_length": max_length,

@@ -305,6 +305,13 @@ def test_embed_gives_the_vectors_of_a_fine_tuned_encoder(tmp_path, capsys):
         found = [line["vector"] for line in json_lines(out)]
         np.testing.assert_allclose(found, expected, atol=1e-6)
     assert np.linalg.norm(expected, axis=1).max() > 1.5
+    # Found before the work, wherever it stands.
+    path = written(tmp_path, "blank.txt", "好\n" * 4099 + "\n坏\n")
+    code, out, err = run_main(
+        *("embed", "--source", tmp_path / "encoder", path), capsys=capsys
+    )
+    assert (code, out) == (2, "")
+    assert f"line 4100 of {path}: a text must not be empty" in err
 
 
 def test_similarity_by_a_fine_tuned_encoder(tmp_path, capsys):
