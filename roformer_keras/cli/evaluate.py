@@ -92,7 +92,9 @@ def run(
     with target as partial:
         progress, lines = shows_progress(quiet), None
         if writes:
-            report, lines = _evaluate_pairs(source, file, fields, writing, progress)
+            report, lines = _evaluate_pairs(
+                *(source, file, fields, format, on_bad_row), writing, progress
+            )
         else:
             tuned = load_finetuned(source)
             report = tuned.evaluate(
@@ -111,12 +113,15 @@ def run(
         print(page, end="")
 
 
-def _evaluate_pairs(source, file, fields, options, progress):
+def _evaluate_pairs(source, file, fields, format, on_bad_row, options, progress):
     """The report of an encoder-decoder, and a line for each pair."""
+    from roformer_keras.data.files import row_unit
     from roformer_keras.models import RoFormerSeq2Seq
     from roformer_keras.training.evaluate import evaluate_seq2seq, read_pairs
 
-    sources, references = zip(*read_pairs(file, fields), strict=True)
+    skipped: list[tuple[int, str]] = []
+    pairs = read_pairs(file, fields, format, skipped if on_bad_row == "skip" else None)
+    sources, references = zip(*pairs, strict=True)
     options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
     model = RoFormerSeq2Seq.from_preset(source)
     found = evaluate_seq2seq(
@@ -124,6 +129,9 @@ def _evaluate_pairs(source, file, fields, options, progress):
     )
     by = "--tokenize" if "tokenize" in options else "the letters of the references"
     report = {"file": file, **found.metrics(), "tokenize_by": by}
+    if skipped:
+        unit = row_unit(file, format)
+        report["skipped"] = [{unit: line, "reason": why} for line, why in skipped]
     # No metric depends on how many are computed together.
     del options["batch_size"]
     lines = [

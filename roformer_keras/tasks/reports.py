@@ -266,7 +266,7 @@ def format_report(report: dict) -> str:
             lines.append(f"{name:<22} {shown}")
     skipped = report.get("skipped", [])
     if skipped:
-        lines.append(f"{'left out':<22} {len(skipped):,}")
+        lines.append(f"{'skipped':<22} {len(skipped):,}")
     lines += [
         f"  {_take_place(own)}: {own['reason']}"
         for own in map(dict, skipped[:_MAX_SKIPPED])

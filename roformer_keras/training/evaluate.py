@@ -168,13 +168,19 @@ def cross_entropy(
     return total / tokens
 
 
-def read_pairs(path: str, fields: Sequence[str] = ()) -> list[tuple[str, str]]:
+def read_pairs(
+    path: str,
+    fields: Sequence[str] = (),
+    format: str | None = None,
+    skipped: list[tuple[int, str]] | None = None,
+) -> list[tuple[str, str]]:
     """Sources and references of a file as `read_table` takes it.
 
     Args:
         path: of the file; "-" is standard input, with tabs.
         fields: two columns or keys; the first two columns, or `first` and `second` of
             JSON, if none are given.
+        format, skipped: as in `read_table`.
 
     Raises:
         ConfigurationError: there are not two fields.
@@ -184,4 +190,6 @@ def read_pairs(path: str, fields: Sequence[str] = ()) -> list[tuple[str, str]]:
         raise ConfigurationError(
             f"fields must name a source and a reference, got {', '.join(fields)}"
         )
-    return read_table(path, 2, fields, labelled=False).texts
+    return read_table(
+        path, 2, fields, labelled=False, format=format, skipped=skipped
+    ).texts

@@ -381,6 +381,6 @@ def test_bad_rows_are_left_out_and_listed(tmp_path, capsys):
     assert report["left out of train"].startswith("line 1: a tag must be O")
     code, out, err = run_main("evaluate", tmp_path / "run", path, *skip, capsys=capsys)
     assert code == 0, err
-    assert "left out               1\n  line 1: a tag must be" in out
+    assert "skipped                1\n  line 1: a tag must be" in out
     code, out, err = run_main("evaluate", tmp_path / "run", path, capsys=capsys)
     assert code == 2 and "line 1 of" in err

@@ -248,6 +248,21 @@ def test_the_command_says_the_same(
     assert "max_new_tokens" not in report and report["num_beams"] == 4
 
 
+@pytest.mark.e2e
+def test_the_command_reads_files_as_flags_say(preset, tmp_path, capsys):
+    path = tmp_path / "pairs.data"
+    path.write_text("天地,地天\n日月\n", encoding="utf-8")
+    flags = ("--format", "csv", "--max-new-tokens", "2")
+    code, _, err = run_main("evaluate", preset, path, *flags, capsys=capsys)
+    assert code == 2 and "line 2 of" in err
+    flags = (*flags, "--on-bad-row", "skip", "--json")
+    code, out, err = run_main("evaluate", preset, path, *flags, capsys=capsys)
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["pairs"] == 1
+    assert report["skipped"] == [{"line": 2, "reason": "must have 2 columns, got 1"}]
+
+
 @pytest.mark.parametrize(
     ("content", "flags", "message"),
     [
