@@ -141,7 +141,8 @@ def read_table(
             `choices.gather_columns`.
 
     Raises:
-        ConfigurationError: there are not as many fields as texts and labels.
+        ConfigurationError: there are not as many fields as texts and labels, or one
+            comes again.
         SourceError: the file does not exist, is not of its kind or has no row, a field
             is missing, or the first row seems to be a header. Names file and line.
     """
@@ -158,6 +159,10 @@ def read_table(
         raise ConfigurationError(
             f"fields must name {count} {'text' if count == 1 else 'texts'}"
             f"{' and a label' if labelled else ''}, got {', '.join(fields)}"
+        )
+    if len(set(fields)) < len(fields):
+        raise ConfigurationError(
+            f"fields must name different columns, got {', '.join(fields)}"
         )
     fields = tuple(fields[:wanted])
     names = (*text_names(count, has_choices), "label")[:wanted]

@@ -9,6 +9,7 @@ from typing import Any
 from roformer_keras.checks import check_choice
 from roformer_keras.data.choices import BLANK_NAME, parse_choices
 from roformer_keras.data.files import name_places, read_table, row_names
+from roformer_keras.data.tables import LABEL
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.hub.catalog import resolve
@@ -58,15 +59,20 @@ class FinetunedTask:
 
         Args:
             path: of a file as `read_table` takes it, or "-" for standard input.
-            fields: columns or keys of the texts; those of the training if none are
-                given, or the first columns on standard input and of a `.txt` that lacks
-                those.
+            fields: columns or keys of the texts; a last one that is `label`, or the
+                label of the training after its texts, is left out. Those of the
+                training if none are given, or the first columns on standard input and
+                of a `.txt` that lacks those.
             format: str of `FORMATS`, where the extension does not say it.
 
         Raises:
             SourceError, ConfigurationError: as in `read_table`.
         """
-        count = len(fields) or self.text_count
+        # The fields of a training end with its label.
+        has_label = len(fields) > 1 and (
+            fields[-1] == LABEL or tuple(fields) == tuple(self.fields)
+        )
+        count = len(fields) - has_label or self.text_count
         or_first = not fields
         if not fields and path != "-":
             fields = self.fields
@@ -170,6 +176,12 @@ class FinetunedTask:
         options = self.task.preset_options()
         fields = fields or self.fields
         kind = type(self.task)
+        if count not in self.task.text_counts:
+            counts = " or ".join(map(str, sorted(self.task.text_counts)))
+            raise ConfigurationError(
+                f"fields must name {counts} {'text' if counts == '1' else 'texts'} and "
+                f"a label, got {', '.join(fields)}"
+            )
         examples = read_examples(path, kind, options, count, fields, skips, format)
         if skips:
             examples = examples.usable_by(self.task)

@@ -212,6 +212,10 @@ def test_predict(reviews, tmp_path, monkeypatch, capsys):
     path = written(tmp_path, "b.tsv", lines(*(("x", text) for text in texts)))
     _, out, _ = run_main("predict", run, path, "--fields", "2", capsys=capsys)
     assert json_lines(out) == expected
+    # A label is no second text.
+    both = written(tmp_path, "c.csv", f"text,label\n{texts[0]},好\n{texts[1]},坏\n")
+    _, out, _ = run_main("predict", run, both, "--fields", "text,label", capsys=capsys)
+    assert json_lines(out) == expected
 
     target = tmp_path / "out.jsonl"
     code, out, _ = run_main("predict", run, path, "-o", target, capsys=capsys)
@@ -361,6 +365,9 @@ def test_evaluate(reviews, tmp_path, monkeypatch, capsys):
     code, out, err = run_main("evaluate", run, bad, capsys=capsys)
     assert (code, out) == (2, "")
     assert f"line 2 of {bad}: a label must be" in err
+    code, _, err = run_main("evaluate", run, path, "--fields", "1", capsys=capsys)
+    assert code == 2
+    assert "fields must name 1 or 2 texts and a label, got 1" in err
 
 
 def test_bad_rows_are_left_out_and_listed(tmp_path, capsys):

@@ -219,6 +219,8 @@ def test_files_and_fields_that_are_not_there(tmp_path):
         read_table(tmp_path / "none.tsv", 1)
     with pytest.raises(ConfigurationError, match="name 2 texts and a label, got a, b"):
         read_table(tmp_path / "none.tsv", 2, ("a", "b"))
+    with pytest.raises(ConfigurationError, match="different columns, got text, text"):
+        read_table(tmp_path / "none.jsonl", 1, ("text", "text"))
 
 
 def test_a_cell_of_csv_may_be_long(tmp_path):
