@@ -23,6 +23,7 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -244,7 +245,7 @@ def read_table(
         if table.labels is not None:
             table.labels.append(values[count])
         if table.groups is not None:
-            cells = [(max(p - count + 1, 0), str(values[p]).strip()) for p in places]
+            cells = [(max(p - count + 1, 0), _group_of(values[p])) for p in places]
             table.groups.append(tuple(cell for cell in cells if cell[1]))
     if not table.texts:
         line, reason = skipped[0] if skipped else (0, "")
@@ -263,6 +264,12 @@ def _squad_names(path, count):
             "texts a row"
         )
     return squad.FIELDS
+
+
+def _group_of(value):
+    """The value of a column of `groups`; blank for null, and for JSON's NaN."""
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if is_missing else str(value).strip()
 
 
 def _joined(text):

@@ -294,6 +294,8 @@ SOURCES = [((2, "一"),), ()]
         ("a.csv", NAMED.replace("\t", ","), (), ("2",), [((0, "乙"),), ((0, "甲"),)]),
         ("a.jsonl", OBJECTS, (), ("1", "second"), TEXTS_OF_PAIRS),
         ("a.jsonl", OBJECTS, (), ("source",), SOURCES),
+        ("a.jsonl", OBJECTS.replace('""', "null"), (), ("source",), SOURCES),
+        ("a.jsonl", OBJECTS.replace('""', "NaN"), (), ("source",), SOURCES),
     ],
 )
 def test_columns_by_which_rows_are_grouped(
