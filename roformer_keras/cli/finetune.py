@@ -1,6 +1,7 @@
 """`roformer-keras finetune`."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from roformer_keras.checks import read_fields
@@ -119,7 +120,8 @@ def read_settings(
 
     Args:
         task: as in the command.
-        config: path of a TOML file, or None.
+        config: path of a TOML file, or None. Its settings replace those of a recipe,
+            in the table `options` key by key.
         recipe, data: name of a recipe and folder of its files, or None.
         flags: values by name, with the table before it: `optimizer.ema`.
 
@@ -139,7 +141,14 @@ def read_settings(
         from roformer_keras.training.recipes import recipe_settings
 
         own = recipe_settings(recipe, data, task)
-        task, content = own["task"], {**own, **content}
+        if content.get("holdout") and "valid" not in content:
+            del own["valid"]
+        tables = {
+            name: {**own[name], **value}
+            for name, value in content.items()
+            if isinstance(value, Mapping) and name in own
+        }
+        task, content = own["task"], {**own, **content, **tables}
     if task is None:
         raise ConfigurationError("name the task, or give --recipe")
     if content.setdefault("task", task) != task:

@@ -259,6 +259,15 @@ def test_flags_change_a_recipe():
     assert (recipe_rates(settings), settings.epochs) == ((1e-4,), 1)
 
 
+def test_a_configuration_changes_a_recipe(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text('holdout = 0.25\n[options]\npooling = "mean"\n')
+    settings = read_settings(None, str(path), {}, "clue/cmnli", "CMNLI")
+    assert (settings.holdout, settings.valid) == (0.25, None)
+    classes = RECIPES["clue/cmnli"].classes
+    assert settings.options == {"classes": classes, "pooling": "mean"}
+
+
 @pytest.mark.parametrize(
     ("name", "task", "message"),
     [
