@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 from roformer_keras.data.lines import file_name, place_line, read_lines
 from roformer_keras.errors import SourceError
@@ -10,43 +11,54 @@ from roformer_keras.errors import SourceError
 _LOGGER = logging.getLogger(__name__)
 
 
-def read_tagged(path: str, count: int) -> Iterator[tuple[int, list]]:
+def read_tagged(path: str, count: int) -> Iterator[tuple[int, Any]]:
     """Line numbers, and the text and its tags, one of each character.
+
+    In place of a text with a line that is no token and tag, its SourceError. Lines
+    `-DOCSTART-`, between the documents of CoNLL, are left out.
 
     Args:
         path: of the file.
         count: int. Texts of a row, which must be 1.
 
     Raises:
-        SourceError: a line is no token and tag, or a row has several texts.
+        SourceError: a row has several texts.
     """
     if count != 1:
         raise SourceError(
             f"{file_name(path)} has tags, which are for tasks of one text a row"
         )
     texts: list[tuple[int, list]] = []
+    errors: dict[int, SourceError] = {}
     is_inside = False
     for line, text in read_lines(path):
-        words = text.split()
-        if not words:
+        if not text.strip() or text.startswith("-DOCSTART-"):
             is_inside = False
             continue
-        if len(words) < 2:
-            raise SourceError(
-                f"{place_line(line, path)} must be a token and its tag, got "
-                f"{text!r:.60}"
-            )
         if not is_inside:
             texts.append((line, []))
         is_inside = True
-        texts[-1][1].append((words[0], words[-1]))
-    has_places = all(_have_places([token for token, _ in found]) for _, found in texts)
-    if texts and has_places:
+        begins, tokens = texts[-1]
+        words = _words_of(text)
+        if len(words) > 1:
+            tokens.append((words[0], words[-1]))
+        else:
+            error = SourceError(
+                f"{place_line(line, path)} must be a token and its tag, got "
+                f"{text!r:.60}"
+            )
+            errors.setdefault(begins, error)
+    readable = [tokens for begins, tokens in texts if begins not in errors]
+    has_places = all(_have_places([token for token, _ in found]) for found in readable)
+    if readable and has_places:
         _LOGGER.info(
             "%s has a number after each character, its place in a word; it is left out",
             file_name(path),
         )
     for begins, tokens in texts:
+        if begins in errors:
+            yield begins, errors[begins]
+            continue
         if has_places:
             tokens = [(token[0], tag) for token, tag in tokens]
         yield (
@@ -56,6 +68,18 @@ def read_tagged(path: str, count: int) -> Iterator[tuple[int, list]]:
                 [tag for token, whole in tokens for tag in _tags_of(token, whole)],
             ],
         )
+
+
+def _words_of(text):
+    """The columns of a line, with tabs or else spaces between them.
+
+    With tabs a token may have spaces, or be one.
+    """
+    text = text.rstrip()
+    if "\t" not in text:
+        return text.split()
+    token, *others = text.split("\t")
+    return [token.strip() or token, *(other.strip() for other in others)]
 
 
 def _have_places(tokens):

@@ -231,6 +231,23 @@ def test_a_cell_of_csv_may_be_long(tmp_path):
     assert csv.field_size_limit() == limit
 
 
+def test_texts_of_tags_with_bad_lines_can_be_left_out(tmp_path):
+    content = "好 O\n\n甲 O\n坏\n丙\n\n乙 O\n"
+    path, skipped = written(tmp_path, "a.bio", content), []
+    table = read_table(path, 1, skipped=skipped)
+    assert (table.texts, table.lines) == ([("好",), ("乙",)], [1, 7])
+    ((line, reason),) = skipped
+    assert line == 3
+    assert reason.startswith("line 4 of") and "must be a token and its tag" in reason
+
+
+def test_tabs_are_between_columns_and_documents_are_no_texts(tmp_path):
+    content = "-DOCSTART- -X- O O\n\nNew York\tB-LOC\n\u3000\tO\n好\tO\t\n"
+    table = read_table(written(tmp_path, "a.conll", content), 1)
+    assert table.texts == [("New York\u3000好",)]
+    assert table.labels == [["B-LOC", *["I-LOC"] * 7, "O", "O"]]
+
+
 def test_tags_of_whole_words(tmp_path):
     content = "北京 S-LOC\n大 B-ORG\n学生会 E-ORG\n好 O\n"
     table = read_table(written(tmp_path, "a.bio", content), 1)
