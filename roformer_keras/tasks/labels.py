@@ -14,8 +14,10 @@ def parse_name(value) -> str:
     """A class; a JSON file may have an integer for its name."""
     if isinstance(value, str) and value.strip():
         return value.strip()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    # pandas makes a column of integers one of floats if a value is missing.
+    is_whole = isinstance(value, float) and value.is_integer()
+    if is_whole or (isinstance(value, int) and not isinstance(value, bool)):
+        return str(int(value))
     raise ConfigurationError(f"a label must be a name, or an integer, got {value!r}")
 
 

@@ -123,7 +123,10 @@ class RoFormerTextClassifier(VectorTask):
             y = y.to_numpy()
         targets = np.zeros((len(y), self.num_classes), "float32")
         for row, labels in enumerate(y):
-            if isinstance(labels, np.ndarray) and labels.shape == (self.num_classes,):
+            is_array = isinstance(labels, np.ndarray)
+            # Lists of names in a column of pandas are arrays too.
+            has_names = is_array and any(isinstance(name, str) for name in labels)
+            if is_array and not has_names and labels.shape == (self.num_classes,):
                 if not np.isin(labels, (0, 1)).all():
                     raise ConfigurationError(
                         "an array of as many numbers as there are classes must be of 0 "

@@ -258,6 +258,27 @@ def test_labels_that_are_missing_in_files(name, tmp_path):
         assert (found.unit, len(found.texts), found.skipped[0][0]) == ("row", 1, 2)
 
 
+def test_integers_of_a_column_that_lacks_one(tmp_path):
+    table = pandas.DataFrame({"text": TEXTS[:3], "label": [1, 0, None]})
+    table.to_parquet(tmp_path / "a.parquet")
+    found = read_examples(
+        str(tmp_path / "a.parquet"), RoFormerTextClassifier, {}, 1, skips=True
+    )
+    assert (found.labels, found.skipped[0][0]) == (["1", "0"], 3)
+
+
+def test_lists_of_as_many_names_as_there_are_classes(backbone, tmp_path):
+    model = RoFormerTextClassifier(
+        backbone, backbone.tokenizer, classes=["坏", "好"], multi_label=True
+    )
+    table = pandas.DataFrame({"text": TEXTS[:2], "label": [["好", "坏"], ["好"]]})
+    table.to_parquet(tmp_path / "a.parquet")
+    _, targets = model.labelled(pandas.read_parquet(tmp_path / "a.parquet")).make_batch(
+        [0, 1], 0
+    )
+    np.testing.assert_array_equal(targets, [[1, 1], [0, 1]])
+
+
 def test_answers_of_a_saved_dataset_of_questions(tmp_path):
     answers = {"text": ["好", "极"], "answer_start": [0, 1]}
     columns = {"question": ["如何"], "context": ["好极了"], "answers": [answers]}
