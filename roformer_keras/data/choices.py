@@ -96,14 +96,17 @@ def parse_choices(value: Any) -> tuple[str, ...]:
     return check_choices(value)
 
 
-def gather_columns(rows: Iterator, field: str) -> Iterator:
+def gather_columns(path: str, rows: Iterator, field: str) -> Iterator:
     """Rows of cells, with numbered columns of choices as one column, a list.
 
     For a field `choices`, these are the columns `choice1`, `choice2`, ... of the first
     row, or `Choices_0`, `Choices_1`, ...; empty cells at the end of a row are no
     choices. A table that has the field, or no such columns, is not changed.
 
+    In place of the cells of a row that is too short, its SourceError.
+
     Args:
+        path: of the file.
         rows: line numbers and cells.
         field: str. What the column will be called; not a number.
     """
@@ -123,14 +126,19 @@ def gather_columns(rows: Iterator, field: str) -> Iterator:
     others = [place for place in range(len(names)) if place not in numbered]
     yield line, [*(names[place] for place in others), field]
     for line, cells in rows:
-        # A row that is too short stays too short.
         if len(cells) >= len(names):
             choices = [cells[place] for place in places]
             while choices and not choices[-1].strip():
                 choices.pop()
             yield line, [*(cells[place] for place in others), choices]
         else:
-            yield line, cells[: len(others)]
+            yield (
+                line,
+                SourceError(
+                    f"{place_line(line, path)} must have {len(names)} columns, got "
+                    f"{len(cells)}"
+                ),
+            )
 
 
 # === C3 ===

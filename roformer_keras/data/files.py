@@ -190,7 +190,7 @@ def read_table(
         cells = _read_cells(path, kind)
         last = (fields or names)[count - 1]
         if has_choices and not _are_numbers([last]):
-            cells = choices.gather_columns(cells, last)
+            cells = choices.gather_columns(path, cells, last)
         rows, first = _peek(cells)
         first = [cell.strip() for cell in first]
         if kind == ".txt" and or_first and not _has_columns(first, fields):
@@ -460,7 +460,9 @@ def _take_columns(path, rows, fields):
             )
         places = [names.index(name) for name in fields]
     for line, cells in rows:
-        if max(places) < len(cells):
+        if isinstance(cells, SourceError):
+            yield line, cells
+        elif max(places) < len(cells):
             yield line, [cells[place] for place in places]
         else:
             yield (

@@ -296,7 +296,7 @@ BAD_TABLES = [
     (
         "x.csv",
         "context,question,choice1,choice2,label\n甲,乙,丙\n",
-        "line 2 of .*x.csv must have 4 columns, got 3",
+        "line 2 of .*x.csv must have 5 columns, got 3",
     ),
     ("x.jsonl", '{"context": "甲", "choices": ["a", "b"]}', "must have .*'question'"),
     (
