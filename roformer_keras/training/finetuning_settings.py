@@ -31,7 +31,8 @@ class FinetuningSettings(Settings):
 
     Args:
         task: str of `TASKS`.
-        train: str. File of labelled texts, as `read_table` takes it.
+        train: str. File of labelled texts, as `read_table` takes it, but not standard
+            input: a training that is resumed reads its files again.
         source: str. The checkpoint to start from, as in `from_preset`; a small one
             that this package ships if not given.
         ignore: patterns of tensors of the source to pass over:
@@ -140,6 +141,12 @@ class FinetuningSettings(Settings):
                 "batch_size must be a multiple of accumulation, got "
                 f"batch_size={self.batch_size}, accumulation={self.accumulation}"
             )
+        for name in ("train", "valid", "test"):
+            if getattr(self, name) == "-":
+                raise ConfigurationError(
+                    f"{name} must be a file, which a training that is resumed reads "
+                    "again, got '-': write standard input to a file"
+                )
         if self.valid is not None and self.holdout:
             raise ConfigurationError(
                 f"give valid or holdout, not both: got valid={self.valid!r} and "

@@ -26,6 +26,10 @@ def settings_of(train, task="text-classification", **changes):
         ({"seed": 2**32}, r"seed must be an integer from 0"),
         ({"batch_size": 5, "accumulation": 2}, "must be a multiple of accumulation"),
         ({"holdout": 0.1, "valid": "v.tsv"}, "give valid or holdout, not both"),
+        (
+            {"valid": "-"},
+            "valid must be a file, which .* got '-': write standard input",
+        ),
         ({"holdout_by": ["1"]}, "give holdout, got holdout=0.0"),
         ({"monitor": "loss"}, "monitor needs data that are not trained on"),
         ({"patience": 3}, "patience needs data that are not trained on"),
