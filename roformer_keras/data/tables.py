@@ -97,21 +97,32 @@ def text_columns(
         has_choices: bool. Whether the last one is a list of choices.
 
     Raises:
-        ConfigurationError: there are neither these columns nor as many as texts.
+        ConfigurationError: there are neither these columns nor as many as texts, or
+            two have one name.
     """
     for count in sorted(counts, reverse=True):
         own = text_names(count, has_choices)
         if set(own) <= set(names):
-            return list(own)
+            return _single(own, names)
     texts = [name for name in names if name != LABEL]
     if len(texts) in counts:
-        return texts
+        return _single(texts, names)
     wanted = " or ".join(", ".join(text_names(count, has_choices)) for count in counts)
     raise ConfigurationError(
         f"a table must have the columns {wanted}, or as many columns as a row has "
         f"texts next to {LABEL!r}, got {', '.join(map(repr, names)) or 'none'}",
         hint="select the columns of the texts, or name them with fields=",
     )
+
+
+def _single(columns, names):
+    """Columns as a list; each name must be that of one column."""
+    for name in columns:
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"a table must have one column {name!r}, got {names.count(name)}"
+            )
+    return list(columns)
 
 
 def split_labels(
@@ -131,7 +142,8 @@ def split_labels(
         or_none: bool. Whether a row may have no label, which is None then.
 
     Raises:
-        ConfigurationError: a column is missing, or the label of a row.
+        ConfigurationError: a column is missing or there twice, or the label of a row
+            is missing.
     """
     names = column_names(x)
     if fields and (isinstance(fields, str) or len(fields) - 1 not in counts):
@@ -149,6 +161,7 @@ def split_labels(
             )
     if not columns:
         columns = text_columns(names, counts, has_choices)
+    _single((*columns, label), names)
     labels = []
     for row, (value,) in enumerate(read_rows(x, [label])):
         if is_missing(value):

@@ -38,6 +38,12 @@ def as_texts(
     has_columns = is_table(x)
     check_no_mapping(x)
     if isinstance(x, tuple) and x and not any(isinstance(part, str) for part in x):
+        for part in x:
+            if not hasattr(part, "__len__"):
+                raise ConfigurationError(
+                    "a tuple of texts must be of str, or of lists of one length, got "
+                    f"{part!r:.60} in it"
+                )
         lengths = [len(part) for part in x]
         if len(set(lengths)) != 1:
             raise ConfigurationError(
@@ -109,6 +115,10 @@ def _check_list(texts):
     if isinstance(texts, str):
         raise ConfigurationError(
             f"texts must be a list of str, got one: [{texts!r:.40}]"
+        )
+    if not hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__"):
+        raise ConfigurationError(
+            f"texts must be a list or another container, got {texts!r:.60}"
         )
     # A loop over a `PyDataset` need not end. There is none before Keras is imported.
     keras = sys.modules.get("keras")

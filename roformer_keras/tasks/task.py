@@ -564,6 +564,10 @@ class TextTask(TextTrainer, BackboneModel):
         y = plain(y)
         if y is None:
             raise ConfigurationError("texts to learn from need labels: give y")
+        if not hasattr(y, "__len__"):
+            raise ConfigurationError(
+                f"labels must be a list or another container, got {y!r:.60}"
+            )
         texts = as_texts(x, self.text_counts, self.has_choices)
         if len(y) != len(texts):
             raise ConfigurationError(

@@ -195,6 +195,18 @@ def test_what_is_refused(make, classifier):
             classifier.labelled(make({"text": TEXTS}), fields=fields)
     with pytest.raises(ConfigurationError, match="fields are columns of a table"):
         classifier.labelled(TEXTS, LABELS, fields=("text", "label"))
+    with pytest.raises(ConfigurationError, match="labels must be a list or another"):
+        classifier.labelled(TEXTS, iter(LABELS))
+
+
+def test_two_columns_of_one_name_are_refused(classifier):
+    table = pandas.DataFrame([["好", "坏"]], columns=["text", "text"])
+    for call in (classifier.predict, as_texts):
+        with pytest.raises(ConfigurationError, match="one column 'text', got 2"):
+            call(table)
+    table = pandas.DataFrame([["好", "坏", 1]], columns=["text", "a", "a"])
+    with pytest.raises(ConfigurationError, match="one column 'a', got 2"):
+        classifier.labelled(table, fields=("text", "a"))
 
 
 def test_a_file_under_another_name_has_rows(tmp_path):

@@ -59,6 +59,8 @@ def test_texts_in_any_container(given, expected):
         ([("甲", "乙", "丙")], "must have 1 or 2 texts, got 3"),
         ([("甲", 3)], "must be a str, got 3 in row 0"),
         ((["甲"], ["乙", "丙"]), "lists of one length, got 1, 2"),
+        (None, "must be a list or another container, got None"),
+        ((None,), "must be of str, or of lists of one length, got None"),
     ],
 )
 def test_what_is_no_text_is_named(given, message):
