@@ -142,7 +142,7 @@ def read_settings(
 
         own = recipe_settings(recipe, data, task)
         if content.get("holdout") and "valid" not in content:
-            del own["valid"]
+            own.pop("valid", None)
         tables = {
             name: {**own[name], **value}
             for name, value in content.items()
