@@ -20,11 +20,18 @@ import onnxruntime
 import pytest
 from common import CHARACTER, SIM, V2
 from common import run_main as run
+from finetuning_cases import ONE_BLOCK
 
-from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer
+from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer, tasks
 from roformer_keras.cli import main
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
-from roformer_keras.serving import FORMATS, ServedEncoder, export_model, load_exported
+from roformer_keras.serving import (
+    FORMATS,
+    ServedEncoder,
+    export,
+    export_model,
+    load_exported,
+)
 from roformer_keras.serving.onnx_graph import join_operations
 from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
@@ -155,6 +162,51 @@ def test_scores_of_choices_are_those_of_rows(tmp_path):
     found = load_exported(tmp_path / "x", "onnx")(ids)["outputs"]
     (expected,) = model.predict([row], verbose=0)
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
+
+
+EXPORTED_TASKS = {
+    "RoFormerTextClassifier": {"classes": ["坏", "好"]},
+    "RoFormerTextRegressor": {},
+    "RoFormerTripletRanker": {},
+    "RoFormerTokenClassifier": {"labels": ["人", "地"]},
+    "RoFormerTokenClassifier with a field": {"labels": ["人", "地"], "crf": True},
+    "RoFormerSpanExtractor": {"labels": ["人", "地"]},
+    "RoFormerQuestionAnswerer": {},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPORTED_TASKS)
+def test_an_export_of_each_task_is_checked_where_it_gives_scores(name, tmp_path):
+    options = {**ONE_BLOCK, **EXPORTED_TASKS[name]}
+    model = getattr(tasks, name.split()[0]).from_preset(CHARACTER, **options)
+    folder = tmp_path / "x"
+    differences = export_model(model, folder, "onnx")["differences"]
+    # What excludes all places would be as near.
+    assert 0 < differences["outputs"]["largest"] < 1e-4
+    assert 0.99 < differences["outputs"]["min_cosine"] < 1.01
+    if "crf" in options or name == "RoFormerQuestionAnswerer":
+        compute = onnxruntime.InferenceSession.run
+
+        def run_wrongly(session, *arguments):
+            return [found + 0.1 for found in compute(session, *arguments)]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(onnxruntime.InferenceSession, "run", run_wrongly)
+            with pytest.raises(OutputError, match=r"must be within .* got 0\.1:"):
+                export_model(model, tmp_path / "y", "onnx")
+
+
+def test_differences_leave_out_what_both_exclude():
+    expected = np.array([[1.0, -np.inf], [-np.inf, -np.inf], [-1e9, 2.0]])
+    found = expected + 1e-5
+    found_differences = export._compare("outputs", found, expected, "onnx", True)
+    differences = {"largest": 1e-5, "mean": 1e-5, "min_cosine": 1.0}
+    assert found_differences == pytest.approx(differences)
+    for wrong in (np.inf, np.nan, -1e9):
+        found[0, 0] = wrong
+        with pytest.raises(OutputError, match="got 1 other places of 6"):
+            export._compare("outputs", found, expected, "onnx", True)
 
 
 def test_int8_models_compute_in_integers(sim, exports):
