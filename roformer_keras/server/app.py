@@ -314,9 +314,9 @@ class _Routes:
         rows = [(row,) if isinstance(row, str) else tuple(row) for row in body.rows]
         self._check_count(len(rows))
         counts = [sum(self._model.count_tokens(self._texts(row))) for row in rows]
-        for row in rows:
-            self._model.check_row(row)
-        kind = Kind("predict", self._model.predict)
+        self._model.check_rows(rows)
+        # A model takes rows of one number of texts together.
+        kind = Kind(("predict", len(rows[0])), self._model.predict)
         return {"answers": await self._answer(request, rows, kind, counts)}
 
     async def search(self, body: Search, request: fastapi.Request) -> dict:

@@ -94,7 +94,6 @@ class ServedModel:
             of text.
         fill_mask: function of texts and `top_k` to candidates.
         predict: function from rows to answers as the command `predict` gives them.
-        check: raises ConfigurationError for a row of texts that `predict` refuses.
 
     Raises:
         RoFormerError: the source cannot be loaded.
@@ -195,9 +194,9 @@ class ServedModel:
                 f"a text must have at most {self._length} tokens, got {count}"
             )
 
-    def check_row(self, row: tuple[str, ...]) -> None:
-        """Raises ConfigurationError for texts that `predict` refuses."""
-        self._task.check_rows([row])
+    def check_rows(self, rows: list[tuple[str, ...]]) -> None:
+        """Raises ConfigurationError for rows that `predict` refuses together."""
+        self._task.check_rows(rows)
 
     # === By the class of the model ===
 

@@ -4,7 +4,8 @@ A model computes one thing at a time, in one thread. Texts that arrive meanwhile
 next batch. A text that is streamed takes a turn for each of its tokens. Each text is in
 the queue for itself, so that a request of many texts leaves room for others between its
 turns, and none is computed that nobody waits for any more. A batch that nobody waits
-for any more is broken off between its steps, if it has any.
+for any more is broken off between its steps, if it has any. If a batch of several
+requests fails, each of them is computed alone.
 """
 
 import asyncio
@@ -42,6 +43,7 @@ class _Entry:
     tokens: int
     found: asyncio.Future
     arrived: float
+    request: object
 
 
 class ModelQueue:
@@ -91,9 +93,10 @@ class ModelQueue:
             Refusal: too many wait. Whatever the function of `kind` raises.
         """
         loop, arrived = asyncio.get_running_loop(), time.monotonic()
+        request = object()
         with _Room(self, len(texts)):
             entries = [
-                _Entry(kind, text, count, loop.create_future(), arrived)
+                _Entry(kind, text, count, loop.create_future(), arrived, request)
                 for text, count in zip(texts, tokens or [1] * len(texts), strict=True)
             ]
             self._entries += entries
@@ -195,7 +198,7 @@ class ModelQueue:
             return
         self._observe(len(batch))
         self._batch = batch
-        self._has_others = batch[0].arrived < batch[-1].arrived
+        self._has_others = batch[0].request is not batch[-1].request
         start = time.monotonic()
         try:
             for entry, answer in await self._run(_answered, batch):
@@ -203,6 +206,12 @@ class ModelQueue:
                     entry.found.set_result(answer)
             self._pace = (time.monotonic() - start) / len(batch)
         except Exception as error:
+            if self._has_others:
+                # What one client sends must not fail others: next, each is alone.
+                for entry in batch:
+                    entry.kind = entry.kind._replace(key=entry.request)
+                self._entries.extendleft(reversed(batch))
+                return
             for entry in batch:
                 if not entry.found.done():
                     entry.found.set_exception(error)

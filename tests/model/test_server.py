@@ -127,6 +127,8 @@ def test_a_task_predicts(tmp_path):
         found = post(client, "/predict", rows=[TEXTS[0], [TEXTS[1]]])["answers"]
         assert post(client, "/predict", 400, rows=[["一", "二", "三"]])["error"]
         assert client.get("/v1/models").json()["data"][0]["abilities"] == ["predict"]
+        mixed = post(client, "/predict", 400, rows=[TEXTS[0], ["一", "二"]])
+        assert "row 1 has 2" in mixed["error"]["message"]
     assert found == model.to_json([(text,) for text in TEXTS[:2]])
 
 

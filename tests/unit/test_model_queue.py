@@ -165,6 +165,24 @@ def test_an_error_reaches_its_requests_and_the_queue_goes_on():
     run(test)
 
 
+def test_a_text_that_fails_does_not_fail_other_requests():
+    sizes = []
+
+    def invert(items):
+        return [1 / item for item in items]
+
+    async def test(queue):
+        return await asyncio.gather(
+            *(queue.answer(texts, Kind("a", invert)) for texts in ([1, 2], [0], [4])),
+            return_exceptions=True,
+        )
+
+    first, failed, last = run(test, observe=sizes.append)
+    assert (first, last) == ([1, 0.5], [0.25])
+    assert isinstance(failed, ZeroDivisionError)
+    assert sizes == [4, 2, 1, 1]
+
+
 def test_too_few_answers_are_an_error_and_the_queue_goes_on():
     def stop(items):
         return [next(iter(())) for _ in items]
