@@ -18,6 +18,10 @@ from typing import Any
 
 from roformer_keras.server.errors import Refusal
 
+# Texts that are streamed by turns; further ones wait. Each has its keys and values in
+# memory until its end.
+MAX_STREAMS = 16
+
 
 class Kind(collections.namedtuple("Kind", "key answer rows", defaults=(1,))):
     """What is to be done with a text.
@@ -73,6 +77,7 @@ class ModelQueue:
         self._batch: list[_Entry] = []
         self._has_others = False
         self._arrived = asyncio.Event()
+        self._streams = asyncio.Semaphore(MAX_STREAMS)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._task = asyncio.create_task(self._work())
         # Seconds of a text, for the time after which to try again.
@@ -109,16 +114,17 @@ class ModelQueue:
                     entry.found.cancel()
 
     async def stream(self, start: Callable[[], Iterator]) -> AsyncIterator:
-        """What an iterator gives, each piece in its turn.
+        """What an iterator gives, each piece in its turn, of at most `MAX_STREAMS`.
 
         Args:
             start: makes the iterator; runs in the thread of the model, as it does.
         """
         end = object()
         with _Room(self, 1):
-            pieces = await self._run(start)
-            while (piece := await self._run(next, pieces, end)) is not end:
-                yield piece
+            async with self._streams:
+                pieces = await self._run(start)
+                while (piece := await self._run(next, pieces, end)) is not end:
+                    yield piece
 
     def check_wanted(self) -> None:
         """Raises Abandoned if nobody waits any more for the batch that is computed.

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from roformer_keras.server.errors import Refusal
-from roformer_keras.server.queue import Abandoned, Kind, ModelQueue
+from roformer_keras.server.queue import MAX_STREAMS, Abandoned, Kind, ModelQueue
 
 SIZES = {"size": 10, "max_batch": 4, "max_tokens": 100, "wait": 0.02}
 
@@ -240,3 +240,28 @@ def test_streams_take_turns_with_others():
 
     run(test, wait=0)
     assert order.index("text") < order.index(2)
+
+
+def test_streams_beyond_the_most_wait_without_memory():
+    started = []
+
+    async def test(queue):
+        def start():
+            started.append(1)
+            return iter(range(2))
+
+        streams = [queue.stream(start) for _ in range(MAX_STREAMS)]
+        assert [await anext(stream) for stream in streams] == [0] * MAX_STREAMS
+        late = queue.stream(start)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(late)
+        assert (len(started), queue.waiting) == (MAX_STREAMS, MAX_STREAMS)
+        waiting = asyncio.create_task(anext(queue.stream(start)))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        # A client has gone.
+        await streams[0].aclose()
+        assert await waiting == 0
+
+    run(test, size=2 * MAX_STREAMS)
