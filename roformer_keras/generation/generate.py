@@ -234,6 +234,35 @@ class TextGeneration(_Model):
             >>> "".join(pieces) == model.generate("床前", seed=1, max_new_tokens=4)
             True
         """
+        pieces = self._stream_steps(
+            prompt,
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
+            min_length=min_length,
+            min_new_tokens=min_new_tokens,
+            stop_tokens=stop_tokens,
+            seed=seed,
+            engine=engine,
+            on_token=on_token,
+            **options,
+        )
+        return (piece for piece in pieces if piece)
+
+    def _stream_steps(
+        self,
+        prompt,
+        *,
+        max_length=None,
+        max_new_tokens=None,
+        min_length=0,
+        min_new_tokens=0,
+        stop_tokens=None,
+        seed=None,
+        engine="keras",
+        on_token=None,
+        **options,
+    ):
+        """As `stream`, with "" for each token whose piece is held back."""
         if options.get("method") == "beam":
             raise ConfigurationError(
                 "a text of method='beam' is not known before its end; stream with "
@@ -511,10 +540,11 @@ def _is_list(prompt):
 
 
 def text_pieces(token_ids, decode, is_settled) -> Iterator[str]:
-    """Pieces of a text that together are all of its ids decoded.
+    """Pieces of a text that together are all of its ids decoded, one for each id.
 
     How tokens are spaced depends on those that follow, so a piece is held back until a
-    token comes after which nothing can change it.
+    token comes after which nothing can change it. The others give "": whoever waits for
+    pieces can stop after each token. What is left at the end is one more piece.
 
     Args:
         token_ids: iterable of ids, as they come.
@@ -528,6 +558,8 @@ def text_pieces(token_ids, decode, is_settled) -> Iterator[str]:
             text = decode(ids)
             yield text[len(shown) :]
             shown = text
+        else:
+            yield ""
     rest = decode(ids)[len(shown) :]
     if rest:
         yield rest

@@ -353,7 +353,8 @@ class _Routes:
                     piece = await anext(pieces, None)
                 if piece is None:
                     break
-                yield events.piece(piece)
+                if piece:
+                    yield events.piece(piece)
         except TimeoutError:
             yield events.error(_late(self._options.timeout))
             return

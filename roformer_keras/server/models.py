@@ -91,7 +91,7 @@ class ServedModel:
         write: function of the ids of prompts and options to a list of `Written` for
             each.
         stream: function of a prompt and options, see `TextGeneration.stream`, to pieces
-            of text.
+            of text, one for each token; "" where a token shows nothing yet.
         fill_mask: function of texts and `top_k` to candidates.
         predict: function from rows to answers as the command `predict` gives them.
 
@@ -248,7 +248,7 @@ class ServedModel:
             return
 
         def stream(prompt, **options):
-            return model.stream(prompt, engine=self._engine, **options)
+            return model._stream_steps(prompt, engine=self._engine, **options)
 
         self.write, self.stream = self._write, stream
 

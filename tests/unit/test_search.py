@@ -243,8 +243,10 @@ def test_pieces_together_are_the_decoded_text(source):
         ).tolist()
         pieces = list(text_pieces(ids, tokenizer.decode, settled))
         assert "".join(pieces) == tokenizer.decode(ids), [tokens[i] for i in ids]
-        assert all(pieces)
-        held += len(pieces) < count
+        # A turn of the server ends with each token, settled or not.
+        assert [bool(piece) for piece in pieces[:count]] == list(map(settled, ids))
+        assert all(pieces[count:]) and len(pieces) <= count + 1
+        held += "" in pieces
     assert held > 100
     assert list(text_pieces([], tokenizer.decode, settled)) == []
 
