@@ -1,6 +1,7 @@
 """What stands before the application: keys, limits of bodies, slow clients."""
 
 import asyncio
+import math
 import re
 import secrets
 from typing import Any
@@ -118,7 +119,7 @@ def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
 
     Args:
         options: `ServerOptions`, of which a client has `read_timeout` for the head of
-            a request.
+            a request, and to read some of an answer.
     """
 
     class Protocol(HttpToolsProtocol):
@@ -150,14 +151,15 @@ def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
 
         def pause_writing(self):
             super().pause_writing()
-            # The client does not read what it has asked for.
-            self._unread = self.loop.call_later(
-                options.read_timeout, self.transport.abort
-            )
+            self._watch_reading(math.inf)
 
         def resume_writing(self):
             super().resume_writing()
             self._unread.cancel()
+            if self._deadline is not None:
+                # It has the whole time for what is left, and for its next request.
+                self._unwatch()
+                self._watch()
 
         def connection_lost(self, exc):
             super().connection_lost(exc)
@@ -165,15 +167,33 @@ def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
             if self._unread is not None:
                 self._unread.cancel()
 
+        def _watch_reading(self, unread_before):
+            """Ends the connection when the client reads nothing for the time."""
+            unread = self.transport.get_write_buffer_size()
+            if unread >= unread_before:
+                self.transport.abort()
+                return
+            self._unread = self.loop.call_later(
+                options.read_timeout, self._watch_reading, unread
+            )
+
         def _watch(self):
             """Sets a deadline while the head of a request is awaited."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self._unwatch()
             elif self._deadline is None:
-                # Not `close`, which waits until the client has read all.
                 self._deadline = self.loop.call_later(
-                    options.read_timeout, self.transport.abort
+                    options.read_timeout, self._end_wait
                 )
+
+        def _end_wait(self):
+            if self.flow.write_paused:
+                # It still reads the last answer, within the time for that.
+                self._deadline = None
+                self._watch()
+            else:
+                # Not `close`, which waits until the client has read all.
+                self.transport.abort()
 
         def _unwatch(self):
             if self._deadline is not None:

@@ -1,0 +1,59 @@
+"""What stands before the application of a server; nothing is loaded."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+import uvicorn
+
+from roformer_keras.server.options import ServerOptions
+from roformer_keras.server.protection import Guard, make_protocol
+
+BODY = b"x" * 3_000_000
+
+
+async def answer_long(scope, receive, send):
+    length = str(len(BODY)).encode()
+    headers = [(b"content-length", length)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+@contextlib.contextmanager
+def serving(app, options):
+    """The address of a server in a thread."""
+    with socket.socket() as listening:
+        # The system would keep all of an answer.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        protocol = make_protocol(options)
+        config = uvicorn.Config(
+            Guard(app, options), http=protocol, lifespan="off", log_level="critical"
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield listening.getsockname()
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_client_may_read_slowly_but_not_stop(stops):
+    options = ServerOptions(read_timeout=0.7)
+    with serving(answer_long, options) as address, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
+        client.connect(address)
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(2.1 * stops)
+        found = 0
+        with contextlib.suppress(ConnectionError):
+            while found < len(BODY) and (part := client.recv(40_000)):
+                found += len(part)
+                time.sleep(0.015)
+    assert (found >= len(BODY)) == (not stops)
