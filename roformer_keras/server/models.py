@@ -24,8 +24,6 @@ from roformer_keras.training.results import load_finetuned
 from roformer_keras.types import Engine
 
 _TEXT = "今天天气不错"
-# On TensorFlow on a CPU, XLA compiles single short texts from the third on.
-_SINGLE = (_TEXT, _TEXT, _TEXT, _TEXT * 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +111,9 @@ class ServedModel:
         engine: Engine = "keras",
         max_length: int | None = None,
     ):
-        self.name = Path(source).name if os.path.exists(source) else str(source)
+        # Not of the path as it is given, which may be ".".
+        is_path = os.path.exists(source)
+        self.name = Path(os.path.abspath(source)).name if is_path else str(source)
         self._engine = engine
         self._length = 512 if max_length is None else max_length
         self._writer: Any = None
@@ -144,20 +144,23 @@ class ServedModel:
 
     def warm_up(self) -> None:
         """Compiles what a first request would wait for."""
+        short = _known_text(self._tokenizer)
+        # On TensorFlow on a CPU, XLA compiles single short texts from the third on.
+        single = (short, short, short, short * 4)
         if self.embed is not None:
-            self.embed([_TEXT, _TEXT * 4])
-            for text in _SINGLE:
+            self.embed([short, short * 4])
+            for text in single:
                 self.embed([text])
         # Programs are for lengths up to a limit, and numbers of texts.
         if self.write is not None:
-            self.write([self._writer.as_ids(_TEXT)], max_new_tokens=120)
+            self.write([self._writer.as_ids(short)], max_new_tokens=120)
         if self.paraphrase is not None:
-            self.paraphrase([_TEXT * 5], n=20, k=10, max_new_tokens=64)
+            self.paraphrase([short * 5], n=20, k=10, max_new_tokens=64)
         if self.fill_mask is not None:
-            for text in _SINGLE:
+            for text in single:
                 self.fill_mask([f"{text}[MASK]"], top_k=1)
         if self.predict is not None and self.embed is None:
-            for text in _SINGLE:
+            for text in single:
                 self.predict([(text,) * self._task.text_count])
 
     def ends_text(self, token_id: int, options: Mapping[str, Any]) -> bool:
@@ -268,6 +271,18 @@ class ServedModel:
             [Written(decode(ids), len(ids), ids[-1] in stops) for ids in texts]
             for texts in found
         ]
+
+
+def _known_text(tokenizer):
+    """A text of a few tokens, not all of them unknown."""
+    if set(tokenizer.encode(_TEXT)[0][1:-1]) != {tokenizer.unk_id}:
+        return _TEXT
+    words = (
+        token
+        for token_id, token in enumerate(tokenizer.vocabulary)
+        if tokenizer.encode(token)[0][1:-1] == [token_id]
+    )
+    return f"{next(words, _TEXT)} " * len(_TEXT)
 
 
 def _has_vectors(model):

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from common import CHARACTER, GPT, SIM
+from common import CHARACTER, GPT, SIM, random_lm
 from starlette.testclient import TestClient
 
 from roformer_keras import (
@@ -13,6 +13,7 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerSim,
     RoFormerTextClassifier,
+    RoFormerTokenizer,
 )
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.server import ServerOptions, create_app
@@ -166,6 +167,21 @@ def test_a_local_server_has_a_local_name():
         assert found == client.get("/v1/models").json()["data"][0]
         assert client.get("/v1/models/other").status_code == 404
         assert 'status="404"' in client.get("/metrics").text
+
+
+def test_a_model_that_knows_no_chinese_is_warmed_up(tmp_path, monkeypatch):
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##b", "a", "b", "c"]
+    model = random_lm(vocabulary_size=len(tokens))
+    model.tokenizer = RoFormerTokenizer(tokens)
+    model.save_to_preset(tmp_path / "english")
+    monkeypatch.chdir(tmp_path / "english")
+    served = ServedModel(".")
+    assert served.name == "english"
+    served.warm_up()
+    written = []
+    pieces = served.stream("a b", on_token=written.append, max_new_tokens=3)
+    next(pieces)
+    assert len(written) == 1
 
 
 def test_what_a_model_cannot_do_is_refused():
