@@ -31,6 +31,7 @@ def run(
     address: str | None = None,
     max_length: Count | None = None,
     api_key: str | None = None,
+    allowed_host: list[str] | None = None,
     quiet: bool = False,
     **limits,
 ) -> None:
@@ -58,6 +59,9 @@ def run(
             as in its training).
         api_key: key that clients must send as Authorization: Bearer KEY; better set
             the variable ROFORMER_KERAS_API_KEY, which other users do not see.
+        allowed_host: name by which clients may call the server, such as that of a proxy
+            before it; may be repeated. A server at 127.0.0.1 has the name localhost,
+            and one at other addresses takes any name if none is given.
     """
     from roformer_keras.extras import import_extra
 
@@ -90,5 +94,6 @@ def run(
         engine=worker_engine,
         max_length=max_length,
         api_key=api_key,
+        allowed_hosts=allowed_host or (),
         remark=(lambda text: None) if quiet else remark,
     )

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from importlib import metadata, resources
 from typing import Annotated, Any
 
@@ -75,10 +76,10 @@ class Rows(_Request):
 
 
 def create_app(
-    model: ServedModel | str,
+    model: ServedModel | str | os.PathLike,
     options: ServerOptions | None = None,
     api_key: str | None = None,
-    is_local: bool = False,
+    hosts: Collection[str] | None = None,
 ) -> Any:
     """The ASGI application of a model, for uvicorn or any other server.
 
@@ -86,7 +87,7 @@ def create_app(
         model: `ServedModel`, or a source of one.
         options: `ServerOptions`.
         api_key: str or None. What clients must send as `Authorization: Bearer KEY`.
-        is_local: bool. Whether only names of this machine are taken as `Host`, so that
+        hosts: names and addresses that are taken as `Host`; None takes any. With some,
             no page of another host reaches the server by a name that it has changed.
 
     Returns:
@@ -102,7 +103,7 @@ def create_app(
         True
     """
     options = options or ServerOptions()
-    served = ServedModel(model) if isinstance(model, str) else model
+    served = model if isinstance(model, ServedModel) else ServedModel(model)
     routes = _Routes(served, options)
     app = fastapi.FastAPI(
         title=f"roformer-keras: {served.name}",
@@ -112,7 +113,7 @@ def create_app(
         redoc_url=None,
     )
     routes.add(app)
-    guarded = Guard(app, options, api_key, is_local=is_local)
+    guarded = Guard(app, options, api_key, hosts)
     return routes.metrics_of(guarded)
 
 

@@ -1,9 +1,11 @@
 """What stands before the application: keys, limits of bodies, slow clients."""
 
 import asyncio
+import ipaddress
 import math
 import re
 import secrets
+from collections.abc import Collection
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -13,11 +15,29 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.options import ServerOptions
 
-_LOCAL = ("localhost", "127.0.0.1", "[::1]")
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 # What a client may see without a key: whether the server lives, and its page, which
 # asks for the key.
 _OPEN = ("/", "/health", "/ready", "/page.css", "/page.js")
 _MOST_OF_HEAD = 64 * 1024
+
+
+def host_names(
+    host: str, address: str, allowed: Collection[str] = ()
+) -> frozenset[str] | None:
+    """The names by which clients may call a server; None for any.
+
+    A server that only this machine reaches has no others, so that no page of another
+    host reaches it by a name that has been changed to this machine's address.
+
+    Args:
+        host: where it listens, as the user says it.
+        address: the IP address of `host`.
+        allowed: further names, without a port. With some, no server has others.
+    """
+    if not allowed and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return None
+    return frozenset({*_LOCAL, host, address, *allowed})
 
 
 class Guard:
@@ -29,7 +49,7 @@ class Guard:
         app: ASGI application.
         options: `ServerOptions`.
         api_key: str or None. What clients must send as `Authorization: Bearer KEY`.
-        is_local: bool. Whether only names of this machine are taken as `Host`.
+        hosts: names or addresses to take as `Host`, see `host_names`; None takes any.
     """
 
     def __init__(
@@ -37,9 +57,10 @@ class Guard:
         app: Any,
         options: ServerOptions,
         api_key: str | None = None,
-        is_local: bool = False,
+        hosts: Collection[str] | None = None,
     ):
-        self._app, self._options, self._is_local = app, options, is_local
+        self._app, self._options = app, options
+        self._hosts = None if hosts is None else frozenset(map(_as_sent, hosts))
         self._key = None if api_key is None else f"Bearer {api_key}".encode()
 
     async def __call__(self, scope, receive, send):
@@ -70,11 +91,12 @@ class Guard:
 
     def _check_host(self, headers):
         host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
-        if self._is_local and host not in _LOCAL:
+        if self._hosts is not None and host not in self._hosts:
             raise Refusal(
                 421,
-                "this server answers programs of the same machine, by the name "
-                "localhost; start it with --host to open it to others",
+                "this server is called by the name localhost, or one that it was "
+                f"started with, got {host!r:.80}: start it with --allowed-host for "
+                "another name, such as that of a proxy",
             )
 
     def _check_key(self, path, headers):
@@ -112,6 +134,11 @@ class Guard:
                 408,
                 f"a request must come within {self._options.read_timeout:g} seconds",
             ) from None
+
+
+def _as_sent(host):
+    """A name or an address as a client sends it."""
+    return f"[{host}]" if ":" in host and host[0] != "[" else host.lower()
 
 
 def make_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:

@@ -3,7 +3,7 @@
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from roformer_keras.distributed.cluster import ray_of, worker_resources
@@ -13,6 +13,8 @@ from roformer_keras.io.atomic import one_line
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve, served_class
 from roformer_keras.server.options import ServerOptions
+from roformer_keras.server.protection import host_names
+from roformer_keras.server.run import find_address
 from roformer_keras.types import Engine
 
 _NAME = "roformer-keras"
@@ -30,6 +32,7 @@ def serve_replicas(
     engine: Engine = "keras",
     max_length: int | None = None,
     api_key: str | None = None,
+    allowed_hosts: Sequence[str] = (),
     remark: Callable[[str], Any] = print,
 ) -> None:
     """Answers requests by several processes until SIGINT or SIGTERM comes.
@@ -39,18 +42,20 @@ def serve_replicas(
     Args:
         source: of the model, which every machine can read.
         host, port: to listen at.
-        options, engine, max_length, api_key, remark: as `serve` takes them.
+        options, engine, max_length, api_key, allowed_hosts, remark: as `serve` takes
+            them.
         num_replicas: int. Processes with a model.
         cpus_per_replica: int. Cores, and threads, of each.
         address: of a Ray to join; None starts one on this machine.
 
     Raises:
-        ConfigurationError: Ray is not installed or too small, or a process cannot load
-            the model.
+        ConfigurationError: Ray is not installed or too small, there is no such host, or
+            a process cannot load the model.
         RoFormerError: the source cannot be read.
     """
-    # A wrong source is known before Ray is started.
+    # A wrong source or host is known before Ray is started.
     served_class(source)
+    hosts = host_names(host, find_address(host, port)[4][0], allowed_hosts)
     with ray_of(address, num_replicas, cpus_per_replica):
         ray_serve = import_extra("ray.serve", "serve --engine ray")
         logging.getLogger("ray.serve").setLevel(logging.ERROR)
@@ -58,7 +63,7 @@ def serve_replicas(
         def make():
             """Runs in the process of a replica."""
             model = load_to_serve(source, engine, max_length)
-            return create_app(model, options, api_key)
+            return create_app(model, options, api_key, hosts)
 
         deployment = ray_serve.deployment(
             ray_serve.ingress(make)(),

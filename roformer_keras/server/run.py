@@ -1,10 +1,9 @@
 """A server of one process."""
 
 import contextlib
-import ipaddress
 import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvicorn
@@ -13,7 +12,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.server.app import create_app
 from roformer_keras.server.models import load_to_serve
 from roformer_keras.server.options import ServerOptions
-from roformer_keras.server.protection import make_protocol
+from roformer_keras.server.protection import host_names, make_protocol
 from roformer_keras.types import Engine
 
 # Connections that wait to be accepted.
@@ -29,6 +28,7 @@ def serve(
     engine: Engine = "keras",
     max_length: int | None = None,
     api_key: str | None = None,
+    allowed_hosts: Sequence[str] = (),
     remark: Callable[[str], Any] = print,
 ) -> None:
     """Loads a model, and answers requests until SIGINT or SIGTERM comes.
@@ -37,6 +37,8 @@ def serve(
         source, engine, max_length: as `ServedModel` takes them.
         host, port: to listen at; 0 takes a free port.
         options, api_key: as `create_app` takes them.
+        allowed_hosts: names by which clients may call it, besides those that a server
+            at `host` has.
         remark: function that is called with where the server listens.
 
     Raises:
@@ -51,10 +53,7 @@ def serve(
         remark(f"{model.name} answers at http://{shown}:{place[1]}")
         config = uvicorn.Config(
             create_app(
-                model,
-                options,
-                api_key,
-                is_local=ipaddress.ip_address(place[0].partition("%")[0]).is_loopback,
+                model, options, api_key, host_names(host, place[0], allowed_hosts)
             ),
             http=make_protocol(options),
             ws="none",
@@ -78,11 +77,23 @@ class _Server(uvicorn.Server):
             self._captured_signals.clear()
 
 
-def _listening(host, port):
+def find_address(host: str, port: int) -> tuple:
+    """What `socket.getaddrinfo` says first of a place to listen at.
+
+    Raises:
+        ConfigurationError: there is no such place.
+    """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        return socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
+    except (OSError, UnicodeError) as error:
+        raise _refused(host, port, error) from None
+
+
+def _listening(host, port):
+    family, kind, protocol, _, address = find_address(host, port)
+    try:
         listening = socket.socket(family, kind, protocol)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -92,8 +103,14 @@ def _listening(host, port):
             listening.close()
             raise
     except OSError as error:
-        raise ConfigurationError(
-            f"the server cannot listen at {host}, port {port} ({error.strerror}): take "
-            "another with --host and --port"
-        ) from None
+        raise _refused(host, port, error) from None
     return listening
+
+
+def _refused(host, port, error):
+    # A name that breaks the rules of names has no `strerror`.
+    reason = getattr(error, "strerror", None) or "no such name"
+    return ConfigurationError(
+        f"the server cannot listen at {host}, port {port} ({reason}): take another "
+        "with --host and --port"
+    )

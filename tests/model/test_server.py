@@ -18,6 +18,7 @@ from roformer_keras import (
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.server import ServerOptions, create_app
 from roformer_keras.server.models import ServedModel
+from roformer_keras.server.protection import host_names
 
 pytestmark = pytest.mark.slow
 
@@ -158,7 +159,7 @@ def test_requests_are_counted(sim):
 
 
 def test_a_local_server_has_a_local_name():
-    app = create_app(ServedModel(SIM), is_local=True)
+    app = create_app(SIM, hosts=host_names("localhost", "127.0.0.1"))
     for host, status in (("localhost:80", 200), ("127.0.0.1", 200), ("a.example", 421)):
         with TestClient(app, base_url=f"http://{host}") as client:
             assert client.get("/health").status_code == status

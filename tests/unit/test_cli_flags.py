@@ -64,8 +64,8 @@ FLAGS = {
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
     "num-layers num-processes objective output overwrite packed process-id "
     "quiet save-every seed source steps subwords teacher vocabulary warmup whole-word",
-    "serve": "address api-key batch-wait cpus-per-replica engine host max-batch "
-    "max-body max-characters max-connections max-length max-texts max-tokens "
+    "serve": "address allowed-host api-key batch-wait cpus-per-replica engine host "
+    "max-batch max-body max-characters max-connections max-length max-texts max-tokens "
     "num-replicas port queue-size quiet read-timeout timeout turn-tokens "
     "worker-engine",
     "similarity": f"{RAY} config fields max-length output overwrite pair quiet source "

@@ -1,5 +1,6 @@
 """What stands before the application of a server; nothing is loaded."""
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -9,7 +10,7 @@ import pytest
 import uvicorn
 
 from roformer_keras.server.options import ServerOptions
-from roformer_keras.server.protection import Guard, make_protocol
+from roformer_keras.server.protection import Guard, host_names, make_protocol
 
 BODY = b"x" * 3_000_000
 
@@ -57,3 +58,36 @@ def test_a_client_may_read_slowly_but_not_stop(stops):
                 found += len(part)
                 time.sleep(0.015)
     assert (found >= len(BODY)) == (not stops)
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "allowed", "taken", "refused"),
+    [
+        ("127.0.0.1", "127.0.0.1", (), ["localhost:80", "[::1]:80"], ["127.0.0.2"]),
+        ("box", "127.0.1.1", (), ["BOX", "127.0.1.1:8000", "127.0.0.1"], ["a.box"]),
+        ("::1", "::1", ["a.example"], ["A.example", "[::1]"], ["b.example", "[::1"]),
+        ("0.0.0.0", "0.0.0.0", ["a.example"], ["a.example:80"], ["b.example"]),
+        ("0.0.0.0", "0.0.0.0", (), ["b.example", ""], []),
+    ],
+)
+def test_names_by_which_a_server_is_called(host, address, allowed, taken, refused):
+    names = host_names(host, address, allowed)
+    assert [status_of(names, name) for name in taken] == [200] * len(taken)
+    assert [status_of(names, name) for name in refused] == [421] * len(refused)
+
+
+def status_of(names, host):
+    """The status of the answer to a request with this header `Host`."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request"}
+
+    async def send(message):
+        sent.append(message)
+
+    app = Guard(answer_long, ServerOptions(), hosts=names)
+    headers = [(b"host", host.encode())]
+    scope = {"type": "http", "path": "/health", "method": "GET", "headers": headers}
+    asyncio.run(app(scope, receive, send))
+    return sent[0]["status"]
