@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -27,6 +28,9 @@ from roformer_keras.server.queue import Kind, ModelQueue
 from roformer_keras.server.search import PoemSearch
 
 _LOGGER = logging.getLogger(__name__)
+# Characters of a request that are tokenized in the event loop, where others wait for
+# it. Of so few it takes milliseconds; a thread would cost more than it saves.
+_MOST_IN_LOOP = 2000
 _FAULT = Refusal(500, "the server has failed to answer; its log says why")
 
 
@@ -215,7 +219,7 @@ class _Routes:
         """Vectors of texts, as in OpenAI's API."""
         self._check_model(body.model)
         texts = self._texts(body.input)
-        counts = self._model.count_tokens(texts)
+        counts = await _tokenized(self._model.count_tokens, texts)
         kind = Kind("embed", self._model.embed)
         vectors = await self._answer(request, texts, kind, counts)
         dim = len(vectors[0])
@@ -237,7 +241,7 @@ class _Routes:
         new = options["max_new_tokens"]
         self._check_tokens(new, rows)
         self._check_count(len(prompts) * rows)
-        ids = [self._model.prompt_ids(text) for text in prompts]
+        ids = await _tokenized(self._model.prompt_ids, prompts)
         tokens = sum(map(len, ids))
         self._model.ends_text(0, options)
         if body.stream:
@@ -264,7 +268,8 @@ class _Routes:
     async def similarity(self, body: Pairs, request: fastapi.Request) -> dict:
         """Cosines of pairs of texts."""
         self._check_count(len(body.pairs))
-        counts = [sum(self._model.count_tokens(self._texts(p))) for p in body.pairs]
+        pairs = [self._texts(pair) for pair in body.pairs]
+        counts = await _tokenized(self._model.count_tokens, pairs)
         kind = Kind("pairs", self._model.similarity)
         return {"similarity": await self._answer(request, body.pairs, kind, counts)}
 
@@ -274,8 +279,7 @@ class _Routes:
         self._check_tokens(body.max_tokens, body.n)
         fields = body.model_dump(exclude={"texts", "max_tokens"}, exclude_none=True)
         options = {**fields, "max_new_tokens": body.max_tokens}
-        for text in texts:
-            self._model.prompt_ids(text)
+        await _tokenized(self._model.prompt_ids, texts)
 
         def answer(texts):
             return self._model.paraphrase(texts, on_step=self._on_step, **options)
@@ -296,7 +300,8 @@ class _Routes:
         for text in texts:
             if "[MASK]" not in text:
                 raise Refusal(400, f"a text to fill must hold [MASK], got {text!r:.80}")
-        counts = self._model.count_tokens(texts, cut=False)
+        count = functools.partial(self._model.count_tokens, has_masks=True)
+        counts = await _tokenized(count, texts)
 
         def answer(texts):
             return self._model.fill_mask(texts, top_k=body.top_k)
@@ -314,8 +319,10 @@ class _Routes:
         """Answers of a fine-tuned model."""
         rows = [(row,) if isinstance(row, str) else tuple(row) for row in body.rows]
         self._check_count(len(rows))
-        counts = [sum(self._model.count_tokens(self._texts(row))) for row in rows]
+        for row in rows:
+            self._texts(row)
         self._model.check_rows(rows)
+        counts = await _tokenized(self._model.count_tokens, rows)
         # A model takes rows of one number of texts together.
         kind = Kind(("predict", len(rows[0])), self._model.predict)
         return {"answers": await self._answer(request, rows, kind, counts)}
@@ -410,6 +417,17 @@ class _Routes:
                 f"at most {limit} tokens can be written together, got {rows} texts of "
                 f"{count}: lower n or max_tokens, or send fewer prompts",
             )
+
+
+async def _tokenized(function, rows) -> list:
+    """What a function that tokenizes gives for each text, or row of texts."""
+
+    def results():
+        return [function(row) for row in rows]
+
+    if sum(len("".join(row)) for row in rows) <= _MOST_IN_LOOP:
+        return results()
+    return await asyncio.to_thread(results)
 
 
 async def _unless_gone(request, task: asyncio.Future, seconds: float) -> Any:

@@ -1,6 +1,7 @@
 """What a source can answer, with one model in memory."""
 
 import dataclasses
+import functools
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -167,19 +168,22 @@ class ServedModel:
         """Whether a token ends a text."""
         return token_id in self._writer._stop_ids(options.get("stop_tokens"))
 
-    def count_tokens(self, texts: Sequence[str], cut: bool = True) -> list[int]:
-        """The tokens that are read of each text.
+    def count_tokens(self, row: str | Sequence[str], has_masks: bool = False) -> int:
+        """The tokens that are read of a text, or of a row of texts.
 
         Args:
-            cut: bool. Whether longer texts are cut, or else refused.
+            has_masks: bool. Whether each `[MASK]` is a token, and longer texts are
+                refused, not cut.
 
         Raises:
-            ConfigurationError: a text is longer, and `cut` is False.
+            ConfigurationError: a text with masks is longer.
         """
-        counts = [len(self._tokenizer.encode(text)[0]) for text in texts]
-        if not cut:
+        texts = [row] if isinstance(row, str) else row
+        encode = functools.partial(self._tokenizer.encode, keep_mask=has_masks)
+        counts = [len(encode(text)[0]) for text in texts]
+        if has_masks:
             self._check_length(max(counts))
-        return [min(count, self._length) for count in counts]
+        return sum(min(count, self._length) for count in counts)
 
     def prompt_ids(self, text: str) -> list[int]:
         """The ids of a prompt.

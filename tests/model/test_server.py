@@ -2,6 +2,7 @@
 
 import base64
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -120,6 +121,28 @@ def test_masks_are_filled():
     model = RoFormerMaskedLM.from_preset(CHARACTER, output_activation=None)
     (expected,) = model.fill_mask(["今天[MASK]气"], top_k=2)
     assert [one["token"] for one in found[0][0]] == [one.token for one in expected[0]]
+
+
+def test_a_mask_is_one_token():
+    with client_of(ServedModel(CHARACTER, max_length=8)) as client:
+        found = post(client, "/fill-mask", texts=["[MASK]" * 6])["masks"][0]
+        post(client, "/fill-mask", 400, texts=["[MASK]" * 7])
+    assert len(found) == 6
+
+
+def test_long_requests_are_tokenized_in_a_thread():
+    served, threads = ServedModel(SIM), []
+    count_tokens = served.count_tokens
+
+    def count(row):
+        threads.append(threading.get_ident())
+        return count_tokens(row)
+
+    served.count_tokens = count
+    with client_of(served) as client:
+        for text in ("今天", "天气", "天气" * 1500):
+            post(client, "/v1/embeddings", input=text)
+    assert threads[0] == threads[1] != threads[2]
 
 
 def test_a_task_predicts(tmp_path):
