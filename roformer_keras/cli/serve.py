@@ -69,7 +69,13 @@ def run(
         import_extra(name, "roformer-keras serve")
     if not 0 <= port < 2**16:
         raise ConfigurationError(f"port must be from 0 to 65535, got {port}")
-    api_key = api_key or os.environ.get(KEY) or None
+    if api_key is None:
+        api_key = os.environ.get(KEY)
+    if api_key == "":
+        raise ConfigurationError(
+            f"the key of --api-key or of {KEY} must not be empty: leave it out for a "
+            "server without a key"
+        )
     from roformer_keras.server.options import ServerOptions
 
     options = ServerOptions(**limits)

@@ -22,7 +22,7 @@ from roformer_keras.server import openai
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.metrics import Metrics
 from roformer_keras.server.models import ServedModel
-from roformer_keras.server.options import ServerOptions
+from roformer_keras.server.options import MOST_TEXTS, ServerOptions
 from roformer_keras.server.protection import Guard
 from roformer_keras.server.queue import Kind, ModelQueue
 from roformer_keras.server.search import PoemSearch
@@ -41,13 +41,13 @@ class _Request(BaseModel):
 class Pairs(_Request):
     """A request of `/similarity`."""
 
-    pairs: list[tuple[str, str]] = Field(max_length=openai.MOST)
+    pairs: list[tuple[str, str]] = Field(max_length=MOST_TEXTS)
 
 
 class Sentences(_Request):
     """A request of `/paraphrase`."""
 
-    texts: list[str] = Field(max_length=openai.MOST)
+    texts: list[str] = Field(max_length=MOST_TEXTS)
     n: int = Field(20, ge=1, le=1000)
     k: int = Field(10, ge=1, le=1000)
     max_tokens: int = Field(64, ge=1)
@@ -60,7 +60,7 @@ class Sentences(_Request):
 class Masked(_Request):
     """A request of `/fill-mask`."""
 
-    texts: list[str] = Field(max_length=openai.MOST)
+    texts: list[str] = Field(max_length=MOST_TEXTS)
     top_k: int = Field(5, ge=1, le=100)
 
 
@@ -75,7 +75,7 @@ class Rows(_Request):
     """A request of `/predict`: a row has as many texts as the task."""
 
     rows: list[str | Annotated[list[str], Field(max_length=64)]] = Field(
-        max_length=openai.MOST
+        max_length=MOST_TEXTS
     )
 
 

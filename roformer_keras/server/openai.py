@@ -12,10 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from roformer_keras.server.errors import Refusal
 from roformer_keras.server.models import Written
+from roformer_keras.server.options import MOST_TEXTS
 
-# Texts of a request: the check of a longer list would itself take long.
-MOST = 2048
-_Texts = Annotated[list[str], Field(max_length=MOST)]
+_Texts = Annotated[list[str], Field(max_length=MOST_TEXTS)]
 
 
 class StreamOptions(BaseModel):

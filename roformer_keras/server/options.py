@@ -4,6 +4,9 @@ import dataclasses
 
 from roformer_keras.checks import Settings, integer, number
 
+# Texts of a request: the check of a longer list would itself take long.
+MOST_TEXTS = 2048
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerOptions(Settings):
@@ -16,7 +19,7 @@ class ServerOptions(Settings):
         batch_wait: float. Milliseconds for which a text waits for others, if there were
             some in the last batch.
         queue_size: int. Texts that may wait; beyond it requests get 503.
-        max_texts: int. Texts of a request.
+        max_texts: int. Texts of a request, at most 2048.
         max_characters: int. Characters of a text.
         max_tokens: int. New tokens of a text that is written.
         max_body: int. Bytes of a request.
@@ -36,7 +39,7 @@ class ServerOptions(Settings):
     turn_tokens: int = integer(4096, minimum=1)
     batch_wait: float = number(2.0, minimum=0)
     queue_size: int = integer(1024, minimum=1)
-    max_texts: int = integer(256, minimum=1)
+    max_texts: int = integer(256, minimum=1, maximum=MOST_TEXTS)
     max_characters: int = integer(10_000, minimum=1)
     max_tokens: int = integer(1024, minimum=1)
     max_body: int = integer(4 * 2**20, minimum=1)

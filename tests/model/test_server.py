@@ -20,6 +20,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.server import ServerOptions, create_app
 from roformer_keras.server.models import ServedModel
 from roformer_keras.server.protection import host_names
+from roformer_keras.server.run import find_address
 
 pytestmark = pytest.mark.slow
 
@@ -206,6 +207,13 @@ def test_a_model_that_knows_no_chinese_is_warmed_up(tmp_path, monkeypatch):
     pieces = served.stream("a b", on_token=written.append, max_new_tokens=3)
     next(pieces)
     assert len(written) == 1
+
+
+def test_a_host_that_is_no_name_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"cannot listen at 127\.\.1, port 0 \("
+    ):
+        find_address("127..1", 0)
 
 
 def test_what_a_model_cannot_do_is_refused():

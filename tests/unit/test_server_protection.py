@@ -8,6 +8,7 @@ import time
 
 import pytest
 import uvicorn
+from common import run_main
 
 from roformer_keras.server.options import ServerOptions
 from roformer_keras.server.protection import Guard, host_names, make_protocol
@@ -74,6 +75,20 @@ def test_names_by_which_a_server_is_called(host, address, allowed, taken, refuse
     names = host_names(host, address, allowed)
     assert [status_of(names, name) for name in taken] == [200] * len(taken)
     assert [status_of(names, name) for name in refused] == [421] * len(refused)
+
+
+@pytest.mark.parametrize("flags", [["--api-key", ""], []])
+def test_an_empty_key_opens_no_server(flags, monkeypatch, capsys):
+    monkeypatch.setenv("ROFORMER_KERAS_API_KEY", "")
+    code, _, error = run_main("serve", *flags, capsys=capsys)
+    assert code == 2
+    assert "ROFORMER_KERAS_API_KEY must not be empty" in error
+
+
+def test_more_texts_than_any_request_may_have_are_refused(capsys):
+    code, _, error = run_main("serve", "--max-texts", "2049", capsys=capsys)
+    assert code == 2
+    assert "must be an integer from 1 to 2048, got 2049" in error
 
 
 def status_of(names, host):
