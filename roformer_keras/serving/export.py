@@ -66,8 +66,9 @@ def export_model(
 
     Returns:
         The content of `export.json`: `model`, its class; `options` of a fine-tuned
-        model, such as the names of its classes; `dim`, its width; `format`, `int8`,
-        `inputs`, `outputs`; and `differences` to Keras by output: `largest`, `mean` and
+        model, such as the names of its classes, and with `crf` the `transitions` to
+        decode its scores with; `dim`, its width; `format`, `int8`, `inputs`,
+        `outputs`; and `differences` to Keras by output: `largest`, `mean` and
         `min_cosine` over the last axis, on random ids or on the held-back texts.
 
     Raises:
@@ -94,7 +95,7 @@ def export_model(
     expected = run_model(exported, inputs)
     metadata = {
         "model": type(model).__name__,
-        "options": model.preset_options(),
+        "options": _served_options(model),
         "dim": model.config.hidden_dim,
         "format": format,
         "int8": int8,
@@ -205,6 +206,16 @@ def _served_model(model):
         for name, output in outputs.items()
     }
     return keras.Model(inputs, as_float)
+
+
+def _served_options(model):
+    """The options of a model, with what its scores are decoded with."""
+    options = model.preset_options()
+    field = getattr(model, "crf", None)
+    if field is not None:
+        transitions = keras.ops.convert_to_numpy(field.transitions)
+        options = {**options, "transitions": transitions.tolist()}
+    return options
 
 
 def _axes(output):

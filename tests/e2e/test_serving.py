@@ -181,10 +181,14 @@ def test_an_export_of_each_task_is_checked_where_it_gives_scores(name, tmp_path)
     options = {**ONE_BLOCK, **EXPORTED_TASKS[name]}
     model = getattr(tasks, name.split()[0]).from_preset(CHARACTER, **options)
     folder = tmp_path / "x"
-    differences = export_model(model, folder, "onnx")["differences"]
+    metadata = export_model(model, folder, "onnx")
+    differences = metadata["differences"]
     # What excludes all places would be as near.
     assert 0 < differences["outputs"]["largest"] < 1e-4
     assert 0.99 < differences["outputs"]["min_cosine"] < 1.01
+    if "crf" in options:
+        transitions = metadata["options"]["transitions"]
+        np.testing.assert_allclose(transitions, model.crf.transitions, atol=1e-6)
     if "crf" in options or name == "RoFormerQuestionAnswerer":
         compute = onnxruntime.InferenceSession.run
 
