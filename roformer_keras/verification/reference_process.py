@@ -95,7 +95,7 @@ class Reference:
         from bert4keras import layers, models
         from bert4keras.backend import K, keras
 
-        self.np, self.K, self.keras = numpy, K, keras
+        self.np, self.tf, self.K, self.keras = numpy, tensorflow, K, keras
         self.layers, self.models = layers, models
         self.versions = {
             "bert4keras": bert4keras.__version__,
@@ -208,13 +208,16 @@ class Reference:
             "head" if job.get("wrap") else ROLES.get(name, "sequence")
             for name in model.output_names
         ]
+        # `predict` of Keras waits for seconds at its end.
+        call = model.predict_on_batch
+        if len(job["batches"]) > 1 and self.tf.executing_eagerly():
+            call = self.for_any_length(model)
         for batch in job["batches"]:
             with self.np.load(batch["inputs"]) as arrays:
                 inputs = [arrays[INPUTS[name]] for name in self.input_names(job, model)]
-            # `predict` of Keras waits for seconds at its end.
             size = job.get("batch_size", 4)
             parts = [
-                model.predict_on_batch([array[at : at + size] for array in inputs])
+                call([array[at : at + size] for array in inputs])
                 for at in range(0, len(inputs[0]), size)
             ]
             if len(names) == 1:
@@ -224,6 +227,31 @@ class Reference:
             ]
             self.np.savez(batch["outputs"], **dict(zip(names, outputs, strict=True)))
         return {"outputs": names}
+
+    def for_any_length(self, model):
+        """The model as a function of arrays, traced once for all lengths.
+
+        `predict_on_batch` traces it again at the second length, which takes seconds for
+        a base model. For a single length that trace is the shorter one.
+        """
+
+        @self.tf.function
+        def function(inputs):
+            return model(inputs, training=False)
+
+        specs = [self.tf.TensorSpec([None, None], one.dtype) for one in model.inputs]
+        function = function.get_concrete_function(specs)
+
+        def call(arrays):
+            tensors = [
+                self.tf.constant(array, spec.dtype)
+                for array, spec in zip(arrays, specs, strict=True)
+            ]
+            return self.tf.nest.map_structure(
+                lambda output: output.numpy(), function(tensors)
+            )
+
+        return call
 
     def input_names(self, job, model):
         if job.get("wrap") == "nested":
