@@ -29,6 +29,9 @@ from roformer_keras.verification.reference import Reference, TransformersReferen
 from roformer_keras.verification.report import Comparison, Report
 from roformer_keras.verification.transformers_answers import TransformersAnswers
 
+# Two models of so many parameters should not be in memory at once.
+_LARGE_MODEL = 10_000_000
+
 # Attention of so many tokens takes gigabytes a head.
 _MAX_LENGTH = 2**14
 DEFAULT_LENGTHS = (1, 2, 512, 1536)
@@ -181,9 +184,11 @@ def _compare(path, config, answers, verbose) -> Iterator[Comparison]:
                 ours = outputs_by_role(model, inputs, batch_size(length))
                 for role, theirs in expected.items():
                     yield theirs.compare(case, role, length, ours[role], limit)
-            # Two base models at once would be 800 MB.
+            is_large = model.count_params() > _LARGE_MODEL
             del model
-            gc.collect()
+            if is_large:
+                # In a program with many objects this takes seconds.
+                gc.collect()
             bar.update()
 
 
