@@ -1,12 +1,16 @@
 """The real bert4keras at full size: 12 layers, hidden size 768, 12,000 tokens."""
 
-import functools
+import dataclasses
 import subprocess
 import sys
 
 import pytest
 from common import reference_folder
 
+from roformer_keras.conversion.convert import save
+from roformer_keras.conversion.reader import open_checkpoint
+from roformer_keras.conversion.weights import weight_table
+from roformer_keras.verification.reference import Reference
 from roformer_keras.verification.verify import verify
 
 pytestmark = pytest.mark.e2e
@@ -15,36 +19,67 @@ TOOL = "tools.reference.full_size_checkpoint"
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("full-size")
+def roformer(tmp_path_factory):
+    """The checkpoint that bert4keras writes."""
+    path = tmp_path_factory.mktemp("full-size") / "roformer.zip"
+    subprocess.run([sys.executable, "-m", TOOL, path], check=True)
+    return path
 
-    @functools.cache
-    def write(model):
-        path = folder / f"{model}.zip"
-        subprocess.run([sys.executable, "-m", TOOL, path, "--model", model], check=True)
-        return path
 
-    return write
+@pytest.fixture(scope="module")
+def roformer_v2(roformer):
+    """Those of its weights that RoFormerV2 has too."""
+    path = roformer.with_name("roformer_v2.zip")
+    with open_checkpoint(roformer) as checkpoint:
+        config = checkpoint.config.replace(model_type="roformer_v2", activation="relu")
+        names = [row.name for row in weight_table(config, heads=["mlm"])]
+        tensors = {name: checkpoint.tensors[name] for name in names}
+        save(
+            dataclasses.replace(
+                checkpoint, config=config, tensors=tensors, bert_config=None
+            ),
+            path,
+            "bert4keras",
+        )
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """`reference(version)`: one running bert4keras of each version."""
+    running = {}
+
+    def start(version):
+        folder = reference_folder(version)
+        if folder is None:
+            pytest.skip("bert4keras is not installed")
+        if version not in running:
+            running[version] = Reference(folder)
+        return running[version]
+
+    yield start
+    for process in running.values():
+        process.close()
 
 
 @pytest.mark.parametrize(
     ("model", "version", "lengths", "cases"),
     [
-        # Every output at one length; long rows in the encoder, which all outputs share.
-        # Tiny models have every output at every length.
-        ("roformer", "0.11.5", (64,), None),
+        # Every output, and every mask, once; long rows in the encoder, which all
+        # outputs share. Tiny models have every case at every length.
         ("roformer", "0.11.5", (2, 512, 1536), ("encoder",)),
-        ("roformer", "0.10.6", (64,), ("encoder", "mlm")),
-        ("roformer_v2", "0.11.5", (64,), None),
+        ("roformer", "0.11.5", (64,), ("lm", "unilm", "pool-tanh")),
+        ("roformer", "0.10.6", (64,), ("mlm",)),
         ("roformer_v2", "0.11.5", (512,), ("encoder",)),
+        ("roformer_v2", "0.11.5", (64,), ("unilm", "keep-tokens")),
     ],
 )
-def test_every_output_equals_bert4keras(checkpoint, model, version, lengths, cases):
-    if reference_folder(version) is None:
-        pytest.skip("bert4keras is not installed")
+def test_every_output_equals_bert4keras(
+    request, reference, model, version, lengths, cases
+):
     report = verify(
-        checkpoint(model),
-        bert4keras=reference_folder(version),
+        request.getfixturevalue(model),
+        bert4keras=reference(version),
         lengths=lengths,
         cases=cases,
         verbose=0,
