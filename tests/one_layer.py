@@ -1,7 +1,6 @@
 """The checkpoints that come with the package, each of one layer, for short tests."""
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 from roformer_keras.conversion.convert import save
@@ -11,26 +10,32 @@ from roformer_keras.hub import catalog
 
 
 def write_one_layer(folder):
-    """Writes them without their upper layers.
-
-    But the whole poet: with one layer its poems do not end.
-    """
+    """Writes them without their upper layers."""
     for entry in catalog.SHIPPED:
-        if entry.alias == "roformer-gpt-char":
-            shutil.copy(entry.path, folder)
-            continue
-        with open_checkpoint(entry.path) as checkpoint:
-            config = checkpoint.config.replace(num_layers=1)
-            kept = {row.name for row in weight_table(config)}
-            tensors = checkpoint.tensors
-            small = dataclasses.replace(
-                checkpoint,
-                config=config,
-                tensors={name: tensors[name] for name in tensors if name in kept},
-            )
-            save(small, folder / entry.path.name, "bert4keras")
+        write_lowest_layer(entry.path, folder / entry.path.name)
 
 
-def read_shipped_from(folder):
-    """The names of these checkpoints then mean the files in a folder."""
-    catalog._SHIPPED_FOLDER = Path(folder)
+def write_lowest_layer(source, target):
+    """Writes a checkpoint zip without its upper layers."""
+    with open_checkpoint(source) as checkpoint:
+        config = checkpoint.config.replace(num_layers=1)
+        kept = {row.name for row in weight_table(config)}
+        tensors = checkpoint.tensors
+        small = dataclasses.replace(
+            checkpoint,
+            config=config,
+            tensors={name: tensors[name] for name in tensors if name in kept},
+        )
+        save(small, target, "bert4keras")
+
+
+def read_shipped_from(folder, setattr=setattr):
+    """The names of these checkpoints then mean the files in a folder.
+
+    Texts are short by default, for a poet of one layer does not end its poems.
+    """
+    # It brings Keras, which those that only write checkpoints do without.
+    from roformer_keras.generation.generate import TextGeneration
+
+    setattr(catalog, "_SHIPPED_FOLDER", Path(folder))
+    setattr(TextGeneration, "default_max_length", 32)

@@ -9,9 +9,9 @@ import pytest
 from common import reference_folder, written_tiny_seq2seq
 from common import run_main as run
 from finetuning_cases import NER, PAIRS, REVIEWS, train_eagerly, written
+from one_layer import read_shipped_from
 
 from roformer_keras import RoFormerSim
-from roformer_keras.hub import catalog
 
 
 def test_they_know_what_they_were_trained_for(capsys):
@@ -50,7 +50,7 @@ COMMANDS = (*COMMANDS, "finetune predict evaluate")
 
 @pytest.mark.parametrize("verbs", COMMANDS)
 def test_the_examples_of_the_help_run(verbs, one_layer, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(catalog, "_SHIPPED_FOLDER", one_layer)
+    read_shipped_from(one_layer, monkeypatch.setattr)
     monkeypatch.chdir(tmp_path)
     train_eagerly(monkeypatch)
     poem = ["床前明月光，疑是地上霜。", "举头望明月，低头思故乡。"]

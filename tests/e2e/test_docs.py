@@ -1,8 +1,8 @@
 """README and the pages in docs/: their commands and Python blocks run.
 
-Small files stand in for those that a page names: for a released zip one of 2 layers,
-for the package's checkpoints those of one layer, for the reviews and the titles their
-first short lines. A Chinese page has the blocks of the English one, see
+Small files stand in for those that a page names: for a released zip and the package's
+checkpoints those of one layer, for the reviews and the titles their first short lines.
+Texts are short by default. A Chinese page has the blocks of the English one, see
 `tests/unit/test_translations.py`.
 """
 
@@ -15,14 +15,15 @@ import sys
 import docs_blocks
 import pytest
 from common import (
-    CHECKPOINTS,
     ROOT,
+    SIM,
     reference_folder,
     transformers_python,
     write_lines,
 )
 from finetuning_cases import train_eagerly
 from hub_server import OWNER, TOKEN, environment_of, hub
+from one_layer import read_shipped_from, write_lowest_layer
 
 from roformer_keras.hub import catalog
 
@@ -73,8 +74,7 @@ def first_short(rows, limit, count):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The current folder, with the files that pages name, small."""
-    small = CHECKPOINTS / "chinese_roformer-sim-char_L-2_H-32_A-4.zip"
-    shutil.copy(small, tmp_path / RELEASED)
+    write_lowest_layer(SIM, tmp_path / RELEASED)
     (tmp_path / "bert4keras-0.11.5").symlink_to(reference_folder())
     data = tmp_path / "notebooks" / "data"
     data.mkdir(parents=True)
@@ -95,14 +95,15 @@ needs_bert4keras = pytest.mark.skipif(
 @needs_bert4keras
 @pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_of_a_page_run(page, folder, one_layer, monkeypatch, capsys):
-    checkpoints = one_layer
     if page == "README.md":
         # What it prints of two of them is compared.
         checkpoints = folder / "checkpoints"
         shutil.copytree(SHIPPED, checkpoints)
         name = "chinese_roformer-char_L-4_H-192_A-6.zip"
         shutil.copy(one_layer / name, checkpoints / name)
-    monkeypatch.setattr(catalog, "_SHIPPED_FOLDER", checkpoints)
+        monkeypatch.setattr(catalog, "_SHIPPED_FOLDER", checkpoints)
+    else:
+        read_shipped_from(one_layer, monkeypatch.setattr)
     if page.startswith("docs/fine-tuning/"):
         # Tests of each task train in graphs, and so do the other pages.
         train_eagerly(monkeypatch)
