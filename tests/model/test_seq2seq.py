@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 CHARACTERS = "天地玄黄宇宙洪荒日月"
 TOKENIZER = RoFormerTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CHARACTERS])
 SMALL = {**SIZES, "vocabulary_size": TOKENIZER.vocabulary_size}
-SMALL |= {"hidden_dim": 16, "intermediate_dim": 24}
+SMALL |= {"num_layers": 1, "hidden_dim": 16, "intermediate_dim": 24}
 KINDS = [
     pytest.param({"position_embedding": position, "norm_first": norm_first}, id=name)
     for name, position, norm_first in (
@@ -147,7 +147,7 @@ class Reference:
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_those_of_the_formulas(kind):
     # Of moderate weights, so that float32 is as good as it says.
-    model = make_model(scale=0.3, **kind)
+    model = make_model(scale=0.3, num_layers=2, **kind)
     reference = Reference(model)
     found = logits_of(model, SOURCE, TARGET)
     for row, (source, target) in enumerate(zip(SOURCE, TARGET, strict=True)):
@@ -186,7 +186,8 @@ def ids_of(text):
 @pytest.mark.parametrize("kind", KINDS[1:3])
 def test_greedy_texts_and_beams_with_a_cache_are_as_without(kind):
     """Four rows in one program: as many texts, or two beams of two."""
-    model = make_model(**kind)
+    # One of one layer writes the same after every source.
+    model = make_model(num_layers=2, **kind)
     prompts = [ids_of(text) for text in SOURCES[:4]]
     plainly = [plain.EncoderDecoder(model, ids) for ids in prompts]
     found = model.generate(prompts, method="greedy", max_length=30)
@@ -206,7 +207,7 @@ def test_greedy_texts_and_beams_with_a_cache_are_as_without(kind):
 
 def test_samples_of_many_texts_leave_one_by_one(monkeypatch):
     """Rows end at different times, and what was read is shared no more."""
-    model = make_model(norm_first=True)
+    model = make_model(num_layers=2, norm_first=True)
     prompts = [ids_of(text) for text in SOURCES] + [ids_of("荒" * n) for n in (1, 2, 3)]
     stops = (TOKENIZER.sep_id, 6, 7, 8)
     rows_of_texts, select = [], EncoderDecoder.select
@@ -261,12 +262,12 @@ def test_it_learns_to_reverse(position, epochs):
     keras.utils.set_random_seed(3)
     model = RoFormerSeq2Seq(
         Seq2SeqConfig.from_dict(
-            {**SMALL, "hidden_dim": 64, "num_heads": 4, "intermediate_dim": 128}
+            {**SMALL, "hidden_dim": 32, "num_heads": 4, "intermediate_dim": 64}
             | {"dropout": 0.0, "position_embedding": position}
         )
     )
     model.tokenizer = TOKENIZER
-    model.compile(keras.optimizers.Adam(3e-3))
+    model.compile(keras.optimizers.Adam(1e-2))
     texts, new = random_texts(1500, seed=0), random_texts(100, seed=1)
     reversed_texts = [text[::-1] for text in texts]
     history = model.fit(texts, reversed_texts, 64, epochs=epochs, verbose=0)
@@ -319,9 +320,9 @@ def test_pairs_are_held_out_or_come_from_a_dataset():
 # === Files ===
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[1:3])
 def test_files_give_the_model_back(kind, tmp_path):
-    model = make_model(**kind)
+    model = make_model(num_layers=2, **kind)
     model.save_to_preset(tmp_path / "preset")
     model.save(tmp_path / "model.keras")
     preset = RoFormerSeq2Seq.from_preset(tmp_path / "preset")
@@ -366,8 +367,8 @@ def test_a_keras_file_resumes_its_training(tmp_path):
 def test_files_that_are_not_what_they_should_be(tmp_path):
     folder = tmp_path / "preset"
     make_model().save_to_preset(folder)
-    with pytest.raises(CheckpointError, match="missing encoder_layer_2"):
-        RoFormerSeq2Seq.from_preset(folder, num_layers=3)
+    with pytest.raises(CheckpointError, match="missing encoder_layer_1"):
+        RoFormerSeq2Seq.from_preset(folder, num_layers=2)
     with pytest.raises(CheckpointError, match="has shape"):
         RoFormerSeq2Seq.from_preset(folder, intermediate_dim=32)
     (folder / "model.weights.h5").unlink()
