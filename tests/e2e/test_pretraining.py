@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from common import CHARACTER, GPT, SIM, is_tuned, run_main
 from interruptions import InterruptAfter, Interrupted
+from one_layer import write_lowest_layer
 from sources import assert_same_weights
 
 from roformer_keras import (
@@ -18,6 +20,9 @@ from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.training.log import read_log
 from roformer_keras.training.pretrain import PretrainingRun, pretrain
 from roformer_keras.training.pretraining_settings import PretrainingSettings
+
+# `tf.data` traces its functions in eager tests too, and warns of it.
+pytestmark = pytest.mark.filterwarnings("ignore:Even though the `tf.config")
 
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
 MODEL = {"num_layers": 1, "num_heads": 2, "hidden_dim": 16, "dropout": 0.1}
@@ -72,6 +77,14 @@ def train(settings, folder, **options):
     return pretrain(settings, folder, verbose=False, **options)
 
 
+@pytest.fixture
+def eagerly():
+    """A few steps of a tiny model take less time than to trace them."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
 # === A whole training ===
 
 
@@ -116,16 +129,19 @@ def test_it_learns(corpus, tmp_path):
 
 
 def test_distillation_from_a_teacher(corpus, tmp_path):
+    write_lowest_layer(SIM, tmp_path / "sim.zip")
     settings = settings_of(
         *(corpus, "distillation"),
-        teacher=str(SIM),
-        source=str(SIM),
+        teacher=str(tmp_path / "sim.zip"),
+        source=str(tmp_path / "sim.zip"),
         model={"dropout": 0.0},
+        stages=[{"steps": 4, "length": 16, "batch_size": 8}],
     )
     train(settings, tmp_path / "run")
     assert float(read_log(tmp_path / "run" / "log.csv")[-1]["val_loss"]) > 0
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_starting_from_a_checkpoint(corpus, tmp_path):
     stage = {"steps": 4, "length": 16, "batch_size": 4, "learning_rate": 0.0}
     settings = settings_of(corpus, source=str(GPT), model={}, stages=[stage])
@@ -135,14 +151,17 @@ def test_starting_from_a_checkpoint(corpus, tmp_path):
     assert model.config == RoFormerCausalLM.from_preset(GPT).config
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_no_more_is_padded_than_asked_for(corpus, tmp_path):
-    packed = settings_of(corpus, packed=True)
+    stage = {"steps": 4, "length": 16, "batch_size": 8}
+    packed = settings_of(corpus, packed=True, stages=[stage])
     train(packed, tmp_path / "packed")
     # Every row is full.
     first, *_ = read_log(tmp_path / "packed" / "log.csv")
     assert first["tokens"] == str(4 * 8 * 16)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_no_dataset_is_tuned(corpus, tmp_path, datasets):
     train(settings_of(corpus), tmp_path / "run")
     # Of the training and of what is held out.
@@ -152,11 +171,12 @@ def test_no_dataset_is_tuned(corpus, tmp_path, datasets):
 # === Interruptions ===
 
 STAGES = [
-    {"steps": 8, "length": 16, "batch_size": 8, "accumulation": 2},
-    {"steps": 10, "length": 12, "batch_size": 4, "schedule": [[2, 1.0], [10, 0.0]]},
+    {"steps": 4, "length": 16, "batch_size": 8, "accumulation": 2},
+    {"steps": 5, "length": 12, "batch_size": 4, "schedule": [[1, 1.0], [5, 0.0]]},
 ]
 
 
+# One in graphs, which take long to trace: what is saved and read again is the same.
 @pytest.mark.parametrize(
     ("objective", "changes"),
     [
@@ -165,15 +185,22 @@ STAGES = [
         ("simbert", {"dtype": "mixed_bfloat16"}),
         ("classification", {}),
     ],
-    ids=["lm-ema", "mlm-packed-lamb", "simbert-bfloat16", "classification"],
+    ids=["lm-ema-graph", "mlm-packed-lamb", "simbert-bfloat16", "classification"],
 )
 def test_an_interrupted_training_ends_where_it_would_have(
-    objective, changes, corpus, tmp_path
+    objective, changes, corpus, tmp_path, request
 ):
-    settings = settings_of(corpus, objective, stages=STAGES, **changes)
-    whole = train(settings, tmp_path / "whole")
     # In the first stage, before anything is saved and after; and in the second.
-    for batches in (3, 11, 9, 6):
+    interruptions = (1, 5, 5, 3)
+    if objective == "lm":
+        interruptions = (5, 5)
+    else:
+        request.getfixturevalue("eagerly")
+    settings = settings_of(
+        corpus, objective, stages=STAGES, log_every=2, save_every=2, **changes
+    )
+    whole = train(settings, tmp_path / "whole")
+    for batches in interruptions:
         with pytest.raises(Interrupted):
             train(settings, tmp_path / "run", callbacks=[InterruptAfter(batches)])
     parts = train(settings, tmp_path / "run")
@@ -187,6 +214,7 @@ def test_an_interrupted_training_ends_where_it_would_have(
         assert [one[name] for name in names] == [other[name] for name in names]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_finished_training_is_not_repeated(corpus, tmp_path):
     first = train(settings_of(corpus), tmp_path / "run")
     (tmp_path / "run" / "tiny.zip").unlink()
@@ -206,6 +234,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_folder_of_another_training_is_refused(corpus, tmp_path):
     run = tmp_path / "run"
     # What was tried in vain leaves nothing that would be in the way.
@@ -246,9 +275,10 @@ def test_a_label_that_is_wrong_is_found_before_the_training(corpus, tmp_path):
 
 
 def test_the_command(corpus, tmp_path, capsys):
+    write_lowest_layer(CHARACTER, tmp_path / "small.zip")
     arguments = [
         *("pretrain", "sim", str(corpus / "pairs.tsv"), "--fields", "1,2"),
-        *("--output", str(tmp_path / "run"), "--source", str(CHARACTER)),
+        *("--output", str(tmp_path / "run"), "--source", str(tmp_path / "small.zip")),
         *("--steps", "3", "--length", "16", "--batch-size", "4"),
     ]
     code, _, err = run_main(*arguments, capsys=capsys)
