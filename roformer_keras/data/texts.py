@@ -116,7 +116,8 @@ def _check_list(texts):
         raise ConfigurationError(
             f"texts must be a list of str, got one: [{texts!r:.40}]"
         )
-    if not hasattr(texts, "__iter__") and not hasattr(texts, "__getitem__"):
+    ways = ("__iter__", "__getitem__", "to_numpy")
+    if not any(hasattr(texts, way) for way in ways):
         raise ConfigurationError(
             f"texts must be a list or another container, got {texts!r:.60}"
         )
