@@ -413,7 +413,11 @@ _LINES = [
         2,
         "wrong.tsv has no row with a label; line 1: a",
     ),
-    ("evaluate p good.tsv --fields 1", 2, "a row must have 1 or 2 texts, got 0"),
+    (
+        "evaluate p good.tsv --fields 1",
+        2,
+        "fields must name 1 or 2 texts and a label, got 1",
+    ),
     (
         "evaluate p good.tsv --fields 1,9",
         2,
@@ -422,7 +426,7 @@ _LINES = [
     (
         "evaluate p good.tsv --fields 1,2,3,4",
         2,
-        "line 1 of good.tsv must have 4 columns, got 2",
+        "fields must name 1 or 2 texts and a label, got 1, 2, 3, 4",
     ),
     ("evaluate p good.tsv -o no/x", 4, "no is not a folder: make it first"),
     (
