@@ -223,7 +223,7 @@ def weights_to_read(
         for head, tensors_of in absent_heads.items():
             problems.append(f"no {head} head: {', '.join(tensors_of)}")
         hints.append(
-            "to start with a new one, pass initialize_heads=True to from_preset"
+            "pass initialize_heads=True to start with a new one"
         )
     if problems:
         shown = "\n  ".join(problems[:12])
