@@ -222,9 +222,7 @@ def weights_to_read(
     if absent_heads and not initialize_heads:
         for head, tensors_of in absent_heads.items():
             problems.append(f"no {head} head: {', '.join(tensors_of)}")
-        hints.append(
-            "pass initialize_heads=True to start with a new one"
-        )
+        hints.append("pass initialize_heads=True to start with a new one")
     if problems:
         shown = "\n  ".join(problems[:12])
         more = f"\n  and {len(problems) - 12} more" if len(problems) > 12 else ""

@@ -39,7 +39,7 @@ from sources import (
 )
 
 import roformer_keras.layers.norms
-from roformer_keras import RoFormerBackbone, convert, verify
+from roformer_keras import RoFormerBackbone, convert, fast_model, verify
 from roformer_keras.cli import main
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.errors import (
@@ -49,7 +49,6 @@ from roformer_keras.errors import (
     SourceError,
 )
 from roformer_keras.layers import masks
-from roformer_keras.models import inference
 from roformer_keras.verification.counterpart import counterpart, outputs_by_role
 from roformer_keras.verification.reference import Reference
 from roformer_keras.verification.verify import PUBLISHED, Report
@@ -68,7 +67,7 @@ def plain_calls():
     Models at full size are compared as users call them, see `test_full_size.py`.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inference, "_is_outside_graph", lambda inputs: False)
+        patch.setattr(fast_model, "_is_outside_graph", lambda inputs: False)
         yield
 
 
