@@ -543,8 +543,9 @@ def text_pieces(token_ids, decode, is_settled) -> Iterator[str]:
     """Pieces of a text that together are all of its ids decoded, one for each id.
 
     How tokens are spaced depends on those that follow, so a piece is held back until a
-    token comes after which nothing can change it. The others give "": whoever waits for
-    pieces can stop after each token. What is left at the end is one more piece.
+    token comes after which nothing can change it. The others give "", so that a
+    loop over the pieces can stop after each token. What is left at the end is one more
+    piece.
 
     Args:
         token_ids: iterable of ids, as they come.

@@ -28,7 +28,7 @@ def embed(
     Args:
         model: any model of this package; in `RoFormerSim` the vectors are trained.
         tokenizer: `RoFormerTokenizer` of the same vocabulary.
-        texts: a str, a sequence of them, or a table with a column `text`, as of pandas;
+        texts: a str, a sequence of them, or a table of pandas with a column `text`;
             or an iterator, which need not fit into memory: some 2,000 texts are read
             from it at a time.
         max_length: int. Longer texts are cut to as many tokens.

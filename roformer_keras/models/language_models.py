@@ -330,8 +330,8 @@ class RoFormerSim(Paraphrasing, RoFormerCausalLM):
         An empty text has the vector of `[CLS]` and `[SEP]` alone, which means nothing.
 
         Args:
-            texts: a str, a sequence of them, or a table with a column `text`, as of
-                pandas; or an iterator, which need not fit into memory: some 2,000 texts
+            texts: a str, a sequence of them, or a table of pandas with a column
+                `text`; or an iterator, which need not fit into memory: some 2,000 texts
                 are read from it at a time.
             max_length: int. Longer texts are cut to as many tokens.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.

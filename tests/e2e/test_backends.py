@@ -1,4 +1,4 @@
-"""The package on each of Keras's backends, in a process of its own.
+"""The package on each of Keras's backends, each in its own process.
 
 All other tests run on TensorFlow and hold the same of it.
 """
