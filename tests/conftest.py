@@ -1,5 +1,7 @@
 """What must be set before anything imports a backend."""
 
+import contextlib
+import functools
 import gc
 import os
 import sys
@@ -53,6 +55,38 @@ def scratch(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder
     assert os.listdir(folder) == []
+
+
+@pytest.fixture(scope="module")
+def real_bert4keras():
+    """`real_bert4keras(version)`: one running bert4keras of each version."""
+    from common import SHARED, reference_folder
+
+    from roformer_keras.verification.reference import Reference
+
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def start(version):
+            folder = reference_folder(version)
+            if folder is None:
+                message = f"needs bert4keras {version} in .reference"
+                (pytest.fail if SHARED.is_dir() else pytest.skip)(message)
+            return stack.enter_context(Reference(folder))
+
+        yield start
+
+
+@pytest.fixture
+def eagerly():
+    """Functions of TensorFlow run without graphs, which take longer to trace than a few
+    steps of a tiny model.
+    """
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from common import CHARACTER, GPT, SIM, reference_folder, write_changed
 from matplotlib import image
 
@@ -135,13 +134,10 @@ def arguments_of(name, folder, changes=()):
 
 
 @pytest.fixture
-def eager(monkeypatch):
-    """A few steps of a tiny model take less time than to compile them."""
+def eager(monkeypatch, eagerly):
+    """A tiny model, computed without graphs."""
     monkeypatch.setattr(positions, "MODEL", MODEL)
     monkeypatch.setitem(positions.STAGE, "length", 12)
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.mark.filterwarnings("ignore:Even though the `tf.config")

@@ -5,12 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from common import reference_folder
 
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import weight_table
-from roformer_keras.verification.reference import Reference
 from roformer_keras.verification.verify import verify
 
 pytestmark = pytest.mark.e2e
@@ -44,24 +42,6 @@ def roformer_v2(roformer):
     return path
 
 
-@pytest.fixture(scope="module")
-def reference():
-    """`reference(version)`: one running bert4keras of each version."""
-    running = {}
-
-    def start(version):
-        folder = reference_folder(version)
-        if folder is None:
-            pytest.skip("bert4keras is not installed")
-        if version not in running:
-            running[version] = Reference(folder)
-        return running[version]
-
-    yield start
-    for process in running.values():
-        process.close()
-
-
 @pytest.mark.parametrize(
     ("model", "version", "lengths", "cases"),
     [
@@ -75,11 +55,11 @@ def reference():
     ],
 )
 def test_every_output_equals_bert4keras(
-    request, reference, model, version, lengths, cases
+    request, real_bert4keras, model, version, lengths, cases
 ):
     report = verify(
         request.getfixturevalue(model),
-        bert4keras=reference(version),
+        bert4keras=real_bert4keras(version),
         lengths=lengths,
         cases=cases,
         verbose=0,

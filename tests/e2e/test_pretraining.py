@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from common import CHARACTER, GPT, SIM, is_tuned, run_main
 from interruptions import InterruptAfter, Interrupted
 from one_layer import write_lowest_layer
@@ -75,14 +74,6 @@ def settings_of(corpus, objective="lm", **changes):
 
 def train(settings, folder, **options):
     return pretrain(settings, folder, verbose=False, **options)
-
-
-@pytest.fixture
-def eagerly():
-    """A few steps of a tiny model take less time than to trace them."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 # === A whole training ===

@@ -18,13 +18,11 @@ from common import (
     CHARACTER,
     NSP,
     SAVED,
-    SHARED,
     SIM,
     SMALL,
     V2,
     V2_EMBEDDING_SIZE,
     WORD,
-    reference_folder,
     tiny_seq2seq,
     zipped_json,
 )
@@ -637,30 +635,13 @@ def outputs_of(case, cases):
     return outputs.get(case, ["mlm"] if with_mlm else ["sequence"])
 
 
-@pytest.fixture(scope="module")
-def real():
-    """`real(version)`: one running bert4keras of each version."""
-    running = {}
-
-    def start(version):
-        folder = reference_folder(version)
-        if folder is None:
-            message = f"needs bert4keras {version} in .reference"
-            (pytest.fail if SHARED.is_dir() else pytest.skip)(message)
-        if version not in running:
-            running[version] = Reference(folder)
-        return running[version]
-
-    yield start
-    for reference in running.values():
-        reference.close()
-
-
 @pytest.mark.parametrize(
     ("source", "version"), MATRIX, ids=lambda value: getattr(value, "stem", value)
 )
-def test_the_real_bert4keras_computes_the_same(source, version, real, tmp_path):
-    reference = real(version)
+def test_the_real_bert4keras_computes_the_same(
+    source, version, real_bert4keras, tmp_path
+):
+    reference = real_bert4keras(version)
     every, by_version = SOURCES[source]
     cases = by_version[version]
     options = {"cases": cases}
@@ -706,12 +687,12 @@ class OtherWeights:
         )
 
 
-def test_the_real_bert4keras_fails_other_weights(real, tmp_path):
+def test_the_real_bert4keras_fails_other_weights(real_bert4keras, tmp_path):
     tensors = tensors_of(SMALL)
     tensors["bert/encoder/layer_0/output/dense/bias"][0] += 0.01
     changed = write_checkpoint(tmp_path / "x", tensors, CONFIG)
     prefix = unpacked(SMALL, tmp_path / "small") / "bert_model.ckpt"
-    reference = OtherWeights(real("0.11.5"), prefix)
+    reference = OtherWeights(real_bert4keras("0.11.5"), prefix)
     report = check(changed, reference, lengths=(5,), cases=["encoder"])
     assert failed(report) == {("encoder", "sequence")}
 
@@ -741,7 +722,7 @@ CONVERTED = {
 
 
 @pytest.mark.parametrize("source", CONVERTED, ids=lambda path: path.stem)
-def test_the_real_bert4keras_reads_what_is_converted(source, real, tmp_path):
+def test_the_real_bert4keras_reads_what_is_converted(source, real_bert4keras, tmp_path):
     version, kwargs = CONVERTED[source]
     middle = convert(source, tmp_path / "x.safetensors", verbose=0)
     outputs = {}
@@ -751,15 +732,15 @@ def test_the_real_bert4keras_reads_what_is_converted(source, real, tmp_path):
             made = convert(middle, tmp_path / f"{dtype}.zip", dtype=dtype, verbose=0)
         job = files_of(made, tmp_path / f"{dtype}-files")
         job["kwargs"] = {"model": "roformer", **kwargs}
-        outputs[dtype] = predicted(real(version), job, INPUTS, tmp_path)
+        outputs[dtype] = predicted(real_bert4keras(version), job, INPUTS, tmp_path)
     assert_same(outputs["float32"], outputs["original"])
     for role, value in outputs["original"].items():
         np.testing.assert_allclose(outputs["float16"][role], value, atol=0.05)
         assert not np.array_equal(outputs["float16"][role], value)
 
 
-def test_a_failed_job_says_what_bert4keras_said(real):
+def test_a_failed_job_says_what_bert4keras_said(real_bert4keras):
     with pytest.raises(
         CheckpointError, match=r"could not do none .* op must be one of"
     ):
-        list(real("0.11.5").run([{"op": "none"}]))
+        list(real_bert4keras("0.11.5").run([{"op": "none"}]))
