@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.checks import is_integer
-from roformer_keras.data.lines import file_name, place_line, read_lines
+from roformer_keras.data.lines import columns_error, file_name, place_line, read_lines
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.json_file import check_unicode, parse_json
 from roformer_keras.io.vocabulary import MASK
@@ -132,13 +132,7 @@ def gather_columns(path: str, rows: Iterator, field: str) -> Iterator:
                 choices.pop()
             yield line, [*(cells[place] for place in others), choices]
         else:
-            yield (
-                line,
-                SourceError(
-                    f"{place_line(line, path)} must have {len(names)} columns, got "
-                    f"{len(cells)}"
-                ),
-            )
+            yield line, columns_error(line, path, len(names), len(cells))
 
 
 # === C3 ===

@@ -23,14 +23,22 @@ import contextlib
 import csv
 import itertools
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from roformer_keras.data import arrow, choices, squad
-from roformer_keras.data.lines import OPENERS, file_name, place_line, read_lines
+from roformer_keras.data.lines import (
+    OPENERS,
+    columns_error,
+    file_name,
+    place_line,
+    read_lines,
+)
 from roformer_keras.data.tagged import read_tagged
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.json_file import check_unicode
@@ -266,10 +274,16 @@ def _squad_names(path, count):
     return squad.FIELDS
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds nothing: None, NaN, or what pandas has for these."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
 def _group_of(value):
-    """The value of a column of `groups`; blank for null, and for JSON's NaN."""
-    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return "" if is_missing else str(value).strip()
+    """The value of a column of `groups`; blank if there is none."""
+    return "" if is_missing(value) else str(value).strip()
 
 
 def _joined(text):
@@ -465,13 +479,7 @@ def _take_columns(path, rows, fields):
         elif max(places) < len(cells):
             yield line, [cells[place] for place in places]
         else:
-            yield (
-                line,
-                SourceError(
-                    f"{place_line(line, path)} must have {max(places) + 1} columns, "
-                    f"got {len(cells)}"
-                ),
-            )
+            yield line, columns_error(line, path, max(places) + 1, len(cells))
 
 
 def _add_columns(path, fields, names, header, groups):

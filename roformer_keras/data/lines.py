@@ -30,6 +30,13 @@ def place_line(line: int, path: str) -> str:
     return f"line {line} of {file_name(path)}"
 
 
+def columns_error(line: int, path: str, wanted: int, found: int) -> SourceError:
+    """The error of a line that has too few columns."""
+    return SourceError(
+        f"{place_line(line, path)} must have {wanted} columns, got {found}"
+    )
+
+
 def read_lines(path) -> Iterator[tuple[int, str]]:
     """Numbers and texts of the lines, with their ends; "-" is standard input."""
     number = 0

@@ -8,10 +8,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from roformer_keras.data.arrow import ROWS_AT_A_TIME
-from roformer_keras.data.files import text_names
+from roformer_keras.data.files import is_missing, text_names
 from roformer_keras.errors import ConfigurationError
 
 # The column of the labels, unless fields name another.
@@ -175,13 +173,6 @@ def split_labels(
             value = None
         labels.append(value)
     return TextRows(x, columns), labels
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a cell holds nothing: None, NaN, or what pandas has for these."""
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 class TextRows:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from roformer_keras import tasks
-from roformer_keras.data.files import place, read_table, row_unit
+from roformer_keras.data.files import is_missing, place, read_table, row_unit
 from roformer_keras.data.rows import draw_held_out
-from roformer_keras.data.tables import LABEL, is_missing
+from roformer_keras.data.tables import LABEL
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.training.finetuning_settings import FinetuningSettings
