@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 
+import durations
 import pytest
 
 # The tests compile many programs and run each of them briefly: without XLA's passes and
@@ -26,6 +27,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Tracing makes many objects that live on, in which a collection finds nothing.
 gc.set_threshold(20_000, 50, 1_000)
+
+pytest_addoption = durations.pytest_addoption
+pytest_configure = durations.pytest_configure
 
 
 @pytest.hookimpl(tryfirst=True)
