@@ -1,4 +1,4 @@
-"""`--durations-report FILE`: where the seconds of a test run go.
+"""`--durations-report=FILE`: where the seconds of a test run go.
 
 The file is a table of tab-separated values. Its rows are sums: of all tests, of each
 tier, of each test file and of each test function, the slowest first; tests of less than

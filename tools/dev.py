@@ -8,7 +8,7 @@
 
 Set-up installs this package, TensorFlow and what the tests need into `.venv`, and two
 versions of the real bert4keras into `.reference`. It is done once. Further arguments of
-`test` go to pytest; of these, `--durations-report FILE` writes where the seconds went.
+`test` go to pytest; of these, `--durations-report=FILE` writes where the seconds went.
 """
 
 import argparse
