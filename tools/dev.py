@@ -3,7 +3,7 @@
     python3 tools/dev.py setup         install what the others need
     python3 tools/dev.py demo          set up, then run commands on small checkpoints
     python3 tools/dev.py test [...]    set up, ruff, mypy, run the tests that are quick
-    python3 tools/dev.py test --all    the same with every test
+    python3 tools/dev.py test --all    the same with all that CI runs
     python3 tools/dev.py docs          set up, build the documentation into site/
 
 Set-up installs this package, TensorFlow and what the tests need into `.venv`, and two
@@ -101,7 +101,7 @@ def test(every_test, pytest_arguments):
     run(PYTHON, "-m", "ruff", "check", ".")
     run(PYTHON, "-m", "ruff", "format", "--check", ".")
     run(PYTHON, "-m", "mypy")
-    marks = "e2e or not e2e" if every_test else "not e2e and not slow"
+    marks = "not weekly" if every_test else "not e2e and not slow and not weekly"
     # A process takes up to 4 GB.
     processes = min(4, len(os.sched_getaffinity(0)))
     # All processes find what one of them, or an earlier run, has compiled.
