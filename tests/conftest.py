@@ -45,11 +45,33 @@ def pytest_runtest_setup(item):
         sys.modules["keras"].utils.set_random_seed(0)
 
 
-def pytest_collection_modifyitems(items):
-    """Everything in the folder `e2e` has the mark of that name."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Unit tests run first; everything in the folder `e2e` has the mark of that name.
+
+    Long tests run before short ones, so that no process waits long for the last.
+    """
+    tiers = {"unit": [], "e2e": [], "model": []}
     for item in items:
-        if "e2e" in item.path.parts:
-            item.add_marker("e2e")
+        tiers[item.path.parent.name].append(item)
+    for item in tiers["e2e"]:
+        item.add_marker("e2e")
+    # pytest-xdist gives each process one run of the list: each begins with unit tests.
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = [
+        item
+        for process in range(processes)
+        for tier in tiers.values()
+        for item in _share(tier, process, processes)
+    ]
+
+
+def _share(items, process, processes):
+    """The part of a list that one of so many processes takes."""
+    first, last = (
+        len(items) * number // processes for number in (process, process + 1)
+    )
+    return items[first:last]
 
 
 @pytest.fixture
