@@ -93,9 +93,8 @@ def test_the_shortcuts_hold_in_this_version_of_unicode():
 
 
 @both_levels
-@pytest.mark.parametrize(
-    ("text", "token", "span"),
-    [
+def test_offsets_count_characters_of_the_original(level):
+    for text, token, span in [
         ("İstanbul今", "今", (8, 9)),
         ("İstanbul今", "is", (0, 2)),
         ("e\u0301\u0327今", "今", (3, 4)),
@@ -106,11 +105,9 @@ def test_the_shortcuts_hold_in_this_version_of_unicode():
         ("İ" * 9 + "今", "今", (9, 10)),
         ("好\r\n的", "的", (3, 4)),
         ("𠀀今", "今", (1, 2)),
-    ],
-)
-def test_offsets_count_characters_of_the_original(level, text, token, span):
-    tokens = TOKENIZERS[level].tokenize(text)
-    assert TOKENIZERS[level].offsets(text)[tokens.index(token)] == span
+    ]:
+        tokens = TOKENIZERS[level].tokenize(text)
+        assert TOKENIZERS[level].offsets(text)[tokens.index(token)] == span, text
 
 
 @both_levels
@@ -179,13 +176,16 @@ def test_a_vocabulary_without_mask_says_so_when_it_is_needed():
 # === Batches ===
 
 
-@both_levels
 @pytest.mark.parametrize(
-    ("max_length", "padding"),
-    [(None, "longest"), (4, "longest"), (4, "max_length"), (40, "max_length")],
+    ("level", "with_pairs", "max_length", "padding"),
+    [
+        ("character", False, None, "longest"),
+        ("word", True, 4, "longest"),
+        ("word", False, 4, "max_length"),
+        ("character", True, 40, "max_length"),
+    ],
 )
-@pytest.mark.parametrize("with_pairs", [False, True])
-def test_a_batch_holds_what_encode_gives(level, max_length, padding, with_pairs):
+def test_a_batch_holds_what_encode_gives(level, with_pairs, max_length, padding):
     encoder = TOKENIZERS[level]
     texts = ["今天天气不错", "", "hello, 北京", "İstanbul今"]
     pairs = ["我", "北京天安门很好", "", "a"] if with_pairs else None
@@ -251,28 +251,21 @@ def test_save_vocabulary_and_load_it_again(tmp_path):
     again = RoFormerTokenizer(path, **json.loads(json.dumps(encoder.to_dict())))
     assert again.vocabulary == encoder.vocabulary
     assert again.level == "word"
-    assert [p.name for p in tmp_path.iterdir()] == ["vocab.txt"]
-
-
-def test_save_vocabulary_where_it_cannot_be(tmp_path):
-    with pytest.raises(OutputError, match="is not a folder: make it first"):
-        TOKENIZERS["word"].save_vocabulary(tmp_path / "absent" / "vocab.txt")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError, match="folder"):
-        TOKENIZERS["word"].save_vocabulary(tmp_path / "folder")
-    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+    for target, message in (
+        ("absent/vocab.txt", "is not a folder: make it first"),
+        ("folder", "folder"),
+    ):
+        with pytest.raises(OutputError, match=message):
+            encoder.save_vocabulary(tmp_path / target)
+    assert {path.name for path in tmp_path.iterdir()} == {"vocab.txt", "folder"}
 
 
 @both_levels
-def test_pickle_keeps_everything(level):
+def test_level_is_told_from_the_vocabulary_and_pickled(level):
     copy = pickle.loads(pickle.dumps(TOKENIZERS[level]))
-    assert copy.level == level
     assert copy.encode("今天北京") == TOKENIZERS[level].encode("今天北京")
-
-
-@both_levels
-def test_level_is_told_from_the_vocabulary(level):
-    assert TOKENIZERS[level].level == level
+    assert copy.level == TOKENIZERS[level].level == level
     assert vocabulary_level(TOKENIZERS[level].vocabulary) == level
     other = LEVELS[1 - LEVELS.index(level)]
     with pytest.raises(VocabularyError, match=f"level='{other}' contradicts"):
@@ -312,21 +305,16 @@ def test_simplified_keeps_the_specials_by_default():
 # === Segmentation ===
 
 
-@pytest.mark.parametrize(
-    ("entries", "words"),
-    [
+def test_segmenter_weighs_a_word_against_its_characters():
+    for entries, words in [
         # log(1/16) equals log(4/16) + log(4/16): on a tie the longer word wins.
         ([("上下", 1), ("上", 4), ("下", 4), ("左", 7)], ["上下"]),
         ([("上下", 2), ("上", 4), ("下", 4), ("左", 6)], ["上下"]),
         ([("上下", 0), ("上", 4), ("下", 4), ("左", 8)], ["上", "下"]),
         ([("上下", 1), ("上", 60), ("下", 60)], ["上", "下"]),
-    ],
-)
-def test_segmenter_weighs_a_word_against_its_characters(entries, words):
-    assert segmentation.Segmenter(entries).cut("上下") == words
-
-
-def test_segmenter_last_entry_wins_and_prefixes_are_no_words():
+    ]:
+        assert segmentation.Segmenter(entries).cut("上下") == words
+    # The last entry wins, and prefixes are no words.
     segmenter = segmentation.Segmenter([("上下左右", 5), ("上下", 9), ("上下", 0)])
     assert segmenter.cut("上下") == ["上", "下"]
     assert segmenter.cut("上下左右上") == ["上下左右", "上"]
@@ -370,15 +358,13 @@ def test_non_text_and_other_bad_arguments():
             call()
 
 
-@pytest.mark.parametrize("token_id", [-1, 10**6, np.int32(-5)])
-def test_ids_out_of_range(token_id):
-    with pytest.raises(VocabularyError, match=f"got {token_id}"):
-        TOKENIZERS["character"].decode([token_id])
-
-
-@pytest.mark.parametrize(
-    ("vocabulary", "message"),
-    [
+def test_unusable_vocabularies_and_ids(tmp_path):
+    path = tmp_path / "vocab.txt"
+    encoder = TOKENIZERS["character"]
+    for token_id in (-1, 10**6, np.int32(-5)):
+        with pytest.raises(VocabularyError, match=f"got {token_id}"):
+            encoder.decode([token_id])
+    for vocabulary, message in [
         ([], "is empty"),
         (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "a"], "'a' with the ids 4 and"),
         (["[UNK]", "[CLS]", "[SEP]", "[PAD]"], r"\[PAD\] must be the first"),
@@ -389,45 +375,24 @@ def test_ids_out_of_range(token_id):
         ({"[PAD]": 0, "[UNK]": 0}, "must be 0, 1, 2"),
         (None, "must be a path, a list"),
         (12000, "must be a path, a list"),
-    ],
-)
-def test_unusable_vocabularies(vocabulary, message):
-    with pytest.raises(VocabularyError, match=message):
-        RoFormerTokenizer(vocabulary)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
         ("[PAD]\n今\n".encode("gbk"), "UTF-8"),
         ("\ufeff[PAD]\n[UNK]\n[CLS]\n[SEP]\n".encode(), "must be the first"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n\n\n", "'' with the ids 4 and 5"),
-    ],
-)
-def test_unusable_vocabulary_files(tmp_path, content, message):
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(content)
-    with pytest.raises(VocabularyError, match=message):
-        RoFormerTokenizer(path)
-
-
-def test_an_absent_vocabulary_file(tmp_path):
-    with pytest.raises(SourceError, match="cannot read"):
-        RoFormerTokenizer(tmp_path / "vocab.txt")
-    with pytest.raises(SourceError, match="cannot read"):
-        RoFormerTokenizer(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("method", "argument", "message"),
-    [
+    ]:
+        if isinstance(vocabulary, bytes):
+            path.write_bytes(vocabulary)
+            vocabulary = path
+        with pytest.raises(VocabularyError, match=message):
+            RoFormerTokenizer(vocabulary)
+    for absent in (tmp_path / "absent.txt", tmp_path):
+        with pytest.raises(SourceError, match="cannot read"):
+            RoFormerTokenizer(absent)
+    for method, argument, message in [
         ("subset", [0, 99999], "got 99999"),
         ("subset", [0, 1, 1], "once"),
         ("subset", [0, 10], "lacks"),
         ("simplified", ["[PAD]", "absent"], "'absent'"),
         ("simplified", [], "must be the first"),
-    ],
-)
-def test_bad_subsets(method, argument, message):
-    with pytest.raises(VocabularyError, match=message):
-        getattr(TOKENIZERS["character"], method)(argument)
+    ]:
+        with pytest.raises(VocabularyError, match=message):
+            getattr(encoder, method)(argument)
