@@ -1,165 +1,121 @@
-"""tools/reference, and the files that it wrote.
-
-The checkpoints are read with TensorFlow, h5py and NumPy alone, so that a mistake of the
-package's own readers cannot hide one of the files.
-"""
+"""tools/reference: the matrix of comparisons, and the files that it wrote."""
 
 import functools
 import json
 import zipfile
 from pathlib import Path
 
+import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-from common import SIM, reference_folder
-from sources import tensorflow_tensors, tensors_of, unpacked
+from common import SIM, SMALL, reference_folder
+from sources import tensors_of
 
-from tools import ROOT
-from tools.reference import __main__ as reference
-from tools.reference import round_checkpoint
-from tools.reference.bert4keras import CHECKPOINTS, VERSIONS, run_jobs
-
-README = (CHECKPOINTS / "README.md").read_text(encoding="utf-8")
-SAVED_FOLDER = CHECKPOINTS / "saved"
-
-
-def table(*header):
-    """Rows of the README's table with this header."""
-    _, _, rest = README.partition("| " + " | ".join(header) + " |\n")
-    lines = rest.split("\n\n")[0].splitlines()[1:]
-    assert lines, header
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-
-
-HEADER = ("zip", "model", *"VEHKIL", "stored as", "tensors")
-ZIPS = {row[0]: dict(zip(HEADER, row, strict=True)) for row in table(*HEADER)}
+from roformer_keras.verification.report import Comparison, Report
+from tools.reference import matrix, round_checkpoint
+from tools.reference.bert4keras import CHECKPOINTS, VERSIONS
 
 
 def test_the_readme_lists_every_file():
-    assert set(ZIPS) == {path.stem for path in CHECKPOINTS.glob("*.zip")}
-    saved = {path.name + "/" * path.is_dir() for path in SAVED_FOLDER.iterdir()}
-    rows = table("file", "model", "holds")
-    assert {name for row in rows for name in row[0].split(", ")} == saved
+    readme = (CHECKPOINTS / "README.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in readme.splitlines() if line[:2] == "| "]
+    names = {name.strip("| /") for row in rows for name in row[0].split(", ")}
+    files = [*CHECKPOINTS.glob("*.zip"), *(CHECKPOINTS / "saved").iterdir()]
+    assert {path.name.removesuffix(".zip") for path in files} <= names
+    assert len(files) == 10 + 18
     golden = {path.name for path in CHECKPOINTS.glob("*.npz")}
     assert golden == {f"golden-{version}.npz" for version in VERSIONS}
 
 
-def expected_shapes(facts):
-    """Name -> shape of every tensor that the README lists for a zip."""
-    groups, shapes = {"", *facts["tensors"].split(", ")}, {}
-    for name, shape, where in table("tensor", "shape", "where"):
-        sizes = tuple(int(facts.get(size, size)) for size in shape.split(", "))
-        for i in range(int(facts["L"]) if "layer_i" in name else 1):
-            if where in groups:
-                shapes[name.replace("layer_i", f"layer_{i}")] = sizes
-    return shapes
+# === The matrix ===
 
 
-@pytest.mark.parametrize("name", ZIPS)
-def test_zip(name, tmp_path):
-    facts = ZIPS[name]
-    with zipfile.ZipFile(CHECKPOINTS / f"{name}.zip") as archive:
-        assert archive.testzip() is None
-        members = archive.infolist()
-    methods = {member.compress_type for member in members[1:]}
-    is_stored = facts["stored as"] == "stored"
-    assert methods == {zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED}
-    assert len({member.date_time for member in members}) == 1
-    folder = unpacked(CHECKPOINTS / f"{name}.zip", tmp_path)
-    parts = {"data-00000-of-00001", "index"}
-    if name == "chinese_roformer-char_L-2_H-32_A-4":
-        parts.add("meta")
-    assert {path.name for path in folder.iterdir()} == {
-        *("bert_config.json", "vocab.txt", "checkpoint"),
-        *(f"bert_model.ckpt.{part}" for part in parts),
-    }
-    assert (folder / "checkpoint").read_text().startswith('model_checkpoint_path: "/')
-    tensors = tensorflow_tensors(folder / "bert_model.ckpt")
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    assert shapes == expected_shapes(facts)
-    for tensor in tensors.values():
-        assert tensor.dtype == "float32" and np.isfinite(tensor).all()
-        assert np.count_nonzero(tensor) == tensor.size
-
-    vocabulary = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    assert len(vocabulary) == len(set(vocabulary)) == int(facts["V"])
-    specials = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    assert list(map(vocabulary.index, specials)) == [0, *range(100, 104)]
-    config = json.loads((folder / "bert_config.json").read_text())
-    hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    found = {
-        "V": config["vocab_size"],
-        "E": config.get("embedding_size", hidden),
-        "H": hidden,
-        "K": heads * config.get("attention_key_size", hidden // heads),
-        "I": config["intermediate_size"],
-        "L": config["num_hidden_layers"],
-    }
-    assert found == {key: int(facts[key]) for key in found}
+def test_one_writer_gives_the_committed_file(capsys):
+    """`.ci/weekly` runs all of them."""
+    if reference_folder() is None:
+        pytest.skip("needs bert4keras")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matrix, "WRITERS", ["losses"])
+        assert matrix.main(["goldens"]) == 0
+    out = capsys.readouterr().out
+    assert "| goldens: losses | bert4keras 0.11.5 | losses.npz |  | " in out
+    assert out.endswith("\n0 of 1 rows are beyond their bars\n")
 
 
-@functools.cache
-def golden(version):
-    with np.load(CHECKPOINTS / f"golden-{version}.npz") as file:
-        arrays = dict(file)
-    return json.loads(str(arrays.pop("metadata"))), arrays
+def test_a_row_holds_what_is_closest_to_its_bar(monkeypatch, capsys):
+    def comparison(case, length, largest, bar=1e-4):
+        return Comparison(case, "mlm", length, largest, 0.0, None, bar)
+
+    near, far = comparison("mlm", 2, 4e-5), comparison("lm", 512, 6e-5, bar=1e-3)
+    report = Report("x", "bert4keras 1", 1e-7, (near, far, comparison("lm", 513, 3e-4)))
+    short, long = matrix.summarize("x", report)
+    assert short == matrix.Row("x", "bert4keras 1", "mlm, lm", "2, 512", 4e-5, 1e-4)
+    assert (long.lengths, long.passed, short.passed) == ("513", False, True)
+    (row, _) = matrix.summarize("x", report, matrix.SMALL_BAR)
+    assert (row.largest, row.bar, row.passed) == (6e-5, 1e-5, False)
+    report = Report("x", "y", 1e-7, (near, comparison("lm", 2, float("nan"))))
+    assert not matrix.summarize("x", report)[0].passed
+
+    monkeypatch.setitem(matrix.PARTS, "small", lambda scratch: [short, long])
+    assert matrix.main(["small"]) == 1
+    *_, first, second, _, last = capsys.readouterr().out.splitlines()
+    assert first == "| x | bert4keras 1 | mlm, lm | 2, 512 | 4.0e-05 | 1.0e-04 | yes |"
+    assert second.endswith("| NO |")
+    assert last == "1 of 2 rows are beyond their bars"
+    with pytest.raises(SystemExit):
+        matrix.main(["small", "x"])
+    assert "['x'] are not among small, base" in capsys.readouterr().err
+    (refused,) = matrix.compare("x", CHECKPOINTS / "none.zip")
+    assert not refused.passed
+    assert "none.zip does not exist" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_bert4keras_computes_the_golden_outputs_again(version, tmp_path):
-    if reference_folder(version) is None:
-        pytest.skip(f"needs bert4keras {version}")
-    metadata, arrays = golden(version)
-    cases, jobs = ["unilm-pool-small", "nsp-pool-linear"], [{"op": "info"}]
-    for case in cases:
-        facts = metadata["cases"][case]
-        folder = unpacked(CHECKPOINTS / f"{facts['source']}.zip", tmp_path)
-        inputs, outputs = (str(tmp_path / f"{case}-{n}.npz") for n in ("in", "out"))
-        names = ("token_ids", "segment_ids")
-        np.savez(inputs, **{name: arrays[f"{case}/main/{name}"] for name in names})
-        job = {
-            "op": "predict",
-            "bert_config": str(folder / "bert_config.json"),
-            "checkpoint": str(folder / "bert_model.ckpt"),
-            "kwargs": facts["kwargs"],
-            "batches": [{"inputs": inputs, "outputs": outputs}],
-        }
-        jobs.append(job)
-    info, *answers, refused = run_jobs([*jobs, {"op": "none"}], version)
-    assert info["bert4keras"] == version
-    assert refused["error"].startswith("ValueError: op must be one of")
-    for case, answer in zip(cases, answers, strict=True):
-        assert answer["ok"], answer
-        assert answer["outputs"] == metadata["cases"][case]["outputs"]
-        with np.load(tmp_path / f"{case}-out.npz") as outputs:
-            for name, values in outputs.items():
-                if name == "mlm":
-                    values = values[..., arrays[f"{case}/main/mlm_columns"]]
-                # Relative to values of order 1: other processors round differently.
-                close(values, arrays[f"{case}/main/{name}"])
+def test_differences_of_files_show(tmp_path):
+    """Numbers are compared, wherever they are; of all else any difference counts."""
+    values = {"a": np.float32([1, np.inf, np.nan, 200]), "b": np.arange(3)}
+    changed = {**values, "a": np.float32([1, np.inf, np.nan, 202])}
+    written = {"a": [1, {"b": 2.0, "c": "x"}], "d": None}
+
+    def compared(name, write):
+        for folder, content in (("new", 0), ("old", 1)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            write(tmp_path / folder / name, content)
+        return matrix.difference(tmp_path / "new" / name, tmp_path / "old" / name)
+
+    def write_arrays(path, number):
+        np.savez(path, metadata=str(number), **[values, changed][number])
+
+    def write_text(texts, path, number):
+        path.write_text(texts[number])
+
+    def write_datasets(path, number):
+        with h5py.File(path, "w") as file:
+            for name, value in [changed, values][number].items():
+                file[f"group/{name}"] = value
+
+    assert compared("x.npz", write_arrays) == pytest.approx(2 / 202)
+    assert compared("x.h5", write_datasets) == pytest.approx(2 / 200)
+    for change, expected in (
+        ({}, 0),
+        ({"a": [1, {"b": 2.5, "c": "x"}]}, 0.2),
+        ({"a": [1, {"b": 2.0, "c": "y"}]}, np.inf),
+        ({"a": [1]}, np.inf),
+        ({"d": 0}, np.inf),
+        ({"e": 0}, np.inf),
+    ):
+        texts = [json.dumps(value) for value in (written, {**written, **change})]
+        write_json = functools.partial(write_text, texts)
+        assert compared("x.json", write_json) == pytest.approx(expected)
+    assert compared("x.bin", lambda path, n: path.write_bytes(bytes(n))) == np.inf
+    same = functools.partial(write_text, ["same", "same"])
+    assert compared("x.txt", same) == 0
+    assert matrix.difference(tmp_path / "new" / "x.bin", tmp_path / "none") == np.inf
+    assert matrix.difference(SIM, SIM) == 0
+    assert matrix.difference(SIM, SMALL) == np.inf
 
 
-def close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.skipif(reference_folder() is None, reason="needs bert4keras")
-def test_the_writers_give_the_committed_files(tmp_path, capfd):
-    """Those of a few seconds each; `generation` and `checkpoints` take longer."""
-    writers = ["layers", "losses", "tokenizer", "finetuning"]
-    assert reference.main([*writers, "--output", str(tmp_path)]) == 0
-    written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(written) == len(writers)
-    for path in written:
-        committed = ROOT / "tests" / path.relative_to(tmp_path)
-        if path.suffix == ".json":
-            assert json.loads(path.read_text()) == json.loads(committed.read_text())
-            continue
-        with np.load(path) as new, np.load(committed) as old:
-            assert set(new) == set(old)
-            for name in set(new) - {"metadata"}:
-                close(new[name], old[name])
+# === Shipped weights ===
 
 
 def test_shipped_weights_are_rounded_and_deflated(tmp_path, capsys):

@@ -101,6 +101,13 @@ def save_golden(path: Path, metadata: Mapping, arrays: Mapping):
     np.savez_compressed(path, metadata=metadata, **arrays)
 
 
+def save_json(path: Path, value):
+    """Writes JSON without spaces."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(value, separators=(",", ":"))
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
 def unzip(stem: str, folder: Path) -> Path:
     """Extracts a checkpoint of the tests; returns the folder of its files."""
     with zipfile.ZipFile(CHECKPOINTS / f"{stem}.zip") as archive:

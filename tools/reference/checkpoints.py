@@ -44,7 +44,7 @@ VOCABULARIES = {
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 # What `keep_tokens = "kept"` means.
 _KEPT = [0, 100, 101, 102, 103, *range(250, 200, -1)]
-_STEMS = {row["name"]: stem for stem, row in _TABLE["zips"].items()}
+STEMS = {row["name"]: stem for stem, row in _TABLE["zips"].items()}
 
 
 def _checkpoint(row):
@@ -57,13 +57,13 @@ def _checkpoint(row):
 CHECKPOINTS = {name: _checkpoint(row) for name, row in _TABLE["zips"].items()}
 # Name -> op, stem of a zip, wrap, keywords.
 SAVED = {
-    name: (op, _STEMS[zip], wrap or None, keywords)
+    name: (op, STEMS[zip], wrap or None, keywords)
     for name, (op, zip, wrap, keywords) in _TABLE["saved"].items()
 }
 # Name -> stem of a zip or name of a saved file, and keywords.
 CASES = {
     name: (
-        _STEMS.get(source, source),
+        STEMS.get(source, source),
         {k: _KEPT if value == "kept" else value for k, value in keywords.items()},
     )
     for name, (source, keywords) in _TABLE["cases"].items()

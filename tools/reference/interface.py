@@ -5,10 +5,10 @@ the tests ask ours the same.
 """
 
 import importlib
-import json
 
 import numpy as np
 
+from tools.reference.bert4keras import save_json
 from tools.reference.snippets import plain
 
 # Name of a function of `backend`, and its arguments.
@@ -111,9 +111,8 @@ OF_TAGS = (
 
 
 def write(output):
-    text = json.dumps(answers("bert4keras"), separators=(",", ":"))
     path = output / "data" / "bert4keras" / "interface.json"
-    path.write_text(f"{text}\n", encoding="utf-8")
+    save_json(path, answers("bert4keras"))
 
 
 def answers(package):

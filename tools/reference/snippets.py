@@ -6,11 +6,11 @@ tests ask ours the same.
 
 import copy
 import importlib
-import json
 
 import numpy as np
 
 from tools import ROOT
+from tools.reference.bert4keras import save_json
 
 VOCABULARY = ROOT / "tests" / "data" / "tokenizer" / "character_vocab.txt"
 TEXTS = [
@@ -62,10 +62,8 @@ CALLS = [
 
 
 def write(output):
-    folder = output / "data" / "bert4keras"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(answers("bert4keras"), separators=(",", ":"))
-    (folder / "snippets.json").write_text(f"{text}\n", encoding="utf-8")
+    path = output / "data" / "bert4keras" / "snippets.json"
+    save_json(path, answers("bert4keras"))
 
 
 def answers(package):

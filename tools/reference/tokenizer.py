@@ -12,6 +12,7 @@ import functools
 import json
 
 from tools import ROOT
+from tools.reference.bert4keras import save_json
 
 FOLDER = ROOT / "tests" / "data" / "tokenizer"
 LEVELS = ("character", "word")
@@ -24,10 +25,7 @@ def write(output):
         level: answer_questions(golden[level], functools.partial(ask, tokenizer, level))
         for level in LEVELS
     }
-    folder = output / "data" / "tokenizer"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(answers, separators=(",", ":"))
-    (folder / "golden.json").write_text(f"{text}\n", encoding="utf-8")
+    save_json(output / "data" / "tokenizer" / "golden.json", answers)
 
 
 def ask(tokenizer, level, method, **arguments):
