@@ -29,17 +29,20 @@ SHARP = ["gpt-sharp", "sim-sharp"]
 SEP = 102
 
 
-def cases_of(work):
-    """By default all of the sharp models, in which every token counts.
+WEEKLY = pytest.mark.weekly
 
-    Of the others the logits of each step are compared by default, and the first greedy
-    texts.
+
+def cases_of(work):
+    """Of the sharp models all, because every token counts in them.
+
+    Of the others the first greedy texts, and by another test the logits of each step;
+    the weekly job has them all.
     """
     return [
-        pytest.param(name, i, id=f"{name}-{i}", marks=() if is_default else SLOW)
+        pytest.param(name, i, id=f"{name}-{i}", marks=() if is_sample else WEEKLY)
         for name in NAMES
         for i in range(len(work(GOLDEN["models"][name])))
-        for is_default in [name in SHARP or (i == 0 and work is greedy_cases)]
+        for is_sample in [name in SHARP or (i == 0 and work is greedy_cases)]
     ]
 
 
@@ -47,7 +50,6 @@ def greedy_cases(facts):
     return facts["greedy"]["cases"]
 
 
-SLOW = pytest.mark.e2e
 GREEDY = cases_of(greedy_cases)
 BEAM = cases_of(lambda facts: facts["beam"]["cases"])
 SAMPLES = cases_of(lambda facts: facts["samples"])
@@ -271,7 +273,9 @@ def test_every_beam_equals_the_uncached_search(name, number):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in SHARP else WEEKLY) for n in NAMES]
+)
 def test_beam_search_finds_what_is_as_probable_as_what_bert4keras_finds(name):
     searched = GOLDEN["models"][name]["beam_search"]
     found = generate(
