@@ -81,7 +81,7 @@ def test_no_flipped_bit_changes_what_is_read(written, name, file):
     source = written / name
     path = source / file if file else source
     expected = content(source)
-    positions = np.random.default_rng(7).integers(8 * path.stat().st_size, size=150)
+    positions = np.random.default_rng(7).integers(8 * path.stat().st_size, size=40)
     refused = 0
     for position in positions:
         data = flip(path, int(position))

@@ -12,10 +12,11 @@ from roformer_keras.conversion.weights import KERAS_BACKBONE, model_heads, weigh
 
 pytestmark = pytest.mark.slow
 
-CASES = [("RoFormerBackbone", name) for name in CONFIGS]
 # The classes differ in their heads, and in nothing else that has weights.
-CASES += [("RoFormerMaskedLM", name) for name in CONFIGS if name != "eleven-layers"]
-CASES += [("RoFormerCausalLM", "v1"), ("RoFormerSim", "v1"), ("RoFormerSim", "nsp")]
+CASES = [("RoFormerMaskedLM", name) for name in CONFIGS if name != "eleven-layers"]
+BACKBONES = ("v1", "v2-embedding", "embedding-nsp", "eleven-layers")
+CASES += [("RoFormerBackbone", name) for name in BACKBONES]
+CASES += [("RoFormerCausalLM", "v1"), ("RoFormerSim", "nsp")]
 
 
 @pytest.mark.parametrize(("model", "name"), CASES)
