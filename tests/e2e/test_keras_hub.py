@@ -1,4 +1,4 @@
-"""Keras-Hub's calls on our presets, one process for each backend."""
+"""Keras-Hub's calls on our presets, in a process; on other backends once a week."""
 
 import os
 import subprocess
@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+weekly = pytest.mark.weekly
 SCRIPT = Path(__file__).parents[1] / "keras_hub_checks.py"
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize(
+    "backend",
+    ["tensorflow", *(pytest.param(name, marks=weekly) for name in ("jax", "torch"))],
+)
 def test_keras_hub_loads_and_trains_our_presets(backend, tmp_path):
     pytest.importorskip("keras_hub")
     done = subprocess.run(
