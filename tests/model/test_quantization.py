@@ -5,6 +5,7 @@ import json
 import keras
 import numpy as np
 import pytest
+from common import GPT
 
 from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerSim, load_model
 from roformer_keras.conversion.convert import convert
@@ -47,29 +48,19 @@ def int8():
     return quantized("int8")
 
 
-@pytest.fixture(scope="module", params=["int8", "int4-64", "int4-channel"])
-def quantized_model(request, int8):
-    """A model of each mode, and its vectors; no test changes it."""
-    configs = {"int4-64": INT4_GROUPS, "int4-channel": INT4_CHANNELS}
-    if request.param == "int8":
-        model = int8
-    else:
-        model = quantized("int4", config=configs[request.param])
-    return model, model.encode(TEXTS)
-
-
-def test_all_products_become_int8_and_compiled_functions_are_renewed():
-    model = load_model("roformer-sim-char")
-    float_vectors = model.encode(TEXTS)
+def test_all_products_become_int8_and_compiled_functions_are_renewed(float_vectors):
+    model = new_model()
+    model.encode(TEXTS)
     model.quantize("int8")
     layers = [x for x in model._flatten_layers() if isinstance(x, Projection)]
-    assert len(layers) == 4 * 6
+    assert len(layers) == 6
     assert {x.quantization_mode for x in layers} == {"int8"}
     vectors = model.encode(TEXTS)
     assert not np.array_equal(vectors, float_vectors)
     assert cosines(vectors, float_vectors).min() >= 0.99
 
 
+PARTS = ("config.json", "task.json")
 QUANTIZER = {
     "module": "keras.quantizers",
     "class_name": "AbsMaxQuantizer",
@@ -88,40 +79,41 @@ INT4 = {
 }
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ((), {"x": 1}),
-        (("module",), "keras.layers"),
-        (("class_name",), "Embedding"),
-        (("class_name",), "Int8QuantizationConfig"),
-        (("class_name",), ["Int4QuantizationConfig"]),
-        (("registered_name",), "evil>Layer"),
-        (("config",), 3),
-        (("config", "block_size"), 0),
-        (("config", "block_size"), 10**30),
-        (("config", "block_size"), "64"),
-        (("config", "x"), 1),
-        (("config", "weight_quantizer"), {"class_name": "__lambda__"}),
-        (("config", "weight_quantizer"), "os.system"),
-        (("config", "activation_quantizer", "module"), "os"),
-        (("config", "activation_quantizer", "class_name"), "Quantizer"),
-        (("config", "activation_quantizer", "config", "value_range"), ["a", 10**400]),
-        (("config", "activation_quantizer", "config", "value_range"), [0]),
-        (("config", "activation_quantizer", "config", "value_range"), [5, -5]),
-        (("config", "activation_quantizer", "config", "epsilon"), float("nan")),
-        (("config", "activation_quantizer", "config", "output_dtype"), "object"),
-        (("config", "activation_quantizer", "config", "axis"), 99),
-        (("config", "activation_quantizer", "config", "axis"), {}),
-    ],
-)
-def test_a_file_makes_nothing_but_configurations_of_keras(path, value):
-    config = changed(INT4, path, value)
+BAD_STATES = [
+    ((), {"x": 1}),
+    (("module",), "keras.layers"),
+    (("class_name",), "Embedding"),
+    (("class_name",), "Int8QuantizationConfig"),
+    (("class_name",), ["Int4QuantizationConfig"]),
+    (("registered_name",), "evil>Layer"),
+    (("config",), 3),
+    (("config", "block_size"), 0),
+    (("config", "block_size"), 10**30),
+    (("config", "block_size"), "64"),
+    (("config", "x"), 1),
+    (("config", "weight_quantizer"), {"class_name": "__lambda__"}),
+    (("config", "weight_quantizer"), "os.system"),
+    (("config", "activation_quantizer", "module"), "os"),
+    (("config", "activation_quantizer", "class_name"), "Quantizer"),
+    (("config", "activation_quantizer", "config", "value_range"), ["a", 10**400]),
+    (("config", "activation_quantizer", "config", "value_range"), [0]),
+    (("config", "activation_quantizer", "config", "value_range"), [5, -5]),
+    (("config", "activation_quantizer", "config", "epsilon"), float("nan")),
+    (("config", "activation_quantizer", "config", "output_dtype"), "object"),
+    (("config", "activation_quantizer", "config", "axis"), 99),
+    (("config", "activation_quantizer", "config", "axis"), {}),
+]
+
+
+def test_a_file_makes_nothing_but_configurations_of_keras():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
-    path = model.layers[0].path
-    state = {path: {"mode": "int4", "config": config, "names": ["kernel"]}}
-    with pytest.raises(CheckpointError, match=f"quantization of {path} must have"):
-        set_quantization_state(model, state)
+    layer = model.layers[0].path
+    for path, value in BAD_STATES:
+        config = changed(INT4, path, value)
+        state = {layer: {"mode": "int4", "config": config, "names": ["kernel"]}}
+        message = f"quantization of {layer} must have"
+        with pytest.raises(CheckpointError, match=message):
+            set_quantization_state(model, state)
 
 
 def changed(config, path, value):
@@ -142,20 +134,29 @@ def test_predict_is_renewed_when_the_backbone_is_quantized():
     assert not any(np.array_equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("way", ["preset", "keras"])
-def test_models_are_saved_and_loaded_bit_for_bit(tmp_path, way, quantized_model):
-    model, vectors = quantized_model
-    if way == "preset":
-        model.save_to_preset(tmp_path / "model")
-        again = load_model(tmp_path / "model")
-    else:
-        model.save(tmp_path / "model.keras")
-        again = keras.models.load_model(tmp_path / "model.keras")
-        again.tokenizer = model.tokenizer
-    np.testing.assert_array_equal(again.encode(TEXTS), vectors)
+def assert_same_model(model, again):
+    again.tokenizer = model.tokenizer
+    np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
     for old, new in zip(model.weights, again.weights, strict=True):
         assert (old.path, old.dtype) == (new.path, new.dtype)
         np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (old, new)))
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4-64", "int4-channel"])
+def test_models_are_saved_and_loaded_bit_for_bit(tmp_path, mode, int8):
+    configs = {"int4-64": INT4_GROUPS, "int4-channel": INT4_CHANNELS}
+    model = int8 if mode == "int8" else quantized("int4", config=configs[mode])
+    if mode != "int4-channel":
+        model.save_to_preset(tmp_path / "model")
+        assert_same_model(model, load_model(tmp_path / "model"))
+    if mode != "int4-64":
+        model.save(tmp_path / "model.keras")
+        assert_same_model(model, keras.models.load_model(tmp_path / "model.keras"))
+        backbone = RoFormerBackbone.from_preset(tmp_path / "model.keras")
+        inputs = model.tokenizer(TEXTS)
+        expected = model.backbone.predict(inputs, verbose=0)["sequence_output"]
+        outputs = backbone.predict(inputs, verbose=0)
+        np.testing.assert_array_equal(outputs, expected)
 
 
 def test_a_quantized_preset_is_small_and_converts_to_floats(
@@ -171,15 +172,6 @@ def test_a_quantized_preset_is_small_and_converts_to_floats(
     convert(tmp_path / "int8", tmp_path / "again.safetensors")
     vectors = load_model(tmp_path / "again.safetensors").encode(TEXTS)
     assert cosines(vectors, float_vectors).min() >= 0.99
-
-
-def test_a_backbone_of_a_quantized_keras_file_is_the_same(tmp_path, quantized_model):
-    model, _ = quantized_model
-    model.save(tmp_path / "model.keras")
-    backbone = RoFormerBackbone.from_preset(tmp_path / "model.keras")
-    inputs = model.tokenizer(TEXTS)
-    expected = model.backbone.predict(inputs, verbose=0)["sequence_output"]
-    np.testing.assert_array_equal(backbone.predict(inputs, verbose=0), expected)
 
 
 def test_a_task_keeps_its_quantized_head(tmp_path):
@@ -218,34 +210,32 @@ def test_kept_tokens_of_a_quantized_preset(tmp_path, int8):
     assert cosines(small.encode(TEXTS), int8.encode(TEXTS)).min() > 0.9999
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
+def test_a_preset_that_lies_about_its_layers(tmp_path, int8):
+    folder = tmp_path / "int8"
+    int8.save_to_preset(folder)
+    (folder / "metadata.json").unlink()
+    contents = {name: (folder / name).read_text() for name in PARTS}
+    for change, message in (
         ({"mode": "int2"}, "must be a layer quantized to int8 or int4"),
         ({"names": []}, "must be a layer quantized to int8 or int4"),
         ({"names": ["kernel", "bias"]}, "unexpected .*/vars/2"),
         ({"mode": "int4"}, "must be int8"),
-    ],
-)
-def test_a_preset_that_lies_about_its_layers(tmp_path, change, message, int8):
-    int8.save_to_preset(tmp_path / "int8")
-    for name in ("config.json", "task.json"):
-        path = tmp_path / "int8" / name
-        fields = json.loads(path.read_text())
-        part = fields["config"]
-        part = part["backbone"]["config"] if "backbone" in part else part
-        next(iter(part["quantization"].values())).update(change)
-        path.write_text(json.dumps(fields))
-    (tmp_path / "int8" / "metadata.json").unlink()
-    with pytest.raises(CheckpointError, match=message):
-        load_model(tmp_path / "int8")
+    ):
+        for name, content in contents.items():
+            fields = json.loads(content)
+            part = fields["config"]
+            part = part["backbone"]["config"] if "backbone" in part else part
+            next(iter(part["quantization"].values())).update(change)
+            (folder / name).write_text(json.dumps(fields))
+        with pytest.raises(CheckpointError, match=message):
+            load_model(folder)
 
 
 def test_a_quantized_language_model_writes(tmp_path):
-    model = RoFormerCausalLM.from_preset("roformer-gpt-char", num_layers=1)
+    model = RoFormerCausalLM.from_preset(GPT, num_layers=1)
     options = {"max_length": 12, "method": "greedy", "return_scores": True}
     before = model.generate("白日", **options)
-    model.quantize("int4", config=INT4_GROUPS)
+    model.quantize("int4", config=INT4_CHANNELS)
     written = model.generate("白日", **options)
     assert written.score != pytest.approx(before.score, rel=1e-3)
     model.save_to_preset(tmp_path / "int4")
