@@ -1,5 +1,6 @@
 """Outputs that are whole or absent, whatever happens while they are written."""
 
+import json
 import os
 import signal
 import textwrap
@@ -138,27 +139,30 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_a_file_size_limit_under_every_writer(tmp_path, writer):
-    (tmp_path / "x").write_bytes(b"old")
+def test_a_file_size_limit_under_every_writer(tmp_path):
     code = """
-        import sys
+        import json, sys
         from roformer_keras.io.atomic import replacing
         from roformer_keras.errors import OutputError
-        try:
-            with replacing(sys.argv[1], overwrite=True) as partial:
-                exec(sys.argv[2])
-        except OutputError as error:
-            print(error)
+        for name, code in json.loads(sys.argv[2]).items():
+            try:
+                with replacing(f"{sys.argv[1]}/{name}", overwrite=True) as partial:
+                    exec(code)
+            except OutputError as error:
+                print(error)
     """
-    writing = textwrap.dedent(WRITERS[writer])
-    process = run(code, tmp_path / "x", writing, preexec_fn=limited_file_size)
+    codes = {name: textwrap.dedent(code) for name, code in WRITERS.items()}
+    for name in codes:
+        (tmp_path / name).write_bytes(b"old")
+    process = run(code, tmp_path, json.dumps(codes), preexec_fn=limited_file_size)
     output, errors = process.communicate(timeout=60)
-    assert output.startswith(f"no space left to write {tmp_path}/x"), errors
-    assert f"nothing was written to {tmp_path}/x" in output
-    assert output.count("\n") == 1
-    assert os.listdir(tmp_path) == ["x"]
-    assert (tmp_path / "x").read_bytes() == b"old"
+    lines = output.splitlines()
+    assert len(lines) == len(codes), errors
+    for name, line in zip(codes, lines, strict=True):
+        assert line.startswith(f"no space left to write {tmp_path}/{name}")
+        assert f"nothing was written to {tmp_path}/{name}" in line
+        assert (tmp_path / name).read_bytes() == b"old"
+    assert set(os.listdir(tmp_path)) == set(codes)
 
 
 def kill_while(code, *arguments):
