@@ -13,7 +13,7 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerTextClassifier,
 )
-from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
+from roformer_keras.errors import CheckpointError, ConfigurationError
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +32,9 @@ def assert_same_weights(model, other):
         np.testing.assert_array_equal(value, expected[path], err_msg=path)
 
 
-@pytest.mark.parametrize("kind", [RoFormerBackbone, RoFormerMaskedLM, RoFormerCausalLM])
-def test_a_built_model_reads_a_checkpoint(kind):
-    loaded = kind.from_preset(CHARACTER)
-    model = kind.from_roformer_config(loaded.config)
+def test_a_built_model_reads_a_checkpoint(masked_lm):
+    loaded = masked_lm
+    model = RoFormerMaskedLM.from_roformer_config(loaded.config)
     ids = {"token_ids": np.array([[2, 7, 9, 3]]), "segment_ids": np.zeros((1, 4), int)}
     before = model.predict(ids, verbose=0)
     model.load_preset(CHARACTER)
@@ -51,7 +50,7 @@ def test_a_built_model_reads_a_checkpoint(kind):
 
 
 def test_a_generator_writes_by_its_new_weights():
-    loaded = roformer_keras.RoFormerCausalLM.from_preset(CHARACTER)
+    loaded = roformer_keras.RoFormerCausalLM.from_preset(CHARACTER, num_layers=1)
     model = RoFormerCausalLM.from_roformer_config(loaded.config)
     options = {"max_new_tokens": 6, "seed": 1, "stop_tokens": (), "verbose": 0}
     prompt = [2, 7, 9]
@@ -114,12 +113,10 @@ def test_a_task_reads_a_quantized_one_as_floats(tmp_path):
     )
 
 
-def test_what_does_not_fit_changes_nothing():
-    config = RoFormerBackbone.from_preset(CHARACTER).config
+def test_what_does_not_fit_changes_nothing(backbone):
+    config = backbone.config
     for changes, error, message in (
-        ({"num_layers": 3}, CheckpointError, "missing bert/encoder/layer_2/"),
         ({"intermediate_dim": 8}, CheckpointError, "expected"),
-        ({"vocabulary_size": 50}, (CheckpointError, VocabularyError), "vocabulary"),
         ({"num_heads": 2}, ConfigurationError, "has num_heads=4.*num_heads=2"),
         ({"activation": "relu"}, ConfigurationError, "activation='gelu'"),
         ({"pooler_activation": "tanh"}, CheckpointError, "initialize_heads=True"),
@@ -162,17 +159,18 @@ def test_a_roformer_starts_from_a_bert(bert):
     assert_same_weights(fresh, model)
 
 
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config")
 @pytest.mark.parametrize(
     "command",
     [
-        "pretrain mlm {texts} --steps 2 --length 16 --batch-size 4",
+        "pretrain mlm {texts} --steps 1 --length 16 --batch-size 4",
         "finetune text-classification --train {rows} --epochs 1 --batch-size 4",
     ],
 )
-def test_trainings_start_from_a_bert(bert, command, tmp_path, capsys):
+def test_trainings_start_from_a_bert(bert, command, tmp_path, capsys, eagerly):
     texts, rows = tmp_path / "texts.txt", tmp_path / "rows.tsv"
-    texts.write_text("床前明月光\n疑是地上霜\n举头望明月\n低头思故乡\n" * 8)
-    rows.write_text("床前明月光\t一\n疑是地上霜\t二\n" * 8)
+    texts.write_text("床前明月光\n疑是地上霜\n举头望明月\n低头思故乡\n" * 2)
+    rows.write_text("床前明月光\t一\n疑是地上霜\t二\n" * 2)
     words = command.format(texts=texts, rows=rows).split()
     words += ["--source", str(bert), "--output", str(tmp_path / "run"), "--quiet"]
     code, _, err = run_main(*words, capsys=capsys)
