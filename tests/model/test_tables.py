@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 
 import datasets
+import keras
 import numpy as np
 import pandas
 import polars
 import pyarrow as pa
 import pytest
+from common import CHARACTER
 from pyarrow import parquet
 
 from roformer_keras import (
@@ -49,7 +51,9 @@ tables = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 @pytest.fixture(scope="module")
 def classifier(backbone):
-    return RoFormerTextClassifier(backbone, backbone.tokenizer, classes=["坏", "好"])
+    model = RoFormerTextClassifier(backbone, backbone.tokenizer, classes=["坏", "好"])
+    model.compile(run_eagerly=True)
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +104,6 @@ def test_a_sim_encodes_the_column_of_texts(make, sim):
 
 @tables
 def test_evaluate_and_labelled_rows(make, classifier):
-    classifier.compile()
     table = make({"id": [1, 2, 3, 4], "review": TEXTS, "mood": LABELS})
     fields = ("review", "mood")
     expected = classifier.evaluate(TEXTS, LABELS, verbose=0)
@@ -117,25 +120,20 @@ def test_evaluate_and_labelled_rows(make, classifier):
     np.testing.assert_array_equal(targets, wanted)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
+def test_columns(classifier):
+    expected = classifier.evaluate(TEXTS, LABELS, verbose=0)
+    for column in (
         pandas.Series,
         polars.Series,
         pa.array,
         lambda x: datasets.Dataset.from_dict({"x": x})["x"],
-    ],
-    ids=["pandas", "polars", "arrow", "datasets"],
-)
-def test_columns(column, classifier):
-    classifier.compile()
-    expected = classifier.evaluate(TEXTS, LABELS, verbose=0)
-    assert classifier.evaluate(column(TEXTS), column(LABELS), verbose=0) == expected
+    ):
+        x, y = column(TEXTS), column(LABELS)
+        assert classifier.evaluate(x, y, verbose=0) == expected
 
 
-def test_fit_on_tables():
-    import keras
-
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config")
+def test_fit_on_tables(eagerly):
     histories = []
     table = pandas.DataFrame({"text": TEXTS, "label": LABELS})
     for x, y, valid in (
@@ -143,9 +141,7 @@ def test_fit_on_tables():
         (table, None, polars.DataFrame(table.to_dict("list"))),
     ):
         keras.utils.set_random_seed(0)
-        model = RoFormerTextClassifier.from_preset(
-            "roformer-char", classes=["坏", "好"]
-        )
+        model = RoFormerTextClassifier.from_preset(CHARACTER, classes=["坏", "好"])
         history = model.fit(x, y, validation_data=valid, verbose=0)
         histories.append(history.history)
     assert histories[0] == histories[1]
