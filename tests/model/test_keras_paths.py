@@ -6,13 +6,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import CHARACTER, GPT, SIM, is_tuned, tiny_seq2seq
+from common import CHARACTER, SIM, is_tuned, tiny_seq2seq
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import (
     FastModel,
     RoFormerBackbone,
-    RoFormerCausalLM,
     RoFormerMaskedLM,
     RoFormerSim,
     RoFormerTextClassifier,
@@ -84,9 +83,16 @@ def shapes(logs):
 
 
 @pytest.fixture(scope="module")
-def plain(masked_lm):
-    """A model of Keras alone with the layers of `masked_lm`."""
-    return keras.Model(masked_lm.input, masked_lm.output)
+def small():
+    """A backbone of one layer without dropout."""
+    rates = dict.fromkeys(("dropout", "attention_dropout"), 0.0)
+    return RoFormerBackbone.from_preset(CHARACTER, num_layers=1, **rates)
+
+
+@pytest.fixture(scope="module")
+def plain(small):
+    """A model of Keras alone with the layers of `small`."""
+    return keras.Model(small.input, small.output)
 
 
 def assert_close(found, expected, atol=2e-6):
@@ -101,25 +107,21 @@ def assert_close(found, expected, atol=2e-6):
 
 PREDICTED = {
     "arrays": lambda x: (x, {"batch_size": BATCH}),
-    "one batch": lambda x: (x, {}),
     "tensors": lambda x: (keras.tree.map_structure(tf.constant, x), {}),
     "int64": lambda x: (keras.tree.map_structure(np.int64, x), {"batch_size": 2}),
-    "dataset": lambda x: (dataset(x), {}),
-    "dataset of pairs": lambda x: (dataset(x, np.zeros(ROWS)), {}),
+    "dataset": lambda x: (dataset(x, np.zeros(ROWS)), {}),
     "PyDataset": lambda x: (Batches(x), {}),
-    "PyDataset of workers": lambda x: (Batches(x, workers=2), {}),
     "generator": lambda x: (generator(x), {"steps": 3}),
     "steps": lambda x: (x, {"batch_size": BATCH, "steps": 2}),
-    "steps without a size": lambda x: (x, {"steps": 4}),
     "steps of a dataset": lambda x: (dataset(x).repeat(), {"steps": 4}),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PREDICTED)
-def test_predict_keeps_the_contract_of_keras(case, masked_lm, plain):
+def test_predict_keeps_the_contract_of_keras(case, small, plain):
     outputs, calls = [], []
-    for model in (masked_lm, plain):
+    for model in (small, plain):
         (x, options), callback = PREDICTED[case](ids()), Calls()
         outputs.append(model.predict(x, verbose=0, callbacks=[callback], **options))
         calls.append(callback.seen)
@@ -171,16 +173,16 @@ def test_a_step_of_a_subclass_is_used(backbone):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 2}])
-def test_predict_follows_compile(options, plain, masked_lm):
+def test_predict_follows_compile(options, masked_lm):
     model = RoFormerMaskedLM.from_preset(CHARACTER)
     model.compile(**options)
-    expected = plain.predict(ids(), verbose=0)
+    expected = masked_lm.predict(ids(), verbose=0)
     assert_close(model.predict(ids(), batch_size=2, verbose=0), expected)
     assert_close(model.predict(dataset(ids(), batch=2), verbose=0), expected)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_float16"])
 def test_predict_in_other_types(dtype):
     model = RoFormerBackbone.from_preset(CHARACTER, dtype=dtype, num_layers=1)
     expected = keras.Model(model.input, model.output).predict(ids(), verbose=0)
@@ -193,7 +195,7 @@ def test_predict_in_other_types(dtype):
 
 @pytest.mark.slow
 def test_batches_of_all_shapes_have_one_graph(monkeypatch):
-    model = RoFormerBackbone.from_preset(CHARACTER)
+    model = RoFormerBackbone.from_preset(CHARACTER, num_layers=1)
     traced = []
     run = RoFormerBackbone.call
 
@@ -234,21 +236,12 @@ def test_ids_and_callbacks_of_a_task():
 
 EVALUATED = {
     "arrays": lambda x, y, w: ((x, y), {"batch_size": BATCH}),
-    "one batch": lambda x, y, w: ((x, y), {"batch_size": ROWS}),
     "weights": lambda x, y, w: ((x, y), {"batch_size": BATCH, "sample_weight": w}),
     "weights, one batch": lambda x, y, w: ((x, y), {"sample_weight": w}),
     "dataset": lambda x, y, w: ((dataset(x, y, w),), {}),
-    "PyDataset": lambda x, y, w: ((Batches(x, y, w),), {}),
     "generator": lambda x, y, w: ((generator(x, y),), {"steps": 3}),
     "steps": lambda x, y, w: ((x, y), {"batch_size": BATCH, "steps": 2}),
 }
-
-
-@pytest.fixture(scope="module")
-def small():
-    """A backbone of one layer without dropout."""
-    rates = dict.fromkeys(("dropout", "attention_dropout"), 0.0)
-    return RoFormerBackbone.from_preset(CHARACTER, num_layers=1, **rates)
 
 
 def classifiers_of(backbone, *optimizer, **metrics):
@@ -293,37 +286,21 @@ def fitted(small):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["arrays", "split", "dataset", "PyDataset"])
+@pytest.mark.parametrize("case", ["arrays", "split"])
 def test_fit_keeps_the_contract_of_keras(case, fitted):
     y = np.random.default_rng(1).integers(0, 32, ROWS)
-    data = {
-        "arrays": lambda: {
-            "x": ids(),
-            "y": y,
-            "batch_size": BATCH,
+    options = {
+        "arrays": {
             "class_weight": dict.fromkeys(range(32), 2.0),
             "validation_data": (ids(), y),
         },
-        "split": lambda: {
-            "x": ids(),
-            "y": y,
-            "batch_size": BATCH,
-            "validation_split": 0.4,
-        },
-        "dataset": lambda: {
-            "x": dataset(ids(), y),
-            "validation_data": dataset(ids(), y),
-        },
-        "PyDataset": lambda: {
-            "x": Batches(ids(), y),
-            "validation_data": Batches(ids(), y),
-        },
+        "split": {"validation_split": 0.4},
     }[case]
+    options |= {"batch_size": BATCH, "epochs": 2, "shuffle": False, "verbose": 0}
     (models, weights), histories = fitted, []
     for model in models:
         model.set_weights(weights)
-        history = model.fit(**data(), epochs=2, shuffle=False, verbose=0)
-        histories.append(history.history)
+        histories.append(model.fit(ids(), y, **options).history)
     models[0].set_weights(weights)
     assert set(histories[0]) == {"loss", "val_loss"}
     for name, values in histories[1].items():
@@ -334,10 +311,10 @@ def test_fit_keeps_the_contract_of_keras(case, fitted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["dataset", "PyDataset", "generator"])
-def test_no_dataset_is_tuned(case, masked_lm, plain, datasets):
+@pytest.mark.parametrize("case", ["dataset", "generator"])
+def test_no_dataset_is_tuned(case, small, plain, datasets):
     x, options = PREDICTED[case](ids())
-    masked_lm.predict(x, verbose=0, **options)
+    small.predict(x, verbose=0, **options)
     assert datasets and not any(map(is_tuned, datasets))
     datasets.clear()
     x, options = PREDICTED[case](ids())
@@ -385,14 +362,12 @@ def test_without_the_names_of_keras_data_goes_to_it_as_it_is(monkeypatch, masked
 
 MODELS = {
     "backbone": (RoFormerBackbone, CHARACTER, {}),
-    "masked": (RoFormerMaskedLM, CHARACTER, {}),
-    "causal": (RoFormerCausalLM, GPT, {}),
     "sim": (RoFormerSim, SIM, {}),
     "tagger": (RoFormerTokenClassifier, CHARACTER, {"labels": ["LOC"]}),
 }
 
 
-def eagerly(model, x):
+def by_operation(model, x):
     model.run_eagerly = True
     try:
         return model(x)
@@ -407,7 +382,7 @@ def test_a_call_computes_what_each_operation_would(name):
     model = cls.from_preset(source, num_layers=1, **options)
     for length in (1, 9, 30):
         x = ids(length=length)
-        found, expected = model(x), eagerly(model, x)
+        found, expected = model(x), by_operation(model, x)
         assert_close(found, expected, atol=2e-5)
         for ours, theirs in zip(
             *map(keras.tree.flatten, (found, expected)), strict=True
@@ -427,7 +402,7 @@ def test_a_call_of_an_encoder_decoder():
         "encoder_token_ids": random.integers(1, size, (2, 5)),
         "decoder_token_ids": random.integers(1, size, (2, 8)),
     }
-    expected = eagerly(model, x)
+    expected = by_operation(model, x)
     assert_close(model(x), expected)
     np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=2e-6)
 
@@ -438,19 +413,19 @@ def test_a_call_sees_new_weights_and_layers():
     before = np.asarray(model(ids()))
     model.set_weights([1.1 * weight for weight in model.get_weights()])
     changed = np.asarray(model(ids()))
-    np.testing.assert_allclose(changed, eagerly(model, ids()), atol=2e-6)
+    np.testing.assert_allclose(changed, by_operation(model, ids()), atol=2e-6)
     assert np.abs(changed - before).max() > 0.01
     model.enable_lora(2)
     for weight in model.trainable_variables:
         if "lora" in weight.path:
             weight.assign(np.full(weight.shape, 0.1))
     tuned = np.asarray(model(ids()))
-    np.testing.assert_allclose(tuned, eagerly(model, ids()), atol=1e-5)
+    np.testing.assert_allclose(tuned, by_operation(model, ids()), atol=1e-5)
     assert np.abs(tuned - changed).max() > 0.01
     model.merge_lora()
     np.testing.assert_allclose(model(ids()), tuned, atol=1e-5)
     model.quantize("int8")
-    np.testing.assert_allclose(model(ids()), eagerly(model, ids()), atol=1e-5)
+    np.testing.assert_allclose(model(ids()), by_operation(model, ids()), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -463,7 +438,7 @@ def test_gradients_flow_through_a_call():
         found = tape.gradient(loss, model.trainable_variables)
         return [tf.convert_to_tensor(one) for one in found]
 
-    expected = gradients(eagerly)
+    expected = gradients(by_operation)
     found = gradients(lambda model, x: model(x))
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -487,14 +462,14 @@ def test_dropout_and_graphs_are_left_to_keras(backbone, monkeypatch):
     own = Own()
     assert np.abs(own(x, training=True) - own(x, training=True)).max() > 0.01
     assert model._kept_call is None
-    np.testing.assert_allclose(own(x), head(eagerly(model, x)), atol=1e-6)
+    np.testing.assert_allclose(own(x), head(by_operation(model, x)), atol=1e-6)
     assert model._kept_call is not None
 
 
 @pytest.mark.slow
-def test_models_of_users_are_fast_as_well(tmp_path, backbone):
-    hidden = keras.layers.GlobalAveragePooling1D()(backbone.output)
-    model = FastModel(backbone.input, keras.layers.Dense(3)(hidden))
+def test_models_of_users_are_fast_as_well(tmp_path, small):
+    hidden = keras.layers.GlobalAveragePooling1D()(small.output)
+    model = FastModel(small.input, keras.layers.Dense(3)(hidden))
     assert isinstance(model, FastInference)
     expected = keras.Model(model.input, model.output).predict(ids(), verbose=0)
     np.testing.assert_allclose(model.predict(ids(), 2, verbose=0), expected, atol=1e-6)
