@@ -9,7 +9,14 @@ import keras
 import numpy as np
 import pytest
 from common import CHARACTER, tiny_seq2seq
-from sources import FOREIGN_DATA, assert_same, replace_a_dataset, tensors_of, weights
+from sources import (
+    FOREIGN_DATA,
+    assert_same,
+    listing,
+    replace_a_dataset,
+    tensors_of,
+    weights,
+)
 
 from roformer_keras import (
     RoFormerBackbone,
@@ -65,8 +72,20 @@ def test_every_model_is_stored_and_read_through_one_path(name, presets, tmp_path
     again = load_model(tmp_path / "copy")
     assert type(again) is type(model)
     assert_same(weights(again), values)
-    built = json.loads((tmp_path / "copy" / "config.json").read_text(encoding="utf-8"))
-    assert keras.saving.deserialize_keras_object(built).config == model.config
+    assert again.tokenizer.to_dict() == model.tokenizer.to_dict()
+    parts = {"config.json"} | ({"task.json"} if name.endswith("MaskedLM") else set())
+    for part in parts:
+        content = json.loads((folder / part).read_text(encoding="utf-8"))
+        built = keras.saving.deserialize_keras_object(content)
+        assert type(built) is type(model) or part == "config.json"
+        assert built.config == model.config
+    metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+    assert metadata["parameter_count"] == model.count_params()
+    assert metadata["keras_version"] == keras.__version__
+    assert set(listing(folder)) - {"task.json", "task.weights.h5"} == {
+        *("config.json", "metadata.json", "model.weights.h5", "tokenizer.json"),
+        *("assets", "assets/tokenizer", "assets/tokenizer/vocabulary.txt"),
+    }
 
 
 def test_convert_keeps_the_head_of_a_task_in_a_preset_only(presets, tmp_path, capsys):

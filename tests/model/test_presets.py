@@ -123,39 +123,6 @@ def test_keras_loads_our_files_and_we_load_its_own(model, source, options, tmp_p
         assert written == saved
 
 
-@pytest.mark.slow
-def test_a_preset_brings_back_model_and_tokenizer(sim, tmp_path):
-    folder = tmp_path / "preset"
-    assert sim.text_tokenizer() is sim.tokenizer
-    sim.save_to_preset(folder)
-    assert set(listing(folder)) == {
-        *("config.json", "metadata.json", "model.weights.h5", "tokenizer.json"),
-        *("assets", "assets/tokenizer", "assets/tokenizer/vocabulary.txt"),
-        *("task.json", "task.weights.h5"),
-    }
-    again = RoFormerSim.from_preset(folder)
-    assert again.config == sim.config
-    assert_same(outputs(again), outputs(sim))
-    tokenizer = RoFormerTokenizer.from_preset(SIM)
-    for other in (again.tokenizer, RoFormerTokenizer.from_preset(folder)):
-        assert other.vocabulary == tokenizer.vocabulary
-        assert other.to_dict() == tokenizer.to_dict()
-
-
-@pytest.mark.slow
-def test_keras_reads_the_json_of_a_preset(sim, tmp_path):
-    model = sim
-    model.save_to_preset(tmp_path / "preset")
-    for part, kind in (("config.json", RoFormerBackbone), ("task.json", RoFormerSim)):
-        serialized = json.loads((tmp_path / "preset" / part).read_text())
-        built = keras.saving.deserialize_keras_object(serialized)
-        assert type(built) is kind
-        assert built.config == model.config
-    metadata = json.loads((tmp_path / "preset" / "metadata.json").read_text())
-    assert metadata["parameter_count"] == model.count_params()
-    assert metadata["keras_version"] == keras.__version__
-
-
 def test_the_output_activation_is_kept_and_can_be_set(tmp_path):
     model = RoFormerMaskedLM.from_preset(SMALL, output_activation="softmax")
     model.save_to_preset(tmp_path / "preset")

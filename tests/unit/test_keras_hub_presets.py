@@ -33,29 +33,24 @@ def test_fields_are_mapped():
     assert (config.layer_norm_epsilon, tensors) == (1e-7, {})
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"head_size": 4}, "preset: head_size must be 8 for RoFormerV2, got 4"),
-        ({"use_bias": True}, "preset: use_bias must be False for RoFormerV2, got True"),
-        ({"num_layers": 0}, "num_layers must be"),
-        ({"num_heads": "2"}, "num_heads must be"),
-        ({"activation": "os.system"}, "activation must be"),
-        ({"max_wavelength": 10**400}, "rotary_base must be"),
-        ({"vocabulary_size": None}, "vocabulary_size must be"),
-    ],
-)
-def test_other_fields_are_refused(fields, message):
-    with pytest.raises(ConfigurationError, match=message):
-        open_keras_hub({"config": {**FIELDS, **fields}}, {}, "preset")
+REFUSED = [
+    ({"head_size": 4}, "preset: head_size must be 8 for RoFormerV2, got 4"),
+    ({"use_bias": True}, "preset: use_bias must be False for RoFormerV2, got True"),
+    ({"num_layers": 0}, "num_layers must be"),
+    ({"num_heads": "2"}, "num_heads must be"),
+    ({"activation": "os.system"}, "activation must be"),
+    ({"max_wavelength": 10**400}, "rotary_base must be"),
+    ({"vocabulary_size": None}, "vocabulary_size must be"),
+]
 
 
-@pytest.mark.parametrize("content", [{}, {"config": []}, {"config": {}}])
-def test_a_config_without_fields_is_refused(content):
-    with pytest.raises(
-        ConfigurationError, match=r"config must be an object|must have vocab"
-    ):
-        open_keras_hub(content, {}, "preset")
+def test_other_fields_are_refused():
+    rows = [({"config": {**FIELDS, **fields}}, message) for fields, message in REFUSED]
+    rows += [({}, "must be an object"), ({"config": []}, "must be an object")]
+    rows += [({"config": {}}, "must have vocab")]
+    for content, message in rows:
+        with pytest.raises(ConfigurationError, match=message):
+            open_keras_hub(content, {}, "preset")
 
 
 def test_other_tokenizers_are_refused():
