@@ -67,9 +67,8 @@ def assert_mean(model, recorded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "accumulation", "batches"),
-    [
+def test_the_mean_is_of_what_the_weights_were():
+    for options, accumulation, batches in (
         # After so many of the nine batches, from 1.
         ({"max_count": 2}, 1, [6, 9]),
         ({"max_count": 5}, 1, [3, 6, 9]),
@@ -80,13 +79,11 @@ def assert_mean(model, recorded):
         # An update is every third batch.
         ({"max_count": 2, "every": 1}, 3, [6, 9]),
         ({"max_count": 2, "every": 2}, 3, [6]),
-    ],
-)
-def test_the_mean_is_of_what_the_weights_were(options, accumulation, batches):
-    recorder, callback = Recorder(), AverageCheckpoints(**options)
-    model = fit(make_model(accumulation=accumulation), recorder, callback)
-    assert_mean(model, [recorder.found[batch - 1] for batch in batches])
-    assert np.ptp([found[0] for found in recorder.found], axis=0).max() > 1e-3
+    ):
+        recorder, callback = Recorder(), AverageCheckpoints(**options)
+        model = fit(make_model(accumulation=accumulation), recorder, callback)
+        assert_mean(model, [recorder.found[batch - 1] for batch in batches])
+        assert np.ptp([batch[0] for batch in recorder.found], axis=0).max() > 1e-3
 
 
 def test_a_training_that_goes_on_counts_on():
@@ -100,8 +97,7 @@ def test_a_training_that_goes_on_counts_on():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [None, 2])
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(("every", "is_first"), [(None, True), (2, False)])
 def test_an_interrupted_training_ends_in_the_same_mean(every, is_first, tmp_path):
     options = {"max_count": 4, "every": every}
     average = AverageCheckpoints(**options, folder=tmp_path / "a")
@@ -162,11 +158,15 @@ def test_a_task_with_frozen_weights():
         np.testing.assert_array_equal(after, value)
 
 
-def test_a_training_without_a_checkpoint_is_refused():
+def test_trainings_and_arguments_that_are_refused():
     with pytest.raises(ConfigurationError, match="at update 10: the training ended"):
         fit(make_model(), AverageCheckpoints(2, every=10))
     with pytest.raises(ConfigurationError, match="at the end of an epoch: the"):
         fit(make_model(), AverageCheckpoints(2), epochs=0)
+    for options in ({"max_count": 0}, {"max_count": 2.0}, {"every": 0}):
+        (name,) = options
+        with pytest.raises(ConfigurationError, match=f"{name} must be an integer"):
+            AverageCheckpoints(**options)
 
 
 def test_folders_that_are_refused(tmp_path):
@@ -180,16 +180,3 @@ def test_folders_that_are_refused(tmp_path):
     Path(tmp_path, "file").write_text("")
     with pytest.raises(OutputError, match=r"could not write .*file"):
         fit(make_model(), AverageCheckpoints(2, folder=tmp_path / "file" / "folder"))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_count": 0}, "max_count must be an integer"),
-        ({"max_count": 2.0}, "max_count must be an integer"),
-        ({"every": 0}, "every must be an integer"),
-    ],
-)
-def test_arguments_that_break_a_rule(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        AverageCheckpoints(**options)

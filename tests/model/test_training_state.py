@@ -40,11 +40,11 @@ def test_a_state_comes_back(path, variables):
     assert int(variables["optimizer"][0]) == 0
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_replace_no_state(path, variables, value):
-    variables["model"][1].assign([0.0, value, 0.0])
-    with pytest.raises(ConfigurationError, match="finite, bfloat16 is not: what was"):
-        save_state(path, variables, {"done": 2})
+def test_weights_that_are_not_finite_replace_no_state(path, variables):
+    for value in (float("nan"), float("inf")):
+        variables["model"][1].assign([0.0, value, 0.0])
+        with pytest.raises(ConfigurationError, match="finite, bfloat16 is not: what w"):
+            save_state(path, variables, {"done": 2})
     assert load_metadata(path)["done"] == 1
 
 
@@ -65,30 +65,23 @@ def test_other_variables_are_refused(path, variables):
             load_variables(path, groups)
 
 
-@pytest.mark.parametrize("damage", [0, 5, 100, -1])
-def test_a_damaged_state_is_refused(path, variables, damage):
-    path.write_bytes(path.read_bytes()[:damage])
-    with pytest.raises(CheckpointError, match=r"is damaged: .*; remove it to start"):
-        load_variables(path, variables)
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
+def test_a_damaged_state_is_refused(path, variables):
+    data, message = path.read_bytes(), r"is damaged: .*; remove it to start"
+    for end in (0, 5, 100, -1):
+        path.write_bytes(data[:end])
+        with pytest.raises(CheckpointError, match=message):
+            load_variables(path, variables)
+    for metadata in (
         None,
         {"metadata": "[" * 100_000},
         {"metadata": "[]"},
         {"metadata": '{"paths": 3}'},
         {"metadata": "3"},
         {"other": "{}"},
-    ],
-    ids=["none", "nested", "list", "paths", "number", "other"],
-)
-def test_a_state_with_other_metadata_is_refused(tmp_path, variables, metadata):
-    path = tmp_path / "state.safetensors"
-    safetensors.numpy.save_file({"model/0": np.zeros(3)}, path, metadata)
-    with pytest.raises(CheckpointError, match=r"is damaged: .*; remove it to start"):
-        load_variables(path, variables)
+    ):
+        safetensors.numpy.save_file({"model/0": np.zeros(3)}, path, metadata)
+        with pytest.raises(CheckpointError, match=message):
+            load_variables(path, variables)
 
 
 def test_a_log_continues_with_its_columns(tmp_path):
