@@ -9,7 +9,6 @@ from common import CHARACTER
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from roformer_keras import RoFormerTextClassifier
-from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks import baselines, measures
 from roformer_keras.tasks.baselines import (
     SIMILARITIES,
@@ -39,7 +38,6 @@ from roformer_keras.tasks.measures import (
 )
 from roformer_keras.tasks.reports import format_report, nearest_rows
 from roformer_keras.tasks.spans import Span
-from roformer_keras.training.finetuning_data import Examples, count_leaks, draw_groups
 
 JACCARD, TF_IDF = SIMILARITIES
 
@@ -64,17 +62,18 @@ def test_constants():
     assert answered(Mean(), texts, [1.0, 2.0, 6.0]).tolist() == [3, 3, 3]
 
 
-@pytest.mark.parametrize(
-    ("baseline", "learned"),
-    [
-        (MostFrequent("class", 3), {}),
-        (MostFrequent("class", 3), 3),
-        (MostFrequent("class", 3), {"most_frequent": 3}),
-        (MostFrequent("class", 3), {"most_frequent": -1}),
-        (MostFrequent("class", 3), {"most_frequent": [1, 2]}),
-        (MostFrequent("class", 3), {"most_frequent": "x"}),
-        (MostFrequent("set", 2, True), {"most_frequent": [1]}),
-        (MostFrequent("set", 2, True), {"most_frequent": [0, 2]}),
+def test_what_no_baseline_has_learned_is_refused():
+    most, sets = MostFrequent("class", 3), MostFrequent("set", 2, True)
+    pair, other = PairThreshold(JACCARD, "ab"), PairThreshold(TF_IDF, "ab")
+    for baseline, learned in (
+        (most, {}),
+        (most, 3),
+        (most, {"most_frequent": 3}),
+        (most, {"most_frequent": -1}),
+        (most, {"most_frequent": [1, 2]}),
+        (most, {"most_frequent": "x"}),
+        (sets, {"most_frequent": [1]}),
+        (sets, {"most_frequent": [0, 2]}),
         (Mean(), {"mean": "1"}),
         (Mean(), {"mean": float("inf")}),
         (Mean(), []),
@@ -83,17 +82,15 @@ def test_constants():
         (NearestTexts(), {"texts": "1", "characters": {}}),
         (PairSimilarity(JACCARD), {"texts": 1}),
         (NearerText(TF_IDF), {}),
-        (PairThreshold(JACCARD, "ab"), {"threshold": 0.5, "below": 0, "above": 2}),
-        (PairThreshold(JACCARD, "ab"), {"threshold": "x", "below": 0, "above": 1}),
-        (PairThreshold(TF_IDF, "ab"), {"threshold": 0.5, "below": 0, "above": 1}),
+        (pair, {"threshold": 0.5, "below": 0, "above": 2}),
+        (pair, {"threshold": "x", "below": 0, "above": 1}),
+        (other, {"threshold": 0.5, "below": 0, "above": 1}),
         (CharacterTags(False), {"tags": []}),
         (CharacterTags(False), {"tags": {"": {"天": 3}}}),
         (CharacterTags(False), {"tags": {"": {"天": "X-地"}}}),
         (NoAnswer(), {"x": 1}),
-    ],
-)
-def test_what_no_baseline_has_learned_is_refused(baseline, learned):
-    assert not baseline.is_valid(learned)
+    ):
+        assert not baseline.is_valid(learned), (baseline, learned)
 
 
 def test_jaccard():
@@ -120,9 +117,8 @@ def test_no_text_can_be_read_from_what_a_preset_keeps():
     assert learned == {"texts": 4, "characters": {"地": 1, "天": 4, "春": 1}}
 
 
-@pytest.mark.parametrize(
-    ("found", "expected", "answer"),
-    [
+def test_thresholds():
+    for similarities, expected, answer in (
         # Similar pairs are of class 1, or of class 0.
         ([0.1, 0.2, 0.6, 0.9], [0, 0, 1, 1], (0.4, 0, 1)),
         ([0.1, 0.2, 0.6, 0.9], [1, 1, 0, 0], (0.4, 1, 0)),
@@ -133,12 +129,10 @@ def test_no_text_can_be_read_from_what_a_preset_keeps():
         ([0.5, 0.5, 0.5], [0, 1, 0], (0.5, 0, 0)),
         # Two of three classes.
         ([0.1, 0.2, 0.6, 0.9, 0.95], [2, 2, 0, 1, 1], (0.4, 2, 1)),
-    ],
-)
-def test_thresholds(found, expected, answer):
-    learned = best_threshold(np.array(found), expected, 3)
-    assert learned["threshold"] == pytest.approx(answer[0])
-    assert (learned["below"], learned["above"]) == answer[1:]
+    ):
+        learned = best_threshold(np.array(similarities), expected, 3)
+        assert learned["threshold"] == pytest.approx(answer[0])
+        assert (learned["below"], learned["above"]) == answer[1:]
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES, ids=lambda own: own.name)
@@ -439,60 +433,3 @@ def test_many_classes_are_shown_by_their_confusions():
     page = format_report(ClassMeasure(names).report(np.array(expected), found))
     assert "  第0类 -> 第5类: 3 (75.0%)\n" in page
     assert "true \\ predicted" not in page
-
-
-# === What is held out ===
-
-
-def test_rows_that_share_a_text_are_on_one_side():
-    random = np.random.default_rng(0)
-    pairs = random.integers(0, 3000, (1000, 2))
-    values = [[(0, f"句{n}") for n in pair] for pair in pairs]
-    held_out = draw_groups(values, 0.1, seed=3)
-    assert 0.09 <= held_out.mean() <= 0.11
-    sides = [
-        {n for row, pair in enumerate(pairs) if held_out[row] == side for n in pair}
-        for side in (True, False)
-    ]
-    assert not sides[0] & sides[1]
-    assert (held_out == draw_groups(values, 0.1, seed=3)).all()
-    assert (held_out != draw_groups(values, 0.1, seed=4)).any()
-
-
-def test_rows_are_linked_through_others():
-    # 1, 2 and 3 are one group through 乙 and 丙; 4 and 5, without a value, are alone.
-    values = [[(0, "甲"), (0, "乙")], [(0, "乙"), (0, "丙")], [(0, "丙")], [], []]
-    for seed in range(5):
-        held_out = draw_groups(values, 0.6, seed)
-        assert len({*held_out[:3]}) == 1
-        assert held_out.any() and not held_out.all()
-    # The same value in another column is another one.
-    apart = [[(1, "甲")], [(2, "甲")]]
-    assert sum(draw_groups(apart, 0.5, 0)) == 1
-    # The smallest group is a little too large, and taken.
-    values = [[(1, str(n // 2))] for n in range(10)]
-    assert sum(draw_groups(values, 0.1, 0)) == 2
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ([[(1, "甲")]] * 9, "of its 1 groups of 9 rows the smallest has 9"),
-        (
-            [[(1, "甲")]] * 10 + [[(1, "乙")]] * 10,
-            "smallest has 10, and holdout=0.1 is 2",
-        ),
-    ],
-)
-def test_groups_that_are_too_large(values, message):
-    with pytest.raises(ConfigurationError, match=message):
-        draw_groups(values, 0.1, 0)
-
-
-def test_leaks_are_counted():
-    def examples(*texts):
-        return Examples("a.tsv", [*texts], [0] * len(texts), [*range(len(texts))])
-
-    train = examples(("甲", "乙"), ("丙", "丁"))
-    other = examples(("甲", "戊"), ("己", "丙 "), ("庚", "辛"), ("乙", "甲"))
-    assert count_leaks(train, other) == 3

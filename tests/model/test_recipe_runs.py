@@ -1,172 +1,115 @@
-"""Whole fine-tunings by recipe, on a few invented rows."""
+"""A whole fine-tuning by recipe, and reports of the formats of CLUE, on a few rows."""
 
 import json
 
 import pytest
-from common import CHARACTER, run_main
+from common import CHARACTER
 
 from roformer_keras.cli.finetune import read_settings
-from roformer_keras.errors import ConfigurationError, OutputError, SourceError
-from roformer_keras.training import finetune as finetune_module
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.tasks.evaluation import fit_baselines
 from roformer_keras.training import recipes
+from roformer_keras.training.finetune import FinetuningRun
 from roformer_keras.training.log import read_log
 from roformer_keras.training.recipes import RECIPES, finetune_recipe, recipe_figures
-from roformer_keras.training.results import load_finetuned
+from roformer_keras.training.results import FinetunedTask, format_page, report_on
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("eagerly"),
+    pytest.mark.filterwarnings("ignore:Even though the `tf.config"),
+]
 
-TINY = {"source": str(CHARACTER), "model.num_layers": 1}
-FLAGS = {**TINY, "epochs": 1, "batch_size": 4, "learning_rate": 1e-3}
+FLAGS = {"source": str(CHARACTER), "model.num_layers": 1}
+
+
+def settings_of(name, folder, **flags):
+    return read_settings(None, None, {**FLAGS, **flags}, name, str(folder))
 
 
 def test_the_best_rate_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "LEARNING_RATES", (2e-5, 1e-2))
     rows = ["x\t1\t\tgood one\n", "x\t0\t*\tbad the\n"] * 4
     for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / name).write_text("".join(rows))
-    flags = {**TINY, "epochs": 1, "batch_size": 4}
-    settings = read_settings(None, None, flags, "glue/cola", str(tmp_path))
+        # The last row is of no class of the recipe.
+        (tmp_path / name).write_text("".join([*rows, "x\t2\t\tnone\n"]))
+    settings = settings_of("glue/cola", tmp_path, epochs=1, batch_size=4)
     out = tmp_path / "out"
     preset = finetune_recipe("glue/cola", settings, out, verbose=False)
-    found = json.loads((out / "recipe.json").read_text())
+    content = json.loads((out / "recipe.json").read_text())
     figures = {
-        rate: split["valid"]["matthews"] for rate, split in found["rates"].items()
+        rate: split["valid"]["matthews"] for rate, split in content["rates"].items()
     }
     assert list(figures) == ["2e-05", "0.01"]
     assert len(set(figures.values())) == 2
-    best = found["best_rate"]
-    assert figures[f"{best:g}"] == max(figures.values())
-    assert preset == out / f"rate-{best:g}" / "preset"
+    best = f"{content['best_rate']:g}"
+    assert figures[best] == max(figures.values())
+    assert preset == out / f"rate-{best}" / "preset"
     assert (preset / "metadata.json").is_file()
     assert "RoFormer in the paper" in (out / "recipe.txt").read_text()
+    # Epochs are compared by the figure of the recipe.
+    (row,) = read_log(out / f"rate-{best}" / "log.csv")
+    assert float(row["val_matthews"]) == pytest.approx(figures[best], abs=1e-5)
+    report = json.loads((out / f"rate-{best}" / "report.json").read_text())
+    assert report["valid"]["rows"] == 8
+    assert [row["line"] for row in report["valid"]["skipped"]] == [9]
 
 
-def test_no_rate_is_tried_without_a_development_set(tmp_path):
-    for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / name).write_text("x\t1\t\tgood one\n" * 4)
-    flags = {**FLAGS, "holdout": 0.0}
-    settings = read_settings(None, None, flags, "glue/cola", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="leave holdout out"):
-        finetune_recipe("glue/cola", settings, tmp_path / "out", verbose=False)
-    assert not (tmp_path / "out").exists()
-
-
-def test_rows_without_a_class_are_left_out(tmp_path):
-    for name in ("train.50k.json", "dev.json"):
-        labels = ("entailment", "neutral", "contradiction", "-")
-        lines = [
-            json.dumps({"sentence1": "下雨", "sentence2": label, "label": label})
-            for label in labels
-        ]
-        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-    settings = read_settings(None, None, FLAGS, "clue/ocnli", str(tmp_path))
-    finetune_recipe("clue/ocnli", settings, tmp_path / "out", verbose=False)
-    report = json.loads((tmp_path / "out/rate-0.001/report.json").read_text())
-    assert report["valid"]["rows"] == 3
-    assert [one["line"] for one in report["valid"]["skipped"]] == [4]
-
-
-def test_entities_of_cluener(tmp_path):
-    line = {"text": "他在台湾", "label": {"address": {"台湾": [[2, 3]]}}}
-    other = {"text": "王五来了", "label": {"name": {"王五": [[0, 1]]}}}
-    content = "".join(f"{json.dumps(one)}\n" for one in (line, other))
-    for name in ("train.json", "dev.json"):
-        (tmp_path / name).write_text(content)
-    settings = read_settings(None, None, FLAGS, "clue/cluener", str(tmp_path))
-    finetune_recipe("clue/cluener", settings, tmp_path / "out", verbose=False)
-    report = json.loads((tmp_path / "out/rate-0.001/report.json").read_text())
-    classes = report["valid"]["classes"]
-    assert {name: one["count"] for name, one in classes.items()} == {
-        "address": 1,
-        "name": 1,
+def test_figures_of_the_benchmarks():
+    report = {
+        "accuracy": 0.7,
+        "classes": {"0": {"f1": 0.5}, "1": {"f1": 0.8}},
+        "confusion": [[30, 20], [10, 40]],
     }
+    figures = recipe_figures(RECIPES["glue/mrpc"], report)
+    assert figures == {"f1": 0.8, "accuracy": 0.7}
+    figures = recipe_figures(RECIPES["glue/cola"], report)
+    # (40 * 30 - 10 * 20) / sqrt(60 * 50 * 50 * 40)
+    assert figures["matthews"] == pytest.approx(1000 / 6_000_000**0.5)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "flags", "monitored"),
-    [
-        ("glue/cola", {}, "matthews"),
-        ("glue/cola", {"monitor": "f1"}, "f1"),
-        ("glue/cola", {"monitor": "accuracy"}, "accuracy"),
-    ],
-)
-def test_the_best_epoch_is_that_of_the_metric(
-    recipe, flags, monitored, tmp_path, monkeypatch
-):
-    asked, values = [], iter([0.25, 0.75, 0.5])
-
-    def figure(report, name):
-        asked.append(name)
-        return next(values)
-
-    monkeypatch.setattr(finetune_module, "class_figure", figure)
-    rows = ["x\t1\t\tgood one\n", "x\t0\t*\tbad the\n"] * 2
-    for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / name).write_text("".join(rows))
-    flags = {**FLAGS, "epochs": 3, "learning_rate": 0.0, **flags}
-    settings = read_settings(None, None, flags, recipe, str(tmp_path))
-    finetune_recipe(recipe, settings, tmp_path / "out", verbose=False)
-    own = tmp_path / "out" / "rate-0"
-    log, report = read_log(own / "log.csv"), (own / "report.json").read_text()
-    if monitored == "accuracy":
-        # All epochs are alike at this rate: the first is kept.
-        assert (asked, json.loads(report)["kept epoch"]) == ([], 1)
-    else:
-        assert asked == [monitored] * 3
-        logged = [float(row[f"val_{monitored}"]) for row in log]
-        assert logged == [0.25, 0.75, 0.5]
-        assert json.loads(report)["kept epoch"] == 2
+# === Formats, by a model that is not trained ===
 
 
-def test_an_f1_of_three_classes_is_no_metric(tmp_path):
-    for name in ("train.50k.json", "dev.json"):
-        lines = [
-            json.dumps({"sentence1": "下雨", "sentence2": label, "label": label})
-            for label in ("entailment", "neutral", "contradiction")
-        ]
-        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-    flags = {**FLAGS, "monitor": "f1"}
-    settings = read_settings(None, None, flags, "clue/ocnli", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="macro_f1, matthews, got 'f1'"):
-        finetune_recipe("clue/ocnli", settings, tmp_path / "out", verbose=False)
+def prepared(name, folder):
+    """A training that is about to begin, its report, and its model as it is served."""
+    settings = settings_of(name, folder, epochs=1, batch_size=4, accumulation=1)
+    run = FinetuningRun(settings, folder / "run")
+    run.prepare()
+    learned = fit_baselines(run.model, run.data.train.texts, run.data.train.labels)
+    report = report_on(run.model, run.data.valid, learned)
+    tuned = FinetunedTask(run.model, folder, settings.text_count, settings.fields)
+    return run, report, tuned
 
 
 def test_questions_of_cmrc(tmp_path):
     text = "她在北京工作，他在上海学习。"
 
     def question(name, *answers):
-        own = [{"text": one, "answer_start": text.find(one)} for one in answers]
-        return {"question": f"{name}在哪里？", "id": name, "answers": own}
+        places = [{"text": one, "answer_start": text.find(one)} for one in answers]
+        return {"question": f"{name}在哪里？", "id": name, "answers": places}
 
     # The last answer does not stand in its text.
-    asked = [
-        question("她", "北京", "在北京"),
-        question("他", "上海"),
-        question("你", "天"),
-    ]
+    answers = {"她": ["北京", "在北京"], "他": ["上海"], "你": ["天"]}
+    asked = [question(name, *texts) for name, texts in answers.items()]
     paragraphs = [{"id": "0", "context": text, "qas": asked}]
     content = {"version": "v1.0", "data": [{"id": "0", "paragraphs": paragraphs}]}
     for name in ("train.json", "dev.json"):
         (tmp_path / name).write_text(json.dumps(content))
-    flags = {**FLAGS, "epochs": 2}
-    settings = read_settings(None, None, flags, "clue/cmrc2018", str(tmp_path))
-    out = tmp_path / "out"
-    finetune_recipe("clue/cmrc2018", settings, out, verbose=False)
-    report = json.loads((out / "rate-0.001/report.json").read_text())["valid"]
-    assert report["rows"] == 2
+    run, report, _ = prepared("clue/cmrc2018", tmp_path)
+    assert run.metrics == ("f1", "exact_match") and report["rows"] == 2
     (skipped,) = report["skipped"]
     assert skipped["row"] == 3
     assert "an answer must stand in its text, got '天'" in skipped["reason"]
     assert all(error["row"] in (1, 2) for error in report["errors"])
-    page = (out / "rate-0.001/report.txt").read_text()
-    assert "row 3: an answer must stand" in page
-    assert "line 3" not in page
-    shown = (out / "recipe.txt").read_text()
-    assert "dev.json f1  dev.json exact_match" in shown
-    assert {"val_f1", "val_exact_match"} <= set(read_log(out / "rate-0.001/log.csv")[0])
+    page = format_page({}, {"valid": report})
+    assert "row 3: an answer must stand" in page and "line 3" not in page
+    (tmp_path / "train.json").write_text('{"data": [{"paragraphs": 1}]}')
+    with pytest.raises(SourceError, match="must have 'paragraphs', a list, got 1"):
+        prepared("clue/cmrc2018", tmp_path)
 
 
-def test_blanks_of_chid(tmp_path, capsys):
+def test_blanks_of_chid(tmp_path):
     idioms = [f"{first}心{second}意" for first in "一三" for second in "一二三四五"]
     contexts = ["他#idiom000001#地学，不#idiom000002#。", "天气#idiom000003#。"]
     line = json.dumps({"content": contexts, "candidates": idioms})
@@ -175,45 +118,32 @@ def test_blanks_of_chid(tmp_path, capsys):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.json").write_text(f"{line}\n{line}\n")
         (tmp_path / f"{name}_answer.json").write_text(json.dumps(answers))
-    flags = {**FLAGS, "accumulation": 1}
-    settings = read_settings(None, None, flags, "clue/chid", str(tmp_path))
-    out = tmp_path / "out"
-    finetune_recipe("clue/chid", settings, out, verbose=False)
-    report = json.loads((out / "rate-0.001/report.json").read_text())
-    own = report["valid"]
-    assert own["rows"] == 2
-    skipped = {one["line"]: one["reason"] for one in own["skipped"]}
-    assert skipped.keys() == {1, 2} and len(own["skipped"]) == 4
-    assert "from 0 to 9, or its text, got 10" in str(own["skipped"])
-    assert "the blank #idiom000003# must have an answer in" in str(own["skipped"])
-    assert own["baselines"]["most frequent place"]["accuracy"] == 1
-    assert report["leaks"] == {"valid": 2}
-    for error in own["errors"]:
+    run, report, tuned = prepared("clue/chid", tmp_path)
+    assert report["rows"] == 2
+    assert [row["line"] for row in report["skipped"]] == [1, 1, 2, 2]
+    assert "from 0 to 9, or its text, got 10" in str(report["skipped"])
+    assert "the blank #idiom000003# must have an answer in" in str(report["skipped"])
+    assert report["baselines"]["most frequent place"]["accuracy"] == 1
+    for error in report["errors"]:
         assert error["choices"] == idioms and "[MASK]" in error["context"]
-    assert "dev.json accuracy" in (out / "recipe.txt").read_text()
     # Every blank is answered under its name.
-    words = ("predict", out / "rate-0.001", tmp_path / "dev.json", "--format", "chid")
-    code, shown, err = run_main(*map(str, words), capsys=capsys)
-    assert code == 0, err
-    answered = list(map(json.loads, shown.splitlines()))
-    assert [one["blank"] for one in answered] == 2 * [
-        f"#idiom00000{number}#" for number in (1, 2, 3)
-    ]
-    for one in answered:
-        assert one["choices"][one["label"]] == one["choice"]
+    rows = tuned.read_rows(str(tmp_path / "dev.json"), format="chid")
+    answered = tuned.answer([row for _, row, _ in rows], [names for *_, names in rows])
+    blanks = [f"#idiom00000{number}#" for number in (1, 2, 3)]
+    assert [row["blank"] for row in answered] == 2 * blanks
+    assert all(row["choices"][row["label"]] == row["choice"] for row in answered)
     # The answers are inputs of the training, too.
+    before = run.describe()["inputs"]
     (tmp_path / "train_answer.json").write_text(json.dumps({**answers, "x": 1}))
-    with pytest.raises(OutputError, match="input 'train' has changed"):
-        finetune_recipe("clue/chid", settings, out, verbose=False)
+    after = run.describe()["inputs"]
+    assert [name for name in after if after[name] != before[name]] == ["train"]
 
 
 def test_questions_of_c3(tmp_path):
     def document(sentence, *questions):
-        own = [
-            {"question": text, "choice": choices, "answer": answer}
-            for text, choices, answer in questions
-        ]
-        return [[sentence, "是。"], own, "1"]
+        names = ("question", "choice", "answer")
+        rows = [dict(zip(names, question, strict=True)) for question in questions]
+        return [[sentence, "是。"], rows, "1"]
 
     cities = ["北京", "上海", "天安门"]
     dialogues = [
@@ -226,61 +156,25 @@ def test_questions_of_c3(tmp_path):
     for split in ("train", "dev"):
         for part, content in (("d", dialogues), ("m", others)):
             (tmp_path / f"{part}-{split}.json").write_text(json.dumps(content))
-    flags = {**FLAGS, "accumulation": 2, "epochs": 2}
-    settings = read_settings(None, None, flags, "clue/c3", str(tmp_path))
-    out = tmp_path / "out"
-    preset = finetune_recipe("clue/c3", settings, out, verbose=False)
-    report = json.loads((out / "rate-0.001/report.json").read_text())["valid"]
+    _, report, tuned = prepared("clue/c3", tmp_path)
     assert report["rows"] == 3
     (skipped,) = report["skipped"]
     assert skipped["row"] == 3 and "or its text, got '他'" in skipped["reason"]
-    similar = report["baselines"]["Jaccard of characters"]
-    assert similar["accuracy"] == 1
-    page = (out / "rate-0.001/report.txt").read_text()
+    assert report["baselines"]["Jaccard of characters"]["accuracy"] == 1
+    page = format_page({}, {"valid": report})
     assert "row 3: a label must be the number of a choice" in page
-    assert "?-dev.json accuracy" in (out / "recipe.txt").read_text()
-    # Files of the same and of other formats are answered and measured.
-    tuned = load_finetuned(out / "rate-0.001")
-    files = [(str(tmp_path / "?-dev.json"), "c3"), (str(tmp_path / "x.csv"), None)]
-    header = "context,question,choice1,choice2,choice3,label\n"
-    row = "她在北京工作。,她在哪里？,北京,上海,,北京\n"
-    (tmp_path / "x.csv").write_text(header + row)
-    for path, format in files:
-        found = tuned.evaluate(path, on_bad_row="skip", format=format)
-        rows = tuned.read_rows(path, format=format)
-        answers = tuned.answer([row for _, row, _ in rows])
-        names = ("context", "question", "choices", "label", "choice", "probabilities")
-        for answer in answers:
-            assert tuple(answer) == names
-            assert answer["choices"][answer["label"]] == answer["choice"]
-            assert len(answer["probabilities"]) == len(answer["choices"])
-        assert len(rows) == found["rows"] + len(found.get("skipped", ()))
-    assert found["rows"] == 1
-    bare = load_finetuned(preset)
-    assert bare.read_rows(path) == rows
-    row = bare.read_row(["她在北京。", "她在哪里？", '["北京", "上海"]'])
-    bare.check_rows([row])
-    assert bare.answer([row])[0]["choices"] == ("北京", "上海")
+    # A file of another format is answered and measured.
+    path = tmp_path / "x.csv"
+    path.write_text(
+        "context,question,choice1,choice2,choice3,label\n"
+        "她在北京工作。,她在哪里？,北京,上海,,北京\n"
+    )
+    assert tuned.evaluate(str(path))["rows"] == 1
+    (answer,) = tuned.answer([row for _, row, _ in tuned.read_rows(str(path))])
+    assert answer["choices"][answer["label"]] == answer["choice"]
+    assert len(answer["probabilities"]) == 2
+    row = tuned.read_row(["她在北京。", "她在哪里？", '["北京", "上海"]'])
+    tuned.check_rows([row])
+    assert tuned.answer([row])[0]["choices"] == ("北京", "上海")
     with pytest.raises(ConfigurationError, match="choices in one cell must be a JSON"):
-        bare.read_row(["她在北京。", "她在哪里？", "北京"])
-
-
-def test_a_damaged_file_of_questions(tmp_path):
-    (tmp_path / "train.json").write_text('{"data": [{"paragraphs": 1}]}')
-    settings = read_settings(None, None, FLAGS, "clue/cmrc2018", str(tmp_path))
-    with pytest.raises(SourceError, match="must have 'paragraphs', a list, got 1"):
-        finetune_recipe("clue/cmrc2018", settings, tmp_path / "out", verbose=False)
-    assert not (tmp_path / "out").exists()
-
-
-def test_figures_of_the_benchmarks():
-    report = {
-        "accuracy": 0.7,
-        "classes": {"0": {"f1": 0.5}, "1": {"f1": 0.8}},
-        "confusion": [[30, 20], [10, 40]],
-    }
-    found = recipe_figures(RECIPES["glue/mrpc"], report)
-    assert found == {"f1": 0.8, "accuracy": 0.7}
-    found = recipe_figures(RECIPES["glue/cola"], report)
-    # (40 * 30 - 10 * 20) / sqrt(60 * 50 * 50 * 40)
-    assert found["matthews"] == pytest.approx(1000 / 6_000_000**0.5)
+        tuned.read_row(["她在北京。", "她在哪里？", "北京"])
