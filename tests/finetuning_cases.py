@@ -1,11 +1,9 @@
-"""Files to fine-tune on, and how to do it without waiting for TensorFlow."""
+"""Files to fine-tune on."""
 
 import json
 
 import keras
 import numpy as np
-
-from roformer_keras.tasks.task import TextTask
 
 # What makes a small model smaller: one block, and no dropout.
 ONE_BLOCK = {
@@ -64,12 +62,6 @@ context,question,choice1,choice2,choice3,label
 我们在上海学习。,我们在哪里？,北京,天安门,上海,2
 今天天气不错。,天气？,不好,不错,,不错
 """
-
-
-def train_eagerly(monkeypatch):
-    """Tracing takes seconds, and these batches are few."""
-    always = property(lambda model: True, lambda model, value: None)
-    monkeypatch.setattr(TextTask, "run_eagerly", always)
 
 
 def assert_mean_of_adversarial_steps(model):
