@@ -23,9 +23,8 @@ class Series:
         return np.array(self._values, object)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
+def test_texts_in_any_container():
+    for texts, expected in (
         (["甲", "乙"], [("甲",), ("乙",)]),
         (("甲", "乙"), [("甲",), ("乙",)]),
         (np.array(["甲", "乙"]), [("甲",), ("乙",)]),
@@ -38,15 +37,13 @@ class Series:
         ((["甲", "丙"], ["乙", "丁"]), PAIRS),
         ((np.array(["甲", "丙"]), Series(["乙", "丁"]).to_numpy()), PAIRS),
         ((text for text in ["甲"]), [("甲",)]),
-    ],
-)
-def test_texts_in_any_container(given, expected):
-    assert as_texts(given) == expected
+    ):
+        assert as_texts(texts) == expected
+    assert as_texts([("甲", "乙", "丙")], (3,)) == [("甲", "乙", "丙")]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_what_is_no_text_is_named():
+    for texts, message in (
         ("甲", "must be a list of str, got one"),
         ([], "at least one text, got none"),
         ({"text": ["甲"]}, "got a dict of 'text'"),
@@ -61,15 +58,10 @@ def test_texts_in_any_container(given, expected):
         ((["甲"], ["乙", "丙"]), "lists of one length, got 1, 2"),
         (None, "must be a list or another container, got None"),
         ((None,), "must be of str, or of lists of one length, got None"),
-    ],
-)
-def test_what_is_no_text_is_named(given, message):
-    with pytest.raises(ConfigurationError, match=message):
-        as_texts(given)
-
-
-def test_how_many_texts_a_row_has_is_for_the_task_to_say():
-    assert as_texts([("甲", "乙", "丙")], (3,)) == [("甲", "乙", "丙")]
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            as_texts(texts)
+    # A task says how many texts a row has.
     with pytest.raises(ConfigurationError, match="must have 1 text, got 2"):
         as_texts(PAIRS, (1,))
 
