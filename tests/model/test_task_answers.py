@@ -30,7 +30,7 @@ LONG = "你说的是这个人" * 6 + "她在北京" + "我们学习语言" * 5
 def answerer():
     keras.utils.set_random_seed(0)
     model = RoFormerQuestionAnswerer.from_preset(CHARACTER, **ONE_BLOCK)
-    model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
+    model.compile(keras.optimizers.Adam(1e-2))
     model.fit(ROWS, ANSWERS, epochs=40, verbose=0)
     return model
 
@@ -44,7 +44,7 @@ def test_a_short_text_is_one_row(tokenizer):
         np.testing.assert_array_equal(batch[name], expected[name])
 
 
-@pytest.mark.parametrize("stride", [1, 7, 16, 100])
+@pytest.mark.parametrize("stride", [1, 7, 100])
 def test_windows_hold_all_of_a_long_text(tokenizer, stride):
     rows = Windows(tokenizer, [ROWS[0], ("她在", LONG)], 24, stride)
     own = np.flatnonzero(rows.owners == 1)
@@ -132,26 +132,18 @@ def test_the_loss_is_the_mean_of_both_ends():
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
+def test_answers_that_are_none(answerer):
+    rows = answerer.make_rows(ROWS[:1])
+    for answer, message in (
         ("东京", "must stand in its text, got '东京' in row 0"),
         ("", "must stand in its text"),
         ((3, 99), "got 3 to 99 in row 0"),
         ((3,), r"must be \(start, end\), a str or None, got \(3,\) in row 0"),
         (4, "got 4 in row 0"),
-    ],
-)
-def test_answers_that_are_none(answerer, answer, message):
-    with pytest.raises(ConfigurationError, match=message):
-        answerer.fit(ROWS[:1], [answer])
-
-
-def test_an_answer_may_be_what_was_found(answerer):
-    rows = answerer.make_rows(ROWS[:1])
-    span = Span(2, 4, "answer", "北京", 1.0)
-    expected = answerer.make_targets(["北京"], rows)
-    np.testing.assert_array_equal(answerer.make_targets([span], rows), expected)
+        (["北京", "东京"], "'东京' in row 0"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            answerer.make_targets([answer], rows)
 
 
 def test_blanks_at_its_edges_are_none_of_an_answer(answerer):
@@ -169,20 +161,18 @@ def test_blanks_at_its_edges_are_none_of_an_answer(answerer):
         answerer.make_targets([" "], rows)
 
 
-@pytest.mark.parametrize("name", ["stride", "max_answer_length"])
-def test_options_that_break_a_rule(name):
-    with pytest.raises(
-        ConfigurationError, match=f"{name} must be an integer from 1 to"
-    ):
-        RoFormerQuestionAnswerer.from_preset(CHARACTER, **{name: 0})
+def test_options_that_break_a_rule():
+    for name in ("stride", "max_answer_length"):
+        with pytest.raises(ConfigurationError, match=f"{name} must be an integer from"):
+            RoFormerQuestionAnswerer.from_preset(CHARACTER, **{name: 0})
 
 
 def test_any_of_several_answers_is_right(answerer):
     rows = answerer.make_rows(ROWS[:1])
+    expected = answerer.make_targets(["北京"], rows)
     several = ["北京", (1, 4), (2, 6)]
-    np.testing.assert_array_equal(
-        answerer.make_targets([several], rows), answerer.make_targets(["北京"], rows)
-    )
+    for label in (several, Span(2, 4, "answer", "北京", 1.0)):
+        np.testing.assert_array_equal(answerer.make_targets([label], rows), expected)
     assert answerer.expected_answers(ROWS[:2], [several, None]) == [
         ("北京", "在北京", "北京工作"),
         None,
@@ -197,8 +187,6 @@ def test_any_of_several_answers_is_right(answerer):
     assert report["intervals"]["exact_match"][0] == 0
     assert report["errors"][0]["expected"] == ["上海", "我在上海"]
     assert "line 7: 上海, 我在上海 -> " in format_report(report)
-    with pytest.raises(ConfigurationError, match="'东京' in row 0"):
-        answerer.make_targets([["北京", "东京"]], rows)
 
 
 def test_answers_of_files(answerer):
