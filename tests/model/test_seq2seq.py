@@ -159,16 +159,15 @@ def test_logits_are_those_of_the_formulas(kind):
         )
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_half_precision(policy):
+def test_half_precision():
     model = make_model(scale=0.3)
-    half = RoFormerSeq2Seq(model.config, dtype=policy)
-    half.set_weights(model.get_weights())
-    found = logits_of(half, SOURCE, TARGET)
     expected = logits_of(model, SOURCE, TARGET)
-    counts = TARGET > 0
-    assert np.abs(found - expected)[counts].max() < 0.15 * np.abs(expected).max()
-    assert {weight.dtype for weight in half.trainable_weights} == {"float32"}
+    for policy in ("mixed_bfloat16", "mixed_float16"):
+        half = RoFormerSeq2Seq(model.config, dtype=policy)
+        half.set_weights(model.get_weights())
+        errors = np.abs(logits_of(half, SOURCE, TARGET) - expected)[TARGET > 0]
+        assert errors.max() < 0.15 * np.abs(expected).max()
+        assert {weight.dtype for weight in half.trainable_weights} == {"float32"}
 
 
 # === Writing ===
@@ -183,10 +182,17 @@ def ids_of(text):
 
 
 # The other two combine the same parts.
-@pytest.mark.parametrize("kind", KINDS[1:3])
-def test_greedy_texts_and_beams_with_a_cache_are_as_without(kind):
+@pytest.mark.parametrize(
+    ("kind", "has_beams"),
+    [
+        ({"position_embedding": "rotary", "norm_first": True}, True),
+        ({"position_embedding": "sinusoidal", "norm_first": False}, False),
+    ],
+    ids=["rotary-pre", "sinusoidal-post"],
+)
+def test_greedy_texts_and_beams_with_a_cache_are_as_without(kind, has_beams):
     """Four rows in one program: as many texts, or two beams of two."""
-    # One of one layer writes the same after every source.
+    # A model of one layer writes the same after every source.
     model = make_model(num_layers=2, **kind)
     prompts = [ids_of(text) for text in SOURCES[:4]]
     plainly = [plain.EncoderDecoder(model, ids) for ids in prompts]
@@ -194,6 +200,8 @@ def test_greedy_texts_and_beams_with_a_cache_are_as_without(kind):
     for slow, ids, text in zip(plainly, prompts, found, strict=True):
         assert text == plain.greedy(slow, ids, 30, draft=text, **STOPS)
     assert len({tuple(text) for text in found}) > 1
+    if not has_beams:
+        return
     options = {"method": "beam", "num_beams": 2, "num_return_sequences": 2}
     options.update(length_penalty=0.6, max_length=8, return_scores=True)
     found = model.generate(prompts[:2], **options)
@@ -255,37 +263,6 @@ def test_what_is_written_may_be_longer_than_what_was_read():
 # === Learning ===
 
 
-@pytest.mark.e2e
-# It takes longer to learn what comes from where of sinusoidal positions.
-@pytest.mark.parametrize(("position", "epochs"), [("rotary", 10), ("sinusoidal", 22)])
-def test_it_learns_to_reverse(position, epochs):
-    keras.utils.set_random_seed(3)
-    model = RoFormerSeq2Seq(
-        Seq2SeqConfig.from_dict(
-            {**SMALL, "hidden_dim": 32, "num_heads": 4, "intermediate_dim": 64}
-            | {"dropout": 0.0, "position_embedding": position}
-        )
-    )
-    model.tokenizer = TOKENIZER
-    model.compile(keras.optimizers.Adam(1e-2))
-    texts, new = random_texts(1500, seed=0), random_texts(100, seed=1)
-    reversed_texts = [text[::-1] for text in texts]
-    history = model.fit(texts, reversed_texts, 64, epochs=epochs, verbose=0)
-    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
-    written = model.generate(new, method="greedy")
-    # 95 to 100 are right; sums in another order make another model.
-    right = sum(a == b[::-1] for a, b in zip(written, new, strict=True))
-    assert right >= 75
-
-
-def random_texts(count, seed):
-    generator = np.random.default_rng(seed)
-    return [
-        "".join(generator.choice(list(CHARACTERS[:6]), generator.integers(2, 6)))
-        for _ in range(count)
-    ]
-
-
 def test_fit_takes_pairs_of_texts():
     model = make_model(dropout=0.0)
     model.compile(run_eagerly=True)
@@ -310,23 +287,24 @@ def test_pairs_are_held_out_or_come_from_a_dataset():
     model = make_model(dropout=0.0)
     model.compile(run_eagerly=True)
     pairs = (["天地", "玄黄宇", "日"], ["地天", "宇黄玄", "月"])
-    history = model.fit(*pairs, validation_split=0.34, verbose=0).history
-    assert history["val_loss"][0] > 0
     dataset = tf.data.Dataset.from_tensor_slices(pairs)
     expected = model.evaluate(*pairs, verbose=0)
     assert model.evaluate(dataset, verbose=0) == pytest.approx(expected, rel=1e-6)
+    history = model.fit(*pairs, validation_split=0.34, verbose=0).history
+    assert history["val_loss"][0] > 0
 
 
 # === Files ===
 
 
-@pytest.mark.parametrize("kind", KINDS[1:3])
-def test_files_give_the_model_back(kind, tmp_path):
-    model = make_model(num_layers=2, **kind)
+def test_files_give_the_model_back(tmp_path):
+    model = make_model(norm_first=True, position_embedding="sinusoidal")
+    model.tokenizer = RoFormerTokenizer(TOKENIZER.vocabulary, lower_case=False)
     model.save_to_preset(tmp_path / "preset")
     model.save(tmp_path / "model.keras")
     preset = RoFormerSeq2Seq.from_preset(tmp_path / "preset")
     assert preset.tokenizer.vocabulary == TOKENIZER.vocabulary
+    assert not preset.tokenizer.lower_case
     for again in (preset, keras.saving.load_model(tmp_path / "model.keras")):
         assert again.config == model.config
         np.testing.assert_array_equal(
@@ -336,17 +314,6 @@ def test_files_give_the_model_back(kind, tmp_path):
     assert changed.config.dropout == 0.3
     with pytest.raises(OutputError, match="exists"):
         model.save_to_preset(tmp_path / "preset")
-
-
-def test_a_cased_tokenizer_comes_back_cased(tmp_path):
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "Büsche", "Haus", "##es", "haus", "."]
-    tokenizer = RoFormerTokenizer(tokens, lower_case=False)
-    model = make_model(tokenizer=tokenizer, vocabulary_size=len(tokens))
-    model.save_to_preset(tmp_path / "preset")
-    again = RoFormerSeq2Seq.from_preset(tmp_path / "preset").tokenizer
-    assert again.tokenize("Hauses Büsche.")[1:-1] == ["Haus", "##es", "Büsche", "."]
-    assert again.offsets("Hauses Büsche.")[1:-1] == [(0, 4), (4, 6), (7, 13), (13, 14)]
-    assert again.decode(again.encode("Hauses Büsche.")[0]) == "Hauses Büsche."
 
 
 def test_a_keras_file_resumes_its_training(tmp_path):
@@ -379,9 +346,8 @@ def test_files_that_are_not_what_they_should_be(tmp_path):
 # === Wrong input ===
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_configurations_and_pairs_that_break_a_rule():
+    for changes, message in (
         ({"num_layers": 0}, "num_layers must be an integer"),
         ({"hidden_dim": 18, "num_heads": 4}, "hidden_dim must be a multiple of num_h"),
         ({"hidden_dim": 6, "num_heads": 2}, "even number of features a head"),
@@ -390,33 +356,26 @@ def test_files_that_are_not_what_they_should_be(tmp_path):
         ({"norm_first": 1}, "norm_first must be True or False"),
         ({"layer_norm_epsilon": 0.0}, "epsilon must be a number in"),
         ({"attention": "causal"}, "has no field attention"),
-    ],
-)
-def test_configurations_that_break_a_rule(changes, message):
-    with pytest.raises(ConfigurationError, match=message):
-        Seq2SeqConfig.from_dict({**SMALL, **changes})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ((["天"], None), {}, "need targets"),
-        (("天", ["地"]), {}, "must be a list of str"),
-        ((["天", "地"], ["地"]), {}, "got 2 sources and 1 targets"),
-        (([], []), {}, "at least one"),
-        ((["天"], [" "]), {}, "not be empty, got ' ' in row 0"),
-        ((["天"], [3]), {}, "got 3 in row 0"),
-        ((["天地"], ["天"]), {"max_length": 3}, "none of 1 has"),
-        ((["天地"], ["天"]), {"max_length": 2}, "max_length must be an integer"),
-        ((["天"], ["地"]), {"batch_size": 0}, "batch_size must be an integer"),
-        ((["天"], ["地"]), {"batch_size": 2.5}, "batch_size must be an integer"),
-        ((["天"], ["地"]), {"validation_data": [["天"]]}, "a pair of texts.*got 1"),
-        ((["天"], ["地"]), {"validation_data": ([], [], [])}, "have no weights"),
-    ],
-)
-def test_pairs_that_cannot_be_learned_from(arguments, options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        make_model().fit(*arguments, verbose=0, **options)
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            Seq2SeqConfig.from_dict({**SMALL, **changes})
+    model = make_model()
+    for sources, targets, options, message in (
+        (["天"], None, {}, "need targets"),
+        ("天", ["地"], {}, "must be a list of str"),
+        (["天", "地"], ["地"], {}, "got 2 sources and 1 targets"),
+        ([], [], {}, "at least one"),
+        (["天"], [" "], {}, "not be empty, got ' ' in row 0"),
+        (["天"], [3], {}, "got 3 in row 0"),
+        (["天地"], ["天"], {"max_length": 3}, "none of 1 has"),
+        (["天地"], ["天"], {"max_length": 2}, "max_length must be an integer"),
+        (["天"], ["地"], {"batch_size": 0}, "batch_size must be an integer"),
+        (["天"], ["地"], {"batch_size": 2.5}, "batch_size must be an integer"),
+        (["天"], ["地"], {"validation_data": [["天"]]}, "a pair of texts.*got 1"),
+        (["天"], ["地"], {"validation_data": ([], [], [])}, "have no weights"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            model.fit(sources, targets, verbose=0, **options)
 
 
 def test_what_cannot_be_written_from():
