@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from common import CHARACTER, V2, tiny_seq2seq
+from common import CHARACTER, tiny_seq2seq
 from sources import assert_same, weights
 from weight_cases import SIZES
 
@@ -107,18 +107,12 @@ def test_merging_leaves_plain_kernels(tmp_path):
     np.testing.assert_allclose(logits(model), outputs, atol=1e-5)
 
     model.save_to_preset(tmp_path / "preset")
-    model.save(tmp_path / "model.keras")
-    expected = weights(model.backbone)
-    for source in ("preset", "model.keras"):
-        target = tmp_path / f"{source}.zip"
-        convert(tmp_path / source, target, verbose=0)
-        assert_same(weights(RoFormerBackbone.from_preset(target)), expected)
-    for found in (
-        RoFormerTextClassifier.from_preset(tmp_path / "preset"),
-        keras.models.load_model(tmp_path / "model.keras"),
-    ):
-        np.testing.assert_array_equal(logits(found), logits(model))
-    assert found.enable_lora(2) < count
+    convert(tmp_path / "preset", tmp_path / "back.zip", verbose=0)
+    again = RoFormerBackbone.from_preset(tmp_path / "back.zip")
+    assert_same(weights(again), weights(model.backbone))
+    again = RoFormerTextClassifier.from_preset(tmp_path / "preset")
+    np.testing.assert_array_equal(logits(again), logits(model))
+    assert again.enable_lora(2) < count
 
 
 def test_merging_does_not_round_to_the_type_that_is_computed_in():
@@ -186,37 +180,33 @@ def test_a_file_with_lora_reads_as_merged(tmp_path):
         np.testing.assert_allclose(theirs[path], value, atol=1e-7, err_msg=path)
 
 
-@pytest.mark.parametrize("make", [RoFormerBackbone, RoFormerMaskedLM])
-def test_a_preset_has_no_place_for_lora(make, tmp_path):
-    model = make.from_preset(CHARACTER)
-    model.enable_lora(2)
-    with pytest.raises(ConfigurationError, match=r"by model\.merge_lora\(\)"):
-        model.save_to_preset(tmp_path / "preset")
-    assert list(tmp_path.iterdir()) == []
-    model.merge_lora()
+def test_a_preset_has_no_place_for_lora(tmp_path):
+    model = RoFormerMaskedLM.from_preset(CHARACTER)
+    for each in (model, model.backbone):
+        each.enable_lora(2)
+        with pytest.raises(ConfigurationError, match=r"by model\.merge_lora\(\)"):
+            each.save_to_preset(tmp_path / "preset")
+        assert list(tmp_path.iterdir()) == []
+        each.merge_lora()
     model.save_to_preset(tmp_path / "preset")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_and_calls_that_break_a_rule():
+    model = classifier()
+    paths = trained(model)
+    for options, message in (
         ({"rank": 0}, "rank must be an integer from 1 to 32, got 0"),
         ({"rank": 2.0}, "rank must be an integer from 1 to 32, got 2.0"),
         ({"rank": 2, "alpha": 0}, "alpha must be a finite number above 0, got 0"),
-        ({"rank": 2, "targets": ["query", "qkv"]}, "must be of 'query', .*, got 'qkv'"),
+        ({"rank": 2, "targets": ["query", "qkv"]}, "be of 'query', .*, got 'qkv'"),
         ({"rank": 2, "targets": []}, r"must be of 'query', .*, got \(\)"),
-    ],
-)
-def test_options_of_lora_that_break_a_rule(options, message):
-    model = classifier()
-    paths = trained(model)
-    with pytest.raises(ConfigurationError, match=message):
-        model.enable_lora(**options)
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            model.enable_lora(**options)
+    for layers in (-1, 3, 1.5, None):
+        with pytest.raises(ConfigurationError, match="layers must be an integer from"):
+            model.freeze(layers=layers)
     assert trained(model) == paths
-
-
-def test_lora_out_of_turn():
-    model = classifier()
     with pytest.raises(ConfigurationError, match=r"model\.enable_lora\(rank\)"):
         model.merge_lora()
     model.freeze(layers=2)
@@ -226,9 +216,7 @@ def test_lora_out_of_turn():
     model.enable_lora(2, targets="query")
     with pytest.raises(ConfigurationError, match=r"call model\.merge_lora\(\), then"):
         model.enable_lora(2)
-    with pytest.raises(
-        ConfigurationError, match="as its backbone, got RoFormerSeq2Seq"
-    ):
+    with pytest.raises(ConfigurationError, match="its backbone, got RoFormerSeq2Seq"):
         tiny_seq2seq("天地", num_layers=1, hidden_dim=8, intermediate_dim=12).unfreeze()
 
 
@@ -256,7 +244,7 @@ def test_freezing_is_from_below():
 
 @pytest.mark.slow
 def test_a_compiled_model_takes_it_up():
-    model = classifier()
+    model = classifier(num_layers=1)
     model.compile(make_optimizer(1e-2, weight_decay=0.1), jit_compile=False)
     fit(model)
     assert len(model.optimizer.variables) == 1 + 2 * len(trained(model))
@@ -264,7 +252,7 @@ def test_a_compiled_model_takes_it_up():
         (
             functools.partial(PartialTraining.enable_lora, rank=2),
             PartialTraining.merge_lora,
-            functools.partial(PartialTraining.freeze, layers=2),
+            functools.partial(PartialTraining.freeze, layers=1),
             PartialTraining.unfreeze,
         )
     ):
@@ -275,20 +263,13 @@ def test_a_compiled_model_takes_it_up():
         fit(model)
         after = weights(model)
         changed = {n for n in before if not np.array_equal(before[n], after[n])}
-        still = {f"{block}/attention/key/bias" for block in BLOCKS}
-        assert expected - still <= changed <= expected
+        assert expected - {f"{BLOCKS[0]}/attention/key/bias"} <= changed <= expected
         optimizer = model.optimizer
         assert optimizer.iterations == 1
         assert len(optimizer.variables) == 1 + 2 * len(expected)
         assert float(optimizer.learning_rate) == pytest.approx(1e-2)
         assert not optimizer._use_weight_decay(model.get_layer("classes").bias)
         assert optimizer._use_weight_decay(model.get_layer("classes").kernel)
-
-
-@pytest.mark.parametrize("layers", [-1, 3, 1.5, None])
-def test_layers_that_are_not_there(layers):
-    with pytest.raises(ConfigurationError, match="layers must be an integer from 0 to"):
-        classifier().freeze(layers=layers)
 
 
 def test_thawing_under_lora_thaws_the_factors():
@@ -306,11 +287,7 @@ SMALL = {**SIZES, "vocabulary_size": 50, "layer_norm_cond_size": 5}
 CONDITIONAL = RoFormerConfig(**SMALL, residual_attention_scores=True, **DROPOUT)
 MODELS = {
     "v1": lambda: RoFormerBackbone.from_preset(CHARACTER, **DROPOUT),
-    "v2": lambda: RoFormerBackbone.from_preset(V2, **DROPOUT),
-    "conditional": lambda: RoFormerBackbone(CONDITIONAL),
-    "bfloat16": lambda: RoFormerBackbone.from_preset(
-        CHARACTER, dtype="mixed_bfloat16", **DROPOUT
-    ),
+    "conditional": lambda: RoFormerBackbone(CONDITIONAL, dtype="mixed_bfloat16"),
 }
 
 
@@ -388,19 +365,6 @@ def test_blocks_are_computed_again_in_training_only(monkeypatch):
     counts.clear()
     fit(model)
     assert counts == [0, 1, 1, 0]
-
-
-def test_checkpointing_goes_with_the_other_aids():
-    results = []
-    for checkpointing in (False, True):
-        model = classifier(gradient_checkpointing=checkpointing)
-        model.enable_lora(2)
-        model.freeze(layers=1)
-        fit(model, 2, keras.optimizers.SGD(0.1))
-        results.append(weights(model))
-    plain, checkpointed = results
-    for path, value in plain.items():
-        np.testing.assert_allclose(checkpointed[path], value, atol=1e-6, err_msg=path)
 
 
 def test_no_file_knows_of_checkpointing(tmp_path):
