@@ -1,4 +1,4 @@
-"""Trains a model whose weights 2 and 4 devices of JAX share.
+"""Trains a model whose weights 4 devices of JAX share, or 2 and 2.
 
 The results must be those of one device, and each device must hold its share alone. Run
 as a process, or imported before JAX starts: the number of devices is set before.
@@ -27,15 +27,14 @@ INPUTS = {"token_ids": IDS, "segment_ids": np.zeros_like(IDS)}
 
 
 def results():
-    """A trained model, its losses and its outputs before and after."""
+    """A trained model, its losses and its outputs."""
     keras.utils.set_random_seed(0)
     model = RoFormerMaskedLM.from_roformer_config(CONFIG)
-    before = model.predict(INPUTS, verbose=0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss)
     history = model.fit(INPUTS, IDS, epochs=2, batch_size=2, shuffle=False, verbose=0)
     after = model.predict(INPUTS, verbose=0)
-    return model, {"before": before, "after": after, **history.history}
+    return model, {"after": after, **history.history}
 
 
 def shares(model):
@@ -81,7 +80,7 @@ def main():
     _, expected = results()
     devices = keras.distribution.list_devices()
     names = ("batch", "model")
-    for shape in ((1, 2), (1, 4), (2, 2)):
+    for shape in ((1, 4), (2, 2)):
         used = devices[: shape[0] * shape[1]]
         mesh = keras.distribution.DeviceMesh(shape, names, used)
         distribution = keras.distribution.ModelParallel(

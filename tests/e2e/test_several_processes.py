@@ -97,12 +97,14 @@ def assert_same_results(one, other):
     for name in ("preset/model.weights.h5", "log.csv"):
         assert (one / name).exists()
         assert (other / name).exists()
-    expected, found = (load_file(p / "state.safetensors") for p in (one, other))
-    assert expected.keys() == found.keys()
-    for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, 0, 1e-6, err_msg=name)
+    expected, values = (load_file(p / "state.safetensors") for p in (one, other))
+    assert expected.keys() == values.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(values[name], value, 0, 1e-6, err_msg=name)
 
 
+# Every run has the test below, in which two processes begin and one ends a training.
+@pytest.mark.weekly
 def test_two_processes_finetune_as_one(start, tmp_path):
     # Of 37 rows the last batch has five, which two devices cannot share.
     command = ["finetune", "text-classification", "--train", "labelled.tsv"]
