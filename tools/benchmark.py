@@ -5,7 +5,8 @@
     python -m tools.benchmark --table            write the tables from the figures
 
 The figures are kept in tools/benchmarks/figures.json. recorded.json next to it has
-tables of figures that other commands measured: each has its date, machine and command.
+tables of figures that other commands measured: each has its date, machine and command,
+and the commit that had this command, if it is gone.
 A page has a table between the lines `<!-- table: NAME -->` and
 `<!-- end of the table -->`. A table stays as it is if a part that it shows was not
 measured. Programs that are not installed, such as Hugging Face transformers, are left
@@ -34,12 +35,12 @@ BEGIN, END = "<!-- table: {} -->", "<!-- end of the table -->"
 NAME = re.compile(BEGIN.format(r"(\S+)"))
 # Part -> module of tools.benchmarks, and its arguments.
 PARTS = {
-    "keras": ("keras_paths", ()),
+    "keras": ("encode", ("--parts", "predict", "calls", "--rounds", "7")),
     "generate": (
         "generate",
         ("--parts", "engines", "mix", "--mix-prompts", "300", "--rounds", "3"),
     ),
-    "step": ("finetune", ("--parts", "step")),
+    "step": ("finetune", ()),
     "load": ("encode", ("--parts", "load")),
     "scripts": ("scripts", ()),
 }
@@ -77,12 +78,12 @@ def measure(part, quick):
     module = importlib.import_module(f"tools.benchmarks.{name}")
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "figures.json")
-        more = ("--quick",) if quick else ()
-        if code := module.main([*arguments, *more, "--json", str(target)]):
+        flags = ["--quick"] if quick else []
+        if code := module.main([*arguments, *flags, "--json", str(target)]):
             raise ConfigurationError(f"tools.benchmarks.{name} ended with {code}")
-        found = json.loads(target.read_text(encoding="utf-8"))
+        figures = json.loads(target.read_text(encoding="utf-8"))
     date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    return {"date": date, "processor": processor(), **found}
+    return {"date": date, "processor": processor(), **figures}
 
 
 def with_tables(text, figures, label):
@@ -106,21 +107,22 @@ def with_tables(text, figures, label):
 def table_of(name, figures):
     """A table, and below it when, on what and by which command it was measured."""
     if name in TABLES:
-        make, parts, measured_by = TABLES[name]
-        sources, table = [figures[part] for part in parts], make(figures)
+        make, parts, by = TABLES[name]
+        sources, table, commit = [figures[part] for part in parts], make(figures), ""
     else:
         recorded = read_figures(RECORDED)
         if name not in recorded:
             raise ConfigurationError(f"no figures have the name {name!r}")
-        kept = recorded[name]
-        sources, measured_by = [kept], kept["command"]
-        table = markdown(kept["columns"], kept["rows"])
+        source = recorded[name]
+        sources, by, commit = [source], source["command"], source.get("commit")
+        table = markdown(source["columns"], source["rows"])
     dates = sorted({source["date"] for source in sources})
     days = map(datetime.date.fromisoformat, dict.fromkeys((dates[0], dates[-1])))
     when = " to ".join(f"{day.day} {day:%B %Y}" for day in days)
     machines = "; ".join(dict.fromkeys(source["processor"] for source in sources))
-    how = f": `{measured_by}`" if measured_by else ", measured by hand"
-    return f"{table}\n\n{when}, {machines}{how}"
+    how = f": `{by}`" if by else ", measured by hand"
+    at = f" at commit `{commit}`" if commit else ""
+    return f"{table}\n\n{when}, {machines}{how}{at}"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 On TensorFlow Keras makes a dataset of whatever it is given. A thread of `tf.data` tunes
 it, sleeps for 10, 20, 40, ... ms between its looks, and is waited for when the dataset
 is deleted: a call lasts until 70, 150, 310, 630, 1,270 or 2,550 ms. Without tuning
-there is no such thread. `python -m tools.predict_wait` shows both in plain Keras.
+there is no such thread. docs/performance.md says how this was measured.
 """
 
 import inspect

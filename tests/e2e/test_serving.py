@@ -36,7 +36,6 @@ from roformer_keras.serving.onnx_graph import join_operations
 from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
-from tools.benchmarks import precision
 
 CPU = Path("/proc/cpuinfo")
 # Without these instructions sums of pairs of products are cut at 16 bits.
@@ -373,25 +372,6 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
     code, _, err = run("export", SIM, folder, capsys=capsys)
     assert code == 4
     assert "--overwrite" in err
-
-
-def test_what_fewer_bits_cost(exports, tmp_path, monkeypatch, capsys):
-    lines = tmp_path / "lines.txt"
-    lines.write_text("".join(f"{text}\n" for text in CALIBRATION), encoding="utf-8")
-    made = {format: exports(format, True) for format in ("onnx", "openvino")}
-    monkeypatch.setattr(
-        "roformer_keras.serving.export_model",
-        lambda sim, folder, format, **options: shutil.copytree(made[format], folder),
-    )
-    monkeypatch.setattr(precision, "SOURCE", SIM)
-    arguments = ["--texts", str(lines), "--count", "3", "--calibration", "10"]
-    assert not precision.main(arguments)
-    figures = json.loads(capsys.readouterr().out)
-    for name in ("bfloat16", "int8, ONNX Runtime", "int8, OpenVINO"):
-        found = figures[name]
-        assert 0 < found["mean difference"] < found["largest difference"]
-        assert CLOSE < found["smallest cosine"] < 1
-    assert figures["median cosine of different texts"] < 0.99
 
 
 @pytest.mark.filterwarnings("ignore:In the future:FutureWarning")

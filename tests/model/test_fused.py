@@ -1,7 +1,6 @@
 """Operations of one pass: the same numbers, and one operation each in the graph."""
 
 import collections
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from roformer_keras import RoFormerBackbone, RoFormerConfig
 from roformer_keras.layers import LayerNorm, RoPEAttention
 from roformer_keras.layers.fused import fused, fused_operations
 from roformer_keras.models.forward import run_model
-from tools.benchmarks import operations
 
 pytestmark = pytest.mark.slow
 
@@ -149,16 +147,3 @@ def test_half_split_features_are_turned_as_ever():
             return layer(x)
 
     np.testing.assert_allclose(attention(x), layer(x), atol=1e-6)
-
-
-def test_each_saving_can_be_left_out(tmp_path, capsys):
-    target = tmp_path / "figures.json"
-    sizes = f"--layers 1 --hidden 64 --rows 2 --length 8 --rounds 1 --json {target}"
-    assert not operations.main(sizes.split())
-    out = capsys.readouterr().out
-    figures = json.loads(target.read_text())
-    assert list(figures) == ["float32", "bfloat16"]
-    for dtype, found in figures.items():
-        assert list(found) == list(operations.VARIANTS)
-        assert found["everything"]["more"] == 0
-        assert f"{dtype}, 2x8" in out

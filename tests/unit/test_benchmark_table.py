@@ -5,8 +5,6 @@ import importlib.util
 import json
 from pathlib import Path
 
-import pytest
-
 from tools import benchmark
 from tools.benchmarks import figure_tables
 
@@ -18,11 +16,11 @@ def test_a_part_is_measured_and_the_table_written(tmp_path, monkeypatch, capsys)
     runs["call float32"] = {"rate": 10.0, "seconds": [0.1, 0.2, 0.3]}
 
     def main(arguments):
-        found = {"predict": {"32x128": runs}, "latency": {"1x16": runs}}
-        Path(arguments[-1]).write_text(json.dumps(found))
+        figures = {"predict": {"32x128": runs}, "calls": {"1x16": runs}}
+        Path(arguments[-1]).write_text(json.dumps(figures))
         return int("fail" in arguments)
 
-    monkeypatch.setattr("tools.benchmarks.keras_paths.main", main)
+    monkeypatch.setattr("tools.benchmarks.encode.main", main)
     page, target = tmp_path / "page.md", tmp_path / "figures.json"
     arguments = ["--parts", "keras", "--json", str(target), "--pages", str(page)]
     page.write_text(f"a\n{PLACE}b\n")
@@ -52,7 +50,7 @@ def test_a_part_is_measured_and_the_table_written(tmp_path, monkeypatch, capsys)
     assert "; 3 cores of X: `python -m tools.benchmark`" in lines[-3]
     found = json.loads(target.read_text(encoding="utf-8"))["keras"]
     assert found["predict"]["32x128"] == runs and "cores of" in found["processor"]
-    monkeypatch.setitem(benchmark.PARTS, "keras", ("keras_paths", ("fail",)))
+    monkeypatch.setitem(benchmark.PARTS, "keras", ("encode", ("fail",)))
     assert benchmark.main(arguments) == 2
 
 
@@ -63,14 +61,14 @@ def test_a_table_without_figures_is_an_error(tmp_path, capsys):
     assert "no-such-table" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "path", benchmark.PAGES, ids=lambda path: str(path.relative_to(benchmark.ROOT))
-)
-def test_the_tables_of_a_page_are_those_of_the_figures(path):
+def test_the_tables_of_all_pages_are_those_of_the_figures():
     """If not, run python -m tools.benchmark --table."""
-    figures = benchmark.read_figures(benchmark.FIGURES)
-    text = path.read_text(encoding="utf-8")
-    assert benchmark.with_tables(text, figures, path) == text
+    figures, stale = benchmark.read_figures(benchmark.FIGURES), []
+    for path in benchmark.PAGES:
+        text = path.read_text(encoding="utf-8")
+        if benchmark.with_tables(text, figures, path) != text:
+            stale.append(path)
+    assert not stale
 
 
 def test_recorded_figures_have_a_date_a_machine_and_a_page():
@@ -79,7 +77,7 @@ def test_recorded_figures_have_a_date_a_machine_and_a_page():
     for name, table in recorded.items():
         assert datetime.date.fromisoformat(table["date"]).year >= 2026, name
         assert "cores of" in table["processor"], name
-        if command := table["command"]:
+        if (command := table["command"]) and "commit" not in table:
             module = command.removeprefix("python -m ").split()[0]
             assert importlib.util.find_spec(module), name
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}, name
@@ -91,37 +89,3 @@ def test_recorded_figures_have_a_date_a_machine_and_a_page():
 def test_the_readme_has_at_most_eight_rows_of_speed():
     table = figure_tables.readme_table(benchmark.read_figures(benchmark.FIGURES))
     assert len(table.splitlines()) - 2 == len(figure_tables.README_ROWS) <= 8
-
-
-def cells_of(table):
-    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
-
-
-def run(*seconds):
-    return {"seconds": list(seconds), "rate": 1 / seconds[0]}
-
-
-def test_goals_are_ratios_of_neighbouring_turns():
-    sample = {
-        "matrix products float32, OpenVINO": run(1.0, 1.0, 3.0),
-        "openvino float32": run(2.0, 4.0, 4.0),
-        "openvino bfloat16": run(2.0, 3.0, 4.0),
-        "openvino-int8 bfloat16": run(1.0, 1.0, 1.0),
-    }
-    paraphrase = {"keras float32": run(10.0), "openvino bfloat16": run(4.0)}
-    engines = {"GPT, 1 sample": sample, "Sim, paraphrase n=100": paraphrase}
-    rows = cells_of(figure_tables.engines_table({"generate": {"engines": engines}}))
-    # Runs that were left out have no row.
-    assert [row[1:] for row in rows] == [
-        ["75 %", "50 %"],
-        ["", "3.00x"],
-        ["0.35", "0.40"],
-    ]
-    runs = {"bert4keras float32": run(6.0), "matrix products float32": run(2.0)}
-    runs["roformer_keras float32"] = run(4.0)
-    table = figure_tables.updates_table({"step": {"step": runs}})
-    assert cells_of(table) == [["float32", "1.5x", "1.50x", "3.00x"]]
-    runs = {"Keras on OpenVINO float32": run(2.0), "predict float32": run(3.0)}
-    figures = {"predict": {"4x512": runs}, "latency": {"1x16": runs}}
-    table = figure_tables.openvino_backend_table({"keras": figures})
-    assert [row[1] for row in cells_of(table)] == ["1.50 times"]

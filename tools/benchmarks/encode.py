@@ -8,14 +8,13 @@ out. The parts:
 load        A model from the checkpoint, in fresh processes that have imported what
             it needs: seconds, and the peak of memory. bert4keras reads the folder,
             not the zip.
-convert     The zip to a preset folder by `roformer-keras convert`, in fresh processes.
 encode      Ids of fixed shapes, half of the rows padded by a quarter: tokens a second,
             with padding.
 mix         Texts, half reviews and half poems, to vectors: texts a second. bert4keras
             by `predict` on 32 texts at a time in their order.
 latency     A sentence of 16 tokens to its vector, call after call: milliseconds.
-growth      Tokens a second of roformer_keras by the length of rows, in batches of equal
-            size, and by the rows of a batch.
+predict     The ids of `encode` by what users of Keras call: tokens a second.
+calls       The same for 16 tokens, call after call, also by `model(ids)`: milliseconds.
 
 The limit is the time of the matrix products alone, in the same type and on the same
 threads; int8 is compared with the products in bfloat16.
@@ -36,7 +35,7 @@ from tools.benchmarks.harness import (
     ratios,
     show_ratios,
 )
-from tools.benchmarks.sides import SIDES, is_installed
+from tools.benchmarks.sides import SHORT, SIDES, installed
 from tools.benchmarks.texts import FILES, draw_texts
 from tools.commands import command
 from tools.reference.full_size_checkpoint import write_checkpoint, write_zip
@@ -46,9 +45,6 @@ IMPORTED = "TensorFlow imported, no more"
 ZIP, THEIR_FOLDER = "roformer_keras, zip", "bert4keras, folder"
 # The warm-up of loading.
 IMPORTS = ("import_all",)
-# The shortest rows of growth by length, and the length of growth by rows.
-MIN_LENGTH, ROWS_LENGTH = 64, 128
-OURS = {FLOAT32: Run("float32", "encode"), BFLOAT16: Run("bfloat16", "encode")}
 
 
 def limits(method):
@@ -75,6 +71,13 @@ def transformers(method, *models):
     }
 
 
+def keras_calls(*ways):
+    names = ("float32", "bfloat16")
+    return {f"{way} {x}": Run(x, "call_ids", (way,)) for x in names for way in ways} | {
+        THEIRS: Run("bert4keras", "call_ids")
+    }
+
+
 # Part -> name of a run -> run, in the order of turns. Shapes come before the arguments.
 RUNS = {
     "load": {
@@ -86,12 +89,11 @@ RUNS = {
         ),
         THEIR_FOLDER: Run("bert4keras", "load", (".",), IMPORTS),
     },
-    "convert": {"roformer-keras convert": Run("command", "convert")},
     "encode": {
         **limits("encode"),
-        FLOAT32: OURS[FLOAT32],
-        THEIRS: Run("bert4keras", "predict"),
-        BFLOAT16: OURS[BFLOAT16],
+        FLOAT32: Run("float32", "encode"),
+        THEIRS: Run("bert4keras", "encode"),
+        BFLOAT16: Run("bfloat16", "encode"),
         **transformers("encode", "Bert", "RoFormer"),
         **exports("encode"),
         "keras_hub BERT bfloat16": Run("keras_hub", "encode", ("bfloat16",)),
@@ -110,10 +112,13 @@ RUNS = {
         **transformers("latency", "Bert"),
         **exports("latency"),
     },
-    "growth": OURS,
+    "predict": keras_calls("predict_on_batch", "predict"),
+    "calls": {
+        **keras_calls("predict_on_batch", "predict", "call"),
+        **transformers("call_ids", "Bert"),
+    },
 }
-FRESH = ("load", "convert")
-UNITS = {"load": "s", "convert": "s", "mix": "texts/s", "latency": "ms"}
+UNITS = {"load": "s", "mix": "texts/s", "latency": "ms", "calls": "ms"}
 # Other ratios of `encode` that are printed: a run, and what it is compared with.
 RATIOS = (
     (BFLOAT16, "transformers Bert bfloat16"),
@@ -126,8 +131,6 @@ SIZES = {
     "vocabulary": (12000, 200, "its tokens, at least 200"),
     "count": (320, 9, "texts of the mix"),
     "calls": (50, 2, "calls of a turn of latency"),
-    "growth-tokens": (4096, 64, "tokens of a batch of growth by length"),
-    "growth-rows": (128, 1, "largest batch of growth by rows"),
     "rounds": (5, 1, "turns of each run"),
 }
 
@@ -149,11 +152,6 @@ def main(arguments=None):
             benchmark.stop()
 
 
-def runs_of(part):
-    """The runs of a part whose sides are installed."""
-    return {name: run for name, run in RUNS[part].items() if is_installed(run.side)}
-
-
 def write_sources(benchmark):
     """The checkpoint of random weights, and what the parts need of it."""
     options, folder = benchmark.options, benchmark.folder
@@ -162,13 +160,13 @@ def write_sources(benchmark):
     if "mix" in options.parts:
         texts = draw_texts(options.texts, options.count)
         (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
-    if {"load", "convert"} & set(options.parts):
+    if "load" in options.parts:
         write_zip(folder, folder / "base.zip", zipfile.ZIP_DEFLATED)
     # An export in float32 serves for bfloat16 too.
     stored = {
         (run.side, "int8" if run.arguments == ("int8",) else "float32"): None
         for part in options.parts
-        for name, run in runs_of(part).items()
+        for name, run in installed(RUNS[part]).items()
         if name in exports("encode")
     }
     for format, dtype in stored:
@@ -176,42 +174,33 @@ def write_sources(benchmark):
     benchmark.stop()
 
 
-def growth_shapes(options):
-    """Shapes of growth by length, and by rows; powers of two."""
-    tokens = options.growth_tokens
-    lengths = [2**n for n in range(30) if MIN_LENGTH <= 2**n <= tokens]
-    rows = [2**n for n in range(30) if 2**n <= options.growth_rows]
-    by_length = [f"{tokens // length}x{length}" for length in lengths]
-    return by_length, [f"{count}x{ROWS_LENGTH}" for count in rows]
-
-
 def measure(benchmark, part):
     """Name of a run -> its figures; by shape, for parts that have shapes."""
-    options, runs = benchmark.options, runs_of(part)
-    if part in ("encode", "growth"):
-        by_length, by_rows = growth_shapes(options)
-        shapes = options.shapes if part == "encode" else by_length + by_rows
-        figures = {}
-        for shape in dict.fromkeys(shapes):
-            shaped = {
-                name: run._replace(arguments=(shape, *run.arguments))
-                for name, run in runs.items()
-            }
-            title, tokens = f"{part} {shape}", math.prod(map(int, shape.split("x")))
-            found = compare(benchmark, shaped, title, "tokens/s", tokens)
-            figures[shape] = found
-            for run, other in RATIOS:
-                if run in found and other in found:
-                    print(f"{run}: {show_ratios(ratios(found, run, other))} of {other}")
+    options, runs = benchmark.options, installed(RUNS[part])
+    unit, figures = UNITS.get(part, "tokens/s"), {}
+    shapes = options.shapes if part in ("encode", "predict") else []
+    for shape in [SHORT] if part == "calls" else shapes:
+        shaped = {
+            name: run._replace(arguments=(shape, *run.arguments))
+            for name, run in runs.items()
+        }
+        tokens = math.prod(map(int, shape.split("x"))) if unit == "tokens/s" else 1
+        figures[shape] = compare(benchmark, shaped, f"{part} {shape}", unit, tokens)
+        for run, other in RATIOS:
+            if run in shaped and other in shaped:
+                ratio = show_ratios(ratios(figures[shape], run, other))
+                print(f"{run}: {ratio} of {other}")
+    if figures:
         return figures
     amount = options.count if part == "mix" else 1
-    theirs, is_fresh = THEIR_FOLDER if part == "load" else THEIRS, part in FRESH
-    figures = compare(benchmark, runs, part, UNITS[part], amount, theirs, is_fresh)
+    is_load = part == "load"
+    theirs = THEIR_FOLDER if is_load else THEIRS
+    figures = compare(benchmark, runs, part, unit, amount, theirs, fresh=is_load)
     if part == "mix":
         counts = [benchmark[run.side].call("count_tokens") for run in runs.values()]
-        if len({found["ids"] for found in counts}) > 1:
+        if len({count["ids"] for count in counts}) > 1:
             raise SystemExit(f"the sides must have the same ids, got {counts}")
-    if part == "load":
+    if is_load:
         over = figures[ZIP]["peak_mb"] - figures[IMPORTED]["peak_mb"]
         share = over / figures[ZIP]["weights_mb"]
         print(f"the zip takes {share:.2f}x the memory of the weights")

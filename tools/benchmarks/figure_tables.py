@@ -8,6 +8,7 @@ from tools.benchmarks.harness import LIMIT, THEIRS, ratios, show, show_ratios
 from tools.benchmarks.scripts import RUNS, SCRIPTS
 from tools.tables import markdown
 
+TYPES = ("float32", "bfloat16")
 COLUMNS = (
     "float32",
     "bfloat16",
@@ -33,75 +34,54 @@ class Row(NamedTuple):
     in_readme: bool = False
 
 
-def keras_row(title, unit, place, way, limit="", peer="", in_readme=False):
-    """A row of `keras_paths`."""
-    types = ("float32", "bfloat16")
-    names = [f"{way} {dtype}" for dtype in types] + [THEIRS]
-    names += [f"{peer} {dtype}" for dtype in types]
-    names += [f"{limit} {dtype}" for dtype in types]
-    return Row(title, unit, place, tuple(names), in_readme)
+def names(form, types=TYPES):
+    """The names of a run in both types; empty ones for an empty form."""
+    return tuple(form and form.format(dtype) for dtype in types)
 
 
-def generation_rows(title, unit, name, in_readme=()):
+def keras_row(title, unit, place, way, peer="", in_readme=False):
+    """A row of the part `keras`, whose limit is `predict_on_batch`."""
+    runs = *names(f"{way} {{}}"), THEIRS, *names(peer), *names("predict_on_batch {}")
+    title = f"`{title}`, {place[-1]}; limit: `predict_on_batch`"
+    return Row(title, unit, ("keras", *place), runs, in_readme)
+
+
+def generation_rows(title, unit, *place, in_readme=()):
     """A row of `generate` for each engine; the README shows some of them too."""
-    types = ("float32", "bfloat16")
-    place = ("generate", "engines", name) if name else ("generate", "mix")
-    for engine, called in (
-        ("keras", ""),
-        ("openvino", ', `engine="openvino"`'),
-        ("openvino-int8", ', `engine="openvino-int8"`'),
-    ):
-        ours = tuple(f"{engine} {dtype}" for dtype in types)
-        peers = (THEIRS, *(f"transformers {dtype}" for dtype in types))
-        limits = tuple(f"matrix products {dtype}, OpenVINO" for dtype in types)
+    limits = names(f"{LIMIT} {{}}, OpenVINO")
+    for engine in ("keras", "openvino", "openvino-int8"):
+        is_keras, ours = engine == "keras", names(f"{engine} {{}}")
         # Peers once.
-        peers = peers if engine == "keras" else ("", "", "")
-        names = (*ours, *peers, *limits)
-        yield Row(f"{title}{called}", unit, place, names, engine in in_readme)
+        peers = (THEIRS, *names("transformers {}")) if is_keras else ("", "", "")
+        row = title if is_keras else f'{title}, `engine="{engine}"`'
+        runs = (*ours, *peers, *limits)
+        yield Row(row, unit, ("generate", *place), runs, engine in in_readme)
 
 
+PREDICT = "model.predict(ids)"
 ROWS = (
-    *(
-        keras_row(
-            f"`model.predict(ids)`, {shape}; limit: `predict_on_batch`",
-            "tokens/s",
-            ("keras", "predict", shape),
-            "predict",
-            "predict_on_batch",
-            in_readme=shape == "32x128",
-        )
-        for shape in ("32x128", "4x512")
-    ),
-    keras_row(
-        "`model.predict(ids)`, 1x16; limit: `predict_on_batch`",
-        "ms",
-        ("keras", "latency", "1x16"),
-        "predict",
-        "predict_on_batch",
-        in_readme=True,
-    ),
-    keras_row(
-        "`model(ids)`, 1x16; limit: `predict_on_batch`",
-        "ms",
-        ("keras", "latency", "1x16"),
-        "call",
-        "predict_on_batch",
-        "transformers Bert",
-    ),
+    keras_row(PREDICT, "tokens/s", ("predict", "32x128"), "predict", in_readme=True),
+    keras_row(PREDICT, "tokens/s", ("predict", "4x512"), "predict"),
+    keras_row(PREDICT, "ms", ("calls", "1x16"), "predict", in_readme=True),
+    keras_row("model(ids)", "ms", ("calls", "1x16"), "call", "transformers Bert {}"),
     *generation_rows(
         "GPT, 1 sample of 112 tokens",
         "tokens/s",
+        "engines",
         "GPT, 1 sample",
         in_readme=("keras", "openvino-int8"),
     ),
     *generation_rows(
         "GPT, 16 samples",
         "tokens/s",
+        "engines",
         "GPT, 16 samples",
         in_readme=("keras", "openvino"),
     ),
-    *generation_rows("Sim, `paraphrase`, n=100", "s", "Sim, paraphrase n=100"),
-    *generation_rows("GPT, 300 prompts of all lengths", "s", None),
+    *generation_rows(
+        "Sim, `paraphrase`, n=100", "s", "engines", "Sim, paraphrase n=100"
+    ),
+    *generation_rows("GPT, 300 prompts of all lengths", "s", "mix"),
     Row(
         "update of a classifier, 16x128",
         "tokens/s",
@@ -110,10 +90,8 @@ ROWS = (
             "roformer_keras float32",
             "roformer_keras mixed_bfloat16",
             THEIRS,
-            "transformers float32",
-            "transformers bfloat16",
-            "matrix products float32",
-            "matrix products bfloat16",
+            *names("transformers {}"),
+            *names(f"{LIMIT} {{}}"),
         ),
         in_readme=True,
     ),
@@ -149,78 +127,6 @@ def make_table(figures, rows=ROWS, columns=COLUMNS):
 def readme_table(figures):
     """The rows of the README: against bert4keras, where it takes part."""
     return make_table(figures, README_ROWS, COLUMNS[:3])
-
-
-def engines_table(figures):
-    """Goals of the engines of generation."""
-    engines, lines = figures["generate"]["engines"], []
-
-    def add(title, goal, place, pair, form):
-        ratio = median_ratio(engines.get(place, {}), *pair)
-        if ratio is not None:
-            lines.append([title, goal, form(ratio)])
-
-    for name, dtype, goal in (
-        ("1 sample", "float32", 75),
-        ("1 sample", "bfloat16", 65),
-        ("16 samples", "float32", 65),
-        ("16 samples", "bfloat16", 60),
-    ):
-        title = f"`openvino` as a share of OpenVINO's products, {name}, {dtype}"
-        pair = f"openvino {dtype}", f"{LIMIT} {dtype}, OpenVINO"
-        add(title, f"{goal} %", f"GPT, {name}", pair, lambda x: f"{100 * x:.0f} %")
-    title = "`openvino-int8` against `openvino`, 1 sample, bfloat16"
-    pair = "openvino-int8 bfloat16", "openvino bfloat16"
-    add(title, "", "GPT, 1 sample", pair, "{:.2f}x".format)
-    for types, ours, theirs, goal in (
-        ("both in float32", "float32", "float32", ""),
-        ("both in bfloat16", "bfloat16", "bfloat16", ""),
-        ("bfloat16 against float32", "bfloat16", "float32", "0.35"),
-    ):
-        title = "time of `paraphrase` with `openvino` as a share of the Keras engine's"
-        # A share of time is the inverse ratio of speeds.
-        pair = f"keras {theirs}", f"openvino {ours}"
-        place = "Sim, paraphrase n=100"
-        add(f"{title}, {types}", goal, place, pair, "{:.2f}".format)
-    return markdown(["figure", "goal", "reached"], lines)
-
-
-def updates_table(figures):
-    runs, lines = figures["step"]["step"], []
-    for dtype, policy, goal in (
-        ("float32", "float32", "1.5x"),
-        ("bfloat16", "mixed_bfloat16", "2.5x"),
-    ):
-        names = (f"roformer_keras {policy}", f"{LIMIT} {dtype}")
-        found = [median_ratio(runs, name, THEIRS) for name in names]
-        if None not in found:
-            lines.append([dtype, goal, *(f"{ratio:.2f}x" for ratio in found)])
-    title = "update of a classifier, against bert4keras"
-    return markdown([title, "goal", "reached", "matrix products alone"], lines)
-
-
-def openvino_backend_table(figures):
-    keras, lines = figures["keras"], []
-    for title, part, way, digits in (
-        ("`predict` on Keras's OpenVINO backend", "predict", "predict", 2),
-        ("`model(ids)` of the short text", "latency", "call", 1),
-    ):
-        cells = []
-        for dtype in ("float32", "bfloat16"):
-            pair = f"Keras on OpenVINO {dtype}", f"{way} {dtype}"
-            found = [median_ratio(runs, *pair) for runs in keras[part].values()]
-            found = sorted(ratio for ratio in found if ratio is not None)
-            ends = dict.fromkeys(f"{x:.{digits}f}" for x in (*found[:1], *found[-1:]))
-            cells.append(f"{' to '.join(ends)} times" if ends else "")
-        if any(cells):
-            lines.append([title, *cells])
-    return markdown(["against TensorFlow", "float32", "bfloat16"], lines)
-
-
-def median_ratio(runs, run, other):
-    """How many times as fast as another run a run was; None if one was left out."""
-    found = ratios(runs, run, other) if run in runs else []
-    return statistics.median(found) if found else None
 
 
 def loading_table(figures):
@@ -296,7 +202,4 @@ TABLES = {
     "all": Table(make_table, parts_of(ROWS), "python -m tools.benchmark"),
     "loading": table_of_part(loading_table, "load"),
     "scripts": table_of_part(scripts_table, "scripts"),
-    "goals-of-engines": table_of_part(engines_table, "generate"),
-    "goals-of-updates": table_of_part(updates_table, "step"),
-    "openvino-backend": table_of_part(openvino_backend_table, "keras"),
 }

@@ -1,33 +1,26 @@
 """Generation, compared with the real bert4keras.
 
-    python -m tools.benchmarks.generate --parts first memory
+    python -m tools.benchmarks.generate --parts first paraphrase
 
-The real bert4keras writes a checkpoint of random weights, which both sides read. Parts:
+The real bert4keras writes a checkpoint of random weights, which all sides read. Parts:
 
-generate    RoFormer-GPT, prompt of 16 ids, no early end: one sample; sixteen of one
-            prompt; one of each of sixteen prompts.
-paraphrase  RoFormer-Sim as in roformer-sim's generate.py, n=100, k=20. Random weights
-            hardly ever end a text: once as they are, and once with an output bias of
-            [SEP] that ends texts after about 20 tokens.
-engines     The same with every engine, in float32, bfloat16 and with weights of 8 bits.
+engines     Each engine in float32, bfloat16 and with weights of 8 bits. RoFormer-GPT
+            continues a prompt of 16 ids, with no early end: one sample, and sixteen.
+            RoFormer-Sim as in roformer-sim's generate.py, n=100, k=20.
 mix         Many prompts of 4 to 128 ids for RoFormer-GPT, in float32 and bfloat16: most
             texts end after about 20 tokens, some are as long as they may be.
+paraphrase  RoFormer-Sim by bert4keras too. Random weights hardly ever end a text: once
+            as they are, and once with an output bias of [SEP] that ends texts after
+            about 20 tokens.
 first       In fresh processes, compilation included: seconds to the first and second
             piece of a stream, and of a whole first `generate`.
-memory      In fresh processes, above one with a tiny model of as many layers: peaks of
-            a generation that needs no compiling, and of loading with the first one;
-            compared with the weights, keys and values. Linux only.
 
-The limit is the time of the matrix products of a step, of as many rows; of `engines`
-those of OpenVINO.
+The limit is the time of the matrix products of a step, of as many rows, by OpenVINO.
 """
 
-import ctypes
-import gc
 import math
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -40,10 +33,8 @@ from tools.benchmarks.harness import (
     Side,
     compare,
     make_parser,
-    show,
 )
-from tools.benchmarks.hugging_face import Transformers
-from tools.benchmarks.sides import is_installed
+from tools.benchmarks.sides import TOP_P, Transformers, installed
 from tools.commands import command
 from tools.reference.bert4keras import build_model, make_tokenizer
 from tools.reference.full_size_checkpoint import (
@@ -51,12 +42,11 @@ from tools.reference.full_size_checkpoint import (
     make_vocabulary,
     write_checkpoint,
 )
-from tools.tables import print_table
 
-OURS = "roformer_keras float32"
+KERAS = "keras float32"
 GPT, SIM = "RoFormerCausalLM", "RoFormerSim"
 PROMPT, SENTENCE, NEAREST = 16, 20, 20
-DRAWING = {"top_p": 0.95, "seed": 0}
+DRAWING = {"top_p": TOP_P, "seed": 0}
 LIMIT_STEPS = 32
 CLS, SEP = 101, 102
 SIZES = {
@@ -68,21 +58,19 @@ SIZES = {
     "candidates": (100, 8, "n of paraphrase"),
     "longest": (64, 24, "max_new_tokens of paraphrase"),
     "rounds": (5, 1, "runs of roformer_keras and of the limit"),
-    "their-rounds": (2, 1, "runs of bert4keras; 0 leaves it out"),
+    "their-rounds": (1, 1, "runs of bert4keras; 0 leaves it out"),
 }
-# The types and engines that are compared.
+TYPES = ("float32", "bfloat16")
+# Types and engines; the first four read the mix.
 ENGINE_RUNS = (
-    *(("float32", "keras"), ("bfloat16", "keras")),
-    *(("float32", "openvino"), ("bfloat16", "openvino")),
-    *(("float32", "openvino-int8"), ("bfloat16", "openvino-int8")),
-    *(("float32", "onnx"), ("float32", "onnx-int8")),
-)
-# Label, method of RoFormer, and the option with its count.
-MEMORY_RUNS = (
-    ("GPT, 1 sample", "generate", None),
-    ("GPT, {} samples", "generate", "samples"),
-    ("Sim, {} samples", "sample_candidates", "candidates"),
-    ("Sim, paraphrase n={}", "rank", "candidates"),
+    ("float32", "keras"),
+    ("bfloat16", "keras"),
+    ("float32", "openvino"),
+    ("bfloat16", "openvino"),
+    ("float32", "openvino-int8"),
+    ("bfloat16", "openvino-int8"),
+    ("float32", "onnx"),
+    ("float32", "onnx-int8"),
 )
 
 
@@ -117,76 +105,42 @@ def write_ending_checkpoint(benchmark):
     write_tensor_bundle(folder / "bert_model.ckpt", bundle)
 
 
-def measure_generation(benchmark):
-    options = benchmark.options
-    new, many, theirs = options.new, options.samples, options.their_rounds
-    found = {}
-    for title, method, count, rounds in (
-        ("GPT, 1 sample", "generate", 1, theirs),
-        (f"GPT, {many} samples", "generate", many, theirs),
-        (f"GPT, {many} prompts", "continue_prompts", many, 0),
-    ):
-        runs = runs_of(rounds, new, method, count)
-        found[title] = compare(benchmark, runs, title, "tokens/s", new * count)
-    return found
-
-
-def measure_paraphrases(benchmark):
-    options, found = benchmark.options, {}
-    n, theirs = options.candidates, min(1, options.their_rounds)
-    for what, source, steps in (
-        (f"{options.longest} tokens each", ".", options.longest),
-        # Steps have fewer and fewer rows: there is no one limit.
-        ("texts that end", "ending", 0),
-    ):
-        title = f"Sim, paraphrase n={n}, {what}"
-        runs = runs_of(theirs, steps, "paraphrase", n, source)
-        found[title] = compare(benchmark, runs, title, "s")
-    return found
-
-
 def measure_engines(benchmark):
-    options, found = benchmark.options, {}
+    options, figures = benchmark.options, {}
     many, n = options.samples, options.candidates
-    jobs = (
-        ("GPT, 1 sample", "tokens/s", options.new, "generate", 1, options.new),
-        (f"GPT, {many} samples", "tokens/s", options.new, "generate", many, None),
-        (f"Sim, paraphrase n={n}", "s", options.longest, "paraphrase", n, 1),
-    )
-    for title, unit, steps, method, count, amount in jobs:
+    for title, method, count in (
+        ("GPT, 1 sample", "generate", 1),
+        (f"GPT, {many} samples", "generate", many),
+        (f"Sim, paraphrase n={n}", "paraphrase", n),
+    ):
+        is_gpt = method == "generate"
+        steps = options.new if is_gpt else options.longest
         runs = {
             f"{LIMIT} {dtype}, OpenVINO": Run(
-                "openvino", "take_steps", (dtype, count, steps)
+                "limit", "take_steps", (dtype, count, steps)
             )
-            for dtype in ("float32", "bfloat16")
+            for dtype in TYPES
         }
         for dtype, engine in ENGINE_RUNS:
             arguments = (count, ".", dtype, engine)
             runs[f"{engine} {dtype}"] = Run("roformer_keras", method, arguments)
-        if method == "generate":
-            runs |= peers_of(count, min(1, options.their_rounds))
-        figures = compare(
-            benchmark,
-            runs,
-            title,
-            unit,
-            amount or steps * count,
-            theirs="keras float32",
+        if is_gpt:
+            runs[THEIRS] = theirs(options, method, count)
+            for dtype in TYPES:
+                arguments = (f"{count}x{PROMPT}", dtype)
+                peer = Run("transformers", "generate", arguments)
+                runs[f"transformers {dtype}"] = peer
+        unit, amount = ("tokens/s", steps * count) if is_gpt else ("s", 1)
+        figures[title] = compare(
+            benchmark, installed(runs), title, unit, amount, theirs=KERAS
         )
-        found[title] = figures
-    return found
+    return figures
 
 
-def peers_of(count, rounds):
-    """The samples of others; of Hugging Face if it is installed."""
-    job = "generate", count
-    theirs = Run("bert4keras", "generate", (count,), ("warm_up", *job), rounds)
-    runs = {THEIRS: theirs}
-    if is_installed("transformers"):
-        for dtype in ("float32", "bfloat16"):
-            arguments = (count, dtype)
-            runs[f"transformers {dtype}"] = Run("transformers", "write", arguments)
-    return runs
+def theirs(options, method, *arguments):
+    """A run of bert4keras, which takes long."""
+    warm_up = ("warm_up", method, *arguments)
+    return Run("bert4keras", method, arguments, warm_up, options.their_rounds)
 
 
 def measure_mix(benchmark):
@@ -197,28 +151,24 @@ def measure_mix(benchmark):
         )
         for dtype, engine in ENGINE_RUNS[:4]
     }
-    title = f"GPT, {count} prompts"
-    return compare(benchmark, runs, title, "s", theirs="keras float32")
+    return compare(benchmark, runs, f"GPT, {count} prompts", "s", theirs=KERAS)
 
 
-def runs_of(their_rounds, steps, *job):
-    """The runs of a job (method, rows, ...) of both sides, and of so many steps."""
-    method, *arguments = job
-    limits = {
-        f"{LIMIT} float32, {form}": Run("limit", "take_steps", (form, job[1], steps))
-        for form in ("graph", "XLA")
-        if steps
-    }
-    return {
-        **limits,
-        OURS: Run("roformer_keras", method, arguments),
-        THEIRS: Run("bert4keras", method, arguments, ("warm_up", *job), their_rounds),
-    }
+def measure_paraphrases(benchmark):
+    options, figures = benchmark.options, {}
+    for title, source in (("whole texts", "."), ("texts that end", "ending")):
+        method, arguments = "paraphrase", (options.candidates, source)
+        runs = {
+            KERAS: Run("roformer_keras", method, arguments),
+            THEIRS: theirs(options, method, *arguments),
+        }
+        figures[title] = compare(benchmark, runs, f"Sim, paraphrase, {title}", "s")
+    return figures
 
 
 def measure_first_tokens(benchmark):
     """Seconds of fresh processes; those of pieces count from the start of a stream."""
-    side, load = "roformer_keras", ("load", GPT)
+    side, load = "roformer_keras", ("load",)
     runs = {
         "second piece of a stream": Run(side, "stream", (), load),
         "first generate": Run(side, "generate", (1,), load),
@@ -226,47 +176,18 @@ def measure_first_tokens(benchmark):
     return compare(benchmark, runs, "model loaded", "s", theirs=None, fresh=True)
 
 
-def measure_memory(benchmark):
-    options, found, tiny = benchmark.options, {}, benchmark.folder / "tiny"
-    tiny.mkdir()
-    # As many layers, so that its program is about as large.
-    write_checkpoint(tiny, "roformer", options.layers, 8, options.vocabulary, 2)
-    for what, method, option in MEMORY_RUNS:
-        count = getattr(options, option) if option else 1
-        sizes = []
-        for source in ("tiny", "."):
-            with benchmark.start("roformer_keras") as worker:
-                sizes.append(worker.call("memory", source, method, count))
-        tiny, full = sizes
-        generating = full["generating"] - tiny["generating"]
-        found[what.format(count)] = {
-            "weights": full["weights"],
-            "cache": full["cache"],
-            "generating": generating,
-            "share": generating / (full["weights"] + full["cache"]),
-            "with_compilation": full["process"] - tiny["process"],
-            "process": full["process"],
-        }
-    rows = [[name, *map(show, row.values())] for name, row in found.items()]
-    print_table("memory, MB", list(next(iter(found.values()))), rows)
-    return found
-
-
 MEASURES = {
-    "generate": measure_generation,
-    "paraphrase": measure_paraphrases,
     "engines": measure_engines,
     "mix": measure_mix,
+    "paraphrase": measure_paraphrases,
     "first": measure_first_tokens,
-    "memory": measure_memory,
 }
 
 
 class Writer(Side):
-    def prompts(self, count):
-        random = np.random.default_rng(0)
-        drawn = random.integers(106, self.vocabulary, (self.samples, PROMPT - 1))
-        return [[CLS, *ids] for ids in drawn[:count].tolist()]
+    def prompt(self):
+        drawn = np.random.default_rng(0).integers(106, self.vocabulary, PROMPT - 1)
+        return [CLS, *drawn.tolist()]
 
     def text(self, ids):
         vocabulary = make_vocabulary(self.vocabulary)
@@ -285,12 +206,12 @@ class RoFormer(Writer):
         source = self.folder / source
         return getattr(roformer_keras, kind).from_preset(source, dtype=dtype)
 
-    def load(self, kind):
-        self.keep(self.model, kind, ".", "float32")
+    def load(self):
+        self.keep(self.model, GPT, ".", "float32")
 
-    def write(self, prompts, count=None, source=".", dtype="float32", engine="keras"):
+    def generate(self, count, source=".", dtype="float32", engine="keras"):
         self.keep(self.model, GPT, source, dtype).generate(
-            prompts,
+            self.prompt(),
             num_return_sequences=count,
             max_length=PROMPT + self.new,
             stop_tokens=(),
@@ -299,12 +220,6 @@ class RoFormer(Writer):
             verbose=0,
             **DRAWING,
         )
-
-    def generate(self, count, *form):
-        self.write(self.prompts(1)[0], count, *form)
-
-    def continue_prompts(self, count):
-        self.write(self.prompts(count))
 
     def write_mix(self, count, dtype, engine):
         random = np.random.default_rng(0)
@@ -325,71 +240,27 @@ class RoFormer(Writer):
         seconds = time.perf_counter() - start
         return {"seconds": seconds, "tokens a text": sum(map(len, texts)) / count}
 
-    def sim(self, count, source, dtype="float32", engine="keras"):
-        """The model, and options of generation."""
-        sizes = {"max_new_tokens": self.longest, "batch_size": count}
+    def paraphrase(self, count, source, dtype="float32", engine="keras"):
         model = self.keep(self.model, SIM, source, dtype)
-        return model, {**sizes, **DRAWING, "engine": engine, "verbose": 0}
-
-    def sample_candidates(self, count, *form):
-        model, options = self.sim(count, *form)
-        prompt = model.text_tokenizer().encode(self.sentence())[0]
-        texts = model.generate(prompt, num_return_sequences=count, **options)
-        return sum(map(len, texts)) / count
-
-    def rank(self, count, *form):
-        model, options = self.sim(count, *form)
-        model.paraphrase(self.sentence(), count, NEAREST, **options)
-
-    def paraphrase(self, count, *form):
+        sizes = {"max_new_tokens": self.longest, "batch_size": count}
+        options = {**sizes, **DRAWING, "engine": engine, "verbose": 0}
         start = time.perf_counter()
-        self.rank(count, *form)
+        model.paraphrase(self.sentence(), count, NEAREST, **options)
         seconds = time.perf_counter() - start
         # The same seed gives the texts that were ranked.
-        tokens = self.sample_candidates(count, *form)
-        return {"seconds": seconds, "tokens a text": tokens}
+        prompt = model.text_tokenizer().encode(self.sentence())[0]
+        texts = model.generate(prompt, num_return_sequences=count, **options)
+        return {"seconds": seconds, "tokens a text": sum(map(len, texts)) / count}
 
     def stream(self):
         model = self.keep(self.model, GPT, ".", "float32")
         start = time.perf_counter()
-        text = self.text(self.prompts(1)[0][1:])
+        text = self.text(self.prompt()[1:])
         pieces = model.stream(text, max_length=PROMPT + self.new, **DRAWING)
         return {
             name: next(pieces) and time.perf_counter() - start
             for name in ("first piece", "seconds")
         }
-
-    def memory(self, source, method, count):
-        """MB of weights, cache, a second generation, and the process until then."""
-        is_gpt = method == "generate"
-        model = self.keep(self.model, GPT if is_gpt else SIM, source, "float32")
-        getattr(self, method)(count, source)
-        process = peak_memory()
-        settle_memory()
-        getattr(self, method)(count, source)
-        prompt = PROMPT if is_gpt else SENTENCE + 2
-        new = self.new if is_gpt else self.longest
-        cache = 4 * (prompt + count * new) * self.layers * 2 * self.hidden
-        return {
-            "weights": 4 * model.count_params() / 1e6,
-            "cache": cache / 1e6,
-            "generating": peak_memory(),
-            "process": process,
-        }
-
-
-def settle_memory():
-    """Starts the peak anew, from what is in use."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory():
-    """MB since the last `settle_memory`, which `peak_bytes` cannot measure."""
-    status = Path("/proc/self/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024 / 1e6
 
 
 class Bert4keras(Writer):
@@ -428,7 +299,7 @@ class Bert4keras(Writer):
         return sampler
 
     def generate(self, count):
-        inputs = [self.prompts(1)[0], [0] * PROMPT]
+        inputs = [self.prompt(), [0] * PROMPT]
         sampler = self.keep(self.sampler, None)
         sampler.random_sample(inputs, count, topp=DRAWING["top_p"])
 
@@ -458,59 +329,8 @@ class Bert4keras(Writer):
         sampler.maxlen = length
 
 
-class Peer(Transformers):
-    """Hugging Face's RoFormer of the same size, with random weights."""
-
-    def write(self, count, dtype):
-        self.calls = 1
-        self.generate(count, PROMPT, dtype)
-
-
 class Limit(Side):
-    def forms(self):
-        """Functions that do `LIMIT_STEPS` steps; each weight is its own variable."""
-        import tensorflow as tf
-
-        hidden = self.hidden
-
-        def weight(rows, columns):
-            return tf.Variable(tf.random.normal((rows, columns)) / rows**0.5)
-
-        kernels = []
-        for _ in range(self.layers):
-            kernels += [weight(hidden, hidden) for _ in range(4)]
-            kernels += [weight(hidden, 4 * hidden), weight(4 * hidden, hidden)]
-        kernels.append(weight(hidden, hidden))
-        embedding = weight(self.vocabulary, hidden)
-
-        def step(count, x):
-            for kernel in kernels:
-                x = tf.matmul(x, kernel)
-            logits = tf.matmul(x, embedding, transpose_b=True)
-            # The next step depends on all of it, and numbers keep their size.
-            x += tf.reduce_max(logits, axis=1, keepdims=True)
-            return count + 1, x / tf.reduce_max(tf.abs(x))
-
-        def steps(x):
-            start = tf.constant(0), x
-            return tf.while_loop(lambda count, _: count < LIMIT_STEPS, step, start)[1]
-
-        return {
-            "graph": tf.function(steps, autograph=False),
-            "XLA": tf.function(steps, autograph=False, jit_compile=True),
-        }
-
-    def take_steps(self, form, rows, steps):
-        """Seconds of so many steps; `LIMIT_STEPS` are measured."""
-        import tensorflow as tf
-
-        x, start = tf.random.normal((rows, self.hidden)), time.perf_counter()
-        self.keep(self.forms)[form](x).numpy()
-        return {"seconds": (time.perf_counter() - start) / LIMIT_STEPS * steps}
-
-
-class OpenVINOLimit(Side):
-    """The same products by OpenVINO."""
+    """The matrix products of a step, by OpenVINO."""
 
     def request(self, dtype):
         import openvino
@@ -550,9 +370,8 @@ class OpenVINOLimit(Side):
 SIDES = {
     "roformer_keras": RoFormer,
     "bert4keras": Bert4keras,
-    "transformers": Peer,
+    "transformers": Transformers,
     "limit": Limit,
-    "openvino": OpenVINOLimit,
 }
 
 

@@ -262,17 +262,3 @@ def make_inputs(*arguments):
     """`make_batch` as the inputs of a model of this package."""
     batch = make_batch(*arguments)
     return dict(zip(("token_ids", "segment_ids"), batch, strict=True))
-
-
-def make_config(layers: int, hidden: int, vocabulary: int = 12_000, **fields):
-    """The configuration of an encoder in the proportions of the base model."""
-    from roformer_keras import RoFormerConfig
-
-    return RoFormerConfig(
-        vocabulary_size=vocabulary,
-        hidden_dim=hidden,
-        num_layers=layers,
-        num_heads=hidden // 64,
-        intermediate_dim=4 * hidden,
-        **fields,
-    )

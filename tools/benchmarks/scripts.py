@@ -16,6 +16,7 @@ classify    `fit` of a classifier with a `DataGenerator` and AdamW.
 """
 
 import importlib
+import json
 import sys
 import time
 from pathlib import Path
@@ -33,8 +34,10 @@ from tools.benchmarks.harness import (
     make_parser,
 )
 from tools.commands import command
+from tools.reference import training
 from tools.reference.bert4keras import make_tokenizer
 from tools.reference.full_size_checkpoint import write_checkpoint
+from tools.tables import write_json
 
 SCRIPTS = ("features", "write", "synonyms", "titles", "classify")
 # Run -> side. Weights and seeds are equal, and so is what they compute.
@@ -54,7 +57,6 @@ SIZES = {
     "new": (240, 6, "tokens to write with RoFormer-GPT"),
     "candidates": (100, 4, "similar sentences"),
     "longest": (64, 30, "tokens of a similar sentence and of a title, with its text"),
-    "samples": (1, 1, "prompts of RoFormer-GPT"),
     "rounds": (3, 1, "turns of each run"),
 }
 
@@ -66,7 +68,8 @@ def main(arguments=None):
     parser.add_argument("--reviews", type=Path, default=texts.FILES[0], help=help)
     options = parser.parse_args(arguments)
     with Benchmark(options, __spec__.name, SIDES) as benchmark:
-        finetune.draw_reviews(options, benchmark.folder)
+        reviews = draw_reviews(options.reviews, options.rows)
+        write_json(benchmark.folder / "reviews.json", reviews)
         sizes = options.layers, options.hidden, options.vocabulary
         write_checkpoint(benchmark.folder, "roformer", *sizes)
         generate.write_ending_checkpoint(benchmark)
@@ -82,13 +85,52 @@ def main(arguments=None):
     return 0
 
 
+def draw_reviews(path, count):
+    """Texts and classes of some reviews, chosen by a seed."""
+    from roformer_keras.data.files import read_table
+
+    table = read_table(path, 1)
+    chosen = np.random.default_rng(0).permutation(len(table.labels))[:count]
+    classes = sorted(set(table.labels))
+    return [
+        (table.texts[n][0], classes.index(table.labels[n])) for n in np.sort(chosen)
+    ]
+
+
+class Trainer(finetune.Bert4keras):
+    """Trains on reviews as bert4keras's example task_sentiment_albert.py."""
+
+    def train(self):
+        from bert4keras.snippets import DataGenerator
+
+        side, tokenizer = self, self.keep(make_tokenizer, self.folder)
+
+        class Reviews(DataGenerator):
+            def __iter__(self, random=False):
+                rows, labels = [], []
+                for is_end, (text, label) in self.sample(random):
+                    rows += training.encode_texts(tokenizer, [text], side.max_length)
+                    labels.append(label)
+                    if len(rows) == self.batch_size or is_end:
+                        yield training.pad_rows(rows), np.array(labels)
+                        rows, labels = [], []
+
+        data = Reviews(self.reviews, self.batch)
+        self.keep(self.model).fit(
+            data.forfit(), steps_per_epoch=len(data), epochs=1, verbose=0
+        )
+
+
 class Real(Side):
     """The scripts, which are those of other benchmarks where they have them."""
 
     def part(self, kind):
         """A side of another benchmark, with the options of this one."""
         options = {name: x for name, x in vars(self).items() if name != "_kept"}
-        return kind(**options)
+        return kind(**options, reviews=json.loads(self._read("reviews.json")))
+
+    def _read(self, name):
+        return (self.folder / name).read_text(encoding="utf-8")
 
     def run_twice(self, script):
         """A sample of what a script computes, and seconds of both times."""
@@ -102,13 +144,13 @@ class Real(Side):
         return {"seconds": first, "again": again, "sample": found}
 
     def features(self):
-        reviews = self.keep(self.part, finetune.Bert4keras).texts[: self.rows]
         encoder = self.keep(self.part, sides.Bert4keras)
+        reviews = [text for text, _ in encoder.reviews]
         return sides.sample(encoder.vectors(reviews))["sample"]
 
     def write(self):
         writer = self.keep(self.part, generate.Bert4keras)
-        inputs = [writer.prompts(1)[0], [0] * generate.PROMPT]
+        inputs = [writer.prompt(), [0] * generate.PROMPT]
         sampler = writer.keep(writer.sampler, None)
         np.random.seed(0)
         (ids,) = sampler.random_sample(inputs, 1, topp=generate.DRAWING["top_p"])
@@ -129,8 +171,7 @@ class Real(Side):
         return np.asarray(ids).tolist()
 
     def classify(self):
-        trainer = self.keep(self.part, finetune.Bert4keras)
-        trainer.train()
+        self.keep(self.part, Trainer).train()
         return [0.0]
 
 

@@ -6,9 +6,7 @@ Clients of one process send lines of poems to `/v1/embeddings`, each when it has
 last answer. Next to each number of clients stands `encode` in this process, while the
 server has nothing to do; they work in turn. It takes as many texts at a time as the
 server put together in its first two seconds, on average. Every answer is compared with
-that of `encode`, but for the peer's, whose tokenizer leaves out some rare characters.
-`peer` is a plain FastAPI with sentence-transformers and the same weights, which
-computes each request alone; --no-peer leaves it out.
+that of `encode`.
 
 `--source base` is RoFormer-Sim in its released size with random weights. With
 `--clients 64 --rounds 1 --seconds 1800` the memory before and after half an hour is
@@ -20,11 +18,11 @@ import base64
 import contextlib
 import gc
 import json
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections import Counter
 from pathlib import Path
@@ -45,28 +43,6 @@ SIZES = {
     "texts": (1, 2, "of a request"),
     "max-batch": (64, 8, "texts that the server puts together"),
 }
-PEER = """
-    import sys
-    import fastapi, pydantic, sentence_transformers, uvicorn
-
-    model = sentence_transformers.SentenceTransformer(sys.argv[1], device="cpu")
-    app = fastapi.FastAPI()
-
-    class Request(pydantic.BaseModel):
-        input: list[str]
-        encoding_format: str = "float"
-
-    @app.get("/ready")
-    def ready():
-        return {}
-
-    @app.post("/v1/embeddings")
-    def embed(request: Request):
-        vectors = model.encode(request.input, show_progress_bar=False)
-        return {"data": [{"embedding": vector.tolist()} for vector in vectors]}
-
-    uvicorn.run(app, port=int(sys.argv[2]), log_level="error")
-"""
 
 
 @command
@@ -75,7 +51,6 @@ def main(arguments=None):
     parser.add_argument("--source", default=SOURCE, help=f"or base; default: {SOURCE}")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64, 256])
     parser.add_argument("--json", type=Path, help="where figures are written")
-    parser.add_argument("--no-peer", action="store_true", help="leave the peer out")
     options = parser.parse_args(arguments)
     from roformer_keras.server.models import ServedModel
     from roformer_keras.server.search import poem_rows
@@ -91,25 +66,20 @@ def main(arguments=None):
         expected = model.embed(texts)
         # As the server does: the pauses of clients are not what is measured.
         gc.freeze()
-        servers = {"serve": (*own_command(options), expected)}
-        if not options.no_peer:
-            servers["peer"] = (*peer_command(options, Path(folder)), None)
-        for count in options.clients:
-            for name, (words, port, known) in servers.items():
-                with running(words, port) as process:
-                    load = Load(port, texts, options.texts, known)
-                    uvloop.run(load.run(count, 2))
-                    batch, first = batch_size(port), memory_mb(process.pid)
-                    turns = []
-                    for _ in range(options.rounds):
-                        alone = rate_of_encode(
-                            model, texts, batch, min(options.seconds, 20)
-                        )
-                        found = uvloop.run(load.run(count, options.seconds))
-                        turns.append((found["rate"], alone, found))
-                    memory = f"{first} to {memory_mb(process.pid)}"
-                    rows.append(row_of(name, count, batch, turns, memory))
-                    print(rows[-1], file=sys.stderr)
+        for clients in options.clients:
+            with running(options) as (process, port):
+                load = Load(port, texts, options.texts, expected)
+                uvloop.run(load.run(clients, 2))
+                batch, memory = batch_size(port), memory_mb(process.pid)
+                turns = []
+                for _ in range(options.rounds):
+                    seconds = min(options.seconds, 20)
+                    alone = rate_of_encode(model, texts, batch, seconds)
+                    answers = uvloop.run(load.run(clients, options.seconds))
+                    turns.append((answers["rate"], alone, answers))
+                memory = f"{memory} to {memory_mb(process.pid)}"
+                rows.append(row_of(clients, batch, turns, memory))
+                print(rows[-1], file=sys.stderr)
     title, *columns = rows[0]
     print_table(title, columns, [list(row.values()) for row in rows])
     if options.json:
@@ -131,59 +101,34 @@ def write_base(folder):
 
 
 def batch_size(port):
-    """The texts that a server has put together, on average; 1 if it does not say."""
-    status, content = uvloop.run(ask(port, "GET", "/metrics"))
-    if status != 200:
-        return 1
-    found = dict(line.rsplit(" ", 1) for line in content.decode().splitlines())
+    """The texts that a server has put together, on average."""
+    _, content = uvloop.run(ask(port, "GET", "/metrics"))
+    metrics = dict(line.rsplit(" ", 1) for line in content.decode().splitlines())
     texts, batches = (
-        float(found[f"roformer_batch_texts_{name}"]) for name in ("sum", "count")
+        float(metrics[f"roformer_batch_texts_{name}"]) for name in ("sum", "count")
     )
     return round(texts / batches)
 
 
-def own_command(options):
-    port = free_port()
+@contextlib.contextmanager
+def running(options):
+    """A server and its port, once it answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     flags = ("--port", str(port), "--max-batch", str(options.max_batch), "--quiet")
     words = [sys.executable, "-m", "roformer_keras", "serve", options.source, *flags]
-    return words, port
-
-
-def peer_command(options, folder):
-    port, code, model = free_port(), folder / "peer.py", folder / "model"
-    code.write_text(textwrap.dedent(PEER), encoding="utf-8")
-    convert = ("convert", options.source, str(model))
-    flags = ("--format", "sentence-transformers", "--quiet")
-    subprocess.run(
-        [sys.executable, "-m", "roformer_keras", *convert, *flags],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    return [sys.executable, str(code), str(model), str(port)], port
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-@contextlib.contextmanager
-def running(words, port):
-    """A server, once it answers."""
     process = subprocess.Popen(words, cwd=ROOT)
     try:
         for _ in range(600):
             if process.poll() is not None:
-                raise RuntimeError(f"{words[-1]} has ended with {process.returncode}")
+                raise RuntimeError(f"the server has ended with {process.returncode}")
             with contextlib.suppress(OSError):
                 status, _ = uvloop.run(ask(port, "GET", "/ready"))
                 if status == 200:
                     break
             time.sleep(0.2)
-        yield process
+        yield process, port
     finally:
         process.terminate()
         process.wait(60)
@@ -208,13 +153,12 @@ class Load:
 
     def __init__(self, port, texts, count, expected):
         self.port, self.expected, self.count = port, expected, count
-        self.encoding = "float" if expected is None else "base64"
         starts = range(0, len(texts) - count + 1, count)
         self.requests = [self._request(texts[at : at + count]) for at in starts]
         self.next = 0
 
     def _request(self, texts):
-        body = json.dumps({"input": texts, "encoding_format": self.encoding}).encode()
+        body = json.dumps({"input": texts, "encoding_format": "base64"}).encode()
         return (
             b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -242,7 +186,7 @@ class Load:
             status, content = await read_answer(reader)
             self.times.append(time.perf_counter() - start)
             self.statuses[status] += 1
-            if status == 200 and self.expected is not None:
+            if status == 200:
                 self._check(at * self.count, json.loads(content)["data"])
         writer.close()
 
@@ -263,12 +207,11 @@ def rate_of_encode(model, texts, batch, seconds):
     return count / spent
 
 
-def row_of(name, clients, batch, turns, memory):
+def row_of(clients, batch, turns, memory):
     """Medians of turns; each rate is compared with that of `encode` before it."""
     rates, alone, found = zip(*turns, strict=True)
     statuses = sum((Counter(turn["statuses"]) for turn in found), Counter())
     return {
-        "server": name,
         "clients": clients,
         "texts/s": round(statistics.median(rates), 1),
         "texts a batch": batch,

@@ -1,14 +1,14 @@
-"""The sides of `encode.py`; most jobs return a `sample` of what was computed."""
+"""Sides of several benchmarks; most jobs return a `sample` of their numbers.
+
+Jobs take a shape such as `"32x128"`: rows and tokens.
+"""
 
 import functools
 import importlib.util
 import math
 import os
 import random
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import zipfile
@@ -22,8 +22,15 @@ from tools.reference.training import hash_ids
 
 # Rows of a batch of bert4keras; tokens of the longest text, and of the single sentence.
 THEIR_ROWS, MAX_LENGTH, SENTENCE = 32, 512, 16
+SHORT = f"1x{SENTENCE}"
 # Of the position tables of BERT; the longest row.
 POSITIONS = 4096
+TOP_P = 0.95
+LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 2e-5, 0.01, 1.0
+
+
+def sizes_of(shape):
+    return map(int, shape.split("x"))
 
 
 def sample(outputs):
@@ -44,30 +51,32 @@ def count_ids(rows):
 class EncodeSide(Side):
     """A side that encodes; `folder` has the checkpoint and what was made of it."""
 
-    def batch(self, shape):
-        """Token and segment ids of a shape such as `"32x128"`."""
-        return make_batch(*map(int, shape.split("x")), self.vocabulary)
+    def ids(self, shape):
+        return make_batch(*sizes_of(shape), self.vocabulary)
 
     def inputs(self, shape):
-        return make_inputs(*map(int, shape.split("x")), self.vocabulary)
+        return make_inputs(*sizes_of(shape), self.vocabulary)
 
     def time_calls(self, call, calls=None):
         """A sample of what a call returned; the median and a percentile of seconds."""
         seconds = []
         for _ in range(calls or self.calls):
             start = time.perf_counter()
-            found = call()
+            output = call()
             seconds.append(time.perf_counter() - start)
         return {
-            **(sample(found) if isinstance(found, np.ndarray) else {}),
+            **(sample(output) if isinstance(output, np.ndarray) else {}),
             "seconds": statistics.median(seconds),
             "95th percentile": float(np.percentile(seconds, 95)),
         }
 
+    def time_ids(self, call, shape):
+        """As `time_calls`; one call of a long batch."""
+        return self.time_calls(call, None if shape == SHORT else 1)
+
     def latency(self, *arguments):
         """Of the ids of a sentence, for sides without a tokenizer."""
-        call = functools.partial(self.encode, f"1x{SENTENCE}", *arguments)
-        return self.time_calls(call)
+        return self.time_calls(functools.partial(self.encode, SHORT, *arguments))
 
     def read_texts(self):
         return (self.folder / "texts.txt").read_text(encoding="utf-8").split("\n")
@@ -91,6 +100,19 @@ class RoFormer(EncodeSide):
         from roformer_keras.models.forward import run_model
 
         return sample(run_model(self.keep(self.model), self.keep(self.inputs, shape)))
+
+    def call_ids(self, shape, way):
+        """Computes ids as users of Keras do: by `predict`, or by calling the model."""
+        from keras import ops
+
+        model, inputs = self.keep(self.model), self.keep(self.inputs, shape)
+        rows = len(inputs["token_ids"])
+        ways = {
+            "predict": lambda: model.predict(inputs, batch_size=rows, verbose=0),
+            "predict_on_batch": lambda: model.predict_on_batch(inputs),
+            "call": lambda: ops.convert_to_numpy(model(inputs)),
+        }
+        return self.time_ids(ways[way], shape)
 
     def embed(self, texts):
         from roformer_keras.models.embedding import embed
@@ -136,18 +158,6 @@ class Exported(EncodeSide):
         return sample(outputs["outputs"])
 
 
-class Command(EncodeSide):
-    """The command line, whose process is measured."""
-
-    def convert(self):
-        command = [sys.executable, "-m", "roformer_keras", "convert", "--quiet"]
-        with tempfile.TemporaryDirectory() as scratch:
-            paths = self.folder / "base.zip", Path(scratch) / "preset"
-            subprocess.run([*command, *paths], check=True, capture_output=True)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        return {"peak_mb": peak}
-
-
 class Bert4keras(EncodeSide):
     """The real bert4keras, in float32."""
 
@@ -173,9 +183,15 @@ class Bert4keras(EncodeSide):
             build_model(folder)
 
     def predict(self, shape):
-        batch = list(self.keep(self.batch, shape))
+        batch = list(self.keep(self.ids, shape))
         model, rows = self.keep(build_model, self.folder), len(batch[0])
-        return sample(model.predict(batch, batch_size=rows, verbose=0))
+        return model.predict(batch, batch_size=rows, verbose=0)
+
+    def encode(self, shape):
+        return sample(self.predict(shape))
+
+    def call_ids(self, shape):
+        return self.time_ids(lambda: self.predict(shape), shape)
 
     def encode_texts(self, texts):
         encode = self.keep(make_tokenizer, self.folder).encode
@@ -192,8 +208,8 @@ class Bert4keras(EncodeSide):
     def mix(self):
         texts = self.read_texts()
         starts = range(0, len(texts), THEIR_ROWS)
-        found = [self.vectors(texts[start : start + THEIR_ROWS]) for start in starts]
-        return sample(np.concatenate(found))
+        vectors = [self.vectors(texts[start : start + THEIR_ROWS]) for start in starts]
+        return sample(np.concatenate(vectors))
 
     def count_tokens(self):
         return count_ids([ids for ids, _ in self.encode_texts(self.read_texts())])
@@ -203,36 +219,97 @@ class Bert4keras(EncodeSide):
 
 
 class Transformers(EncodeSide):
-    """Hugging Face's encoders of the same size, with random weights."""
+    """Hugging Face's models of the same size, with random weights; on a GPU if any."""
 
-    def model(self, name, dtype):
+    def model(self, name, dtype="float32", **fields):
         import torch
         import transformers
 
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-        config = getattr(transformers, f"{name}Config")(
+        kind = "Bert" if name.startswith("Bert") else "RoFormer"
+        config = getattr(transformers, f"{kind}Config")(
             vocab_size=self.vocabulary,
             hidden_size=self.hidden,
             num_hidden_layers=self.layers,
             num_attention_heads=self.hidden // 64,
             intermediate_size=4 * self.hidden,
             max_position_embeddings=POSITIONS,
+            **fields,
         )
-        keywords = {"add_pooling_layer": False} if name == "Bert" else {}
-        model = getattr(transformers, f"{name}Model")(config, **keywords)
-        return model.eval().to(getattr(torch, dtype))
+        keywords = {"add_pooling_layer": False} if name == "BertModel" else {}
+        model = getattr(transformers, name)(config, **keywords).eval()
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        model = model.to(device, getattr(torch, dtype))
+        # Compiled where PyTorch can do so.
+        return torch.compile(model) if device == "cuda" and not fields else model
 
-    def torch_inputs(self, shape):
+    def torch_inputs(self, shape, device):
         import torch
 
-        token_ids, segment_ids = (torch.from_numpy(x).long() for x in self.batch(shape))
-        return token_ids, (token_ids != 0).long(), segment_ids
+        ids, segments = (torch.from_numpy(x).long().to(device) for x in self.ids(shape))
+        mask = (ids != 0).long()
+        return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
 
-    def encode(self, shape, name, dtype):
+    def encode(self, shape, kind, dtype):
         import torch
 
+        model = self.keep(self.model, f"{kind}Model", dtype)
+        inputs = self.keep(self.torch_inputs, shape, model.device)
         with torch.inference_mode():
-            self.keep(self.model, name, dtype)(*self.keep(self.torch_inputs, shape))
+            model(**inputs)[0][:, 0].float().cpu()
+
+    def call_ids(self, shape, kind, dtype):
+        return self.time_ids(lambda: self.encode(shape, kind, dtype), shape)
+
+    def writer(self, dtype):
+        return self.model("RoFormerForCausalLM", dtype, is_decoder=True)
+
+    def generate(self, shape, dtype):
+        """As many samples as a shape has rows, after one prompt of its tokens."""
+        import torch
+
+        rows, length = sizes_of(shape)
+        model = self.keep(self.writer, dtype)
+        inputs = self.keep(self.torch_inputs, f"1x{length}", model.device)
+        ids = inputs["input_ids"].clamp(min=1)
+        torch.manual_seed(0)
+        model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            top_p=TOP_P,
+            top_k=0,
+            num_return_sequences=rows,
+            max_new_tokens=self.new,
+            min_new_tokens=self.new,
+            pad_token_id=0,
+        ).cpu()
+
+    def classifier(self):
+        import torch
+
+        model = self.model("RoFormerForSequenceClassification", num_labels=2).train()
+        optimizer = torch.optim.AdamW(
+            model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY
+        )
+        return model, optimizer
+
+    def step(self, shape, dtype):
+        """Updates on one batch; in bfloat16 those of mixed precision."""
+        import torch
+
+        model, optimizer = self.keep(self.classifier)
+        inputs = self.keep(self.torch_inputs, shape, model.device)
+        labels = (torch.arange(len(inputs["input_ids"])) % 2).to(model.device)
+        kind, is_mixed = model.device.type, dtype == "bfloat16"
+        for _ in range(self.steps):
+            with torch.autocast(kind, torch.bfloat16, enabled=is_mixed):
+                loss = model(**inputs, labels=labels).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+            optimizer.step()
+            optimizer.zero_grad()
+            loss.item()
 
 
 class KerasHub(EncodeSide):
@@ -258,7 +335,7 @@ class KerasHub(EncodeSide):
         self.keep(self.model, dtype).predict(inputs, batch_size=rows, verbose=0)
 
 
-class TensorFlow(EncodeSide):
+class TensorFlow(Side):
     """A process that imports TensorFlow and nothing else."""
 
     def load(self):
@@ -272,8 +349,12 @@ class Limit(EncodeSide):
         return matrix_products(self.layers, self.hidden, tokens, dtype)
 
     def encode(self, shape, dtype):
-        tokens = math.prod(map(int, shape.split("x")))
-        self.keep(self.products, tokens, dtype)()
+        self.keep(self.products, math.prod(sizes_of(shape)), dtype)()
+
+    def step(self, shape, dtype):
+        # Forward, for the gradients of the inputs, and for those of the weights.
+        for _ in range(3 * self.steps):
+            self.encode(shape, dtype)
 
 
 SIDES = {
@@ -281,7 +362,6 @@ SIDES = {
     "limit": Limit,
     "float32": RoFormer,
     "bfloat16": RoFormer,
-    "command": Command,
     "bert4keras": Bert4keras,
     "transformers": Transformers,
     "keras_hub": KerasHub,
@@ -301,3 +381,8 @@ _NEEDED = {
 
 def is_installed(side: str) -> bool:
     return all(importlib.util.find_spec(name) for name in _NEEDED.get(side, ()))
+
+
+def installed(runs):
+    """The runs whose sides are installed."""
+    return {name: run for name, run in runs.items() if is_installed(run.side)}
