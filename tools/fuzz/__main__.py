@@ -16,18 +16,18 @@ first crash, and Hypothesis neither mutates files nor survives a crash or a hang
 HDF5's C code. An input that ends in new code joins the corpus.
 """
 
+import functools
 import hashlib
 import json
 import os
-import queue
 import re
 import shlex
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +46,9 @@ _SHOWN_LINES = 12
 # HDF5 hangs, and before 2.0 crashes, on some crafted files, as SECURITY.md says.
 # TensorFlow 2.21 takes no h5py that has a later one.
 _KNOWN = f"crash or hang of HDF5 {h5py.version.hdf5_version}"
+# Work on one core is measured by `jobs`, and each thread takes memory.
+_THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", **dict.fromkeys(_THREADS, "1")}
 # Every run writes files, for which no disk is needed.
 _MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
@@ -79,38 +82,25 @@ class Fuzzing:
 
     def __init__(self, folder, made=None, targets=TARGETS, table=None, **limits):
         self.folder = Path(folder)
-        self._targets, self._table = targets, table
+        self._targets = targets
         self._options = {"made": made and str(made), "table": table, **limits}
 
     def run(self, names, seconds: float, seed: int, jobs: int = 1, tell=print):
         """Fuzzes targets for some seconds together; returns `Report` by name."""
-        share = seconds * jobs / len(names)
-        waiting: queue.Queue = queue.Queue()
+        share, reports = seconds * jobs / len(names), {}
         # Processes that start slowly are needed last.
-        for name in sorted(names, key=lambda name: self._targets[name].needs_keras):
-            waiting.put(name)
-        reports: dict[str, Report] = {}
-        errors: list[BaseException] = []
+        waiting = sorted(names, key=lambda name: self._targets[name].needs_keras)[::-1]
 
-        def work():
-            try:
-                with _Process(self._options) as process:
-                    while not errors:
-                        name = waiting.get_nowait()
-                        reports[name] = self._fuzz(process, name, share, seed)
-                        tell(f"{name:<22} {reports[name]}")
-            except queue.Empty:
-                return
-            except BaseException as error:
-                errors.append(error)
+        def work(_):
+            with _Process(self._options) as process:
+                while waiting:
+                    name = waiting.pop()
+                    reports[name] = self._fuzz(process, name, share, seed)
+                    tell(f"{name:<22} {reports[name]}")
 
-        threads = [threading.Thread(target=work) for _ in range(jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        with ThreadPoolExecutor(jobs) as pool:
+            # An error of the fuzzing itself is raised here.
+            list(pool.map(work, range(jobs)))
         return reports
 
     def replay(self, name: str, folder: Path) -> str | None:
@@ -118,20 +108,18 @@ class Fuzzing:
         with _Process(self._options) as process:
             try:
                 worker = process.start(self._targets[name].needs_keras)
-                return worker.call("replay", name, str(folder.absolute()))["error"]
+                return worker.call("replay", name, str(folder.absolute()))
             except WorkerFailed as error:
                 return process.describe(error)
 
     def _fuzz(self, process, name, seconds, seed):
-        report = Report()
-        deaths = 0
-        left = seconds
+        report, deaths, left = Report(), 0, seconds
         while (left > 0 or not report.runs) and report.outcomes["death"] < _MAX_DEATHS:
             start = time.monotonic()
             try:
                 worker = process.start(self._targets[name].needs_keras)
                 start = time.monotonic()
-                found = worker.call("fuzz", name, max(0, left), f"{seed} {deaths}")
+                answer = worker.call("fuzz", name, max(0, left), f"{seed} {deaths}")
             except WorkerFailed as error:
                 if process.is_our_fault(error):
                     raise
@@ -139,28 +127,28 @@ class Fuzzing:
                 report.runs += 1
                 said, files = process.describe(error), read_files(process.input)
                 process.close()
-                if self._is_known(name, said, files):
-                    report.outcomes[_KNOWN] += 1
-                else:
-                    report.outcomes["death"] += 1
+                is_known = self._is_known(name, said, files)
+                report.outcomes[_KNOWN if is_known else "death"] += 1
+                if not is_known:
                     key = re.sub("0x[0-9a-f]+", "", said)
                     self._save(name, key, said, files, report)
             else:
-                report.runs += found["runs"]
-                report.outcomes.update(found["outcomes"])
-                for one in found["findings"]:
-                    files = read_files(Path(one["files"]))
-                    key = f"{one['error'].partition(':')[0]} {one['where']}"
-                    said = f"{one['error']}\n{one['where']}, {one['count']} times"
+                report.runs += answer["runs"]
+                report.outcomes.update(answer["outcomes"])
+                for finding in answer["findings"]:
+                    error, where = finding["error"], finding["where"]
+                    files = read_files(Path(finding["files"]))
+                    said = f"{error}\n{where}, {finding['count']} times"
+                    key = f"{error.partition(':')[0]} {where}"
                     self._save(name, key, said, files, report)
-                    shutil.rmtree(one["files"])
+                    shutil.rmtree(finding["files"])
             passed = time.monotonic() - start
             report.seconds += passed
             left -= passed
         return report
 
     def _is_known(self, name, said, files):
-        """Whether HDF5 hung, or crashed that is known to: here or on a later input."""
+        """True if HDF5 hung, or if an HDF5 that is known to crash did so."""
         if "Timeout (" in said:
             return _find_library(said) == "h5py"
         if h5py.version.hdf5_version_tuple >= (2, 0) or "Fatal Python" not in said:
@@ -198,7 +186,7 @@ class _Process:
     def __init__(self, options):
         self._options = options
         self._worker: Worker | None = None
-        self._kind: bool | None = None
+        self._has_keras = False
         self._scratch = tempfile.TemporaryDirectory(prefix="fuzz-", dir=_MEMORY)
 
     @property
@@ -208,26 +196,22 @@ class _Process:
 
     def start(self, needs_keras: bool) -> Worker:
         """The process; another one if that one has loaded Keras, or has not."""
-        if self._worker is not None and self._kind != needs_keras:
+        if self._has_keras != needs_keras:
             self.close()
         if self._worker is None:
-            # Work on one core is measured by `jobs`, and each thread takes memory.
-            threads = ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS")
-            threads += ("TF_NUM_INTRAOP_THREADS",)
-            quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", **dict.fromkeys(threads, "1")}
             options = {**self._options, "scratch": self._scratch.name}
             if needs_keras:
                 options["memory"] = 4 * options.get("memory", 2**31)
                 options["warm"] = True
-            self._worker = Worker(
-                "tools.fuzz.worker:Fuzzer", options, {**os.environ, **quiet}
-            )
-            self._kind = needs_keras
+            target, environment = "tools.fuzz.worker:Fuzzer", {**os.environ, **_QUIET}
+            self._worker = Worker(target, options, environment)
+            self._has_keras = needs_keras
         return self._worker
 
     def is_our_fault(self, error: WorkerFailed) -> bool:
-        """Whether an error of the fuzzing itself ended the process."""
-        return not self._trace() and "Traceback (most" in str(error)
+        """True if an error of the fuzzing itself ended the process."""
+        # That of an exception; a hang has it too, but leaves a trace.
+        return not self._trace() and "exit code 1 " in str(error)
 
     def _trace(self):
         path = Path(self._scratch.name, "trace")
@@ -283,22 +267,19 @@ def main(arguments=None):
 def fuzz_all(fuzzing, names, options):
     """Fuzzes, and says what was found; returns the exit code."""
     start = time.monotonic()
-
-    def tell(line):
-        print(line, flush=True)
-
+    tell = functools.partial(print, flush=True)
     reports = fuzzing.run(names, options.seconds, options.seed, options.jobs, tell)
-    found = [path for report in reports.values() for path in report.findings.values()]
+    paths = [path for report in reports.values() for path in report.findings.values()]
     runs = sum(report.runs for report in reports.values())
     seconds = time.monotonic() - start
     print(f"\n{len(names)} targets, {runs:,} runs in {seconds:.0f} s")
     if crashes := sum(report.outcomes[_KNOWN] for report in reports.values()):
         print(f"{crashes} times a {_KNOWN}, which is known: see SECURITY.md")
-    for path in found:
+    for path in paths:
         said = (path / "finding.txt").read_text(encoding="utf-8").splitlines()
         print(f"{path}: {said[0][:200]}")
-    print(f"{len(found)} findings" if found else "no finding")
-    return int(bool(found))
+    print(f"{len(paths)} findings" if paths else "no finding")
+    return int(bool(paths))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@ import argparse
 import contextlib
 import functools
 import importlib
+import io
 import json
 import random
 import sys
 from pathlib import Path
 
 from tools.fuzz import seeds
+from tools.fuzz.formats import Files
 from tools.fuzz.mutate import LARGE_INTEGERS, random_text
-from tools.fuzz.target import Files, Target, expect
+from tools.fuzz.target import Target, expect
 
 # What a command line may end with; 1 is a difference that `verify` found.
 _CODES = (0, 2, 3, 4, 5, 6)
@@ -19,10 +21,8 @@ _CODES = (0, 2, 3, 4, 5, 6)
 _LIGHT = ("inspect", "tokenize", "convert", "list", "download")
 # `finetune` and `pretrain` get no data: what a training does with settings that are
 # right takes long. `verify` starts bert4keras.
-_OTHERS = (
-    *("embed", "similarity", "fill-mask", "generate", "paraphrase", "predict"),
-    *("evaluate", "export", "finetune", "pretrain"),
-)
+_OTHERS = ("embed", "similarity", "fill-mask", "generate", "paraphrase", "predict")
+_OTHERS += ("evaluate", "export", "finetune", "pretrain")
 _PATHS = ("x.zip", "gpt.zip", "sim.zip", "lines.txt", "pairs.tsv", "x.toml", "absent")
 _PATHS += (
     "vocab.txt",
@@ -85,18 +85,19 @@ def _random_line(draw, name):
     return [word.replace("\0", "x") for word in words]
 
 
+_SOURCES = {"similarity": ("sim.zip",), "generate": ("gpt.zip",)}
+_OUTPUTS = ("out", "out.zip", "out.keras", "out.safetensors", "out.weights.h5")
+
+
 def _operand(draw, name, action):
     if draw.random() < 0.15:
         return _value(draw, action)
-    is_source = action.dest == "source"
     if name in ("finetune", "pretrain"):
         known = action.choices or ("absent",)
-    elif is_source or name == "inspect":
-        known = {"similarity": ("sim.zip",), "generate": ("gpt.zip",)}.get(
-            name, ("x.zip", "gpt.zip", "sim.zip")
-        )
+    elif action.dest == "source" or name == "inspect":
+        known = _SOURCES.get(name, ("x.zip", "gpt.zip", "sim.zip"))
     elif name == "convert":
-        known = ("out", "out.zip", "out.keras", "out.safetensors", "out.weights.h5")
+        known = _OUTPUTS
     else:
         known = ("lines.txt", "pairs.tsv", "今天[MASK]气", "-")
     return draw.choice(list(known))
@@ -120,39 +121,35 @@ def _run_line(folder: Path):
     from roformer_keras.cli import main
 
     words = json.loads((folder / "arguments.json").read_bytes())
-    output, errors = folder / "stdout", folder / "stderr"
+    out, err = io.StringIO(), io.StringIO()
     with (
-        open(output, "w", encoding="utf-8") as out,
-        open(errors, "w", encoding="utf-8") as err,
-        open(folder / "stdin", encoding="utf-8") as given,
+        open(folder / "stdin", encoding="utf-8") as stdin,
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        before, sys.stdin = sys.stdin, given
+        before, sys.stdin = sys.stdin, stdin
         try:
             code = main(words)
         except SystemExit as end:
             code = end.code or 0
         finally:
             sys.stdin = before
-    said = errors.read_text(encoding="utf-8")
+    said = err.getvalue()
     expect(code in _CODES, "an exit code that is documented", words, code)
     expect("Traceback" not in said, "no traceback", words, said)
     expect(code == 0 or said.strip(), "an error is said", words)
 
 
 def _folders(_):
-    members = seeds.small_members()
     return [
         {
+            **seeds.bundle(),
             "x.zip": seeds.SMALL.read_bytes(),
             "gpt.zip": seeds.GPT.read_bytes(),
             "sim.zip": seeds.SIM.read_bytes(),
             "lines.txt": "今天\n天气不错\n".encode(),
             "pairs.tsv": "今天\t天气\n".encode(),
             "x.toml": b"seed = 3\n",
-            "vocab.txt": members["vocab.txt"],
-            "bert_config.json": members["bert_config.json"],
             "arguments.json": b'["list"]',
             "stdin": b"",
         }
@@ -160,8 +157,8 @@ def _folders(_):
 
 
 TARGETS = {
-    "commands-light": Target(_folders, _mutate_line(_LIGHT), _run_line),
+    "commands-light": Target(_folders, _run_line, _mutate_line(_LIGHT)),
     "commands": Target(
-        _folders, _mutate_line(_OTHERS), _run_line, seconds=120, needs_keras=True
+        _folders, _run_line, _mutate_line(_OTHERS), seconds=120, needs_keras=True
     ),
 }

@@ -11,6 +11,7 @@ import math
 import random
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 import h5py
@@ -25,7 +26,9 @@ from tools.fuzz.mutate import (
     mutate_text_bytes,
     mutate_toml,
 )
-from tools.fuzz.target import Files
+
+# The files of a run, by path in its folder.
+Files = Mapping[str, bytes]
 
 
 def mutate_files(draw: random.Random, files: Files) -> Files:
@@ -205,79 +208,61 @@ def mutate_hdf5(draw: random.Random, data: bytes) -> bytes:
         names: list[str] = []
         file.visit(names.append)
         for _ in range(draw.choice((1, 1, 2))):
-            name = draw.choice([*names, "/"])
             change = draw.choice((_change_attribute, _change_link, _change_dataset))
-            change(draw, file, name, names)
+            change(draw, file, names)
     return content.getvalue()
 
 
-def _change_attribute(draw, file, name, names):
+def _change_attribute(draw, file, names):
     # Those of the file and its groups say which layers there are.
     holders = [n for n in ["/", *names] if len(file[n].attrs)]
-    attributes = file[draw.choice(holders or [name])].attrs
+    attributes = file[draw.choice(holders or ["/"])].attrs
     key = draw.choice([*attributes, "layer_names", "weight_names"])
     values = list(np.ravel(attributes.get(key, b"x")))
     odd = (0, -1.5, "x", b"\xff", h5py.Empty("f"), [], [""], ["."], [1, 2], "/", "..")
-    how = draw.randrange(5)
-    if how == 0:
+    names = (b"", b".", b"/", *[n.encode() for n in names], b"x" * 99)
+    changes = (
+        draw.choice(odd),
+        values[:-1] or [b""],
+        [*values, *values[:1]],
+        [draw.choice(names), *values[1:]],
+        [*values[:-1], draw.choice(names)],
+    )
+    if draw.random() < 0.2:
         attributes.pop(key, None)
-    elif how == 1:
-        attributes[key] = draw.choice(odd)
-    elif how == 2:
-        attributes[key] = values[:-1] or [b""]
-    elif how == 3:
-        attributes[key] = [*values, *values[:1]]
     else:
-        place = draw.randrange(len(values)) if values else 0
-        new = draw.choice((b"", b".", b"/", *[n.encode() for n in names], b"x" * 99))
-        attributes[key] = [*values[:place], new, *values[place + 1 :]]
+        attributes[key] = draw.choice(changes)
 
 
-def _change_link(draw, file, name, names):
-    if name == "/":
-        name = "x"
-    other = draw.choice([*names, "/", name, "no/such"])
+def _change_link(draw, file, names):
+    name, other = (draw.choice([*names, "x", "no/such"]) for _ in range(2))
+    path = draw.choice(("/dev/zero", "/proc/self/mem", "other.h5", ".", ""))
+    links = [h5py.SoftLink(other), h5py.ExternalLink(path, other), None]
+    links += [file[other]] if other in file else []
     if name in file:
         del file[name]
-    how = draw.randrange(5)
-    if how == 0:
-        file[name] = h5py.SoftLink(other)
-    elif how == 1 and other in file:
-        file[name] = file[other]
-    elif how == 2:
-        path = draw.choice(("/dev/zero", "/proc/self/mem", "other.h5", ".", ""))
-        file[name] = h5py.ExternalLink(path, other)
-    elif how == 3:
-        file.create_group(name)
+    if (link := draw.choice(links)) is not None:
+        file[name] = link
 
 
-def _change_dataset(draw, file, name, names):
-    datasets = [n for n in names if isinstance(file.get(n), h5py.Dataset)]
-    name = draw.choice(datasets)
+def _change_dataset(draw, file, names):
+    name = draw.choice([n for n in names if isinstance(file.get(n), h5py.Dataset)])
     value = file[name][()]
     shape = value.shape
     del file[name]
-    how = draw.randrange(8)
-    if how == 0:
-        kinds = ("f2", "f8", ">f4", "i4", "u1", "?", "c8", "S3", "f4,i4", "(2,)f4")
-        file.create_dataset(name, shape, draw.choice(kinds))
-    elif how == 1:
-        shapes = (shape[::-1], (), (0,), (1, *shape), (*shape, 0), (math.prod(shape),))
-        file.create_dataset(name, draw.choice(shapes), "f4")
-    elif how == 2:
-        sizes = (10**4, 10**7, 2**31, 2**40)
-        size = (draw.choice(sizes), draw.choice(sizes))
-        file.create_dataset(name, size, "f4", chunks=(100, 100))
-    elif how == 3:
-        file[name] = h5py.Empty("f4")
-    elif how == 4:
-        file[name] = np.full(shape, draw.choice(("x", b"x", 3)), object)
-    elif how == 5:
-        file[name] = np.full(shape, draw.choice((np.nan, np.inf, 1e38, 0)), "f8")
-    elif how == 6:
-        file.create_dataset(name, data=value, chunks=True, compression="gzip")
-    else:
-        file[name] = np.dtype("f4")
+    kinds = ("f2", "f8", ">f4", "i4", "u1", "?", "c8", "S3", "f4,i4", "(2,)f4")
+    shapes = (shape[::-1], (), (0,), (1, *shape), (*shape, 0), (math.prod(shape),))
+    sizes = tuple(draw.choice((10**4, 10**7, 2**31, 2**40)) for _ in range(2))
+    options = (
+        {"shape": shape, "dtype": draw.choice(kinds)},
+        {"shape": draw.choice(shapes), "dtype": "f4"},
+        {"shape": sizes, "dtype": "f4", "chunks": (100, 100)},
+        {"data": h5py.Empty("f4")},
+        {"data": np.full(shape, draw.choice(("x", b"x", 3)), object)},
+        {"data": np.full(shape, draw.choice((np.nan, np.inf, 1e38, 0)), "f8")},
+        {"data": value, "chunks": True, "compression": "gzip"},
+    )
+    file.create_dataset(name, **draw.choice(options))
 
 
 _CHANGES = {

@@ -15,13 +15,14 @@ CHARACTERS = (
 # Half of a pair: JSON and file names can hold it, UTF-8 cannot.
 SURROGATES = ("\ud800", "\udc80", "\udfff")
 WORDS = ("[MASK]", "[CLS]", "[PAD]", "##", "text", "label", "B-A", "I-A", "null")
-
 JSON_VALUES = (
     *(None, True, False, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "x"),
     *([], {}, [[]], [None], [0], ["x"], {"x": 0}, "\ud800", "\0", "../x", "/etc/x"),
     *INTEGERS,
     *LARGE_INTEGERS,
 )
+TOML_VALUES = ("1979-05-27", "nan", "-inf", "0x7f", "[" * 3000, "{ x = 0 }", "{}")
+_TOML_VALUE = re.compile(r"(?<== ).+$", re.MULTILINE)
 
 
 def mutate_bytes(draw: random.Random, data: bytes) -> bytes:
@@ -38,20 +39,17 @@ def damage(draw: random.Random, data: bytes) -> bytes:
         start = draw.randrange(len(data)) if data else 0
         end = start + draw.choice((1, 1, 2, 4, 16, 512))
         part = data[start:end]
-        how = draw.randrange(6)
-        if how == 0 and part:
-            part = bytes([part[0] ^ 1 << draw.randrange(8)]) + part[1:]
-        elif how == 1:
-            part = draw.randbytes(len(part))
-        elif how == 2:
-            part = draw.choice((b"\0", b"\xff")) * len(part)
-        elif how == 3:
-            part = b""
-        elif how == 4:
-            part = draw.randbytes(draw.choice((1, 4, 64))) + part
-        elif how == 5 and draw.random() < 0.3:
+        changes = [
+            bytes([part[0] ^ 1 << draw.randrange(8)]) + part[1:] if part else b"\0",
+            draw.randbytes(len(part)),
+            draw.choice((b"\0", b"\xff")) * len(part),
+            b"",
+            draw.randbytes(draw.choice((1, 4, 64))) + part,
+        ]
+        if draw.random() < 0.05:
+            # Cut off.
             return data[:start] if data else b"\0"
-        data = data[:start] + part + data[end:]
+        data = data[:start] + draw.choice(changes) + data[end:]
     return data
 
 
@@ -74,35 +72,28 @@ def _repeat(draw, data):
 def random_text(draw: random.Random, longest: int = 40, surrogates=True) -> str:
     """Characters at which tokenizers and readers have special cases, and any others."""
     known = CHARACTERS + (SURROGATES if surrogates else ()) + WORDS
-    count = draw.randrange(longest + 1)
-    return "".join(
-        draw.choice(known) if draw.random() < 0.8 else _any_character(draw, surrogates)
-        for _ in range(count)
-    )
-
-
-def _any_character(draw, surrogates):
-    code = draw.randrange(0x110000 if draw.random() < 0.3 else 0x3000)
-    return "x" if 0xD800 <= code < 0xE000 and not surrogates else chr(code)
+    text = ""
+    for _ in range(draw.randrange(longest + 1)):
+        code = draw.randrange(0x110000 if draw.random() < 0.3 else 0x3000)
+        is_half = 0xD800 <= code < 0xE000
+        is_known = draw.random() < 0.8 or (is_half and not surrogates)
+        text += draw.choice(known) if is_known else chr(code)
+    return text
 
 
 def mutate_text(draw: random.Random, text: str) -> str:
     """A text with some of it deleted, inserted, repeated or cut off."""
     for _ in range(draw.choice((1, 1, 2, 4))):
-        start = draw.randrange(len(text) + 1)
+        start, other = (draw.randrange(len(text) + 1) for _ in range(2))
         end = start + draw.choice((0, 0, 1, 2, 8, 64))
-        how = draw.randrange(5)
-        new = ""
-        if how == 1:
-            new = random_text(draw, 8)
-        elif how == 2:
-            new = text[start:end] * draw.choice((2, 3, 300))
-        elif how == 3:
-            new = draw.choice(CHARACTERS) * draw.choice((1, 2, 250, 5000))
-        elif how == 4:
-            other = draw.randrange(len(text) + 1)
-            new = text[other : other + 40]
-        text = text[:start] + new + text[end:]
+        changes = (
+            "",
+            random_text(draw, 8),
+            text[start:end] * draw.choice((2, 3, 300)),
+            draw.choice(CHARACTERS) * draw.choice((1, 2, 250, 5000)),
+            text[other : other + 40],
+        )
+        text = text[:start] + draw.choice(changes) + text[end:]
     return text
 
 
@@ -111,35 +102,25 @@ def mutate_text_bytes(draw: random.Random, data: bytes) -> bytes:
     if draw.random() < 0.2:
         return mutate_bytes(draw, data)
     text = mutate_text(draw, data.decode("utf-8", "surrogateescape"))
-    encoding = "utf-8" if draw.random() < 0.97 else draw.choice(("gb18030", "utf-16"))
-    return text.encode(encoding, "ignore" if encoding != "utf-8" else "surrogatepass")
-
-
-_TOML_VALUE = re.compile(r"(?<== ).+$", re.MULTILINE)
+    if draw.random() < 0.03:
+        return text.encode(draw.choice(("gb18030", "utf-16")), "ignore")
+    return text.encode("utf-8", "surrogatepass")
 
 
 def mutate_toml(draw: random.Random, data: bytes) -> bytes:
-    """A TOML file with another value or key, or changed as a text."""
+    """A TOML file with another value, or changed as a text."""
     text = data.decode("utf-8", "surrogateescape")
     places = list(_TOML_VALUE.finditer(text))
     if not places or draw.random() < 0.3:
         return mutate_text_bytes(draw, data)
+    values = [x for x in JSON_VALUES if x is not None and not isinstance(x, dict)]
+    # JSON has other names for NaN and infinity.
+    value = json.dumps(draw.choice(values)).replace("NaN", "nan")
+    value = value.replace("Infinity", "inf")
+    changes = (value, value, draw.choice(TOML_VALUES), draw.choice(places)[0])
     start, end = draw.choice(places).span()
-    value = draw.choice(places)[0] if draw.random() < 0.2 else _toml_value(draw)
-    return (text[:start] + value + text[end:]).encode("utf-8", "surrogateescape")
-
-
-def _toml_value(draw):
-    value = draw.choice(JSON_VALUES)
-    if isinstance(value, dict):
-        return "{ x = 0 }" if value else "{}"
-    if draw.random() < 0.1:
-        return draw.choice(("1979-05-27", "nan", "-inf", "0x7f", "[" * 3000))
-    return (
-        json.dumps("null" if value is None else value, allow_nan=False)[:100]
-        if (value == value and value not in (float("inf"), [None]))
-        else "inf"
-    )
+    text = text[:start] + draw.choice(changes) + text[end:]
+    return text.encode("utf-8", "surrogateescape")
 
 
 def mutate_json(draw: random.Random, data: bytes) -> bytes:
@@ -160,26 +141,22 @@ def mutate_json(draw: random.Random, data: bytes) -> bytes:
 
 def _change_value(draw, value):
     """A copy of a value in which one value, at any depth, is another."""
-    if isinstance(value, dict) and value and draw.random() < 0.9:
-        key = draw.choice(list(value))
-        how = draw.random()
-        if how < 0.08:
-            return {k: v for k, v in value.items() if k != key}
-        if how < 0.14:
-            return {**value, draw.choice((key.upper(), f"{key}x", "", "x")): value[key]}
-        if how < 0.18:
-            return {**value, key: value[draw.choice(list(value))]}
-        return {**value, key: _change_value(draw, value[key])}
-    if isinstance(value, list) and value and draw.random() < 0.9:
-        place = draw.randrange(len(value))
-        how = draw.random()
-        if how < 0.1:
-            return value[:place] + value[place + 1 :]
-        if how < 0.2:
-            return value[:place] + value[place : place + 1] * 2 + value[place + 1 :]
-        changed = _change_value(draw, value[place])
-        return [*value[:place], changed, *value[place + 1 :]]
     how = draw.random()
+    if isinstance(value, dict | list) and value and draw.random() < 0.9:
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))
+        number = draw.randrange(len(items))
+        key, inner = items[number]
+        if how < 0.08:
+            changed = []
+        elif how < 0.16:
+            other = draw.choice((f"{key}".upper(), f"{key}x", "", "x"))
+            changed = [(key, inner), (other, inner)]
+        elif how < 0.2:
+            changed = [(key, draw.choice(items)[1])]
+        else:
+            changed = [(key, _change_value(draw, inner))]
+        items[number : number + 1] = changed
+        return dict(items) if isinstance(value, dict) else [x for _, x in items]
     if isinstance(value, int | float) and how < 0.4:
         return value + draw.choice((1, -1, 0.5, value, -2 * value))
     if isinstance(value, str) and how < 0.4:

@@ -8,10 +8,7 @@ from pathlib import Path
 
 from roformer_keras.conversion.convert import convert, model_of, prepare
 from roformer_keras.conversion.peft import read_adapter
-from roformer_keras.conversion.reader import (
-    open_checkpoint,
-    read_tokenizer,
-)
+from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
 from roformer_keras.errors import RoFormerError
 from roformer_keras.generation.served import is_served_generator
 from roformer_keras.io.blob import Blob
@@ -19,8 +16,8 @@ from roformer_keras.io.json_file import read_json
 from roformer_keras.io.sources import verify_archive
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from tools.fuzz import seeds
-from tools.fuzz.formats import damage_files, mutate_files
-from tools.fuzz.target import Files, Target, expect
+from tools.fuzz.formats import Files, damage_files
+from tools.fuzz.target import Target, expect
 
 # What a source holds if it is a file, not a folder.
 _FILES = (".zip", ".keras", ".safetensors", ".h5")
@@ -81,10 +78,6 @@ def _convert(source, target):
             checkpoint.weight(name)
 
 
-def _verify_zip(folder: Path):
-    verify_archive(folder / "x.zip")
-
-
 def _read_adapter(folder: Path):
     adapter = read_adapter(folder)
     for down, up in adapter.factors.values():
@@ -114,6 +107,9 @@ def _load_model(folder: Path):
         expect(max(ids) < model.config.vocabulary_size, "ids are in the table", ids)
 
 
+_CLASSES = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq")
+
+
 def _from_config(folder: Path):
     """What Keras does with the config of a file that it loads."""
     import keras
@@ -123,23 +119,22 @@ def _from_config(folder: Path):
     keras.backend.clear_session()
     content = read_json(Blob.of_file(folder / "config.json"))
     name, options = content.get("class_name"), content.get("config")
-    names = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq")
-    if name in names and isinstance(options, dict):
+    if name in _CLASSES and isinstance(options, dict):
         getattr(roformer_keras, name).from_config(options)
 
 
 def _configs(made):
-    names = ("RoFormerBackbone", "RoFormerMaskedLM", "RoFormerSeq2Seq", "quantized")
-    found = seeds.presets(made, *names)
-    return [{"config.json": files["config.json"]} for files in found]
+    presets = seeds.presets(made, *_CLASSES, "quantized")
+    return [{"config.json": files["config.json"]} for files in presets]
 
 
 def _both(name: str, starts: Callable, *, checksums: bool = True, **options):
     """The target of crafted files, and, where there are checksums, that of damage."""
-    targets = {name: Target(starts, mutate_files, _use_all, **options)}
+    targets = {name: Target(starts, _use_all, **options)}
     if checksums:
-        damaged = Target(starts, damage_files, read_all, is_damage=True, **options)
-        targets[f"{name}-damage"] = damaged
+        targets[f"{name}-damage"] = Target(
+            starts, read_all, damage_files, is_damage=True, **options
+        )
     return targets
 
 
@@ -155,14 +150,6 @@ def _bundles(_):
     return [seeds.bundle(), *map(seeds.object_checkpoint, names)]
 
 
-def _hdf5(_):
-    names = (
-        *("lm.h5", "encoder-model.h5", "encoder-nested-model.h5", "unilm-pool.h5"),
-        *("unilm-pool.weights.h5", "unilm-pool-model.h5", "condition-hidden.h5"),
-    )
-    return [seeds.hdf5(name) for name in names]
-
-
 def _converted(suffix):
     return lambda made: seeds.converted(made, suffix)
 
@@ -171,38 +158,29 @@ def _presets(*names):
     return lambda made: seeds.presets(made, *names)
 
 
-_TASKS = ("TextClassifier", "TokenClassifier", "SpanExtractor", "QuestionAnswerer")
-_TASKS += ("SentenceEncoder", "TextRegressor")
 _MADE = {"needs_made": True}
+_MODELS = {"seconds": 60, "needs_keras": True, **_MADE}
 TARGETS = {
     **_both("zip", lambda _: seeds.zips()),
-    "zip-verify": Target(lambda _: seeds.zips()[:1], mutate_files, _verify_zip),
+    "zip-verify": Target(
+        lambda _: seeds.zips()[:1], lambda folder: verify_archive(folder / "x.zip")
+    ),
     **_both("tensor-bundle", _bundles, checksums=False),
-    "tensor-bundle-damage": Target(_bundles, _bundle_damage, read_all, is_damage=True),
-    **_both("hdf5", _hdf5, checksums=False),
+    "tensor-bundle-damage": Target(_bundles, read_all, _bundle_damage, is_damage=True),
+    **_both("hdf5", lambda _: list(map(seeds.hdf5, seeds.HDF5)), checksums=False),
     **_both("weights-h5", _converted(".weights.h5"), checksums=False, **_MADE),
     **_both("keras-file", _converted(".keras"), **_MADE),
     **_both("safetensors", _converted(".safetensors"), **_MADE),
     **_both("huggingface", lambda _: seeds.huggingface(), checksums=False),
-    "adapter": Target(lambda _: seeds.adapters(), mutate_files, _read_adapter),
-    "export": Target(
-        lambda _: seeds.exports(), mutate_files, _open_export, needs_keras=True
-    ),
+    "adapter": Target(lambda _: seeds.adapters(), _read_adapter),
+    "export": Target(lambda _: seeds.exports(), _open_export, needs_keras=True),
     **_both("preset", _presets("RoFormerBackbone", "RoFormerMaskedLM"), **_MADE),
-    **_both("preset-task", _presets(*(f"RoFormer{name}" for name in _TASKS)), **_MADE),
+    **_both("preset-task", _presets(*seeds.TASKS), **_MADE),
     **_both("preset-seq2seq", _presets("RoFormerSeq2Seq"), **_MADE),
     **_both("preset-quantized", _presets("quantized"), **_MADE),
-    "load-model": Target(
-        _presets(), mutate_files, _load_model, seconds=60, needs_keras=True, **_MADE
-    ),
+    "load-model": Target(_presets(), _load_model, **_MODELS),
     # `keras.models.load_model` is Keras's: so are the classes of its errors.
     "from-config": Target(
-        _configs,
-        mutate_files,
-        _from_config,
-        allowed=(ValueError, TypeError),
-        seconds=60,
-        needs_keras=True,
-        **_MADE,
+        _configs, _from_config, allowed=(ValueError, TypeError), **_MODELS
     ),
 }

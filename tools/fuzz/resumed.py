@@ -4,14 +4,16 @@ import hashlib
 import json
 import random
 import struct
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from roformer_keras.cli.jobs import open_job
 from roformer_keras.hub.download import download
 from roformer_keras.io.journal import run_metadata
 from tools.fuzz import seeds
-from tools.fuzz.formats import mutate_file, mutate_files
-from tools.fuzz.target import Files, Target, expect
+from tools.fuzz.formats import Files, mutate_file
+from tools.fuzz.target import Target, expect
+
+_NAME = "chinese_roformer-char_L-6_H-384_A-6"
 
 
 def _download(folder: Path):
@@ -21,34 +23,24 @@ def _download(folder: Path):
     download(_NAME, folder, timeout=1, **options)
 
 
-_NAME = "chinese_roformer-char_L-6_H-384_A-6"
-
-
 def _downloads(_):
-    record = {
-        "settings": {"etag": '"x"', "last_modified": None, "length": 200},
-        "inputs": {},
-    }
-    files = {
-        f"{_NAME}.zip.partial": seeds.SMALL.read_bytes()[:200],
-        f"{_NAME}.zip.partial.json": json.dumps(record).encode(),
-    }
+    """Parts of a zip, the whole one, and the whole one that was not moved yet."""
     content = seeds.SMALL.read_bytes()
     digest = f"{hashlib.sha256(content).hexdigest()}  {_NAME}.zip\n".encode()
+
+    def partial(content):
+        settings = {"etag": '"x"', "last_modified": None, "length": len(content)}
+        record = json.dumps({"settings": settings, "inputs": {}}).encode()
+        return {f"{_NAME}.zip.partial": content, f"{_NAME}.zip.partial.json": record}
+
     whole = {f"{_NAME}.zip": content, f"{_NAME}.zip.sha256": digest}
-    # Complete, but not moved yet.
-    record["settings"]["length"] = len(content)
-    complete = {
-        f"{_NAME}.zip.partial": content,
-        f"{_NAME}.zip.partial.json": json.dumps(record).encode(),
-    }
-    return [files, whole, complete]
+    return [partial(content[:200]), whole, partial(content)]
 
 
 def _mutate_download(draw: random.Random, files: Files) -> Files:
     name = draw.choice(sorted(files))
-    kind = ".json" if name.endswith(".json") else ".zip"
-    kind = ".txt" if name.endswith(".sha256") else kind
+    kind = PurePosixPath(name.replace(".sha256", ".txt")).suffix
+    kind = ".zip" if kind == ".partial" else kind
     return {**files, name: mutate_file(draw, f"x{kind}", files[name])}
 
 
@@ -120,15 +112,10 @@ def _load_finetuned(folder: Path):
 
 
 TARGETS = {
-    "download": Target(_downloads, _mutate_download, _download),
-    "job": Target(_jobs, mutate_files, _resume_job),
-    "training": Target(_trainings, mutate_files, _resume_training, needs_keras=True),
+    "download": Target(_downloads, _download, _mutate_download),
+    "job": Target(_jobs, _resume_job),
+    "training": Target(_trainings, _resume_training, needs_keras=True),
     "finetuned": Target(
-        _finetunings,
-        mutate_files,
-        _load_finetuned,
-        seconds=60,
-        needs_keras=True,
-        needs_made=True,
+        _finetunings, _load_finetuned, seconds=60, needs_keras=True, needs_made=True
     ),
 }

@@ -14,7 +14,7 @@ from roformer_keras.conversion.convert import convert
 from roformer_keras.conversion.peft import Adapter, write_adapter
 from roformer_keras.io.sources import ADAPTER_CONFIG, EXPORT
 from tools import ROOT
-from tools.fuzz.target import Files
+from tools.fuzz.formats import Files
 from tools.fuzz.worker import read_files
 
 CHECKPOINTS = ROOT / "tests" / "checkpoints"
@@ -23,6 +23,24 @@ SMALL = CHECKPOINTS / "roformer-small_L-2_H-8_A-2.zip"
 GPT = CHECKPOINTS / "chinese_roformer-gpt-char_L-2_H-32_A-4.zip"
 SIM = CHECKPOINTS / "chinese_roformer-sim-char_L-2_H-32_A-4.zip"
 VOCABULARIES = ("character_vocab.txt", "word_vocab.txt")
+HDF5 = (
+    "lm.h5",
+    "encoder-model.h5",
+    "encoder-nested-model.h5",
+    "unilm-pool.h5",
+    "unilm-pool.weights.h5",
+    "unilm-pool-model.h5",
+    "condition-hidden.h5",
+)
+# Class of a task -> options of a new head.
+TASKS = {
+    "RoFormerTextClassifier": {"classes": ["坏", "好"]},
+    "RoFormerTokenClassifier": {"labels": ["人", "地"]},
+    "RoFormerSpanExtractor": {"labels": ["人", "地"]},
+    "RoFormerQuestionAnswerer": {},
+    "RoFormerSentenceEncoder": {},
+    "RoFormerTextRegressor": {},
+}
 
 
 @functools.cache
@@ -97,12 +115,17 @@ def exports() -> list[Files]:
         {"model": "RoFormerSim", **common, "generator": generator},
         {"model": "RoFormerSentenceEncoder", **common, **encoder, "format": "onnx"},
     )
-    content = {"class_name": "RoFormerTokenizer", "config": {"level": "character"}}
-    tokenizer = {
+    return [{**tokenizer(), EXPORT: json.dumps(x).encode()} for x in contents]
+
+
+def tokenizer() -> Files:
+    """A saved tokenizer."""
+    config = {"lower_case": True, "level": "character"}
+    content = {"class_name": "RoFormerTokenizer", "config": config}
+    return {
         "tokenizer.json": json.dumps(content).encode(),
         "assets/tokenizer/vocabulary.txt": small_members()["vocab.txt"],
     }
-    return [{**tokenizer, EXPORT: json.dumps(one).encode()} for one in contents]
 
 
 def zips() -> list[Files]:
@@ -144,15 +167,7 @@ class Maker:
             model.save_to_preset(place / class_name)
         model.quantize("int8")
         model.save_to_preset(place / "quantized")
-        tasks = {
-            "RoFormerTextClassifier": {"classes": ["坏", "好"]},
-            "RoFormerTokenClassifier": {"labels": ["人", "地"]},
-            "RoFormerSpanExtractor": {"labels": ["人", "地"]},
-            "RoFormerQuestionAnswerer": {},
-            "RoFormerSentenceEncoder": {},
-            "RoFormerTextRegressor": {},
-        }
-        for name, options in tasks.items():
+        for name, options in TASKS.items():
             task = getattr(package, name).from_preset(SMALL, **options)
             task.save_to_preset(place / name)
         tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "天", "地", "玄", "黄"]
@@ -198,40 +213,9 @@ C3 = (
 )
 CHID = {
     "x.json": '{"content": ["我#idiom000001#你#idiom000002#"], "candidates": ["今天", '
-    '"天今", "我你"]}\n',
-    "x_answer.json": '{"#idiom000001#": 0, "#idiom000002#": 2}',
+    '"天今", "我你"]}\n'.encode(),
+    "x_answer.json": b'{"#idiom000001#": 0, "#idiom000002#": 2}',
 }
-PRETRAINING = """
-objective = "mlm"
-name = "roformer"
-vocabulary = "vocab.txt"
-dtype = "mixed_bfloat16"
-seed = 3
-
-[model]
-num_layers = 2
-hidden_dim = 16
-dropout = 0.1
-
-[options]
-whole_word = true
-rate = 0.2
-
-[optimizer]
-name = "lamb"
-ema = 0.999
-
-[[data]]
-files = ["a.txt", "sub/*.tsv"]
-fields = [1, 2]
-group = 3
-holdout = 0.05
-
-[[stages]]
-length = 16
-batch_size = 4
-steps = 10
-"""
 FINETUNING = """
 task = "text-classification"
 source = "x.zip"
@@ -253,11 +237,17 @@ weight_decay = 0.1
 """
 
 
+def pretrainings() -> list[Files]:
+    """The configurations of the shipped checkpoints."""
+    paths = sorted((ROOT / "checkpoints" / "training").glob("roformer-*.toml"))
+    return [{"x.toml": path.read_bytes()} for path in paths]
+
+
 def texts(content) -> list[Files]:
     """Each file of a dict of texts alone."""
     return [{name: text.encode()} for name, text in content.items()]
 
 
-def json_file(name: str, *contents: object) -> list[Files]:
+def json_files(name: str, *contents: object) -> list[Files]:
     """A JSON file of each of these contents."""
     return [{name: json.dumps(content).encode()} for content in contents]

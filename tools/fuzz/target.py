@@ -1,13 +1,12 @@
 """What is fuzzed: a record of a target, and the error of a broken promise."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# The files of a run, by path in its folder.
-Files = Mapping[str, bytes]
+from tools.fuzz.formats import Files, mutate_files
 
 
 class Finding(AssertionError):
@@ -20,20 +19,20 @@ class Target:
 
     Args:
         seeds: returns the inputs to start from, given the folder of made presets.
-        mutate: makes a new input of one.
         check: reads the files in a folder. It returns what was read, or raises: a
             `RoFormerError` is a right answer, anything else a finding.
-        is_damage: bool. Whether inputs are damaged where checksums can show it: what
+        mutate: makes a new input of one.
+        is_damage: bool. True if inputs are damaged where checksums can show it: what
             is read must then equal what is read of the seed.
         allowed: classes of errors that are right answers too.
         seconds: int. The limit of one run.
-        needs_keras: bool. Whether a run loads Keras: its process starts slowly.
-        needs_made: bool. Whether seeds need the folder of made presets.
+        needs_keras: bool. True if a run loads Keras: its process starts slowly.
+        needs_made: bool. True if seeds need the folder of made presets.
     """
 
     seeds: Callable[[Path | None], Sequence[Files]]
-    mutate: Callable[[random.Random, Files], Files]
     check: Callable[[Path], Any]
+    mutate: Callable[[random.Random, Files], Files] = mutate_files
     is_damage: bool = False
     allowed: tuple[type[BaseException], ...] = ()
     seconds: int = 10

@@ -1,5 +1,6 @@
 """Targets that read texts: configurations, settings, vocabularies, texts and tables."""
 
+import contextlib
 import functools
 import gzip
 import io
@@ -17,17 +18,13 @@ from roformer_keras.errors import RoFormerError
 from roformer_keras.io.blob import Blob
 from roformer_keras.io.json_file import read_json
 from roformer_keras.text.tokenizer import RoFormerTokenizer
-from roformer_keras.text.train_vocabulary import (
-    build_subword_vocabulary,
-    build_vocabulary,
-)
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import PretrainingSettings
 from tools import ROOT
 from tools.fuzz import seeds
-from tools.fuzz.formats import mutate_files
+from tools.fuzz.formats import Files, mutate_file
 from tools.fuzz.mutate import damage, mutate_text, mutate_text_bytes, random_text
-from tools.fuzz.target import Files, Target, expect
+from tools.fuzz.target import Target, expect
 
 
 def try_each(actions):
@@ -46,52 +43,45 @@ def try_each(actions):
 # === Configurations and settings ===
 
 
+def _round_trip(read):
+    """Reads a value, writes it as JSON and reads it again: JSON keeps it."""
+
+    def check(folder: Path):
+        value = read(folder)
+        text = json.dumps(value.to_dict())
+        again = type(value).from_dict(json.loads(text))
+        # As texts: NaN does not equal itself.
+        expect(json.dumps(again.to_dict()) == text, "JSON keeps it", text)
+        return value
+
+    return check
+
+
 def _json_in(folder):
     return read_json(Blob.of_file(folder / "config.json"))
 
 
-def _read_configs(folder: Path):
-    config = RoFormerConfig.from_bert_config(_json_in(folder))
-    expect(RoFormerConfig.from_dict(config.to_dict()) == config, "a copy is equal")
-    again = RoFormerConfig.from_bert_config(config.to_bert_config())
+def _read_bert_config(folder: Path):
+    read = _round_trip(lambda x: RoFormerConfig.from_bert_config(_json_in(x)))
+    again = RoFormerConfig.from_bert_config(read(folder).to_bert_config())
     expect(str(again), "a bert_config can be written")
 
 
-def _read_own_config(cls):
-    def check(folder: Path):
-        config = cls.from_dict(_json_in(folder))
-        text = json.dumps(config.to_dict())
-        expect(cls.from_dict(json.loads(text)) == config, "JSON keeps it", text)
-
-    return check
-
-
-def _read_settings(cls):
-    def check(folder: Path):
-        settings = cls.from_toml(folder / "x.toml")
-        text = json.dumps(settings.to_dict())
-        # As texts: NaN does not equal itself.
-        again = json.dumps(cls.from_dict(json.loads(text)).to_dict())
-        expect(again == text, "JSON keeps it", text)
-
-    return check
-
-
-def _own_configs(_):
+def _configs(_):
     config = RoFormerConfig.from_bert_config(
         json.loads(seeds.small_members()["bert_config.json"])
     )
     special = config.replace(
         attention_type="rotary_performer", layer_norm_cond_size=4, rotary_base=500.0
     )
-    return seeds.json_file("config.json", config.to_dict(), special.to_dict())
+    return seeds.json_files("config.json", config.to_dict(), special.to_dict())
 
 
 def _seq2seq_configs(_):
     config = Seq2SeqConfig(
         vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=8
     )
-    return seeds.json_file("config.json", config.to_dict())
+    return seeds.json_files("config.json", config.to_dict())
 
 
 # === Vocabularies ===
@@ -114,18 +104,9 @@ def _read_saved_tokenizer(folder: Path):
 
 def _vocabularies(_):
     folder = ROOT / "tests" / "data" / "tokenizer"
-    found = [(folder / name).read_bytes() for name in seeds.VOCABULARIES]
-    return [
-        {"vocab.txt": data} for data in (*found, seeds.small_members()["vocab.txt"])
-    ]
-
-
-def _saved_tokenizers(_):
-    content = {"class_name": "RoFormerTokenizer", "config": {"lower_case": True}}
-    content["config"]["level"] = "character"
-    name = "assets/tokenizer/vocabulary.txt"
-    vocabulary = seeds.small_members()["vocab.txt"]
-    return [{"tokenizer.json": json.dumps(content).encode(), name: vocabulary}]
+    contents = [(folder / name).read_bytes() for name in seeds.VOCABULARIES]
+    contents.append(seeds.small_members()["vocab.txt"])
+    return [{"vocab.txt": content} for content in contents]
 
 
 # === Texts ===
@@ -178,38 +159,79 @@ def _check_text(tokenizer, text):
     expect(tokenizer.tokenize(text) == tokens, "tokens are the same again", text)
 
 
-def mutate_text_file(draw: random.Random, files: Files) -> Files:
+def _mutate_text_file(draw: random.Random, files: Files) -> Files:
     text = files["text.txt"].decode("utf-8", "surrogatepass")
     new = random_text(draw) if draw.random() < 0.4 else mutate_text(draw, text)
     return {"text.txt": new[:20_000].encode("utf-8", "surrogatepass")}
 
 
-def text_files(_):
-    found = ("今天天气不错 unaffable, don't 3.14", "e\u0301 가각 [MASK] ﷺ \u200d👨", "")
-    return [{"text.txt": text.encode()} for text in found]
+def _texts(_):
+    texts = ("今天天气不错 unaffable, don't 3.14", "e\u0301 가각 [MASK] ﷺ \u200d👨", "")
+    return [{"text.txt": text.encode()} for text in texts]
+
+
+# === Answers of models ===
+
+_SHORT = 200
+_CRF = {"RoFormerTokenClassifier": {"labels": ["人", "地"], "crf": True}}
+_PAIRS = ("RoFormerQuestionAnswerer", "RoFormerSentenceEncoder")
+
+
+@functools.cache
+def _models():
+    """A task of each kind, and if its rows are pairs."""
+    import keras
+
+    import roformer_keras as package
+
+    keras.utils.set_random_seed(0)
+    return [
+        (getattr(package, name).from_preset(seeds.SMALL, **options), name in _PAIRS)
+        for name, options in {**seeds.TASKS, **_CRF}.items()
+    ]
+
+
+def _ask(folder: Path):
+    text = (folder / "text.txt").read_bytes().decode("utf-8", "surrogatepass")
+    text = text[:_SHORT]
+    try_each(
+        functools.partial(_ask_model, model, (text[::-1], text)[not is_pair :])
+        for model, is_pair in _models()
+    )
+
+
+def _ask_model(model, row):
+    (answer,) = model.to_json([row])
+    # As a command writes it.
+    json.dumps(answer, allow_nan=False)
+    spans = answer.get("spans", [answer["answer"]] if answer.get("answer") else [])
+    for span in spans:
+        part = row[-1][span["start"] : span["end"]]
+        expect(part and part == span["text"], "a span is of its text", row[-1], span)
 
 
 # === Tables and corpora ===
 
 
+_PACKED = {".gz": gzip, ".xz": lzma}
+
+
 def _mutate_table(draw: random.Random, files: Files) -> Files:
     """A changed table; a compressed one is changed inside, or after it was packed."""
     (name, data), *_ = files.items()
-    pack = {".gz": gzip, ".xz": lzma}.get(name[-3:])
-    if pack is None:
-        data = mutate_text_bytes(draw, data)
-        if draw.random() < 0.05:
-            ending = draw.choice((".gz", ".xz"))
-            module = gzip if ending == ".gz" else lzma
-            return {name + ending: module.compress(data)}
-        return {name: data}
+    module = _PACKED.get(name[-3:])
+    if module is None:
+        data = mutate_file(draw, name, data)
+        if draw.random() > 0.05:
+            return {name: data}
+        ending, module = draw.choice(list(_PACKED.items()))
+        return {name + ending: module.compress(data)}
     if draw.random() < 0.5:
-        return {name: damage(draw, data)}
-    try:
-        return {name: pack.compress(mutate_text_bytes(draw, pack.decompress(data)))}
-    except Exception:
-        # It was damaged before.
-        return {name: damage(draw, data)}
+        # It may be damaged already.
+        with contextlib.suppress(Exception):
+            changed = mutate_text_bytes(draw, module.decompress(data))
+            return {name: module.compress(changed)}
+    return {name: damage(draw, data)}
 
 
 _FIELDS = ((), ("text", "label"), ("1", "2"), ("2", "1"), ("first", "second", "label"))
@@ -229,7 +251,7 @@ def _read_tables(folder: Path):
     try_each(reads)
 
 
-def _arrow_files(_):
+def _arrow_files():
     """A small table as Parquet, as an Arrow file and as a stream."""
     import pyarrow
     from pyarrow import ipc, parquet
@@ -248,29 +270,25 @@ def _arrow_files(_):
     return found
 
 
-def _read_arrow(folder: Path):
-    (path,) = folder.iterdir()
-    read_table(path, 1)
-
-
 def _read_choices(folder: Path):
     """A file of C3 or CHID, with or without its answers."""
-    path = folder / "x.json"
-    reads = [
+    options = itertools.product(
+        ("c3", "chid"), (True, False), ((), ("context",)), (None, [])
+    )
+    try_each(
         functools.partial(
             read_table,
-            *(path, 3, fields, labelled),
+            folder / "x.json",
+            3,
+            (),
+            labelled,
             format=format,
             groups=groups,
             has_choices=True,
             skipped=skipped,
         )
-        for format in ("c3", "chid")
-        for fields, labelled in (((), True), ((), False))
-        for groups in ((), ("context",))
-        for skipped in (None, [])
-    ]
-    try_each(reads)
+        for format, labelled, groups, skipped in options
+    )
 
 
 def _read_corpora(folder: Path):
@@ -297,19 +315,6 @@ def _read_corpora(folder: Path):
 @functools.cache
 def _encoder():
     return DocumentEncoder(_tokenizers()[0], 16)
-
-
-def _read_corpus_vocabulary(folder: Path):
-    (path,) = folder.iterdir()
-    records = list(read_corpus(CorpusSource(files=(str(path),)), "all"))
-    tokens, fields = build_vocabulary(records)
-    tokenizer = RoFormerTokenizer(tokens, lower_case=fields.get("lower_case", True))
-    for record in records[:3]:
-        for text in record:
-            _check_text(tokenizer, text[:200])
-    if sum(map(len, itertools.chain(*records))) < 2000:
-        tokens, _ = build_subword_vocabulary(records, max_size=200)
-        RoFormerTokenizer(tokens)
 
 
 def _read_examples(folder: Path):
@@ -340,48 +345,35 @@ def _labelled(_):
     return seeds.texts(seeds.TABLES | seeds.LABELLED)
 
 
-_TOMLS = {
-    "settings-pretrain": (PretrainingSettings, seeds.PRETRAINING),
-    "settings-finetune": (FinetuningSettings, seeds.FINETUNING),
-}
 TARGETS = {
     "bert-config": Target(
         lambda _: [{"config.json": seeds.small_members()["bert_config.json"]}],
-        mutate_files,
-        _read_configs,
+        _read_bert_config,
     ),
     "own-config": Target(
-        _own_configs,
-        mutate_files,
-        _read_own_config(RoFormerConfig),
+        _configs, _round_trip(lambda x: RoFormerConfig.from_dict(_json_in(x)))
     ),
     "seq2seq-config": Target(
-        _seq2seq_configs,
-        mutate_files,
-        _read_own_config(Seq2SeqConfig),
+        _seq2seq_configs, _round_trip(lambda x: Seq2SeqConfig.from_dict(_json_in(x)))
     ),
-    **{
-        name: Target(
-            lambda _, text=text: seeds.texts({"x.toml": text}),
-            mutate_files,
-            _read_settings(cls),
-        )
-        for name, (cls, text) in _TOMLS.items()
-    },
-    "vocabulary": Target(_vocabularies, mutate_files, _read_vocabulary),
-    "saved-tokenizer": Target(_saved_tokenizers, mutate_files, _read_saved_tokenizer),
-    "tokenizer": Target(text_files, mutate_text_file, _read_text),
-    "tables": Target(_tables, _mutate_table, _read_tables),
+    "settings-pretrain": Target(
+        lambda _: seeds.pretrainings(),
+        _round_trip(lambda x: PretrainingSettings.from_toml(x / "x.toml")),
+    ),
+    "settings-finetune": Target(
+        lambda _: seeds.texts({"x.toml": seeds.FINETUNING}),
+        _round_trip(lambda x: FinetuningSettings.from_toml(x / "x.toml")),
+    ),
+    "vocabulary": Target(_vocabularies, _read_vocabulary),
+    "saved-tokenizer": Target(lambda _: [seeds.tokenizer()], _read_saved_tokenizer),
+    "tokenizer": Target(_texts, _read_text, _mutate_text_file),
+    "tables": Target(
+        lambda _: _tables(_) + _arrow_files(), _read_tables, _mutate_table
+    ),
     "choices": Target(
-        lambda _: [
-            {"x.json": seeds.C3.encode()},
-            {name: text.encode() for name, text in seeds.CHID.items()},
-        ],
-        mutate_files,
-        _read_choices,
+        lambda _: [{"x.json": seeds.C3.encode()}, seeds.CHID], _read_choices
     ),
-    "arrow-files": Target(_arrow_files, mutate_files, _read_arrow),
-    "corpora": Target(_tables, _mutate_table, _read_corpora),
-    "built-vocabulary": Target(_tables, _mutate_table, _read_corpus_vocabulary),
-    "examples": Target(_labelled, _mutate_table, _read_examples, needs_keras=True),
+    "corpora": Target(_tables, _read_corpora, _mutate_table),
+    "examples": Target(_labelled, _read_examples, _mutate_table, needs_keras=True),
+    "answers": Target(_texts, _ask, _mutate_text_file, seconds=120, needs_keras=True),
 }

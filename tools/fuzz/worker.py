@@ -30,14 +30,8 @@ _LIBRARIES = (sys.prefix, sys.base_prefix, str(ROOT), "/proc/", "/sys/", "/dev/"
 _LIBRARIES += ("/usr/", "/lib", "/etc/", "<")
 # TensorFlow deletes the code that it has compiled when the process ends.
 _AT_EXIT = "__autograph_generated_file"
-_WRITES = (
-    "os.remove",
-    "os.rename",
-    "os.mkdir",
-    "os.rmdir",
-    "os.symlink",
-    "os.truncate",
-)
+_WRITES = {f"os.{x}" for x in ("remove", "rename", "mkdir", "rmdir", "symlink")}
+_WRITES |= {"os.truncate"}
 _PROGRAMS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen")
 
 
@@ -50,7 +44,7 @@ class Fuzzer:
         table: `"module:NAME"` of the dict of name to `Target`.
         memory: int. Bytes that may be allocated beyond what the process has.
         seconds: int or None. The limit of a run, in place of the target's.
-        warm: bool. Whether Keras is loaded before memory and time are limited.
+        warm: bool. True loads Keras before memory and time are limited.
     """
 
     def __init__(
@@ -74,7 +68,7 @@ class Fuzzer:
         self._limited = False
         sys.addaudithook(self._audit)
 
-    def fuzz(self, name: str, seconds: float, seed: int) -> dict:
+    def fuzz(self, name: str, seconds: float, seed: str) -> dict:
         """Tries inputs of a target for some seconds.
 
         Returns:
@@ -83,22 +77,20 @@ class Fuzzer:
         """
         target: Target = self._targets[name]
         draw = random.Random(f"{name} {seed}")
-        seeds = target.seeds(self._made)
-        corpus = list(seeds)
-        seen = set()
+        corpus = list(target.seeds(self._made))
+        expected = [self._run(target, files) for files in corpus]
+        if target.is_damage and any(run[0] != "read" for run in expected):
+            raise ValueError(f"the seeds of {name} cannot be read: {expected!r:.500}")
+        seen: set = set()
         outcomes: Counter = Counter()
         findings: dict[str, dict] = {}
-        expected = [self._run(target, files) for files in seeds]
-        if target.is_damage and any(one[0] != "read" for one in expected):
-            raise ValueError(f"the seeds of {name} cannot be read: {expected!r:.500}")
         end = time.monotonic() + seconds
         # At least one run, however short the time is.
         while not outcomes or time.monotonic() < end:
-            place = draw.randrange(len(seeds if target.is_damage else corpus))
-            files = target.mutate(draw, corpus[place])
-            outcome, where, content = self._run(target, files)
-            if target.is_damage and outcome == "read" and content != expected[place][2]:
-                outcome = "Finding: other content was read in silence"
+            number = draw.randrange(len(corpus))
+            files = target.mutate(draw, corpus[number])
+            known = [expected[number][2]] if target.is_damage else None
+            outcome, where, _ = self._run(target, files, known)
             outcomes[outcome.partition(":")[0]] += 1
             if ": " in outcome:
                 key = f"{outcome.partition(':')[0]} {where}"
@@ -110,33 +102,31 @@ class Fuzzer:
                 findings[key]["count"] += 1
             elif where not in seen and len(corpus) < _MAX_CORPUS:
                 seen.add(where)
-                corpus.append(files)
+                # Damage is compared with a seed.
+                corpus += [] if target.is_damage else [files]
         return {
             "runs": outcomes.total(),
             "outcomes": dict(outcomes),
             "findings": list(findings.values()),
         }
 
-    def replay(self, name: str, folder: str) -> dict:
-        """Tries the files of a folder as an input; `error` is None if it is no finding.
+    def replay(self, name: str, folder: str) -> str | None:
+        """The error of the files of a folder as an input; None if there is none.
 
         Damage is compared with each seed: it may be of any of them.
         """
         target, files = self._targets[name], read_files(Path(folder))
-        seeds = target.seeds(self._made)
-        outcome, where, content = self._run(target, files)
-        if target.is_damage and outcome == "read":
-            known = [self._run(target, seed)[2] for seed in seeds]
-            if content not in known:
-                outcome = "Finding: other content was read in silence"
-        is_finding = ": " in outcome
-        return {"error": outcome if is_finding else None, "where": where}
+        known = None
+        if target.is_damage:
+            known = [self._run(target, x)[2] for x in target.seeds(self._made)]
+        outcome, _, _ = self._run(target, files, known)
+        return outcome if ": " in outcome else None
 
-    def _run(self, target, files):
+    def _run(self, target, files, known=None):
         """Outcome, place in the code, and what was read.
 
         An outcome is `"read"`, the class of an error that is allowed, or that of a
-        finding with its message after a colon.
+        finding with its message after a colon. What is read must be in `known`.
         """
         write_files(self._folder, files)
         self._limit_memory()
@@ -164,8 +154,10 @@ class Fuzzer:
                 outcome = f"Finding: touched {touched[0]}"
             elif left:
                 outcome = f"Finding: left {left[0]} in the temporary folder"
-        for name in left:
-            shutil.rmtree(self._temporary / name, ignore_errors=True)
+            elif outcome == "read" and known is not None and content not in known:
+                outcome = "Finding: other content was read in silence"
+        for path in (self._temporary / name for name in left):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         return outcome, where, content
 
     def _limit_memory(self):
@@ -181,17 +173,15 @@ class Fuzzer:
         """Notes files that are touched outside the folders of a run, and programs."""
         if self._touched is None:
             return
-        if event == "open":
-            path, _, flags = arguments
-            writes = bool((flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
-            if isinstance(path, bytes | str) and not self._is_ours(path, writes):
-                self._touched.append(f"{os.fsdecode(path)[:200]!r}")
-        elif event in _WRITES:
-            path = arguments[0]
-            if isinstance(path, bytes | str) and not self._is_ours(path, True):
-                self._touched.append(f"{os.fsdecode(path)[:200]!r} by {event}")
-        elif event in _PROGRAMS or event == "pickle.find_class":
+        path, writes = arguments[0] if arguments else None, event in _WRITES
+        if event in _PROGRAMS or event == "pickle.find_class":
             self._touched.append(f"{event} {arguments!r:.200}")
+        elif (writes or event == "open") and isinstance(path, bytes | str):
+            if not writes:
+                flags = arguments[2] or 0
+                writes = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+            if not self._is_ours(path, writes):
+                self._touched.append(f"{os.fsdecode(path)[:200]!r} by {event}")
 
     def _is_ours(self, path, writes):
         path = os.path.normpath(os.path.join(os.getcwd(), os.fsdecode(path)))
@@ -214,26 +204,20 @@ def _judge(error, allowed):
         for frame in traceback.extract_tb(error.__traceback__)
         if "roformer_keras" in frame.filename
     ]
-    kinds = "<".join(type(one).__name__ for one in chain)
+    kinds = "<".join(type(link).__name__ for link in chain)
     where = f"{kinds} {' '.join(frames[-3:])}"
-    name = type(error).__name__
-    if any(isinstance(one, MemoryError) for one in chain):
-        return f"MemoryError: {error!s:.300}", where
+    name, said = type(error).__name__, str(error)
+    if any(isinstance(link, MemoryError) for link in chain):
+        return f"MemoryError: {said:.300}", where
     if isinstance(error, RoFormerError):
-        problem = _find_problem(str(error))
-        return (f"Finding: {problem}" if problem else name), where
+        if not said.strip():
+            return "Finding: an error without a message", where
+        if re.search(r"object at 0x[0-9a-f]{6}", said):
+            return f"Finding: an error shows an address: {said:.300}", where
+        return name, where
     if isinstance(error, allowed) and not isinstance(error, Finding):
         return name, where
-    return f"{name}: {error!s:.300}", where
-
-
-def _find_problem(message):
-    """What is wrong with a message of an error."""
-    if not message.strip():
-        return "an error without a message"
-    if re.search(r"object at 0x[0-9a-f]{6}", message):
-        return f"an error shows an address: {message[:300]}"
-    return None
+    return f"{name}: {said:.300}", where
 
 
 def write_files(folder: Path, files) -> None:
