@@ -1,6 +1,5 @@
 """tools/experiments: each runs at the smallest size, and its models are comparable."""
 
-import gzip
 import importlib
 import json
 
@@ -13,7 +12,7 @@ from roformer_keras import RoFormerTokenizer, convert
 from roformer_keras.config import RoFormerConfig
 from roformer_keras.models import RoFormerCausalLM
 from tools.experiments import evaluate_checkpoints as evaluation
-from tools.experiments import extrapolation, language_models, lengths, positions
+from tools.experiments import extrapolation, language_models, positions
 from tools.tables import read_rows
 
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
@@ -140,8 +139,15 @@ def eager(monkeypatch, eagerly):
     monkeypatch.setitem(positions.STAGE, "length", 12)
 
 
+# The harness is the same for all: CI runs one.
+RUNS = [
+    pytest.param(x, marks=[] if x == "positions" else pytest.mark.weekly)
+    for x in EXPERIMENTS
+]
+
+
 @pytest.mark.filterwarnings("ignore:Even though the `tf.config")
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", RUNS)
 def test_smallest_run(name, tmp_path, capsys, request):
     # Except generation, whose loops are slow then.
     if name != "translation":
@@ -162,18 +168,20 @@ def test_smallest_run(name, tmp_path, capsys, request):
     assert {path: path.read_bytes() for path in folder.rglob("*.csv")} == tables
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("positions", {'"mlm"': '"lm"'}, "a configuration of mlm without a source"),
-        ("performers", {"length = 32": "length = 320"}, "a row takes 321"),
-        ("translation", {'"train.a"': '"valid.a"'}, "as many lines each"),
-        ("translation", {'"train.a"': '"none"'}, "cannot read"),
-    ],
+BAD_CONFIGURATIONS = (
+    ("positions", {'"mlm"': '"lm"'}, "a configuration of mlm without a source"),
+    ("performers", {"length = 32": "length = 320"}, "a row takes 321"),
+    ("translation", {'"train.a"': '"valid.a"'}, "as many lines each"),
+    ("translation", {'"train.a"': '"none"'}, "cannot read"),
 )
-def test_bad_configurations(name, changes, message, tmp_path, capsys):
-    assert main_of(name)(arguments_of(name, tmp_path, changes)) == 2
-    assert message in capsys.readouterr().err
+
+
+def test_bad_configurations(tmp_path, capsys):
+    for number, (name, changes, message) in enumerate(BAD_CONFIGURATIONS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert main_of(name)(arguments_of(name, folder, changes)) == 2
+        assert message in capsys.readouterr().err
 
 
 # === Models that differ in positions and nothing else ===
@@ -243,26 +251,6 @@ def test_methods_of_extrapolation():
     assert after[0] == before[0] and after[-1] == pytest.approx(before[-1] / 8)
 
 
-def test_triplets(tmp_path):
-    """B and C change places at random; a fifth of the texts A is tested."""
-    path = tmp_path / "scm.jsonl.gz"
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        for number in range(40):
-            a, c = CHARACTERS[:6] + str(number % 10), CHARACTERS[6:12] + str(number)
-            row = {"A": a, "B": CHARACTERS[:5] + str(number), "C": c}
-            file.write(json.dumps(row) + "\n")
-    triplets = lengths.ReadTriplets(path)
-    parts = [triplets.draw(part, 0) for part in ("train", "test")]
-    assert [len(texts) for texts, _ in parts] == [32, 8]
-    for texts, labels in parts:
-        assert set(labels) == {"B", "C"}
-        for (_, b, c), label in zip(texts, labels, strict=True):
-            assert (b if label == "B" else c).startswith(CHARACTERS[:5])
-    firsts = [{a for a, _, _ in texts} for texts, _ in parts]
-    assert not firsts[0] & firsts[1]
-    assert lengths.baseline(16, triplets) == 1
-
-
 # === Fine-tuning, with the real bert4keras ===
 
 
@@ -285,6 +273,7 @@ def tagged_text(generator, number):
     return "\n".join([*lines[number % 2 :], "工\tB-PER" if number % 3 else ""]) + "\n"
 
 
+@pytest.mark.weekly
 @pytest.mark.skipif(reference_folder() is None, reason="needs bert4keras")
 @pytest.mark.parametrize(
     ("task", "line", "ending"),
@@ -323,6 +312,7 @@ def test_without_dropout_bert4keras_learns_the_same(
 # === Checkpoints on held-out texts ===
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("task", "source", "objective", "models"),
     [("mlm", CHARACTER, "mlm", 5), ("lm", GPT, "lm", 4), ("sim", SIM, "simbert", 5)],

@@ -132,44 +132,42 @@ NAMES = ("__main__", "full_size_checkpoint", "round_checkpoint")
 TOOLS += [f"reference.{name}" for name in NAMES]
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_help(tool, capsys):
-    module, name = importlib.import_module(f"tools.{tool}"), tool.split(".")[1]
-    main = getattr(module, "main", None) or getattr(module, name.title()).main
-    with pytest.raises(SystemExit) as exit:
-        main(["--help"])
-    assert exit.value.code == 0
-    command = f"python -m tools.{tool}".removesuffix(".__main__")
-    assert command in capsys.readouterr().out
+def test_help(capsys):
+    wrong = []
+    for tool in TOOLS:
+        module, name = importlib.import_module(f"tools.{tool}"), tool.split(".")[1]
+        main = getattr(module, "main", None) or getattr(module, name.title()).main
+        with pytest.raises(SystemExit) as ended:
+            main(["--help"])
+        command = f"python -m tools.{tool}".removesuffix(".__main__")
+        if ended.value.code or command not in capsys.readouterr().out:
+            wrong.append(tool)
+    assert not wrong
 
 
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [
-        ("extrapolation", "extrapolation"),
-        ("performers", "performers"),
-        ("positions", "roformer-char"),
-        ("translation", "translation-classical"),
-        ("translation", "translation-multi30k"),
-    ],
-)
-def test_committed_configurations(name, config, tmp_path):
+CONFIGURATIONS = {
+    "extrapolation": "extrapolation",
+    "performers": "performers",
+    "roformer-char": "positions",
+    "translation-classical": "translation",
+    "translation-multi30k": "translation",
+}
+
+
+def test_committed_configurations(tmp_path):
     """They are valid; what they train on is not in the repository."""
-    module = importlib.import_module(f"tools.experiments.{name}")
-    experiment = getattr(module, name.title())
-    parser = argparse.ArgumentParser()
-    experiment.add_arguments(parser)
-    path = Path(__file__).parents[2] / "checkpoints" / "training" / f"{config}.toml"
-    options = parser.parse_args(["--config", str(path)])
-    options.output, options.seeds = tmp_path / "run", 3
-    try:
-        assert experiment(options).settings
-    except SourceError as error:
-        assert name == "translation" and "data" in str(error)
-
-
-@pytest.mark.parametrize("task", ["roformer-gpt-char", "roformer-sim-char", "lengths"])
-def test_other_committed_configurations(task):
     folder = Path(__file__).parents[2] / "checkpoints" / "training"
-    settings = Settings if task == "lengths" else PretrainingSettings
-    assert settings.from_toml(folder / f"{task}.toml")
+    for config, name in CONFIGURATIONS.items():
+        module = importlib.import_module(f"tools.experiments.{name}")
+        experiment = getattr(module, name.title())
+        parser = argparse.ArgumentParser()
+        experiment.add_arguments(parser)
+        options = parser.parse_args(["--config", str(folder / f"{config}.toml")])
+        options.output, options.seeds = tmp_path / "run", 3
+        try:
+            assert experiment(options).settings
+        except SourceError as error:
+            assert name == "translation" and "data" in str(error)
+    for name in ("roformer-gpt-char", "roformer-sim-char"):
+        assert PretrainingSettings.from_toml(folder / f"{name}.toml")
+    assert Settings.from_toml(folder / "lengths.toml")

@@ -186,22 +186,20 @@ class Finetuning(Experiment):
 def read_parts(options, count):
     """Part -> texts and labels."""
     train = read_table(options.train, count)
-    test = read_table(options.test, count) if options.test else train
-    count = len(train.texts)
-    cut, start = (count, 0) if options.test else (count - count // 5,) * 2
-    found = {}
-    for part, table, rows in (
-        ("train", train, np.arange(cut)),
-        ("test", test, np.arange(start, len(test.texts))),
-    ):
+    test, size = train, len(train.texts)
+    cut = size - size // 5
+    rows = {"train": np.arange(cut), "test": np.arange(cut, size)}
+    if options.test:
+        test = read_table(options.test, count)
+        rows = {"train": np.arange(size), "test": np.arange(len(test.texts))}
+    parts = {}
+    for part, table in (("train", train), ("test", test)):
         # The same rows each time, in their order.
-        order = np.random.default_rng(0).permutation(len(rows))
-        chosen = rows[np.sort(order[: options.limit])]
-        found[part] = (
-            [table.texts[n] for n in chosen],
-            [table.labels[n] for n in chosen],
-        )
-    return found
+        order = np.random.default_rng(0).permutation(len(rows[part]))
+        chosen = rows[part][np.sort(order[: options.limit])]
+        texts, labels = table.texts, table.labels
+        parts[part] = [texts[n] for n in chosen], [labels[n] for n in chosen]
+    return parts
 
 
 class Classification:

@@ -1,26 +1,20 @@
 """The same small model on longer and longer beginnings of the same texts.
 
     python -m tools.experiments.lengths --output FOLDER --seeds 3 \\
-        --config checkpoints/training/lengths.toml [--triplets cail2019-scm.jsonl.gz]
+        --config checkpoints/training/lengths.toml
 
 Table 5 in arXiv:2104.09864, on another task. A `RoFormerTripletRanker` learns which of
-two texts is more similar to a third, once for each length. By default A and B are
-passages of one document, C of another; the last fifth of each document is for the test.
-
-`--triplets` names a file of JSON lines with A, B and C, in which A is always more
-similar to B, as in CAIL2019-SCM. A fifth of the texts A is for the test.
-
-The baseline needs no training: the cosine of the characters that two texts of that
-length share (TF-IDF). With `--triplets` it is measured on all.
+two texts is more similar to a third, once for each length. A and B are passages of one
+document, C of another; the last fifth of each document is for the test. The baseline
+needs no training: the cosine of the characters that two texts of that length share
+(TF-IDF).
 """
 
 import dataclasses
 import itertools
-import json
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -29,7 +23,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from roformer_keras import checks
 from roformer_keras.checks import columns, file_paths, integer, number, source_path
 from roformer_keras.data.corpus import CorpusSource, read_corpus
-from roformer_keras.data.files import read_lines
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.tasks import RoFormerTripletRanker
 from roformer_keras.training.optimizer_settings import dtype_policy
@@ -71,21 +64,12 @@ class Lengths(Experiment):
     plots = (("runs.csv", None, "length", "accuracy", "accuracy on test triplets"),)
     styles, tick_step = STYLES, 256
 
-    @classmethod
-    def add_arguments(cls, parser):
-        super().add_arguments(parser)
-        parser.add_argument("--triplets", type=Path, help="JSON lines, also as .gz")
-
     def __init__(self, options):
         super().__init__(options)
         self.training = Settings.from_toml(options.config)
         self.names = self.training.lengths
-        self.triplets = (
-            ReadTriplets(options.triplets)
-            if options.triplets
-            else Passages(self.training)
-        )
-        triplets = {"triplets": self.triplets.description}
+        self.passages = Passages(self.training)
+        triplets = {"triplets": self.passages.description}
         self.settings = dataclasses.asdict(self.training) | triplets
 
     def train(self, length, seed):
@@ -95,7 +79,7 @@ class Lengths(Experiment):
         model = RoFormerTripletRanker.from_preset(
             training.source, max_length=length, **options
         )
-        texts, labels = self.triplets.draw("train", seed)
+        texts, labels = self.passages.draw("train", seed)
         updates = training.epochs * -(-len(texts) // training.batch_size)
         schedule = linear_schedule(updates)
         model.compile(make_optimizer(training.learning_rate, schedule))
@@ -109,7 +93,7 @@ class Lengths(Experiment):
             verbose=2,
         )
         seconds = time.perf_counter() - start
-        texts, labels = self.triplets.draw("test", 0)
+        texts, labels = self.passages.draw("test", 0)
         run = {
             "length": length,
             "seed": seed,
@@ -127,12 +111,12 @@ class Lengths(Experiment):
                 {
                     "length": length,
                     **spread([run["accuracy"] for run in own]),
-                    "baseline": baseline(length, self.triplets),
+                    "baseline": baseline(length, *self.passages.draw("test", 0)),
                     "seconds": statistics.mean(run["seconds"] for run in own),
                 }
             )
         counts = {
-            part: len(self.triplets.draw(part, 0)[0]) for part in ("train", "test")
+            part: len(self.passages.draw(part, 0)[0]) for part in ("train", "test")
         }
         return {"triplets": counts, "lengths": lengths}
 
@@ -190,43 +174,13 @@ class Passages:
             a, b = generator.choice(len(documents[own]), 2, replace=False)
             c = generator.integers(len(documents[other]))
             found.append((documents[own][a], documents[own][b], documents[other][c]))
-        return add_labels(found, generator)
-
-    def draw_for_baseline(self):
-        return self.draw("test", 0)
-
-
-class ReadTriplets:
-    """Triplets of a file of JSON lines, in which A is always more similar to B."""
-
-    def __init__(self, path):
-        rows = [json.loads(line) for _, line in read_lines(str(path))]
-        triplets = [tuple(row[name] for name in "ABC") for row in rows]
-        firsts = sorted({a for a, _, _ in triplets})
-        count = max(1, round(TEST_SHARE * len(firsts)))
-        order = np.random.default_rng(0).permutation(firsts)
-        tested = set(order[:count].tolist())
-        self.parts = {"train": [], "test": []}
-        for triplet in triplets:
-            self.parts["test" if triplet[0] in tested else "train"].append(triplet)
-        self.description = f"{path.name}, {len(triplets)}"
-
-    def draw(self, part, seed):
-        generator = np.random.default_rng([part == "test", seed])
-        return add_labels(self.parts[part], generator)
-
-    def draw_for_baseline(self):
-        """All triplets, since the baseline is not trained."""
-        (texts, labels), (more, theirs) = (self.draw(part, 0) for part in self.parts)
-        return texts + more, labels + theirs
-
-
-def add_labels(triplets, generator):
-    """Exchanges B and C at random; the label is the one more similar to A."""
-    swapped = generator.random(len(triplets)) < 0.5
-    pairs = list(zip(triplets, swapped, strict=True))
-    texts = [(a, c, b) if is_swapped else (a, b, c) for (a, b, c), is_swapped in pairs]
-    return texts, ["C" if is_swapped else "B" for _, is_swapped in pairs]
+        # The label is the one more similar to A.
+        swapped = generator.random(len(found)) < 0.5
+        texts = [
+            (a, c, b) if is_swapped else (a, b, c)
+            for (a, b, c), is_swapped in zip(found, swapped, strict=True)
+        ]
+        return texts, ["C" if is_swapped else "B" for is_swapped in swapped]
 
 
 def accuracy(found, labels):
@@ -234,9 +188,8 @@ def accuracy(found, labels):
     return statistics.mean(one == other for one, other in pairs)
 
 
-def baseline(length, triplets):
+def baseline(length, texts, labels):
     """Accuracy by shared characters, in texts that are cut to half a row."""
-    texts, labels = triplets.draw_for_baseline()
     # [CLS] A [SEP] B [SEP]
     cut = [text[: (length - 3) // 2] for row in texts for text in row]
     vectors = TfidfVectorizer(analyzer="char", sublinear_tf=True).fit_transform(cut)
