@@ -62,26 +62,21 @@ def ask(versions: Mapping[str, str]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target", folder)
         _run(*pip, _PIP_AUDIT)
-        wanted, report = Path(folder, "requirements.txt"), Path(folder, "report.json")
+        pins, report = Path(folder, "requirements.txt"), Path(folder, "report.json")
         # A local version, such as 2.13.0+cpu, has the advisories of the public one.
-        pins = (f"{n}=={v.partition('+')[0]}\n" for n, v in versions.items())
-        wanted.write_text("".join(pins), encoding="utf-8")
-        options = ("--no-deps", "--disable-pip", "--progress-spinner", "off")
-        options += ("--format", "json", "--output", str(report))
+        lines = (f"{n}=={v.partition('+')[0]}\n" for n, v in versions.items())
+        pins.write_text("".join(lines), encoding="utf-8")
         paths = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
-        _run(
-            *(sys.executable, "-m", "pip_audit", "--requirement", str(wanted)),
-            *options,
-            environment={**os.environ, "PYTHONPATH": paths},
-            codes=(0, 1),
-        )
+        command = [sys.executable, "-m", "pip_audit", "--requirement", str(pins)]
+        command += ["--no-deps", "--disable-pip", "--progress-spinner", "off"]
+        command += ["--format", "json", "--output", str(report)]
+        # 1 means that there are some.
+        _run(*command, environment={**os.environ, "PYTHONPATH": paths}, codes=(0, 1))
         return json.loads(report.read_text(encoding="utf-8"))
 
 
 def _run(*command, environment=None, codes=(0,)):
-    done = subprocess.run(
-        command, env=environment, capture_output=True, encoding="utf-8", check=False
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode not in codes:
         done.check_returncode()
 
