@@ -4,7 +4,6 @@ The decoder is one of NumPy: see `plain_decoding.FakeDecoder`.
 """
 
 import dataclasses
-import itertools
 
 import numpy as np
 import plain_decoding as plain
@@ -37,8 +36,9 @@ def config_of(**changes):
     return GenerationConfig(**{"top_p": 1.0, **stops, **changes})
 
 
-# Steps of a call, whether rows leave, rows of a batch.
-WAYS = list(itertools.product((1, 7), (False, True), (1, 3, 64)))
+# Steps of a call, whether rows leave, rows of a batch: each pair of values.
+WAYS = [(1, False, 1), (1, True, 3), (1, True, 64), (7, True, 1), (7, False, 3)]
+WAYS += [(7, False, 64)]
 CUTS = [{}, {"top_k": 4}, {"top_p": 0.5, "temperature": 2.0}]
 
 
@@ -46,14 +46,10 @@ CUTS = [{}, {"top_k": 4}, {"top_p": 0.5, "temperature": 2.0}]
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 def test_samples_equal_a_plain_loop(cuts, minimum):
     config = config_of(num_return_sequences=3, seed=11, **cuts)
+    options = {"stops": STOPS, "suppressed": STOPS[:1], "minimum": minimum}
     expected = [
         [
-            plain.sample(
-                *(DECODER, prompt, 20, 11, 3 * at + copy, cuts),
-                stops=STOPS,
-                suppressed=STOPS[:1],
-                minimum=minimum,
-            )
+            plain.sample(DECODER, prompt, 20, 11, 3 * at + copy, cuts, **options)
             for copy in range(3)
         ]
         for at, prompt in enumerate(PROMPTS)
@@ -234,7 +230,7 @@ def test_pieces_together_are_the_decoded_text(source):
         return len(tokens[index]) == 1 and "一" <= tokens[index] <= "鿿"
 
     held = 0
-    for share in np.tile([0.0, 0.5, 0.9, 1.0], 300):
+    for share in np.tile([0.0, 0.5, 0.9, 1.0], 75):
         count = generator.integers(1, 25)
         ids = np.where(
             generator.random(count) < share,
@@ -247,16 +243,15 @@ def test_pieces_together_are_the_decoded_text(source):
         assert [bool(piece) for piece in pieces[:count]] == list(map(settled, ids))
         assert all(pieces[count:]) and len(pieces) <= count + 1
         held += "" in pieces
-    assert held > 100
+    assert held > 25
     assert list(text_pieces([], tokenizer.decode, settled)) == []
 
 
 # === Options ===
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_break_a_rule():
+    for options, message in (
         ({"method": "best"}, "method must be one of .* got 'best'"),
         ({"num_return_sequences": 0}, "num_return_sequences must .* got 0"),
         ({"num_return_sequences": 2, "method": "greedy"}, "at most 1 .* use method='s"),
@@ -270,19 +265,17 @@ def test_pieces_together_are_the_decoded_text(source):
         ({"length_penalty": -0.5}, "must be a number from 0 to 50, got -0.5"),
         ({"stop_ids": ("a",)}, "stop_ids must be a list of integers"),
         ({"best_of": 2}, "best_of"),
-        *(
-            ({name: value}, f"{name} must be a .*number .* got ")
-            for name, values in (
-                ("top_p", (0, 1.1, -0.1, float("nan"), float("inf"), "1", None, True)),
-                ("temperature", (0, -1, float("nan"), float("inf"), "1", None)),
-            )
-            for value in values
-        ),
-    ],
-)
-def test_options_that_break_a_rule(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        GenerationConfig.from_dict(options)
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            GenerationConfig.from_dict(options)
+    infinite = (float("nan"), float("inf"))
+    for name, values in (
+        ("top_p", (0, 1.1, -0.1, "1", None, True, *infinite)),
+        ("temperature", (0, -1, "1", None, *infinite)),
+    ):
+        for value in values:
+            with pytest.raises(ConfigurationError, match=f"{name} must be a .*number"):
+                GenerationConfig.from_dict({name: value})
 
 
 def test_options_and_prompts_are_frozen():
