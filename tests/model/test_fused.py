@@ -84,42 +84,28 @@ def test_a_layer_is_few_operations(dtype):
         assert name not in found
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.05)]
-)
-def test_answers_are_those_of_the_model(dtype, tolerance):
-    model = RoFormerBackbone(RoFormerConfig(**CONFIG), dtype=dtype)
-    for length in (1, 9, 40):
-        inputs = ids(length=length)
-        expected = np.asarray(model(inputs, training=False)).astype("float32")
-        found = run_model(model, inputs)
-        assert found.dtype == dtype
-        np.testing.assert_allclose(found.astype("float32"), expected, atol=tolerance)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"custom_position_ids": True},
-        {"layer_norm_cond_size": 4},
-        {"attention": "unilm"},
-        {"residual_attention_scores": True},
-        {"model_type": "roformer_v2"},
-        {"attention_key_size": 6},
-    ],
-    ids=lambda options: next(iter(options)),
-)
-def test_every_kind_of_model_answers_alike(options):
-    model = RoFormerBackbone(RoFormerConfig(**{**CONFIG, **options}))
-    inputs, random = ids(), np.random.default_rng(1)
-    if "custom_position_ids" in options:
-        inputs["position_ids"] = random.uniform(0, 9, (3, 9)).astype("float32")
-    if "layer_norm_cond_size" in options:
-        inputs["layer_norm_cond"] = random.normal(size=(3, 4)).astype("float32")
-    if "attention" in options:
-        inputs["segment_ids"][:, 5:] = 1
-    expected = np.asarray(model(inputs, training=False))
-    np.testing.assert_allclose(run_model(model, inputs), expected, atol=2e-6)
+def test_answers_are_those_of_the_model():
+    for options, dtype, tolerance in (
+        ({}, "bfloat16", 0.05),
+        ({"custom_position_ids": True, "layer_norm_cond_size": 4}, "float32", 2e-6),
+        ({"attention": "unilm", "residual_attention_scores": True}, "float32", 2e-6),
+        ({"model_type": "roformer_v2", "attention_key_size": 6}, "float32", 2e-6),
+    ):
+        model = RoFormerBackbone(RoFormerConfig(**CONFIG, **options), dtype=dtype)
+        for length in (1, 9):
+            inputs, random = ids(length=length), np.random.default_rng(1)
+            inputs["segment_ids"][:, 5:] = 1
+            if "position_ids" in model.input:
+                positions = random.uniform(0, 9, (3, length))
+                inputs["position_ids"] = positions.astype("float32")
+                condition = random.normal(size=(3, 4))
+                inputs["layer_norm_cond"] = condition.astype("float32")
+            expected = np.asarray(model(inputs, training=False)).astype("float32")
+            output = run_model(model, inputs)
+            assert output.dtype == dtype
+            np.testing.assert_allclose(
+                output.astype("float32"), expected, atol=tolerance, err_msg=str(options)
+            )
 
 
 def test_vectors_that_are_all_one_number_have_a_norm():
