@@ -22,12 +22,13 @@ def close(ours, expected, tolerance=1e-5):
     np.testing.assert_allclose(np.asarray(ours), expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("scale", [1.0, 20.0])
-@pytest.mark.parametrize("neighbours", [NEIGHBOURS, NEIGHBOURS[::-1]])
+@pytest.mark.parametrize(
+    ("scale", "neighbours"), [(1.0, NEIGHBOURS), (20.0, NEIGHBOURS[::-1])]
+)
 def test_contrastive(scale, neighbours):
-    found = losses.contrastive(neighbours, VECTORS, scale)
-    assert found.dtype == "float32"
-    close(found, plain.contrastive(VECTORS, neighbours, scale))
+    loss = losses.contrastive(neighbours, VECTORS, scale)
+    assert loss.dtype == "float32"
+    close(loss, plain.contrastive(VECTORS, neighbours, scale))
 
 
 def test_a_vector_of_zeros_is_no_error():
@@ -106,6 +107,12 @@ CASES = {
         SIMILARITIES,
         lambda: np.full(6, plain.cosent(DEGREES, SIMILARITIES, 10.0)),
     ),
+    "label_smoothing": (
+        losses.LabelSmoothing(0.2),
+        LABELS,
+        LOGITS,
+        lambda: plain.smoothed_crossentropy(LABELS, LOGITS, 0.2),
+    ),
 }
 
 
@@ -117,27 +124,31 @@ def test_loss_is_the_weighted_mean(name):
     close(loss(targets, outputs), expected.mean())
     weights = np.arange(len(expected), dtype="float32")
     close(loss(targets, outputs, weights), (weights * expected).sum() / weights.sum())
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_loss_is_computed_in_float32(name):
-    """Of the bfloat16 numbers that a model gives, to the last bit."""
-    loss, targets, outputs, _ = CASES[name]
-    coarse = ops.cast(outputs, "bfloat16")
-    found = loss(targets, coarse)
-    assert found.dtype == "float32"
-    assert found == loss(targets, ops.cast(coarse, "float32"))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_loss_can_be_saved(name):
-    loss, targets, outputs, _ = CASES[name]
     restored = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(restored) is type(loss)
     assert restored(targets, outputs) == loss(targets, outputs)
+    # In float32, of the bfloat16 numbers that a model gives, to the last bit.
+    coarse = ops.cast(outputs, "bfloat16")
+    rounded = loss(targets, coarse)
+    assert rounded.dtype == "float32"
+    assert rounded == loss(targets, ops.cast(coarse, "float32"))
 
 
-def test_functions_compute_in_float32_too():
+def test_defaults_of_losses_and_functions():
+    for loss, options in {
+        losses.Contrastive: {"scale": 20.0},
+        losses.SupervisedContrastive: {"scale": 20.0},
+        losses.SimilarityRegression: {"factor": 100.0},
+        losses.CoSENT: {"scale": 20.0},
+        losses.LabelSmoothing: {"smoothing": 0.1},
+    }.items():
+        assert loss().options == options
+    # The functions too compute in float32.
     coarse = ops.cast(VECTORS, "bfloat16")
-    expected = losses.contrastive(NEIGHBOURS, ops.cast(coarse, "float32"))
-    close(losses.contrastive(NEIGHBOURS, coarse), expected, 0)
+    exact = np.asarray(ops.cast(coarse, "float32"))
+    close(losses.contrastive(NEIGHBOURS, coarse), plain.contrastive(exact, NEIGHBOURS))
+    close(losses.cosent(DEGREES, SIMILARITIES), plain.cosent(DEGREES, SIMILARITIES))
+    expected = plain.supervised_contrastive(LABELS, LOGITS)
+    close(losses.supervised_contrastive(LABELS, LOGITS), expected)
+    expected = plain.smoothed_crossentropy(LABELS, LOGITS)
+    close(losses.smoothed_crossentropy(LABELS, LOGITS), expected)
