@@ -14,7 +14,7 @@ def dropped(rate=0.1, shape=(400, 501), dtype="float32", seed=0):
     return keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rate", [0.1, 0.9])
 def test_share_and_mean(rate):
     outputs = dropped(rate)
     deviation = np.sqrt(rate * (1 - rate) / outputs.size)
@@ -45,11 +45,13 @@ def test_masks_follow_the_seed_and_then_change():
     assert (dropped(0.5, seed=4, shape=(7, 9)) != first).any()
 
 
-@pytest.mark.parametrize("shape", [(1,), (3, 5), (2, 0, 4), (2, 3, 5, 7)])
-def test_shapes(shape):
-    outputs = dropped(0.5, shape)
-    assert outputs.shape == shape
-    assert set(outputs.ravel()) <= {0.0, 2.0}
+def test_shapes():
+    for shape in ((1,), (3, 5), (2, 0, 4), (2, 3, 5, 7)):
+        outputs = dropped(0.5, shape)
+        assert outputs.shape == shape
+        assert set(outputs.ravel()) <= {0.0, 2.0}
+    for rate in (0.0, 1.0):
+        assert (dropped(rate, (3, 4)) == 1 - rate).all()
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -77,8 +79,3 @@ def test_types_of_few_bits(dtype):
     assert keras.backend.standardize_dtype(outputs.dtype) == layer.compute_dtype
     values = np.unique(keras.ops.cast(outputs, "float32"))
     np.testing.assert_allclose(values, [0, 4 / 3], rtol=4e-3)
-
-
-@pytest.mark.parametrize("rate", [0.0, 1.0])
-def test_all_or_nothing(rate):
-    assert (dropped(rate, (3, 4)) == 1 - rate).all()
