@@ -21,11 +21,10 @@ GOLDEN = json.loads((ROOT / "tests/data/bert4keras/snippets.json").read_text())
 GOLDEN = GOLDEN["tokenizers"]
 
 
-@pytest.mark.parametrize("place", range(len(TOKENIZERS)))
-def test_answers(place):
-    options = arguments(TOKENIZERS[place])
-    tokenizer = tokenizers.Tokenizer(str(VOCABULARY), **options)
-    assert plain(of_tokenizer(tokenizer)) == GOLDEN["each"][place]
+def test_answers():
+    for options, expected in zip(TOKENIZERS, GOLDEN["each"], strict=True):
+        tokenizer = tokenizers.Tokenizer(str(VOCABULARY), **arguments(options))
+        assert plain(of_tokenizer(tokenizer)) == expected, options
 
 
 def test_simplified_vocabulary():
@@ -144,3 +143,28 @@ def test_sentencepiece_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(ConfigurationError, match="pip install sentencepiece"):
         tokenizers.SpTokenizer("model")
+
+
+# === Long words, and truncation of pairs ===
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##a", "b", "c", "d", "e"]
+IDS = {token: number for number, token in enumerate(TOKENS)}
+
+
+def test_words_up_to_word_maxlen_are_split():
+    for word_maxlen, count in ((200, 1), (299, 1), (300, 300), (500, 300)):
+        tokenizer = tokenizers.Tokenizer(IDS, word_maxlen=word_maxlen)
+        assert len(tokenizer.tokenize("a" * 300)) == count + 2
+
+
+def test_each_text_has_its_own_index_of_truncation():
+    tokenizer = tokenizers.Tokenizer(IDS)
+    for indices in ([1, -2], (1, -2)):
+        ids, segments = tokenizer.encode(
+            "a b c", "c d e", maxlen=7, truncate_from=indices
+        )
+        tokens = " ".join(tokenizer.ids_to_tokens(ids))
+        assert tokens == "[CLS] b c [SEP] c d [SEP]"
+        assert segments == [0] * 4 + [1] * 3
+    with pytest.raises(ConfigurationError, match="truncate_from must be 'right'"):
+        tokenizer.encode("a b c", maxlen=3, truncate_from="middle")
