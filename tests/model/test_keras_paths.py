@@ -382,10 +382,10 @@ def test_a_call_computes_what_each_operation_would(name):
     model = cls.from_preset(source, num_layers=1, **options)
     for length in (1, 9, 30):
         x = ids(length=length)
-        found, expected = model(x), by_operation(model, x)
-        assert_close(found, expected, atol=2e-5)
+        outputs, expected = model(x), by_operation(model, x)
+        assert_close(outputs, expected, atol=2e-5)
         for ours, theirs in zip(
-            *map(keras.tree.flatten, (found, expected)), strict=True
+            *map(keras.tree.flatten, (outputs, expected)), strict=True
         ):
             has_mask = getattr(theirs, "_keras_mask", None) is not None
             assert (getattr(ours, "_keras_mask", None) is not None) == has_mask

@@ -84,10 +84,7 @@ def assert_same_checkpoint(path, format, source, files):
 
 
 def options_of(format, files):
-    """What Keras itself saves has no place for.
-
-    It is a vocabulary, and the configuration of weights alone.
-    """
+    """A vocabulary and a configuration, where the files of Keras have none."""
     options = {}
     if format in ("weights.h5", "keras"):
         options["vocabulary"] = files / "vocab.txt"
@@ -345,19 +342,19 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
         for limit in (1, 5_000, 50_000):
             _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-            found = {}
+            errors = {}
             for target in targets:
                 try:
                     convert(source, os.path.join(folder, target), verbose=0)
-                    found[target] = "no error"
+                    errors[target] = "no error"
                 except OutputError as error:
-                    found[target] = str(error)
+                    errors[target] = str(error)
                 except BaseException as error:
-                    found[target] = repr(error)
+                    errors[target] = repr(error)
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
             left = [os.path.join(*item) for item in os.walk(folder) for item in
                     [(item[0], name) for name in item[1] + item[2]]]
-            print(json.dumps([found, left]))
+            print(json.dumps([errors, left]))
     """
     folder, scratch = tmp_path / "folder", tmp_path / "scratch"
     folder.mkdir()
@@ -370,9 +367,9 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     lines = output.splitlines()
     assert len(lines) == 3
     for line in lines:
-        found, left = json.loads(line)
+        errors, left = json.loads(line)
         assert left == []
-        for target, message in found.items():
+        for target, message in errors.items():
             assert re.match(
                 rf"no space left to write .*{target} \(.*\): nothing was", message
             )

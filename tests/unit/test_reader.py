@@ -490,7 +490,7 @@ def test_nothing_that_the_model_needs_can_be_passed_over(tmp_path):
 def test_nothing_but_the_right_tensors_is_read_of_a_damaged_file(
     name, tmp_path, converted
 ):
-    """What has no checksums is fuzzed in `e2e/test_fuzz.py`."""
+    """Formats without checksums are fuzzed in `e2e/test_fuzz.py`."""
     path = converted(name, tmp_path)
     whole, chance, refused = path.read_bytes(), random.Random(name), 0
     for _ in range(50):
