@@ -22,7 +22,8 @@ CASES = {
 def load(name, rate=0.01):
     kind, source, *_ = CASES[name]
     fields = {"attention": "unilm"} if name == "unilm" else {}
-    model = kind.from_preset(source, dropout=0.0, attention_dropout=0.0, **fields)
+    fields |= {"dropout": 0.0, "attention_dropout": 0.0, "num_layers": 1}
+    model = kind.from_preset(source, **fields)
     model.compile("adam", run_eagerly=True)
     model.optimizer.learning_rate = rate
     return model
@@ -34,15 +35,16 @@ def test_a_model_learns_texts_and_resumes_by_epoch(name):
     options = {"max_length": 12, "batch_size": 4, "verbose": 0, **options}
     model = load(name)
     before = model.evaluate(x, return_dict=True, **options)
-    assert model.evaluate(x, return_dict=True, **options) == before
-    whole = model.fit(x, epochs=4, validation_data=x[:4], **options).history
-    assert whole["loss"][-1] < whole["loss"][0]
-    assert len(whole["val_loss"]) == 4
-    assert model.evaluate(x, return_dict=True, **options)["loss"] < before["loss"]
+    if name == "mlm":
+        # The same tokens are masked.
+        assert model.evaluate(x, return_dict=True, **options) == before
+    whole = model.fit(x, epochs=2, validation_data=x, **options).history
+    assert whole["loss"][1] < whole["loss"][0]
+    assert whole["val_loss"][1] < before["loss"]
     parts = load(name)
-    found = parts.fit(x, epochs=2, **options).history["loss"]
-    found += parts.fit(x, epochs=4, initial_epoch=2, **options).history["loss"]
-    assert found == whole["loss"]
+    losses = parts.fit(x, epochs=1, **options).history["loss"]
+    losses += parts.fit(x, epochs=2, initial_epoch=1, **options).history["loss"]
+    assert losses == whole["loss"]
     for one, other in zip(model.weights, parts.weights, strict=True):
         if "seed_generator" not in one.path:
             np.testing.assert_array_equal(np.array(one), np.array(other), one.path)
