@@ -20,6 +20,7 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import LinearRoPEAttention, RoPEAttention
 from roformer_keras.layers.linear_attention import (
     orthogonal_directions,
+    positive_features,
 )
 from roformer_keras.models.forward import run_model
 
@@ -310,6 +311,17 @@ def test_directions_are_orthogonal_and_as_long_as_normal_vectors():
     # Every direction is as likely as its opposite.
     firsts = [orthogonal_directions(4, 4, seed)[0] for seed in range(200)]
     assert np.abs(np.mean(firsts, axis=0)).max() < 0.3
+
+
+def test_features_of_any_vectors_are_finite():
+    directions = orthogonal_directions(256, 128, seed=0)
+    longest = directions[np.square(directions).sum(-1).argmax()]
+    # Where a feature is as large as it can be, and where all are as small.
+    keys = np.stack([longest * 128**0.25, 100 * longest, 0 * longest])
+    mapped = array(positive_features(keys, directions, is_query=False))
+    assert np.isfinite(mapped * 1e6).all()
+    queries = array(positive_features(keys, directions, is_query=True))
+    np.testing.assert_allclose(queries.max(-1), 1)
 
 
 @pytest.mark.parametrize(
