@@ -1,5 +1,6 @@
 """Commands that end with an error: files for them, and how such an end is checked."""
 
+import io
 import shlex
 
 import numpy as np
@@ -26,6 +27,127 @@ PATHS = {
     "LM": SAVED / "lm.h5",
     "TOML": ROOT / "pyproject.toml",
 }
+# Lines, exit codes and words of the error: one for each way in which a command ends
+# before it starts a backend, and then for those that need a model.
+WITHOUT_MODELS = [
+    ("inspect nowhere.zip", 2, "no file or folder nowhere.zip here"),
+    ("inspect TOML", 2, "is not a checkpoint"),
+    ("inspect LM", 2, "comes without a bert_config.json"),
+    ("inspect SMALL --config nowhere", 2, "there is no file nowhere"),
+    ("inspect chinese_roformer_L-6_H-384_A-6", 2, "is not downloaded: run `r"),
+    ("download chinese_robert", 2, "is not in the catalogue"),
+    ("convert SIM x.h5", 2, "no format goes with '.h5'"),
+    ("convert SIM x.keras --model GPT2", 2, "model must be one of"),
+    (f"inspect {'x' * 5000}", 2, "must be a path or a name, got 5,000 characters"),
+    (f"convert SIM {'y' * 300}", 4, "File name too long"),
+    ("convert bad x.keras", 3, "does not match its checksum"),
+    ("convert SIM nowhere/x.keras", 4, "nowhere is not a folder: make it"),
+    ("convert GPT bad", 4, "bad is a file: give the name of a folder"),
+    ("tokenize --source SIM '1 二' --decode", 2, "must be integers between spaces"),
+    ("tokenize --source SIM 9999 --decode", 2, "are 0 to 668, got 9999"),
+    ("tokenize --source SIM 今 --vocabulary texts", 2, "[PAD] must be the first"),
+    ("embed --source SIM nowhere.txt", 2, "cannot read nowhere.txt: No such file"),
+    ("embed --source SIM .", 2, "cannot read .: Is a directory"),
+    ("embed --source SIM gbk", 2, "line 1 of gbk must be UTF-8"),
+    ("embed --source SIM texts -o no/x.npy", 4, "no is not a folder: make it"),
+    ("generate --source GPT", 2, "give a text file, or - for standard input, or --t"),
+    ("generate --source GPT good -o x.txt", 2, "must end in .jsonl or .tsv"),
+    ("generate --source GPT good -o d.tsv", 4, "d.tsv is a folder: give the"),
+    ("similarity --source SIM", 2, "give a file of pairs, or - for standard input"),
+    ("similarity --source SIM one.tsv", 2, "line 1 of one.tsv must have 2 columns,"),
+    ("similarity --source SIM one.tsv --fields 1", 2, "fields must name 2 texts"),
+    ("tokenize --source SIM 今 --vocabulary ''", 2, "cannot read the vocabulary : [Er"),
+    ("tokenize --source SIM --decode -1", 2, "are 0 to 668, got -1"),
+    ("tokenize --source SIM --decode NaN", 2, "must be integers between spaces"),
+    (f"tokenize --source SIM --decode {'9' * 5000}", 2, "must be integers between sp"),
+    ("tokenize --source SIM 今 --max-length 0", 2, "max_length must be an integer of"),
+]
+WITH_MODELS = [
+    ("verify SMALL --bert4keras .", 6, "there is no bert4keras package"),
+    ("verify SMALL --reference no", 2, "there is no reference file no"),
+    ("verify SMALL --published", 2, "nothing is published of"),
+    ("verify SMALL --lengths 0", 2, "lengths must be 1 or more"),
+    ("fill-mask --source GPT 今天", 2, "a text to fill must hold [MASK], got '今天'"),
+    ("fill-mask --source V2 [MASK]", 3, "no mlm head"),
+    ("fill-mask --source LM [MASK]", 2, "comes without a vocabulary"),
+    ("embed --source LM texts", 2, "comes without a bert_config.json"),
+    ("generate --source GPT blank", 2, "line 2 of blank: a prompt must hold text"),
+    ("generate --source GPT strange", 2, "line 3 of strange: a prompt must have tok"),
+    ("generate --source GPT long", 2, "line 2 of long: a prompt must be shorter tha"),
+    ("generate --source GPT --text ''", 2, "text 1: a prompt must hold text, got"),
+    ("generate --source GPT good --stop 今天", 2, "a stop token must be in the"),
+    ("generate --source GPT good --min-length 999", 2, "line 1 of good: at least"),
+    ("generate --source GPT good --min-length -1", 2, "error: min_length must be an"),
+    (
+        "generate --source GPT good --max-length 4 --max-new-tokens 4",
+        2,
+        "a text is limited by max_length or by max_new_tokens, got",
+    ),
+    ("paraphrase --source GPT good", 3, "no pooler head"),
+    ("paraphrase --source SIM blank", 2, "line 2 of blank: a prompt must hold text"),
+    ("paraphrase --source SIM long --max-length 64", 2, "line 2 of long: a prompt mus"),
+    (
+        "paraphrase --source SIM good --masked-positions 2",
+        2,
+        "line 2 of good: masked_positions must be integers from 1 to 1",
+    ),
+    ("similarity --source SIM --pair 今 ''", 2, "pair 1: a text to compare must "),
+    ("similarity --source ENCODER --pair 你好 ' '", 2, "pair 1: a text must not be em"),
+    (
+        "similarity --source ENCODER --pair 你好 好 --vocabulary good",
+        2,
+        "leave --config and --vocabulary out",
+    ),
+    ("verify SMALL --reference gbk", 2, "gbk is not a whole reference file"),
+    ("verify SMALL --save-reference no/x", 4, "no is not a folder: make it first"),
+    ("verify SMALL --python nowhere", 6, "cannot run nowhere: No such file"),
+    ("evaluate SMALL half.tsv --num-beams 4", 2, "is not the preset folder of a"),
+    ("evaluate CLASSES half.tsv", 2, "line 1 of half.tsv: a label must be a name, or"),
+    (
+        "evaluate CLASSES half.tsv --on-bad-row skip",
+        2,
+        "half.tsv has no row with a lab",
+    ),
+    ("evaluate CLASSES odd.tsv --on-bad-row skip", 2, "odd.tsv must have rows that"),
+    ("evaluate CLASSES odd.tsv -o no/x", 4, "no is not a folder: make it first"),
+    ("evaluate CLASSES odd.tsv -o CLASSES", 4, "exists: choose another name, or pass"),
+    ("predict CLASSES old.tsv --fields 7", 2, "line 1 of old.tsv must have 7 columns"),
+    ("predict CLASSES --text ' '", 2, "a text must not be empty, got ' ' in row 0:"),
+    ("predict CLASSES -", 2, "standard input has no row"),
+    ("export CLASSES old.tsv", 4, "old.tsv is a file: give the name of a folder"),
+    ("export SMALL y --int8", 2, "int8 is for the formats 'onnx' and 'openvino', got"),
+    (
+        "export SMALL y --calibration-texts good",
+        2,
+        "texts to calibrate with are for int8 and the format",
+    ),
+    (
+        "export SMALL y --format openvino --int8",
+        2,
+        "int8 in OpenVINO is calibrated with at least 20 different",
+    ),
+    (
+        "generate --source BROKEN --text 天",
+        2,
+        "must have the field 'model' of type str",
+    ),
+    (
+        "finetune text-classification --train odd.tsv -o run --source no.zip",
+        2,
+        "no file or folder no.zip here",
+    ),
+    (
+        "finetune text-classification --train half.tsv -o run --source SMALL",
+        2,
+        "line 1 of half.tsv: a label must be a name",
+    ),
+    (
+        "finetune text-classification --train odd.tsv -o run --source SMALL "
+        "--coordinator localhost:1",
+        2,
+        "--coordinator is for several processes",
+    ),
+]
 # Files of the folder in which the commands run.
 FILES = {
     "texts": ["今天"],
@@ -38,6 +160,8 @@ FILES = {
     "bad.jsonl": ['{"first": "今", "second": "天"}', "今"],
     "one.jsonl": ['{"first": "今", "third": "天"}'],
     "old.tsv": ["old"],
+    "odd.tsv": ["今\t妙", "天\t不"],
+    "BROKEN/export.json": ['{"generator": {}}'],
     "empty": [],
 }
 
@@ -45,6 +169,7 @@ FILES = {
 def fill_folder(folder):
     """Writes files that commands can read, and others that they cannot."""
     for name, lines in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         write_lines(folder / name, lines)
     (folder / "gbk").write_bytes("今天\n".encode("gbk"))
     (folder / "d.tsv").mkdir()
@@ -58,6 +183,8 @@ def fill_folder(folder):
 def check_error(line, code, message, folder, monkeypatch, capsys):
     """Runs a line in a folder: it is one line of error, and writes nothing."""
     monkeypatch.chdir(folder)
+    # Standard input is empty, whatever the tests run in.
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     before = listing(folder)
     words = [str(PATHS.get(word, word)) for word in shlex.split(line)]
     found, out, err = run_main(*words, capsys=capsys)

@@ -35,21 +35,20 @@ def head_of(headers, body=b""):
 
 # What the server answers, and the message.
 ANSWERS = [
-    (status(400), "the server answered 400"),
-    (status(401), "the server answered 401"),
-    (status(402), "the server answered 402"),
-    (status(403), "the server answered 403"),
-    (status(404), "the server answered 404"),
-    (status(405), "the server answered 405"),
-    (status(410), "the server answered 410"),
-    (status(451), "the server answered 451"),
-    (status(501), "the server answered 501"),
-    (status(505), "the server answered 505"),
-    (redirected("file:///etc/passwd"), "the server answered 302"),
-    (redirected("ftp://127.0.0.1:1/x"), "the server answered 302"),
-    (redirected("gopher://127.0.0.1/"), "the server answered 302"),
-    (redirected("data:text/plain,x"), "the server answered 302"),
-    (redirected(f"/{NAME}.zip"), "would lead to an infinite loop"),
+    *(
+        (status(code), f"the server answered {code}")
+        for code in (400, 401, 402, 403, 404, 405, 410, 451, 501, 505)
+    ),
+    *(
+        (redirected(place), "the server answered 302")
+        for place in (
+            "file:///etc/passwd",
+            "ftp://127.0.0.1:1/x",
+            "gopher://127.0.0.1/",
+            "data:text/plain,x",
+        )
+    ),
+    (redirected(f"{NAME}.zip"), "would lead to an infinite loop"),
     (redirected("http://[::1"), "is not an address: Invalid IPv6 URL"),
     (redirected(""), "would lead to an infinite loop"),
     (whole(b""), "is empty"),

@@ -73,96 +73,61 @@ def first_as(array):
 
 DAMAGED = "x.safetensors is damaged"
 NO_SOURCE = "is not a checkpoint, or a damaged one"
+NO_FLOAT, FINITE = "must be a float tensor", "must hold finite numbers"
+NO_MODEL, NO_TOKENS = "model must be one of RoFormerBackbone", "is not a list of tokens"
+SHAPED = "bert/embeddings/LayerNorm/beta has shape ("
 _SAFETENSORS = [
-    (of_header(entries(), size=2**63), 2, NO_SOURCE),
-    (of_header(entries(), size=2**64 - 1), 2, NO_SOURCE),
+    *((of_header(entries(), size=n), 2, NO_SOURCE) for n in (2**63, 2**64 - 1)),
     (of_header(entries(), size=10**8, data=b""), 2, NO_SOURCE),
-    (of_header(entries(), size=0), 3, DAMAGED),
-    (of_header(entries(), size=1), 3, DAMAGED),
-    (of_header(entries(), size=100), 3, DAMAGED),
-    (of_header(entries(), size=6000), 3, DAMAGED),
-    (of_header(b"{}"), 3, DAMAGED),
+    *((of_header(entries(), size=n), 3, DAMAGED) for n in (0, 1, 100, 6000)),
+    *(
+        (of_header(header), 3, DAMAGED)
+        for header in (
+            *(b"{}", b"{" * 10**5, b'{"a":' * 10**5, b'{"\xff": 1}', {"x": 3}),
+            {"__metadata__": 3, **entries()},
+            *({"__metadata__": {"config": x}, **entries()} for x in ({}, None)),
+        )
+    ),
     (
         of_header(b"{}", data=b""),
         3,
         "the configuration has 2 layers, but there are only",
     ),
-    (of_header(b"{" * 10**5), 3, DAMAGED),
-    (of_header(b'{"a":' * 10**5), 3, DAMAGED),
-    (of_header(b'{"\xff": 1}'), 3, DAMAGED),
-    (of_header({"x": 3}), 3, DAMAGED),
-    (of_header({"__metadata__": 3, **entries()}), 3, DAMAGED),
-    (of_header({"__metadata__": {"config": {}}, **entries()}), 3, DAMAGED),
-    (of_header({"__metadata__": {"config": None}, **entries()}), 3, DAMAGED),
-    (changed(dtype="F31"), 3, DAMAGED),
-    (changed(dtype=""), 3, DAMAGED),
-    (changed(dtype=32), 3, DAMAGED),
-    (changed(dtype="F64"), 3, DAMAGED),
-    (changed(dtype="I32"), 3, "must be a float tensor"),
-    (changed(dtype="U32"), 3, "must be a float tensor"),
-    (changed(dtype="F16", shape=[16]), 3, "has shape (16,), expected (8,)"),
-    (
-        changed(dtype="BOOL", shape=[32]),
-        3,
-        "bert/embeddings/LayerNorm/beta has shape (32,),",
+    *((changed(dtype=kind), 3, DAMAGED) for kind in ("F31", "", 32, "F64")),
+    *((changed(dtype=kind), 3, NO_FLOAT) for kind in ("I32", "U32")),
+    *(
+        (changed(dtype=kind, shape=[size]), 3, f"{SHAPED}{size},)")
+        for kind, size in (
+            *(("F16", 16), ("BOOL", 32), ("F8_E4M3", 32), ("F4", 64), ("C64", 4)),
+        )
     ),
-    (
-        changed(dtype="F8_E4M3", shape=[32]),
-        3,
-        "bert/embeddings/LayerNorm/beta has shape (32,),",
+    *(
+        (changed(shape=shape), 3, DAMAGED)
+        for shape in ([2**63, 2], [2**32] * 3, [-8], [8.0], 8)
     ),
-    (
-        changed(dtype="F4", shape=[64]),
-        3,
-        "bert/embeddings/LayerNorm/beta has shape (64,),",
+    (changed(shape=[1] * 40 + [8]), 3, f"{SHAPED}1, 1, 1,"),
+    (changed(shape=[4, 2]), 3, f"{SHAPED}4, 2), expected (8,)"),
+    *(
+        (changed(data_offsets=offsets), 3, DAMAGED)
+        for offsets in ([0, 2**62], [32, 0], [32, 64], [0], [-32, 0])
     ),
-    (
-        changed(dtype="C64", shape=[4]),
-        3,
-        "bert/embeddings/LayerNorm/beta has shape (4,),",
-    ),
-    (changed(shape=[2**63, 2]), 3, DAMAGED),
-    (changed(shape=[2**32, 2**32, 2**32]), 3, DAMAGED),
-    (changed(shape=[-8]), 3, DAMAGED),
-    (changed(shape=[8.0]), 3, DAMAGED),
-    (changed(shape=8), 3, DAMAGED),
-    (
-        changed(shape=[1] * 40 + [8]),
-        3,
-        "bert/embeddings/LayerNorm/beta has shape (1, 1, 1,",
-    ),
-    (changed(shape=[4, 2]), 3, "has shape (4, 2), expected (8,)"),
-    (changed(data_offsets=[0, 2**62]), 3, DAMAGED),
-    (changed(data_offsets=[32, 0]), 3, DAMAGED),
-    (changed(data_offsets=[32, 64]), 3, DAMAGED),
-    (changed(data_offsets=[0]), 3, DAMAGED),
-    (changed(data_offsets=[-32, 0]), 3, DAMAGED),
-    (first_as(np.full(8, np.nan, "f4")), 3, "must hold finite numbers"),
-    (first_as(np.full(8, -np.inf, "f4")), 3, "must hold finite numbers"),
-    (first_as(np.zeros(7, "f4")), 3, DAMAGED),
+    *((first_as(np.full(8, x, "f4")), 3, FINITE) for x in (np.nan, -np.inf)),
+    *((first_as(np.zeros(size, "f4")), 3, DAMAGED) for size in (7, 9)),
     (first_of_eight_bits(), 3, "got F8_E4M3 of bert/embeddings/LayerNorm/beta: save"),
-    (first_as(np.zeros(9, "f4")), 3, DAMAGED),
-    (metadata(config="{"), 2, "config is not valid JSON"),
+    *((metadata(config=x), 2, "config is not valid JSON") for x in ("{", "[" * 10**5)),
     (metadata(config="3"), 2, "config must hold one JSON object, got int"),
-    (metadata(config="[" * 10**5), 2, "config is not valid JSON"),
-    (
-        metadata(config='{"num_layers": 10000000000}'),
-        2,
-        "RoFormerConfig must have vocabulary_size,",
-    ),
     (metadata(config="null"), 2, "config must hold one JSON object, got NoneType"),
-    (metadata(vocabulary="3"), 2, "its vocabulary is not a list of tokens"),
-    (metadata(vocabulary="[" * 10**5), 2, "its vocabulary is not a list of tokens"),
-    (metadata(vocabulary="[null]"), 2, "its vocabulary is not a list of tokens"),
+    (
+        metadata(config='{"num_layers": 2}'),
+        2,
+        "RoFormerConfig must have vocabulary_siz",
+    ),
+    *((metadata(vocabulary=x), 2, NO_TOKENS) for x in ("3", "[" * 10**5, "[null]")),
     (metadata(vocabulary='["[PAD]"]'), 2, "the vocabulary has 1 tokens"),
     (metadata(tokenizer="[]"), 2, "tokenizer must hold one JSON object, got list"),
-    (metadata(model="os.system"), 2, "model must be one of RoFormerBackbone"),
-    (metadata(model=""), 2, "model must be one of RoFormerBackbone"),
-    (metadata(model="RoFormerSeq2Seq"), 2, "model must be one of RoFormerBackbone"),
-    (
-        metadata(model="RoFormerTextClassifier"),
-        2,
-        "model must be one of RoFormerBackbone",
+    *(
+        (metadata(model=name), 2, NO_MODEL)
+        for name in ("os.system", "", "RoFormerSeq2Seq", "RoFormerTextClassifier")
     ),
     (
         metadata(model="RoFormerMaskedLM", model_options='{"a": 1}'),
@@ -224,59 +189,58 @@ def index(change, at=None):
 
 UNUSED = "the index cannot be used"
 FOOTER = len(INDEX) - 48
+TOO_FEW = "the configuration has 2 layers, but there are only"
+TAKES, NO_ARRAY = (
+    "float32 of shape ({0},) takes",
+    "no array can have its {0}-dimensional",
+)
 _BUNDLES = [
-    (index(lambda data: data[:47]), UNUSED),
-    (index(lambda data: data[-48:]), UNUSED),
-    (index(lambda data: data[:-8] + b"\0" * 8), UNUSED),
-    (index(lambda data: data + b"\0"), UNUSED),
-    (index(lambda data: b"\xff" * len(data)), UNUSED),
-    (index(lambda data: data[:FOOTER] + b"\xff" * 40 + data[-8:]), UNUSED),
-    (index(lambda data: data[:FOOTER] + b"\x80" * 40 + data[-8:]), UNUSED),
-    (index(lambda data: data[:FOOTER] + bytes(40) + data[-8:]), UNUSED),
-    (index(0xFF, 0), UNUSED),
-    (index(0xFF, FOOTER), UNUSED),
-    (index(0xFF, FOOTER + 1), UNUSED),
+    *(
+        (index(change), UNUSED)
+        for change in (
+            lambda data: data[:47],
+            lambda data: data[-48:],
+            lambda data: data[:-8] + b"\0" * 8,
+            lambda data: data + b"\0",
+            lambda data: b"\xff" * len(data),
+            lambda data: data[:FOOTER] + b"\xff" * 40 + data[-8:],
+            lambda data: data[:FOOTER] + b"\x80" * 40 + data[-8:],
+            lambda data: data[:FOOTER] + bytes(40) + data[-8:],
+        )
+    ),
+    *((index(0xFF, at), UNUSED) for at in (0, FOOTER, FOOTER + 1)),
     (index(0x01, FOOTER - 1), UNUSED),
-    (bundle(), "the configuration has 2 layers, but there are only"),
-    (bundle(header=b""), "the index cannot be used: it is for 0 data file(s),"),
-    (bundle(header=b"\x08\x7f"), "the index cannot be used: it is for 127 data"),
+    (bundle(), TOO_FEW),
+    (bundle(header=b""), f"{UNUSED}: it is for 0 data file(s),"),
+    (bundle(header=b"\x08\x7f"), f"{UNUSED}: it is for 127 data"),
+    (bundle(header=b"\x08" + varint(2**31)), f"{UNUSED}: it is for 2147483648 data"),
     (bundle(header=b"\x08" + b"\xff" * 12), UNUSED),
-    (
-        bundle(header=b"\x08\x01\x10\x01\x1a\x02\x08\x01"),
-        "the index cannot be used: its tensors are",
+    (bundle(header=b"\x08\x01\x10\x01\x1a\x02\x08\x01"), f"{UNUSED}: its tensors are"),
+    *((bundle(entry(dtype=kind)), TOO_FEW) for kind in (7, 0, 2**40, 101)),
+    *(
+        (bundle(entry(shape=shape)), NO_ARRAY.format(len(shape)))
+        for shape in ((2**62, 2**62), (-8,), (0, 2**62), (1,) * 300)
     ),
-    (
-        bundle(header=b"\x08" + varint(2**31)),
-        "the index cannot be used: it is for 2147483648 data",
+    (bundle(entry(shape=(9,))), f"{TAKES.format(9)} 36 bytes, but the index"),
+    *(
+        (bundle(entry(size=size)), f"{TAKES.format(8)} 32 bytes, but the index")
+        for size in (2**62, -1, 0)
     ),
-    (bundle(entry(dtype=7)), "the configuration has 2 layers, but there are only"),
-    (bundle(entry(dtype=0)), "the configuration has 2 layers, but there are only"),
-    (bundle(entry(dtype=2**40)), "the configuration has 2 layers, but there are only"),
-    (bundle(entry(dtype=101)), "the configuration has 2 layers, but there are only"),
-    (bundle(entry(shape=(2**62, 2**62))), "no array can have its 2-dimensional shape"),
-    (bundle(entry(shape=(-8,))), "no array can have its 1-dimensional shape"),
-    (bundle(entry(shape=(0, 2**62))), "no array can have its 2-dimensional shape"),
-    (bundle(entry(shape=(1,) * 300)), "no array can have its 300-dimensional shape"),
-    (bundle(entry(shape=(9,))), "float32 of shape (9,) takes 36 bytes, but the index"),
-    (bundle(entry(shard=7)), "it lies in data file 7, counted from 0, but there"),
-    (bundle(entry(shard=2**31)), "it lies in data file 2147483648, counted from 0,"),
+    *(
+        (bundle(entry(shard=n)), f"it lies in data file {n}, counted from 0,")
+        for n in (7, 2**31)
+    ),
     (
         bundle(entry(offset=2**40)),
         "it ends at byte 1099511627808 of data file 0, which",
     ),
     (bundle(entry(offset=-1)), "it ends at byte 18446744073709551647 of data file"),
     (bundle(entry(offset=40)), "it ends at byte 72 of data file 0, which has 64:"),
-    (bundle(entry(size=2**62)), "float32 of shape (8,) takes 32 bytes, but the index"),
-    (bundle(entry(size=-1)), "float32 of shape (8,) takes 32 bytes, but the index"),
-    (bundle(entry(size=0)), "float32 of shape (8,) takes 32 bytes, but the index"),
-    (bundle(entry(crc=1)), "the configuration has 2 layers, but there are only"),
+    (bundle(entry(crc=1)), TOO_FEW),
     (bundle(b"\xff" * 9), "it ends within a number"),
     (bundle(b"\x12\xff\xff\xff\xff\x0f"), "field 2 runs past the end of its message"),
     (bundle(b"\x0a" * 40), "field 1 runs past the end of its message"),
-    (
-        bundle(entry(raw=b"\x3a\x02\x0a\x00")),
-        "the configuration has 2 layers, but there are only",
-    ),
+    (bundle(entry(raw=b"\x3a\x02\x0a\x00")), TOO_FEW),
     (bundle(entry(), entry(offset=8)), "unexpected bert/0 (8,) unexpected bert/1 (8,)"),
 ]
 CASES = [

@@ -1,20 +1,198 @@
-"""Hostile flags, settings and tables of labelled texts."""
+"""Labels, options and settings that a task refuses before it is trained."""
+
+import dataclasses
 
 import pytest
-from hostile import choices, options, tables
-from hostile.run import check_row
+from common import SMALL
+from hostile.run import unrefused
 
-pytestmark = pytest.mark.slow
+from roformer_keras import (
+    FinetuningSettings,
+    RoFormerBackbone,
+    RoFormerTextClassifier,
+    RoFormerTokenClassifier,
+)
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.tasks import RoFormerQuestionAnswerer, RoFormerTripletRanker
+from roformer_keras.tasks.spans import as_spans
+from roformer_keras.training.finetune import FinetuningRun
+from roformer_keras.training.finetuning_data import read_data
 
-ROWS = [
-    pytest.param(row, id=f"{module.__name__}-{number}")
-    for module in (choices, options, tables)
-    for number, row in enumerate(module.CASES)
+NAN = float("nan")
+NO_SPAN, OUTSIDE = "a span must be (start, end, label),", "a span must lie in its text"
+NO_TAG = "a tag must be O, or one of B, I, M, E"
+SPANS = [
+    *((value, "labels of a text must be a list") for value in (3, None, "甲")),
+    *(
+        ([value], NO_SPAN)
+        for value in (
+            3,
+            [],
+            [0, 1],
+            [0, 1, "a", 2],
+            [0.0, 1, "a"],
+            [True, 2, "a"],
+            ["0", "1", "a"],
+            [0, float("inf"), "a"],
+            [0, 1, ""],
+            [0, 1, None],
+            [0, 1, ["a"]],
+            {"start": 0},
+            {"start": 0, "end": 1, "label": {}},
+        )
+    ),
+    *(
+        ([[start, end, "a"]], OUTSIDE)
+        for start, end in ((0, 9), (-1, 1), (2, 2), (3, 1), (0, 10**30))
+    ),
+    (["O"], "there must be a tag for each character, got 1 tags for 4"),
+    *(
+        ([tag, "O", "O", "O"], NO_TAG)
+        for tag in ("X", "X-a", "b-a", "B", "B-", "I", "O-a", "科" + "9" * 5000)
+    ),
+]
+ANSWERS = [
+    ("丙", "an answer must stand in its text, got '丙'"),
+    (3, "an answer must be (start, end), a str or None, got 3"),
+    ([0, 9], OUTSIDE),
+    ([1, 0], OUTSIDE),
+    ([0.5, 1], NO_SPAN),
+    ({}, "answers in objects must have text and"),
+    (
+        [{"text": "FAKE_ANSWER_1", "answer_start": -1}],
+        "an answer must stand in its text, got 'FAKE_ANSWER_1'",
+    ),
+]
+# Class, option, value, message.
+OPTIONS = [
+    ("num_classes", "3", "num_classes must be an integer of at least 2, got '3'"),
+    ("classes", ["好", "好"], "classes must be 2 different names, got ['好',"),
+    *(("multi_label", value, "multi_label must be True") for value in ("no", 1, None)),
+    *(("pooling", value, "pooling must be one of") for value in ("max", 3, [])),
+    *(("head_dropout", value, "head_dropout must be a") for value in (2, "x", NAN)),
+    *(
+        ("max_length", value, "max_length must be an integer from 4 to 1048576, got ")
+        for value in (0, -1, 3, 10**30, "512", None)
+    ),
+]
+OF_TAGS = [
+    *(("labels", value, "labels must be a list of names") for value in (3, None, "地")),
+    *(("labels", value, "labels must be different") for value in ([], ["地", "地"])),
+    ("crf", "no", "crf must be True or False, got 'no'"),
+    *(("crf_rate", value, "crf_rate must be a finite") for value in (-1, "x", NAN)),
 ]
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_a_hostile_option_or_table_is_one_line_of_error(
-    row, tmp_path, monkeypatch, capsys
-):
-    check_row(row, tmp_path, monkeypatch, capsys)
+def test_spans_tags_and_answers_that_are_none():
+    cases = [((value, "甲乙丙丁", None), message) for value, message in SPANS]
+    assert unrefused(cases, as_spans, ConfigurationError) == []
+    cases = [((value, ("甲", "甲乙"), {}), message) for value, message in ANSWERS]
+    parse = RoFormerQuestionAnswerer.parse_label
+    assert unrefused(cases, parse, ConfigurationError) == []
+    message = "a label must be 0 or B if the first text is nearer"
+    cases = [((value, (), {}), message) for value in ("D", "", None, 2, True, [])]
+    parse = RoFormerTripletRanker.parse_label
+    assert unrefused(cases, parse, ConfigurationError) == []
+
+
+def test_labels_of_several_classes_that_are_none():
+    cases = [
+        *((value, "a label of multi_label must be a list of") for value in (3, None)),
+        *((value, "a label must be a name, or an") for value in ([[]], [None], [1.5])),
+    ]
+    wrong = unrefused(
+        [((value, (), {"multi_label": True}), message) for value, message in cases],
+        RoFormerTextClassifier.parse_label,
+        ConfigurationError,
+    )
+    assert wrong == []
+
+
+def test_options_of_a_task():
+    backbone = RoFormerBackbone.from_preset(SMALL)
+
+    def build(kind, options):
+        kind(backbone, backbone.tokenizer, **options)
+
+    of_classes = {"classes": ["好", "坏"]}
+    cases = [
+        *(((RoFormerTextClassifier, {**of_classes, k: v}), m) for k, v, m in OPTIONS),
+        *(
+            ((RoFormerTokenClassifier, {"labels": ["地"], k: v}), m)
+            for k, v, m in OF_TAGS
+        ),
+    ]
+    assert unrefused(cases, build, ConfigurationError) == []
+
+
+@pytest.fixture
+def settings(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text("甲\t好\n乙\t坏\n丙\t好\n丁\t坏\n", encoding="utf-8")
+    return FinetuningSettings(
+        task="text-classification", train=str(path), source=str(SMALL)
+    )
+
+
+def test_settings_that_do_not_fit_the_data(settings, tmp_path):
+    files = {
+        "one.tsv": "甲\t好\n" * 1000,
+        "header.tsv": "text\tlabel\n甲\t好\n",
+        "long.csv": f"{'天' * 10**6},好\n",
+        "zero.csv": "\0,\0\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    few = "must have labels of at least 2 names, got ['"
+    cases = [({"train": str(tmp_path / name)}, few) for name in files]
+    cases += [({"options": {"classes": ["a"]}}, few)]
+    assert unrefused(*reads(settings, cases), SourceError) == []
+    cases = [
+        ({"options": {"classes": 3}}, "names of labels must be a list, got 3"),
+        *(
+            ({"holdout": share}, f"holdout must leave rows on both sides, got {share}")
+            for share in (1e-9, 0.99999)
+        ),
+    ]
+    assert unrefused(*reads(settings, cases), ConfigurationError) == []
+
+
+def reads(settings, cases):
+    """Cases of changed settings, and the function that reads their data."""
+    changed = [((changes,), message) for changes, message in cases]
+    return changed, lambda changes: read_data(settings.replace(**changes))
+
+
+def test_settings_that_do_not_fit_the_task_or_the_source(settings, tmp_path):
+    def prepare(options, model, changes):
+        run = FinetuningRun(
+            dataclasses.replace(settings, options=options, model=model, **changes),
+            tmp_path / "run",
+            verbose=False,
+        )
+        run.build(True)
+
+    no_option = "text-classification has no option {}; it has classes,"
+    monitor = "monitor must be one of loss, accuracy, macro_f1, matthews, f1, got 'x'"
+    cases = [
+        *(
+            (({name: 3}, {}, {}), no_option.format(name))
+            for name in ("crf", "colour", "backbone", "tokenizer", "max_length", "name")
+        ),
+        (({"num_classes": 10**10}, {}, {}), "classes must be 10000000000 different"),
+        (({"classes": ["好"] * 2}, {}, {}), "classes must be 2 different names, got"),
+        (({"pooling": "max"}, {}, {}), "pooling must be one of 'first', 'mean', got"),
+        (({}, {"colour": 1}, {}), "RoFormerConfig has no field colour; it has"),
+        (({}, {"dropout": "x"}, {}), "dropout must be a number in [0, 1), got 'x'"),
+        (({}, {}, {"holdout": 0.5, "monitor": "x"}), monitor),
+        (
+            ({}, {}, {"class_weights": {"x": 1}}),
+            "a label of class_weight must be an integer from 0 to 1, or a name",
+        ),
+        (
+            ({}, {}, {"max_length": 3}),
+            "max_length must be an integer from 4 to 1048576",
+        ),
+    ]
+    assert unrefused(cases, prepare, ConfigurationError) == []
+    assert not (tmp_path / "run").exists()

@@ -4,6 +4,7 @@ import gzip
 import json
 
 import pytest
+from hostile.run import make, unrefused
 
 from roformer_keras.data.choices import MAX_CHOICES, check_choices
 from roformer_keras.data.files import data_files, place, read_records, read_table
@@ -90,12 +91,12 @@ BAD_C3 = [
     ("[" * 10**5, "x.json is not valid JSON"),
     ("{}", "x.json must hold one JSON list, got dict: a file of C3"),
     ("[]", "x.json has no row"),
-    ([1], r"\[0\] of .*x.json must be \[sentences, questions, id\], got 1"),
-    ([[[]]], r"must be \[sentences, questions, id\], got \[\[\]\]"),
-    ([[["甲", 1], [GOOD], "id"]], r"must be \[sentences, questions, id\]"),
-    ([["甲", [GOOD], "id"]], r"must be \[sentences, questions, id\]"),
-    ([[["甲"], GOOD, "id"]], r"questions of \[0\] of .* must be a list"),
-    (c3(1), r"questions\[0\] of \[0\] of .* must be an object, got 1"),
+    ([1], "[0] of .*x.json must be [sentences, questions, id], got 1"),
+    ([[[]]], "must be [sentences, questions, id], got [[]]"),
+    ([[["甲", 1], [GOOD], "id"]], "must be [sentences, questions, id]"),
+    ([["甲", [GOOD], "id"]], "must be [sentences, questions, id]"),
+    ([[["甲"], GOOD, "id"]], "questions of [0] of .* must be a list"),
+    (c3(1), "questions[0] of [0] of .* must be an object, got 1"),
     (c3({"question": "乙"}), "must have 'choice', 'answer', got 'question'"),
     (c3({**GOOD, "choice": "丙丁"}), "row 1 of .*: choices in one cell must be"),
     (c3({**GOOD, "choice": []}), "row 1 of .* from 2 to 256 choices, got 0"),
@@ -110,10 +111,16 @@ BAD_C3 = [
 ]
 
 
-@pytest.mark.parametrize(("content", "message"), BAD_C3)
-def test_what_is_wrong_with_c3(content, message, tmp_path):
-    with pytest.raises(SourceError, match=message):
-        read(written(tmp_path, "x.json", content), format="c3")
+def test_what_is_wrong_with_c3(tmp_path):
+    cases = []
+    for number, (content, message) in enumerate(BAD_C3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        cases.append(((written(folder, "x.json", content),), message))
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    cases.append(((str(tmp_path / "zero.json"),), "line 1 of .* at most 67,108,864"))
+    wrong = unrefused(cases, lambda path: read(path, format="c3"), SourceError)
+    assert wrong == []
 
 
 def test_a_folder_of_c3_may_have_brackets_in_its_name(tmp_path):
@@ -194,16 +201,27 @@ BAD_CHID = [
     (CLOZE, {"#idiom000001#": "0"}, "x_answer.json: the answer of #idiom000001# must"),
     (CLOZE, {"#idiom000001#": True}, "must be the number of a choice, got True"),
     (CLOZE, "[0]", "x_answer.json must hold one JSON object, got list"),
+    (CLOZE, {"#idiom000001#": None}, "must be the number of a choice, got None"),
     (CLOZE, "", "x_answer.json is not valid JSON"),
+    (CLOZE, "[" * 10**5, "x_answer.json is not valid JSON"),
+    (CLOZE, b"\xff", "line 1 of .*x_answer.json must be UTF-8"),
+    (CLOZE, lambda path: path.symlink_to("/dev/zero"), "of at most 67,108,864 bytes"),
     (json.dumps({**CLOZE, "candidates": ["\ud800", "甲"]}), ANSWERS, "half of a surr"),
 ]
 
 
-@pytest.mark.parametrize(("content", "answers", "message"), BAD_CHID)
-def test_what_is_wrong_with_chid(content, answers, message, tmp_path):
-    written(tmp_path, "x_answer.json", answers)
-    with pytest.raises(SourceError, match=message):
-        read(written(tmp_path, "x.json", content), format="chid")
+def test_what_is_wrong_with_chid(tmp_path):
+    cases = []
+    for number, (content, answers, message) in enumerate(BAD_CHID):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if callable(answers):
+            answers(folder / "x_answer.json")
+        else:
+            written(folder, "x_answer.json", answers)
+        cases.append(((written(folder, "x.json", content),), message))
+    wrong = unrefused(cases, lambda path: read(path, format="chid"), SourceError)
+    assert wrong == []
 
 
 # === Tables and JSON lines ===
@@ -276,42 +294,53 @@ def test_numbers_of_columns_are_no_names_of_choices(tmp_path):
     assert table.texts == [("31", "甲", ("丙", "丁")), ("33", "乙", ("戊", "己"))]
 
 
+HEADER = "context,question,choice1,choice2,label\n"
+NO_LIST, HALF = "choices in one cell must be a JSON list", "got half of a surrogate"
+
+
+def row(choices):
+    """A line of JSON with these choices."""
+    content = {"context": "甲", "question": "乙", "choices": choices, "label": 0}
+    return json.dumps(content)
+
+
 BAD_TABLES = [
     (
         "x.csv",
         "context,question,choices,label\n甲,乙,丙,0\n",
-        "line 2 of .*x.csv: choices in one cell must be a JSON list, got '丙'",
+        f"line 2 of .*x.csv: {NO_LIST}, got '丙'",
     ),
     ("x.csv", "甲,乙,丙\n", "line 1 of .*x.csv must have 4 columns, got 3"),
+    ("x.csv", f"{HEADER}甲,乙,丙,,0\n", "line 2 of .* from 2 to 256 choices, got 1"),
     (
         "x.csv",
-        "context,question,choice1,choice2,label\n甲,乙,丙,,0\n",
-        "line 2 of .* 256 choices, got 1",
+        f"{HEADER}甲,乙,,丙,0\n",
+        "line 2 of .* a choice must be a str that is not",
     ),
-    (
-        "x.csv",
-        "context,question,choice1,choice2,label\n甲,乙,,丙,0\n",
-        "line 2 of .* a choice must be a str that is not empty, got ''",
-    ),
-    (
-        "x.csv",
-        "context,question,choice1,choice2,label\n甲,乙,丙\n",
-        "line 2 of .*x.csv must have 5 columns, got 3",
-    ),
+    ("x.csv", f"{HEADER}甲,乙,丙\n", "line 2 of .*x.csv must have 5 columns, got 3"),
+    ("x.csv", '甲,乙,"[""\\ud800"", ""b""]",0\n', f"line 1 of .*x.csv: .*{HALF}"),
+    ("x.tsv", '甲\t乙\t["\\ud800", "b"]\t0\n', f"line 1 of .*x.tsv: .*{HALF}"),
+    ("x.tsv", "甲\t乙\t[\t0\n", NO_LIST),
+    ("x.tsv", f"甲\t乙\t{'[' * 10**5}\t0\n", f"{NO_LIST}, got '[["),
+    ("x.tsv", "甲\t乙\t丙\n", "line 1 of .*x.tsv must have 4 columns, got 3"),
     ("x.jsonl", '{"context": "甲", "choices": ["a", "b"]}', "must have .*'question'"),
-    (
-        "x.tsv",
-        '甲\t乙\t["\\ud800", "b"]\t0\n',
-        "line 1 of .*: choices must hold whole characters, got half of a surrogate",
-    ),
+    ("x.jsonl", row(["a"]), "line 1 of .*a row must have from 2 to 256 choices, got 1"),
+    ("x.jsonl", row([]), "256 choices, got 0"),
+    ("x.jsonl", row(["a"] * 10**5), "256 choices, got 100000"),
+    ("x.jsonl", row({"a": 1}), "must be a list of texts, got {'a': 1}"),
+    ("x.jsonl", row([["a"], "b"]), "a choice must be a str that is not .*got ['a']"),
+    ("x.jsonl", row(["a", 1]), "a choice must be a str that is not empty, got 1"),
+    ("x.json", "[]", "a file of labelled texts must be .csv, .tsv"),
     ("x.bio", "甲 O\n", "x.bio has tags, which are for"),
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "message"), BAD_TABLES)
-def test_what_is_wrong_with_choices_of_tables(name, content, message, tmp_path):
-    with pytest.raises(SourceError, match=message):
-        read(written(tmp_path, name, content))
+def test_what_is_wrong_with_choices_of_tables(tmp_path):
+    cases = []
+    for number, (name, content, message) in enumerate(BAD_TABLES):
+        make({name: content}, tmp_path / str(number))
+        cases.append(((tmp_path / str(number) / name,), message))
+    assert unrefused(cases, read, SourceError) == []
 
 
 def test_what_choices_are_not_for(tmp_path):

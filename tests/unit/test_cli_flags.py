@@ -1,5 +1,6 @@
 """Operands and flags of every command, and what they become; nothing is loaded."""
 
+import argparse
 import json
 import re
 import tomllib
@@ -10,9 +11,11 @@ from common import give_stdin
 from common import run_main as run
 
 from roformer_keras.cli import finetune, pretrain
+from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.cli.texts import read_lines
 from roformer_keras.data.corpus import CorpusSource
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.tasks import TASKS
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
@@ -110,65 +113,167 @@ def test_the_help_names_every_command(capsys):
     assert re.findall(r"^    ([a-z-]+)\b", out, re.M) == list(FLAGS)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("", "the following arguments are required: COMMAND"),
-        ("nonsense", "argument COMMAND: invalid choice: 'nonsense'"),
-        ("list x", "unrecognized arguments: x"),
-        ("inspect", "the following arguments are required: SOURCE"),
-        ("inspect x y", "unrecognized arguments: y"),
-        ("inspect x --colour red", "unrecognized arguments: --colour red"),
-        ("inspect x -x", "unrecognized arguments: -x"),
-        ("convert x", "the following arguments are required: TARGET"),
-        ("convert x y z", "unrecognized arguments: z"),
-        ("convert x y --dtype int8", "invalid choice: 'int8'"),
-        ("convert x y --format onnx", "invalid choice: 'onnx'"),
-        ("export x y --format keras", "invalid choice: 'keras'"),
-        ("verify x --lengths 1,x", "the value must be an integer, got 'x'"),
-        ("fill-mask", "the following arguments are required: TEXTS"),
-        (
-            "fill-mask x --top-k many",
-            "must be an integer from 1 to 2147483647, got 'many'",
-        ),
-        ("embed", "the following arguments are required: FILE"),
-        ("embed x --dtype float16", "invalid choice: 'float16'"),
-        ("embed x --max-length 0", "must be an integer from 1 to 2147483647, got 0"),
-        ("generate x y", "unrecognized arguments: y"),
-        ("generate x --batch-size 0", "must be an integer from 1 to 2147483647, got 0"),
-        ("generate x --model RoFormerMaskedLM", "invalid choice: 'RoFormerMaskedLM'"),
-        ("generate x --temperature nan", "must be a finite number above 0, got nan"),
-        ("generate x --top-p 0", "the value must be a number in (0, 1], got 0.0"),
-        ("generate x --seed -1", "must be an integer from 0 to"),
-        ("generate x --method best", "invalid choice: 'best'"),
-        ("paraphrase x --n 0", "argument --n: the value must be an integer from 1"),
-        ("paraphrase x --k many", "argument --k: the value must be an integer from 1"),
-        ("paraphrase x --masked-positions 1,,2", "must be a list with commas betwee"),
-        ("similarity --pair 今", "argument --pair: expected 2 arguments"),
-        ("pretrain -o run", "the following arguments are required: TASK"),
-        ("pretrain mlm", "the following arguments are required: -o/--output"),
-        ("pretrain bert a.txt -o run", "argument TASK: invalid choice: 'bert'"),
-        ("pretrain a.txt mlm -o run", "argument TASK: invalid choice: 'a.txt'"),
-        ("pretrain mlm a -o run --steps 0", "--steps: the value must be an integer"),
-        ("pretrain mlm a -o run --fields a,,b", "must be a list with commas between"),
-        ("finetune translation -o run", "TASK: invalid choice: 'translation'"),
-        (
-            "finetune text-regression -o run --warmup-ratio 1",
-            "must be a number in [0, 1), g",
-        ),
-        ("finetune text-regression -o run --seed -1", "from 0 to 4294967295, got -1"),
-        (f"generate x --max-length {10**30}", "from 1 to 2147483647, got 1000"),
-        (f"generate x --num-beams {10**6}", "from 1 to 1024, got 1000000"),
-        (f"generate x --num-return-sequences {10**9}", "from 1 to 1048576, got 1"),
-        ("predict", "the following arguments are required: SOURCE"),
-        ("evaluate x", "the following arguments are required: FILE"),
-    ],
-)
-def test_wrong_usage_is_exit_code_two(line, message, capsys):
-    code, out, err = run(*line.split(), capsys=capsys)
-    assert (code, out) == (2, "")
-    assert err.startswith("usage: roformer-keras")
-    assert message in err.splitlines()[-1]
+# === Types of flags ===
+
+FORMATS = "csv tsv txt jsonl bio conll parquet arrow squad c3 chid"
+ENGINES = "keras openvino openvino-int8 onnx onnx-int8"
+# What values of flags must be; a flag of one command has the command before it.
+RULES = {
+    "a finite number": "dropout length-penalty lora-alpha",
+    "a finite number above 0": "read-timeout temperature timeout",
+    "a finite number of at least 0": "adversarial-epsilon batch-wait clip-norm epsilon "
+    "gpus-per-worker r-drop weight-decay",
+    "a list with commas between": "fields holdout-by ignore lora-targets",
+    "a number from 0 to 100": "learning-rate",
+    "a number from 0 to 50": "generate:length-penalty",
+    "a number in (0, 1]": "layer-decay top-p",
+    "a number in [0, 1)": "beta-1 beta-2 ema holdout warmup-ratio",
+    "an integer": "finetune:max-length lengths masked-positions max-vocabulary "
+    "min-length min-new-tokens port process-id tokenize:max-length",
+    "an integer from 0 to 1048576": "lora-rank",
+    "an integer from 0 to 18446744073709551615": "generate:seed paraphrase:seed",
+    "an integer from 0 to 2147483647": "warmup",
+    "an integer from 0 to 4294967295": "seed",
+    "an integer from 1 to 1000000": "epochs",
+    "an integer from 1 to 1024": "generate:num-beams",
+    "an integer from 1 to 1048576": "accumulation finetune:batch-size "
+    "num-return-sequences pretrain:batch-size",
+    "an integer from 1 to 2048": "max-texts",
+    "an integer from 1 to 2147483647": "batch-size cpus-per-replica fill-mask:top-k "
+    "hidden-dim k max-length max-new-tokens n num-beams num-heads num-layers "
+    "num-processes num-replicas steps",
+    "an integer from 4 to 1048576": "length",
+    "an integer of at least 0": "average-checkpoints evaluate-every freeze-layers",
+    "an integer of at least 1": "batch-tokens cpus-per-worker evaluation-batches "
+    "log-every max-batch max-body max-characters max-connections max-tokens min-count "
+    "num-workers patience piece-rows queue-size save-every top-k turn-tokens",
+    "one of RoFormerCausalLM RoFormerSim": "model",
+    "one of adamw lamb": "optimizer",
+    "one of bert4keras transformers": "against",
+    "one of cosent classification contrastive": "objective",
+    f"one of {FORMATS}": "format",
+    "one of error skip": "evaluate:on-bad-row finetune:on-bad-row",
+    "one of first mean": "pooling",
+    "one of float32 bfloat16": "embed:dtype",
+    "one of float32 float16": "convert:dtype",
+    "one of float32 mixed_bfloat16 mixed_float16": "dtype",
+    "one of jsonl parquet": "output-format",
+    f"one of {ENGINES}": "worker-engine",
+    f"one of {ENGINES} ray": "generate:engine paraphrase:engine",
+    "one of keras ray": "engine",
+    "one of linear constant": "schedule",
+    "one of mlm lm unilm sim seq2seq": "pretrain:task",
+    "one of mlm lm unilm simbert distillation classification cosent seq2seq": (
+        "pretrain:objective"
+    ),
+    "one of preset weights.h5 keras safetensors bert4keras huggingface "
+    "sentence-transformers": "convert:format",
+    "one of report error": "on-bad-row",
+    "one of sample greedy beam": "method",
+    "one of saved_model onnx openvino": "export:format",
+    f"one of {' '.join(TASKS)}": "task",
+}
+NO_NUMBERS = ["", " ", "x", "nan", "1,,2"]
+NO_INTEGERS = [*NO_NUMBERS, "inf", "1.0", "1.5", "1e3", "0x10", "True", "9" * 5000]
+NO_FLOATS = [*NO_NUMBERS, "inf", "-inf", "1e400", "1,5"]
+
+
+def wrong_values(rule):
+    """Values that a rule does not allow."""
+    if rule.startswith("a list"):
+        return ["", ",", "a,,b", "a,"]
+    numbers = list(map(int, re.findall(r"\b[0-9]+\b", rule)))
+    values = NO_INTEGERS if "integer" in rule else NO_FLOATS
+    if not numbers:
+        return values
+    low, *high = numbers
+    beyond = [low - 1, -(10**30), *(end + 1 for end in high), *[10**300] * bool(high)]
+    limits = [low] * ("above" in rule or "(" in rule) + high * rule.endswith(")")
+    return [*values, *map(str, beyond + limits)]
+
+
+@pytest.fixture(scope="module")
+def actions():
+    """Pairs of a command and an action of its parser that takes a checked value."""
+    pairs = []
+    for verb, module in find_commands().items():
+        parser = argparse.ArgumentParser(prog=verb)
+        _add_flags(parser, module)
+        pairs += [(verb, one) for one in parser._actions if one.choices or one.type]
+    return pairs
+
+
+def error_of(action, value):
+    """The message of a flag that refuses a value, or None."""
+    try:
+        action.type(value)
+    except argparse.ArgumentTypeError as error:
+        return str(error)
+    return None
+
+
+def rule_of(verb, action):
+    name = (action.option_strings or [action.dest])[-1].lstrip("-")
+    named = {rule: names.split() for rule, names in RULES.items()}
+    for key in (f"{verb}:{name}", name):
+        for rule, names in named.items():
+            if key in names:
+                return rule
+    raise AssertionError(f"{verb} --{name} has no rule")
+
+
+def test_every_flag_has_the_type_of_its_meaning_and_refuses_other_values(actions):
+    wrong = []
+    for verb, action in actions:
+        rule, name = rule_of(verb, action), f"{verb} {action.option_strings}"
+        if action.choices:
+            if f"one of {' '.join(filter(None, action.choices))}" != rule:
+                wrong.append(f"{name}: {action.choices}, not {rule}")
+            continue
+        is_list = action.metavar.endswith(",...")
+        for value in wrong_values(rule):
+            text = error_of(action, value)
+            rules = (rule, *["a list with commas between"] * is_list)
+            if text is None or not any(
+                text.startswith(f"the value must be {one}, got") for one in rules
+            ):
+                wrong.append(f"{name} {value:.20}: {text}, not {rule}")
+    assert wrong == []
+
+
+WRONG_LINES = [
+    ("", "the following arguments are required: COMMAND"),
+    ("nonsense", "argument COMMAND: invalid choice: 'nonsense'"),
+    ("list x", "unrecognized arguments: x"),
+    ("inspect", "the following arguments are required: SOURCE"),
+    ("inspect x --colour red", "unrecognized arguments: --colour red"),
+    ("inspect x -x", "unrecognized arguments: -x"),
+    ("convert x", "the following arguments are required: TARGET"),
+    ("convert x y --ignore", "expected one argument"),
+    ("convert x y --dtype int8", "invalid choice: 'int8'"),
+    ("embed x --normalize", "unrecognized arguments: --normalize"),
+    ("embed x --no-normalize=3", "ignored explicit argument '3'"),
+    ("verify x --lengths 1,x", "the value must be an integer, got 'x'"),
+    ("generate x --model RoFormerMaskedLM", "invalid choice: 'RoFormerMaskedLM'"),
+    ("generate x --top-p 0", "--top-p: the value must be a number in (0, 1], got 0.0"),
+    ("similarity --pair 今", "argument --pair: expected 2 arguments"),
+    ("pretrain -o run", "the following arguments are required: TASK"),
+    ("pretrain mlm", "the following arguments are required: -o/--output"),
+    ("pretrain a.txt mlm -o run", "argument TASK: invalid choice: 'a.txt'"),
+    ("pretrain mlm a -o run --fields a,,b", "must be a list with commas between"),
+    ("finetune translation -o run", "TASK: invalid choice: 'translation'"),
+    ("finetune text-regression -o run --crf=1", "argument --crf"),
+]
+
+
+def test_wrong_usage_is_exit_code_two(capsys):
+    wrong = []
+    for line, message in WRONG_LINES:
+        code, out, err = run(*line.split(), capsys=capsys)
+        is_usage = err.startswith("usage: roformer-keras")
+        if (code, out, is_usage) != (2, "", True) or message not in err:
+            wrong.append(f"{line}: {code}, {err}")
+    assert wrong == []
 
 
 # === From flags to settings ===

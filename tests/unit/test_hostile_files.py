@@ -1,83 +1,89 @@
-"""Hostile checkpoints, configurations, paths and servers; no backend is needed.
+"""Hostile checkpoints, configurations, paths and servers; no backend is needed."""
 
-How many hostile inputs there are, by command, is counted here too.
-"""
-
-from collections import Counter
+import io
 
 import pytest
+from common import write_folder
 from hostile import (
-    answers,
     archives,
-    choices,
     configurations,
     hdf5,
-    keras_files,
-    options,
     paths,
     presets,
     servers,
-    tables,
+    tasks,
     tensors,
 )
-from hostile.run import check_row
+from hostile.run import unrefused, unrefused_rows
 from web_server import NAME, serving
 
-FILES = [
-    pytest.param(row, id=f"{module.__name__}-{number}")
-    for module in (archives, hdf5, tensors, presets, configurations, paths)
-    for number, row in enumerate(module.CASES)
-]
+from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
+from roformer_keras.io.export_file import check_types, parse_export
+
+MODULES = (archives, hdf5, tensors, presets, configurations, paths)
 
 
-@pytest.mark.parametrize("row", FILES)
-def test_a_hostile_file_is_one_line_of_error(row, tmp_path, monkeypatch, capsys):
-    check_row(row, tmp_path, monkeypatch, capsys)
-
-
-@pytest.mark.parametrize(("answer", "message"), servers.ANSWERS)
-def test_what_a_server_sends_is_judged(answer, message, tmp_path, monkeypatch, capsys):
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    # Standard input is empty, whatever the tests run in.
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_a_hostile_file_is_one_line_of_error(module, tmp_path, monkeypatch, capsys):
+    assert unrefused_rows(module.CASES, tmp_path, monkeypatch, capsys) == []
+
+
+def test_answers_of_a_server_are_judged(tmp_path, monkeypatch, capsys):
+    def answer(handler):
+        # A row has its own folder on the server.
+        servers.ANSWERS[int(handler.path.split("/")[1])][0](handler)
+
     with serving(answer) as server:
-        line = f"download {NAME} --folder . --base-url {server.url}"
-        check_row((line, {}, 5, message), tmp_path, monkeypatch, capsys)
+        rows = [
+            (f"download {NAME} --folder . --base-url {server.url}/{n}", {}, 5, message)
+            for n, (_, message) in enumerate(servers.ANSWERS)
+        ]
+        assert unrefused_rows(rows, tmp_path, monkeypatch, capsys) == []
 
 
-@pytest.mark.parametrize(("words", "message"), servers.NAMES)
-def test_a_name_to_download(words, message, tmp_path, monkeypatch, capsys):
-    check_row((f"download {words}", {}, 2, message), tmp_path, monkeypatch, capsys)
+def test_names_to_download(tmp_path, monkeypatch, capsys):
+    rows = [(f"download {words}", {}, 2, message) for words, message in servers.NAMES]
+    assert unrefused_rows(rows, tmp_path, monkeypatch, capsys) == []
 
 
-def count_by_command():
-    """The number of different hostile inputs of each command."""
-    modules = (archives, hdf5, tensors, presets, configurations, paths)
-    modules += (choices, options, tables, answers)
-    lines = [row[0].split()[0] for module in modules for row in module.CASES]
-    lines += ["download"] * (len(servers.ANSWERS) + len(servers.NAMES))
-    lines += ["keras.models.load_model"] * len(keras_files.CASES)
-    return Counter(lines)
+def test_presets_of_tasks_and_of_encoder_decoders(tmp_path):
+    wrong = []
+    for kind in ("task", "pair"):
+        tasks.read(
+            write_folder(tmp_path / kind, tasks.files(kind, tmp_path / "p" / kind))
+        )
+    for number, (kind, edit, code, message) in enumerate(tasks.CASES):
+        folder = write_folder(
+            tmp_path / str(number), tasks.files(kind, tmp_path / "p" / kind)
+        )
+        edit(folder)
+        try:
+            tasks.read(folder)
+            wrong.append(f"{message}: no error")
+        except RoFormerError as error:
+            if error.exit_code != code or message not in str(error):
+                wrong.append(f"{message}: {error.exit_code} {error}")
+    assert wrong == []
 
 
-# At least so many of each.
-COUNTS = {
-    "inspect": 50,
-    "convert": 300,
-    "tokenize": 50,
-    "embed": 20,
-    "generate": 50,
-    "finetune": 200,
-    "predict": 80,
-    "evaluate": 25,
-    "export": 10,
-    "verify": 15,
-    "download": 50,
-    "keras.models.load_model": 40,
-}
+def test_descriptions_of_exports(tmp_path):
+    def read(content):
+        (tmp_path / "export.json").write_text(content)
+        check_types(parse_export(tmp_path), {"model": str}, "export.json")
 
-
-def test_there_are_hundreds_of_hostile_inputs_for_the_twelve_commands():
-    found = count_by_command()
-    # `paraphrase` reads what `generate` does.
-    assert found.keys() - {"paraphrase"} == COUNTS.keys()
-    assert found >= Counter(COUNTS)
-    assert found.total() >= 1000
+    cases = [
+        (("5",), "export.json must hold one JSON object, got int"),
+        (('{"generator": {}}',), "must have the field 'model' of type str, got None"),
+        (('{"model": true}',), "must have the field 'model' of type str, got True"),
+        (('{"generator": ',), "export.json is not valid JSON"),
+    ]
+    assert unrefused(cases, read, ConfigurationError) == []
+    with pytest.raises(SourceError, match="there is no"):
+        parse_export(tmp_path / "nowhere")

@@ -2,12 +2,16 @@
 
 import csv
 import gzip
+import io
 import json
 import lzma
+import os
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
+from hostile.run import make, unrefused
 
 from roformer_keras.data.files import FORMATS, read_table
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -179,46 +183,126 @@ def test_plain_text_may_lack_the_fields_of_a_training(tmp_path):
             read_table(texts, 1, fields, labelled=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "fields", "message"),
-    [
-        ("a.tsv", "甲\t好\n乙\n", (), "line 2 of .*a.tsv must have 2 columns, got 1"),
-        ("a.tsv", "甲\t好\n\t坏\n", (), r"line 2 of .*must be a str .* got ''"),
-        (
-            "a.tsv",
-            "甲\t好\n",
-            ("text", "label"),
-            "must name the columns 'text', 'label'",
-        ),
-        ("a.tsv", "甲\t好\n", ("1", "0"), "must name the columns '1', '0'"),
-        ("a.tsv", "", (), "a.tsv has no row"),
-        ("a.tsv", "text\tlabel\n", ("text", "label"), "has no row"),
-        ("a.csv", '"甲,好\n', (), "line 1 of .* is no CSV"),
-        ("a.jsonl", "[" * 10**5, (), "line 1 of .* must be a JSON object"),
-        ("a.jsonl", "{", (), "line 1 of .* must be a JSON object"),
-        ("a.jsonl", "[1]", (), r"got \[1\]"),
-        (
-            "a.jsonl",
-            '{"text": "甲"}',
-            (),
-            "must have 'text', 'label', got 'text': name",
-        ),
-        ("a.jsonl", '{"text": 3, "label": 0}', (), "must be a str .* got 3"),
-        ("a.bio", "她\n", (), "line 1 of .* must be a token and its tag"),
-        ("a.json", "{}", (), r"must be .csv, .tsv, .txt, .jsonl, .bio or .conll, .* g"),
-        ("a.tsv", "甲\t好\n".encode() + b"\xff\xfe", (), "line 2 of .* must be UTF-8"),
-    ],
-)
-def test_what_is_wrong_is_named_with_its_line(tmp_path, name, content, fields, message):
-    with pytest.raises(SourceError, match=message):
-        read_table(written(tmp_path, name, content), 1, fields)
+GOOD = "甲\t好\n乙\t坏\n"
+GZ, XZ = gzip.compress(GOOD.encode()), lzma.compress(GOOD.encode())
+TAR = io.BytesIO()
+with tarfile.open(fileobj=TAR, mode="w:gz") as archive:
+    archive.addfile(tarfile.TarInfo("x.tsv"), io.BytesIO())
+
+
+def link(target):
+    return lambda path: path.symlink_to(target)
+
+
+def keyed(text):
+    return f'{{"text": {text}, "label": 1}}\n'
+
+
+NO_TEXT, NO_OBJECT = "line 1 of .*a text must be a str", "must be a JSON object"
+KINDS = ".csv, .tsv, .txt, .jsonl, .bio or .conll"
+TOO_LONG, TWO = "line 1 of .*at most 67,108,864 bytes", "must have 2 columns, got 1"
+# Name, contents, message.
+BAD = [
+    # What is no file, or none of these.
+    ("x.tsv", [os.mkfifo], "x.tsv must be a file, and is a pipe: read it from"),
+    ("x.tsv", [os.mkdir], "x.tsv: Is a directory"),
+    ("x.tsv", [link("x.tsv")], "Too many levels of symbolic links"),
+    ("x.tsv", [link("nowhere")], "x.tsv: No such file"),
+    *((f"x.{kind}", [link("/dev/zero")], TOO_LONG) for kind in ("tsv", "csv", "bio")),
+    ("x.jsonl", [link("/dev/zero")], TOO_LONG),
+    ("x.tsv.gz", [link("/dev/zero")], "x.tsv.gz: Not a gzipped file (b'\\x00\\x00')"),
+    *((name, [GOOD], KINDS) for name in ("x", "x.json", "x.xlsx", "x.tsv.gz.gz")),
+    ("x.parquet", [b"PAR1"], "x.parquet as Parquet: "),
+    ("x.arrow", [b"ARROW1"], "x.arrow as Arrow: "),
+    # Nothing in it.
+    ("x.tsv", ["", "\n\n\n", b"\xef\xbb\xbf", link("/dev/null")], "x.tsv has no row"),
+    ("x.csv", ["", "text,label\n", ",\n,\n"], "x.csv has no row"),
+    ("x.jsonl", ["", " \n\t\n"], "x.jsonl has no row"),
+    ("x.bio", ["", "\n \n"], "x.bio has no row"),
+    ("x.tsv.gz", [b""], "x.tsv.gz has no row"),
+    # Bytes.
+    (
+        "x.tsv",
+        [GOOD.encode(name) for name in ("utf-16", "utf-32", "gb18030", "big5")],
+        "line 1 of .*x.tsv must be UTF-8",
+    ),
+    ("x.csv", [GOOD.encode("gbk")], "line 1 of .*x.csv must be UTF-8"),
+    ("x.jsonl", [b"\xed\xa0\x80"], "line 1 of .*x.jsonl must be UTF-8"),
+    ("x.bio", [b"\x80 O\n"], "line 1 of .*x.bio must be UTF-8"),
+    ("x.tsv", [GOOD.encode() + b"\xc0\x80\t1\n"], "line 3 of .*x.tsv must be UTF-8"),
+    ("x.tsv.gz", [GZ[:-9], GZ[:11]], "x.tsv.gz: Compressed file ended before the"),
+    ("x.tsv.gz", [GZ[:-8] + bytes(8)], "x.tsv.gz: CRC check failed 0x0 != 0xc9a9a713"),
+    ("x.tsv.gz", [GZ[:12] + b"\xff" + GZ[13:]], "CRC check failed 0xc9a9a713 !="),
+    ("x.tsv.gz", [GOOD], "x.tsv.gz: Not a gzipped file (b'\\xe7\\x94')"),
+    ("x.tsv.gz", [GZ + b"rubbish"], "x.tsv.gz.*: Not a gzipped file (b'ru')"),
+    ("x.tsv.gz", [TAR.getvalue()], f"line 1 of .*x.tsv.gz {TWO}"),
+    ("x.tsv.xz", [XZ[:-9], XZ[:30]], "x.tsv.xz.*: Compressed file ended before the"),
+    ("x.tsv.xz", [GZ], "x.tsv.xz: Input format not supported by"),
+    # Tables.
+    ("x.tsv", ["甲\n", bytes(1000)], f"line 1 of .*x.tsv {TWO}"),
+    ("x.tsv", ["甲\t好\n乙\n"], f"line 2 of .*x.tsv {TWO}"),
+    ("x.tsv", [f"{blank}\t好\n" for blank in ("", " ", "\u3000\u2003")], NO_TEXT),
+    ("x.csv", ['"甲,好\n'], "line 1 of .*x.csv is no CSV: unexpected end of data"),
+    ("x.csv", ['"甲"x,好\n'], "line 1 of .*x.csv is no CSV: ',' expected after"),
+    ("x.csv", ["甲\r乙,好\r"], "is no CSV: new-line character seen in"),
+    ("x.csv", ["甲,好\n乙\n"], f"line 2 of .*x.csv {TWO}"),
+    ("x.csv", ["甲;好\n乙;坏\n"], f"line 1 of .*x.csv {TWO}"),
+    ("x.csv", ['"甲\n\n乙",好\n丙\n'], f"line 4 of .*x.csv {TWO}"),
+    ("x.bio", ["甲\n"], "line 1 of .*x.bio must be a token and its tag, got '甲"),
+    ("x.bio", ["甲 B-a\n乙\n"], "line 2 of .*x.bio must be a token and its tag"),
+    # JSON.
+    ("x.jsonl", ["[" * 10**5, '{"a":' * 10**5, "{"], f"line 1 of .*{NO_OBJECT}"),
+    ("x.jsonl", ['{"text": "甲",\n"label": 1}\n'], f"line 1 of .*{NO_OBJECT}"),
+    ("x.jsonl", [keyed("9" * 5000)], "Exceeds the limit"),
+    ("x.jsonl", ["[1]\n"], f"{NO_OBJECT}, got [1]"),
+    ("x.jsonl", ["NaN\n"], f"{NO_OBJECT}, got nan"),
+    ("x.jsonl", ["null\n"], f"{NO_OBJECT}, got None"),
+    ("x.jsonl", ['{"text": "甲"}\n'], "must have 'text', 'label', got 'text'"),
+    ("x.jsonl", ["{}\n"], "must have 'text', 'label', got none"),
+    ("x.jsonl", list(map(keyed, ["null", "3", '["甲", 1]', "{}", "true"])), NO_TEXT),
+    ("x.jsonl", ['{"text": "甲", "text": "", "label": 1}\n'], NO_TEXT),
+    ("x.jsonl", [keyed('"\\ud800"')], "line 1 of .*must hold whole characters"),
+]
+
+
+def test_files_that_are_refused_by_name_and_line(tmp_path):
+    cases = []
+    for number, (name, contents, message) in enumerate(BAD):
+        for place, content in enumerate(contents):
+            folder = tmp_path / f"{number}-{place}"
+            make({name: content}, folder)
+            cases.append(((folder / name, 1), message))
+    assert unrefused(cases, read_table, SourceError) == []
+
+
+def test_rows_that_lack_columns_of_their_task(tmp_path):
+    """Of tasks of several texts, and where fields are named."""
+    files = {"x.tsv": "甲\t乙\n", "y.tsv": "甲\t\t1\n", "x.jsonl": keyed('"甲"')}
+    files["empty.tsv"] = "text\tlabel\n"
+    make(files, tmp_path)
+    cases = [
+        ("x.tsv", 2, (), "line 1 of .*x.tsv must have 3 columns, got 2"),
+        ("x.tsv", 3, (), "line 1 of .*x.tsv must have 4 columns, got 2"),
+        ("y.tsv", 2, (), NO_TEXT),
+        ("x.jsonl", 3, (), "must have 'first', 'second', 'third', 'label', got 'text'"),
+        ("x.tsv", 1, ("text", "label"), "must name the columns 'text', 'label'"),
+        ("x.tsv", 1, ("1", "0"), "must name the columns '1', '0'"),
+        ("x.tsv", 1, ("-1", "2"), "must name the columns '-1', '2', got '甲',"),
+        ("x.tsv", 1, ("1", "9" * 5000), "line 1 of .*must name the columns '1',"),
+        ("x.tsv", 1, ("1", "99"), "line 1 of .*x.tsv must have 99 columns, got 2"),
+        ("empty.tsv", 1, ("text", "label"), "has no row"),
+    ]
+    calls = [((tmp_path / n, count, f), message) for n, count, f, message in cases]
+    assert unrefused(calls, read_table, SourceError) == []
 
 
 def test_files_and_fields_that_are_not_there(tmp_path):
     with pytest.raises(SourceError, match=r"cannot read .*: No such file"):
         read_table(tmp_path / "none.tsv", 1)
-    with pytest.raises(ConfigurationError, match="name 2 texts and a label, got a, b"):
-        read_table(tmp_path / "none.tsv", 2, ("a", "b"))
+    for fields in (("a", "b"), ("1", "1", "1", "1")):
+        message = f"name 2 texts and a label, got {', '.join(fields)}"
+        with pytest.raises(ConfigurationError, match=message):
+            read_table(tmp_path / "none.tsv", 2, fields)
     with pytest.raises(ConfigurationError, match="different columns, got text, text"):
         read_table(tmp_path / "none.jsonl", 1, ("text", "text"))
 
@@ -326,26 +410,23 @@ def test_columns_by_which_rows_are_grouped(
     assert (table.texts, table.labels) == (plain.texts, plain.labels)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "groups", "message"),
-    [
-        ("a.tsv", PAIRS, "source", "have the column 'source' of holdout_by: columns"),
-        ("a.tsv", NAMED, "author", "'author' of holdout_by, got 'first', 'second',"),
-        ("a.tsv", NAMED, "5", "have the column '5' of holdout_by, got 'first'"),
-        ("a.tsv", PAIRS, "5", "line 1 of .* must have 5 columns, got 4"),
-        ("a.jsonl", OBJECTS, "author", "must have .*'author', got 'first'"),
-    ],
-)
-def test_columns_that_are_not_there(name, content, groups, message, tmp_path):
-    path = written(tmp_path, name, content)
-    with pytest.raises(SourceError, match=message):
-        read_table(path, 2, groups=(groups,))
-
-
-def test_files_of_tags_have_no_columns(tmp_path):
-    path = written(tmp_path, "a.bio", "她 O\n")
-    with pytest.raises(SourceError, match="has tags and no columns 1: leave holdout_"):
-        read_table(path, 1, groups=("1",))
+def test_columns_that_are_not_there(tmp_path):
+    files = {"a.tsv": PAIRS, "named.tsv": NAMED, "a.jsonl": OBJECTS, "a.bio": "她 O\n"}
+    make(files, tmp_path)
+    cases = [
+        ("a.tsv", "source", "have the column 'source' of holdout_by: columns"),
+        ("named.tsv", "author", "'author' of holdout_by, got 'first', 'second',"),
+        ("named.tsv", "5", "have the column '5' of holdout_by, got 'first'"),
+        ("a.tsv", "5", "line 1 of .* must have 5 columns, got 4"),
+        ("a.jsonl", "author", "must have .*'author', got 'first'"),
+        ("a.bio", "1", "has tags and no columns 1: leave holdout_"),
+    ]
+    wrong = unrefused(
+        [((tmp_path / name, group), message) for name, group, message in cases],
+        lambda path, group: read_table(path, 2, groups=(group,)),
+        SourceError,
+    )
+    assert wrong == []
 
 
 def test_reviews_that_are_in_two_files():

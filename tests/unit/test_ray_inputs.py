@@ -3,9 +3,11 @@
 import pyarrow
 import pyarrow.parquet as parquet
 import pytest
+from hostile.run import unrefused
 
 from roformer_keras.distributed.inputs import Reader, find_inputs, index_inputs
-from roformer_keras.errors import SourceError
+from roformer_keras.distributed.options import RayOptions
+from roformer_keras.errors import ConfigurationError, SourceError
 
 FILES = {
     "a.txt": "床前\n\n明月\r\n光",
@@ -102,3 +104,22 @@ def test_cells_may_be_long(tmp_path):
     (tmp_path / "a.csv").write_text(f"t,n\n{'床' * 200_000},1\n", encoding="utf-8")
     ((text, *_),) = read_all(tmp_path / "a.csv", 10)
     assert len(text) == 200_000
+
+
+def test_options_that_break_a_rule():
+    counts = ("num_workers", "cpus_per_worker", "batch_tokens", "piece_rows")
+    cases = [
+        *(
+            (name, value, "an integer of at least 1")
+            for name in counts
+            for value in (0, 1.5)
+        ),
+        *(("gpus_per_worker", x, "a finite number of") for x in (-1, float("nan"))),
+        ("gpus_per_worker", 1.5, "a whole number, or a part of one GPU"),
+    ]
+    wrong = unrefused(
+        [((name, x), f"{name} must be {rule}.*, got {x}") for name, x, rule in cases],
+        lambda name, value: RayOptions(**{name: value}),
+        ConfigurationError,
+    )
+    assert wrong == []

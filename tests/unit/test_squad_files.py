@@ -4,9 +4,10 @@ import gzip
 import json
 
 import pytest
+from hostile.run import unrefused
 
 from roformer_keras.data.files import read_records, read_table
-from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.errors import SourceError
 from roformer_keras.tasks.labels import parse_answers
 
 CONTEXT = "她在北京，他在上海。"
@@ -55,25 +56,31 @@ BAD = [
     ("{}", "dev.json must have 'data', a list, got None: a file of questions"),
     ({"data": {}}, "must have 'data', a list, got {}"),
     ({"data": []}, "dev.json has no row"),
-    ({"data": [1]}, r"data\[0\] of .*dev.json must be an object, got 1"),
-    ({"data": [{}]}, r"data\[0\] of .*dev.json must have 'paragraphs', a list"),
+    ({"data": [1]}, "data[0] of .*dev.json must be an object, got 1"),
+    ({"data": [{}]}, "data[0] of .*dev.json must have 'paragraphs', a list"),
     (
         {"data": [{"paragraphs": [{"context": "x"}]}]},
-        r"paragraphs\[0\] of data\[0\] of .* must have 'qas', a list, got None",
+        "paragraphs[0] of data[0] of .* must have 'qas', a list, got None",
     ),
-    (document(GOOD, "x"), r"qas\[1\] of paragraphs\[0\] of .* an object, got 'x'"),
+    (document(GOOD, "x"), "qas[1] of paragraphs[0] of .* an object, got 'x'"),
     (document({"id": 1, "question": "x"}), "row 1 of .*dev.json must have 'answers'"),
     (document(GOOD, question(" ")), "row 2 of .*a str .* got ' ' in 'question'"),
     (document(GOOD, context=None), "row 1 of .*a str .* got None in 'context'"),
-    (json.dumps(document(question("\ud800"))), "half of a surrogate pair"),
+    (json.dumps(document(question("\ud800"))), "half of a surrogate pai"),
     ('{"text": "x"}\n{"text": "y"}\n', "not valid JSON: .* is of the format jsonl"),
 ]
 
 
-@pytest.mark.parametrize(("content", "message"), BAD)
-def test_what_is_wrong_is_named_with_its_place(content, message, tmp_path):
-    with pytest.raises(SourceError, match=message):
-        read_table(written(tmp_path, content), 2, format="squad")
+def test_what_is_wrong_is_named_with_its_place(tmp_path):
+    cases = []
+    for number, (content, message) in enumerate(BAD):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        cases.append(((written(folder, content),), message))
+    wrong = unrefused(
+        cases, lambda path: read_table(path, 2, format="squad"), SourceError
+    )
+    assert wrong == []
 
 
 def test_questions_that_lack_something_can_be_left_out(tmp_path):
@@ -119,22 +126,3 @@ def answers(*pairs):
 )
 def test_answers_to_a_question(value, expected):
     assert parse_answers(value, CONTEXT) == expected
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {},
-        {"text": "x"},
-        {"text": ["x"], "answer_start": []},
-        {"text": None, "answer_start": None},
-        [{"text": "x"}],
-        answers((None, 0)),
-        answers(("北京", "2")),
-        answers(("北京", True)),
-        answers((["北京"], 2)),
-    ],
-)
-def test_answers_that_are_none(value):
-    with pytest.raises(ConfigurationError, match=r"answer.* must have .*answer_start"):
-        parse_answers(value, CONTEXT)
