@@ -7,6 +7,7 @@ import tracemalloc
 from collections import Counter
 
 import pytest
+from hostile.run import unrefused
 
 from roformer_keras.data.corpus import CorpusSource, read_corpus
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -37,19 +38,20 @@ def whole(file, **options):
 # === Records ===
 
 
-@pytest.mark.parametrize("packing", ["", ".gz", ".xz", ".GZ"])
-@pytest.mark.parametrize("extension", [".txt", ".jsonl", ".tsv", ".csv", "", ".md"])
-def test_kinds_of_files(tmp_path, extension, packing):
-    lines = {
-        ".jsonl": [json.dumps({"text": line, "more": 1}) for line in LINES],
-        ".tsv": [f"{line}\t几" for line in LINES],
-        ".csv": [f'"{line}",几' for line in LINES],
-    }.get(extension, LINES)
-    path = tmp_path / f"corpus{extension}{packing.lower()}"
-    write_lines(path, lines)
-    if packing.isupper():
-        path = path.rename(tmp_path / f"corpus{extension.upper()}{packing}")
-    assert whole(path) == [(line,) for line in LINES]
+def test_kinds_of_files(tmp_path):
+    """Of every extension with every packing; neither depends on the case."""
+    for extension in (".txt", ".jsonl", ".tsv", ".csv", "", ".md"):
+        lines = {
+            ".jsonl": [json.dumps({"text": line, "more": 1}) for line in LINES],
+            ".tsv": [f"{line}\t几" for line in LINES],
+            ".csv": [f'"{line}",几' for line in LINES],
+        }.get(extension, LINES)
+        for packing in ("", ".gz", ".xz", ".GZ"):
+            path = tmp_path / f"corpus{extension}{packing.lower()}"
+            write_lines(path, lines)
+            if packing.isupper():
+                path = path.rename(tmp_path / f"corpus{extension.upper()}{packing}")
+            assert whole(path) == [(line,) for line in LINES], path.name
 
 
 def test_fields_of_json(tmp_path):
@@ -180,17 +182,17 @@ def test_sources_that_hold_nothing_out_are_for_training(tmp_path):
 
 @pytest.mark.parametrize("packing", ["", ".gz"])
 def test_memory_does_not_grow_with_the_file(tmp_path, packing):
-    """50 MB of lines of 1 kB."""
+    """10 MB of lines of 1 kB."""
     path = tmp_path / f"a.txt{packing}"
     line = f"{'长' * 341}\n".encode()
     with (gzip.open if packing else open)(path, "wb") as file:
-        for _ in range(50):
+        for _ in range(10):
             file.write(line * 1000)
     records = read_corpus(source_of(path))
     next(records)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in records) == 49_999
+        assert sum(1 for _ in records) == 9_999
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -200,29 +202,32 @@ def test_memory_does_not_grow_with_the_file(tmp_path, packing):
 # === Errors ===
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "options", "message"),
-    [
-        ("a.txt", b"\xe4\xb8\x80\n\xff\n", {}, "line 2 of .*a.txt must be UTF-8"),
-        ("a.jsonl", "{}\n", {}, "line 1 of .* must have 'text', got none"),
-        ("a.jsonl", '{"a": 1}\n', {}, "line 1 of .* must have 'text', got 'a'"),
-        ("a.jsonl", '\n{"text": \n', {}, "line 2 of .* a JSON object: Expecting"),
-        ("a.jsonl", "[1]\n", {}, r"line 1 of .* must be a JSON object, got \[1\]"),
-        ("a.jsonl", '{"text": null}', {}, "line 1 of .* a list of strings.*, got None"),
-        ("a.jsonl", '{"text": true}', {}, "line 1 of .* a list of strings.*, got True"),
-        ("a.jsonl", '{"text": [1]}', {}, r"a list of strings.*, got \[1\]"),
-        ("a.jsonl", '{"text": ""}', {"group": "by"}, "must have 'text', 'by'"),
-        ("a.tsv", "一\t二\n一\n", {"fields": ["2"]}, "line 2 .* 2 columns, got 1"),
-        ("a.tsv", "一\t二\n", {"group": "3"}, "line 1 .* 3 columns, got 2"),
-        ("a.tsv", "一\t二\n", {"fields": ["0"]}, "must name the columns '0', got '一'"),
-        ("a.tsv", "一\t二\n", {"group": "book"}, "must name the columns '1', 'book'"),
-        ("a.csv", '"一', {}, "line 1 of .* is no CSV"),
-    ],
-)
-def test_bad_content(tmp_path, name, data, options, message):
-    records = read_corpus(source_of(write(tmp_path / name, data), **options))
-    with pytest.raises(SourceError, match=message):
-        list(records)
+BAD = [
+    ("a.txt", b"\xe4\xb8\x80\n\xff\n", {}, "line 2 of .*a.txt must be UTF-8"),
+    ("a.jsonl", "{}\n", {}, "line 1 of .* must have 'text', got none"),
+    ("a.jsonl", '{"a": 1}\n', {}, "line 1 of .* must have 'text', got 'a'"),
+    ("a.jsonl", '\n{"text": \n', {}, "line 2 of .* a JSON object: Expecting"),
+    ("a.jsonl", "[1]\n", {}, "line 1 of .* must be a JSON object, got [1]"),
+    ("a.jsonl", '{"text": null}', {}, "line 1 of .* a list of strings.*, got None"),
+    ("a.jsonl", '{"text": true}', {}, "line 1 of .* a list of strings.*, got True"),
+    ("a.jsonl", '{"text": [1]}', {}, "a list of strings.*, got [1]"),
+    ("a.jsonl", '{"text": ""}', {"group": "by"}, "must have 'text', 'by'"),
+    ("a.tsv", "一\t二\n一\n", {"fields": ["2"]}, "line 2 .* 2 columns, got 1"),
+    ("a.tsv", "一\t二\n", {"group": "3"}, "line 1 .* 3 columns, got 2"),
+    ("a.tsv", "一\t二\n", {"fields": ["0"]}, "must name the columns '0', got '一'"),
+    ("a.tsv", "一\t二\n", {"group": "book"}, "must name the columns '1', 'book'"),
+    ("a.csv", '"一', {}, "line 1 of .* is no CSV"),
+]
+
+
+def test_bad_content(tmp_path):
+    cases = []
+    for number, (name, data, options, message) in enumerate(BAD):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        cases.append(((source_of(write(folder / name, data), **options),), message))
+    wrong = unrefused(cases, lambda source: list(read_corpus(source)), SourceError)
+    assert wrong == []
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
@@ -249,33 +254,33 @@ def test_absent_files(tmp_path):
             read_corpus(source_of(tmp_path / name))
 
 
-@pytest.mark.parametrize("kind", ["json", "zip", "tar", "bz2", "zst"])
-@pytest.mark.parametrize("packing", ["", ".gz", ".XZ"])
-def test_kinds_that_are_no_text(kind, packing, tmp_path):
-    path = tmp_path / f"a.{kind}{packing}"
-    path.write_bytes(b"[1,\n2]\n")
-    with pytest.raises(SourceError, match=rf"\.tsv or plain text .*a\.{kind}"):
-        read_corpus(source_of(path))
+def test_kinds_that_are_no_text(tmp_path):
+    cases = []
+    for kind in ("json", "zip", "tar", "bz2", "zst"):
+        for packing in ("", ".gz", ".XZ"):
+            path = tmp_path / f"a.{kind}{packing}"
+            path.write_bytes(b"[1,\n2]\n")
+            cases.append(((source_of(path),), f".tsv or plain text .*a.{kind}"))
+    assert unrefused(cases, read_corpus, SourceError) == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_bad_sources():
+    cases = [
         ({"files": "a.txt"}, "files must be a list of strings, got 'a.txt"),
         ({"files": ()}, "files must name a file, got none"),
         ({"fields": "text"}, "fields must be a list of strings"),
-        ({"fields": (1.5,)}, r"fields must be a list of strings, got \(1.5,\)"),
+        ({"fields": (1.5,)}, "fields must be a list of strings, got (1.5,)"),
         ({"group": 0.5}, "group must be a string or None, got 0.5"),
         ({"group": ""}, "must be names that are not empty"),
-        ({"holdout": 1}, r"holdout must be a number in \[0, 1\), got 1"),
-        ({"holdout": -0.1}, "holdout must be a number"),
-        ({"holdout": "5 %"}, "holdout must be a number"),
-        ({"holdout": True}, "holdout must be a number"),
-    ],
-)
-def test_bad_sources(fields, message):
-    with pytest.raises(ConfigurationError, match=message):
-        CorpusSource(**{"files": ("a.txt",), **fields})
+        ({"holdout": 1}, "holdout must be a number in [0, 1), got 1"),
+        *(({"holdout": x}, "holdout must be a number") for x in (-0.1, "5 %", True)),
+    ]
+    wrong = unrefused(
+        [((fields,), message) for fields, message in cases],
+        lambda fields: CorpusSource(**{"files": ("a.txt",), **fields}),
+        ConfigurationError,
+    )
+    assert wrong == []
 
 
 def test_bad_arguments(tmp_path):

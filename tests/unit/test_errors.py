@@ -12,22 +12,17 @@ from roformer_keras.errors import ConfigurationError, RoFormerError, errors_at
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
 
 
-@pytest.mark.parametrize("kind", CLASSES)
-def test_row_and_hint_are_attributes_and_part_of_the_text(kind):
-    error = kind("a label must be 0 or 1, got 2", row=7, hint="pass classes=")
-    assert str(error) == "a label must be 0 or 1, got 2 in row 7: pass classes="
-    assert (error.row, error.hint) == (7, "pass classes=")
-    assert error.message == "a label must be 0 or 1, got 2"
-    plain = kind("wrong")
-    assert (str(plain), plain.row, plain.hint) == ("wrong", None, None)
-
-
-@pytest.mark.parametrize("kind", CLASSES)
-def test_errors_reach_other_processes_whole(kind):
-    error = pickle.loads(pickle.dumps(kind("wrong", row=1, hint="leave it out")))
-    assert type(error) is kind
-    assert (error.message, error.row, error.hint) == ("wrong", 1, "leave it out")
-    assert str(error) == "wrong in row 1: leave it out"
+def test_row_and_hint_are_attributes_and_part_of_the_text():
+    message = "a label must be 0 or 1, got 2"
+    for kind in CLASSES:
+        error = kind(message, row=7, hint="pass classes=")
+        # Errors reach other processes whole.
+        for one in (error, pickle.loads(pickle.dumps(error))):
+            assert type(one) is kind
+            assert str(one) == f"{message} in row 7: pass classes="
+            assert (one.message, one.row, one.hint) == (message, 7, "pass classes=")
+        plain = kind("wrong")
+        assert (str(plain), plain.row, plain.hint) == ("wrong", None, None)
 
 
 def test_long_hints_stand_below_the_message():

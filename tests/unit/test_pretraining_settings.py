@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from hostile.run import unrefused
 
 from roformer_keras.data.corpus import CorpusSource
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -91,59 +92,59 @@ STAGE = stages((64, 8, 9))
 WHOLE = TOML + STAGE
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("objective = ", "TOML"),
-        (TOML.replace("true", "1979-05-27") + STAGE, "no dates and times"),
-        (stages((64, 8, 10)) + '[[data]]\nfiles=["a"]', "must have objective"),
-        ('objective = "bert"\n', "must have data, stages"),
-        (TOML + "[[stages]]\nlength=8", "stages must have steps"),
-        (TOML + "[[stages]]\nsteps=0", "from 1 to 2147483647, got 0"),
-        (
-            TOML + "[[stages]]\nsteps=9\nlength=3",
-            "length must be .* from 4 to 1048576, got 3",
-        ),
-        (TOML + "[[stages]]\nsteps=9\nlr=1", "stages has no field lr; it has steps"),
-        (TOML + "[[stages]]\nsteps=9\nbatch_size=10\naccumulation=4", "multiple of"),
-        (TOML + "[[stages]]\nsteps=9\nschedule=[[5,1],[5,0]]", "ascending"),
-        (TOML + "[[stages]]\nsteps=9\nschedule=[[5,-1.0]]", "at least 0"),
-        (TOML + "[[stages]]\nsteps=9\nschedule=[5]", "pairs"),
-        (TOML + "[[stages]]\nsteps=9\nlearning_rate=-1.0", "learning_rate"),
-        (TOML.replace("lamb", "sgd") + STAGE, "'adamw', 'lamb'.*'sgd'"),
-        (TOML.replace("0.999", "1.0") + STAGE, r"ema .* \[0, 1\)"),
-        (TOML.replace("0.05", "1") + STAGE, "holdout"),
-        (TOML.replace('"mlm"', '"bert"') + STAGE, "'seq2seq', got 'bert'"),
-        ("log_every=7\n" + WHOLE, "save_every must be a multiple"),
-        ('teacher="x"\n' + WHOLE, "needs a teacher"),
-        ("packed=true\n" + TOML.replace("mlm", "cosent") + STAGE, "packed"),
-        ('seed="x"\n' + WHOLE, "seed must be an integer"),
-        ("seed=5000000000\n" + WHOLE, "5, got 5000000000"),
-        ('packed="false"\n' + WHOLE, "must be True or False"),
-        ('initialize_heads="no"\n' + WHOLE, "initialize_heads must be True or False"),
-        ("source=3\n" + WHOLE, "source must be a string or None"),
-        ('max_vocabulary="x"\n' + WHOLE, "must be an integer or None, got 'x'"),
-        (TOML + "[[stages]]\nsteps=9\nlearning_rate=inf", "number from 0 to 100"),
-        (TOML + "[[stages]]\nsteps=9\nschedule=[[5,nan]]", "schedule must be .* pairs"),
-        (TOML + "[[stages]]\nsteps=9\nschedule=[[5.5,1]]", "schedule must be .* pairs"),
-        (TOML.replace("ema = 0.999", "clip_norm=inf") + STAGE, "finite"),
-        (TOML.replace("mixed_bfloat16", "bf16") + STAGE, "dtype must be"),
-        (TOML.replace('"roformer"', '""') + STAGE, "plain name, got ''"),
-        (TOML.replace('"roformer"', '"."') + STAGE, "plain name"),
-        (TOML.replace('"roformer"', '".."') + STAGE, "plain name"),
-        (TOML.replace('"roformer"', "5") + STAGE, "name must be a string"),
-        (TOML.replace('["a.txt", "sub/*.tsv"]', "[3]") + STAGE, "a list"),
-        ('source="x.zip"\n' + WHOLE, "its source, got num_layers"),
-        (TOML.replace("mlm", "simbert") + stages((64, 2, 9)), "a stage has 2 rows"),
-        (TOML.replace("mlm", "simbert") + STAGE + "accumulation=4", "accumulation; a"),
-        (TOML.replace('"roformer"', '"a/b"') + STAGE, "plain name"),
-        (TOML.replace('["a.txt", "sub/*.tsv"]', '"a"') + STAGE, "a list"),
-        (TOML.replace("[[data]]", "[data]") + STAGE, r"\[\[data\]\]"),
-    ],
-)
-def test_a_setting_that_breaks_its_rule(toml, text, message):
-    with pytest.raises(ConfigurationError, match=message):
+WRONG = [
+    ("objective = ", "TOML"),
+    (TOML.replace("true", "1979-05-27") + STAGE, "no dates and times"),
+    (stages((64, 8, 10)) + '[[data]]\nfiles=["a"]', "must have objective"),
+    ('objective = "bert"\n', "must have data, stages"),
+    (TOML + "[[stages]]\nlength=8", "stages must have steps"),
+    (TOML + "[[stages]]\nsteps=0", "from 1 to 2147483647, got 0"),
+    (TOML + "[[stages]]\nsteps=9\nlength=3", "length must be .* from 4 to 1048576, go"),
+    (TOML + "[[stages]]\nsteps=9\nlr=1", "stages has no field lr; it has steps"),
+    (TOML + "[[stages]]\nsteps=9\nbatch_size=10\naccumulation=4", "multiple of"),
+    (TOML + "[[stages]]\nsteps=9\nschedule=[[5,1],[5,0]]", "ascending"),
+    (TOML + "[[stages]]\nsteps=9\nschedule=[[5,-1.0]]", "at least 0"),
+    (TOML + "[[stages]]\nsteps=9\nschedule=[5]", "pairs"),
+    (TOML + "[[stages]]\nsteps=9\nlearning_rate=-1.0", "learning_rate"),
+    (TOML.replace("lamb", "sgd") + STAGE, "'adamw', 'lamb'.*'sgd'"),
+    (TOML.replace("0.999", "1.0") + STAGE, "ema .* [0, 1)"),
+    (TOML.replace("0.05", "1") + STAGE, "holdout"),
+    (TOML.replace('"mlm"', '"bert"') + STAGE, "'seq2seq', got 'bert'"),
+    ("log_every=7\n" + WHOLE, "save_every must be a multiple"),
+    ('teacher="x"\n' + WHOLE, "needs a teacher"),
+    ("packed=true\n" + TOML.replace("mlm", "cosent") + STAGE, "packed"),
+    ('seed="x"\n' + WHOLE, "seed must be an integer"),
+    ("seed=5000000000\n" + WHOLE, "5, got 5000000000"),
+    ('packed="false"\n' + WHOLE, "must be True or False"),
+    ('initialize_heads="no"\n' + WHOLE, "initialize_heads must be True or False"),
+    ("source=3\n" + WHOLE, "source must be a string or None"),
+    ('max_vocabulary="x"\n' + WHOLE, "must be an integer or None, got 'x'"),
+    (TOML + "[[stages]]\nsteps=9\nlearning_rate=inf", "number from 0 to 100"),
+    (TOML + "[[stages]]\nsteps=9\nschedule=[[5,nan]]", "schedule must be .* pairs"),
+    (TOML + "[[stages]]\nsteps=9\nschedule=[[5.5,1]]", "schedule must be .* pairs"),
+    (TOML.replace("ema = 0.999", "clip_norm=inf") + STAGE, "finite"),
+    (TOML.replace("mixed_bfloat16", "bf16") + STAGE, "dtype must be"),
+    (TOML.replace('"roformer"', '""') + STAGE, "plain name, got ''"),
+    (TOML.replace('"roformer"', '"."') + STAGE, "plain name"),
+    (TOML.replace('"roformer"', '".."') + STAGE, "plain name"),
+    (TOML.replace('"roformer"', "5") + STAGE, "name must be a string"),
+    (TOML.replace('["a.txt", "sub/*.tsv"]', "[3]") + STAGE, "a list"),
+    ('source="x.zip"\n' + WHOLE, "its source, got num_layers"),
+    (TOML.replace("mlm", "simbert") + stages((64, 2, 9)), "a stage has 2 rows"),
+    (TOML.replace("mlm", "simbert") + STAGE + "accumulation=4", "accumulation; a"),
+    (TOML.replace('"roformer"', '"a/b"') + STAGE, "plain name"),
+    (TOML.replace('["a.txt", "sub/*.tsv"]', '"a"') + STAGE, "a list"),
+    (TOML.replace("[[data]]", "[data]") + STAGE, "[[data]]"),
+]
+
+
+def test_settings_that_break_a_rule(toml):
+    cases = [((text,), message) for text, message in WRONG]
+
+    def read(text):
         PretrainingSettings.from_toml(toml(text))
+
+    assert unrefused(cases, read, ConfigurationError) == []
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -266,9 +266,9 @@ def test_an_absent_source_names_what_is_close(tmp_path):
     assert text.endswith(f"{tmp_path} has no no")
 
 
-@pytest.mark.parametrize("source", ["", "a\0b"])
-def test_what_is_no_path(source):
-    refuse(source, "a source must be a path, got")
+def test_what_is_no_path():
+    for source in ("", "a\0b"):
+        refuse(source, "a source must be a path, got")
 
 
 HTML = "is a web page, not a checkpoint"
@@ -294,13 +294,14 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "message"), FILES)
-def test_files_that_are_no_checkpoint(name, content, message, tmp_path):
-    path = write_folder(tmp_path / "f", {name: content}) / name
-    refuse(path, message)
-    if message == HTML:
-        with pytest.raises(SourceError, match=message):
-            verify_archive(path)
+def test_files_that_are_no_checkpoint(tmp_path):
+    for number, (name, content, message) in enumerate(FILES):
+        folder = tmp_path / str(number) / "f"
+        path = write_folder(folder, {name: content}) / name
+        refuse(path, message)
+        if message == HTML:
+            with pytest.raises(SourceError, match=message):
+                verify_archive(path)
 
 
 def test_neither_file_nor_folder(tmp_path):
@@ -553,16 +554,17 @@ CORRUPT = [
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), HOSTILE)
-def test_hostile_archives_are_refused(make, message, tmp_path):
-    make(tmp_path / "x.zip")
-    refuse_zip(tmp_path / "x.zip", message)
+def test_hostile_archives_are_refused(tmp_path):
+    for number, (make, message) in enumerate(HOSTILE):
+        (tmp_path / str(number)).mkdir()
+        make(tmp_path / str(number) / "x.zip")
+        refuse_zip(tmp_path / str(number) / "x.zip", message)
 
 
-@pytest.mark.parametrize(("make", "message"), CORRUPT)
-def test_corrupt_members_are_named(make, message, tmp_path):
-    make(tmp_path / "x.zip")
-    refuse_zip(tmp_path / "x.zip", message, CheckpointError)
+def test_corrupt_members_are_named(tmp_path):
+    for make, message in CORRUPT:
+        make(tmp_path / "x.zip")
+        refuse_zip(tmp_path / "x.zip", message, CheckpointError)
 
 
 def test_absurd_sizes_in_total(tmp_path, monkeypatch):
@@ -578,11 +580,11 @@ def test_absurd_sizes_in_total(tmp_path, monkeypatch):
     refuse_zip(path, "declares 21,474,836,470 bytes, more than the 17,179,869,184")
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.999])
-def test_a_truncated_zip(bundle, kept):
+def test_a_truncated_zip(bundle):
     data = bundle.read_bytes()
-    bundle.write_bytes(data[: int(len(data) * kept)])
-    refuse_zip(bundle, "x.zip is a damaged or truncated zip .*: download it again")
+    for share in (0.1, 0.5, 0.9, 0.999):
+        bundle.write_bytes(data[: int(len(data) * share)])
+        refuse_zip(bundle, "x.zip is a damaged or truncated zip .*: download it again")
 
 
 def test_a_corrupt_deflated_shard_leaves_nothing_behind(bundle):
