@@ -6,7 +6,6 @@ import posixpath
 import re
 from typing import NamedTuple
 
-import pytest
 from common import ROOT
 
 PAGES = ["README.md"] + [
@@ -148,13 +147,16 @@ def compare_pages(page, read=read_page):
     return differences
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_chinese_page_keeps_up_with_the_english_one(page):
-    english, chinese = read_page(page), read_page(chinese_name(page))
-    if source := re.match(r"---\nsource: (\S+)\n---\n", english):
-        assert chinese == english.replace(source[1], chinese_name(source[1]))
-    else:
-        assert compare_pages(page) == []
+def test_chinese_pages_keep_up_with_the_english_ones():
+    differences = {}
+    for page in PAGES:
+        english, chinese = read_page(page), read_page(chinese_name(page))
+        if source := re.match(r"---\nsource: (\S+)\n---\n", english):
+            assert chinese == english.replace(source[1], chinese_name(source[1]))
+        elif pairs := compare_pages(page):
+            differences[page] = pairs
+    assert differences == {}
+    assert len(PAGES) > 5
 
 
 def test_both_readmes_link_to_each_other():
@@ -200,43 +202,36 @@ SAVING = {
 }
 
 
-def compare_texts(english, chinese):
-    pages = {**SAVING, "page.md": english, "page.zh.md": chinese}
-    return compare_pages("page.md", pages.get)
-
-
-def test_an_equal_pair_has_no_differences():
-    assert compare_texts(ENGLISH, CHINESE) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("## Python", "### Python", "In Python: level: 2, in Chinese 3"),
-        ("## Python\n", "", "2 sections, in Chinese 1"),
-        ('"a#b"', '"a#c"', "In Python: code:"),
-        ("```python", "```shell", "In Python: code:"),
-        (
-            "1,234",
-            "1,235",
-            "In Python: tables: [[[], ['`a`'], ['1,234', '5.6'], []]], in Chinese "
-            "[[[], ['`a`'], ['1,235', '5.6'], []]]",
-        ),
-        ("| `a` |", "| `b` |", "In Python: tables:"),
-        ("| `a` | 5.6 中的 1,234 |\n", "", "In Python: tables:"),
-        ("saving.zh.md", "saving.md", "Loading: links:"),
-        ("#在-python-中", "#in-python", "Loading: links:"),
-        ("https://keras.io", "https://keras.io/api", "Loading: links:"),
-        ("5 MB", "6 MB", "Loading: marks: ['5'], in Chinese ['6']"),
-        ("`load`", "`loads`", "Loading: marks:"),
-        (
-            "\n## Python",
-            "\n新的一段。\n\n## Python",
-            "Loading: paragraphs: 1, in Chinese 2",
-        ),
-    ],
+# What is in the Chinese page, what replaces it, and the difference.
+CHANGES = (
+    ("## Python", "### Python", "In Python: level: 2, in Chinese 3"),
+    ("## Python\n", "", "2 sections, in Chinese 1"),
+    ('"a#b"', '"a#c"', "In Python: code:"),
+    ("```python", "```shell", "In Python: code:"),
+    (
+        "1,234",
+        "1,235",
+        "In Python: tables: [[[], ['`a`'], ['1,234', '5.6'], []]], in Chinese "
+        "[[[], ['`a`'], ['1,235', '5.6'], []]]",
+    ),
+    ("| `a` |", "| `b` |", "In Python: tables:"),
+    ("| `a` | 5.6 中的 1,234 |\n", "", "In Python: tables:"),
+    ("saving.zh.md", "saving.md", "Loading: links:"),
+    ("#在-python-中", "#in-python", "Loading: links:"),
+    ("https://keras.io", "https://keras.io/api", "Loading: links:"),
+    ("5 MB", "6 MB", "Loading: marks: ['5'], in Chinese ['6']"),
+    ("`load`", "`loads`", "Loading: marks:"),
+    ("## Python", "新的一段。\n\n## Python", "Loading: paragraphs: 1, in Chinese 2"),
 )
-def test_a_difference_is_found(old, new, expected):
-    assert CHINESE.count(old) == 1
-    found = compare_texts(ENGLISH, CHINESE.replace(old, new))
-    assert any(difference.startswith(expected) for difference in found), found
+
+
+def test_differences_are_seen():
+    def compare(chinese):
+        pages = {**SAVING, "page.md": ENGLISH, "page.zh.md": chinese}
+        return compare_pages("page.md", pages.get)
+
+    assert compare(CHINESE) == []
+    for old, new, expected in CHANGES:
+        assert CHINESE.count(old) == 1
+        differences = compare(CHINESE.replace(old, new))
+        assert any(text.startswith(expected) for text in differences), differences
