@@ -3,89 +3,80 @@
 import subprocess
 import sys
 
-import pytest
 from common import ROOT, SIM
 
 from roformer_keras import RoFormerSim
 from roformer_keras.serving import export_generator, export_model
 
-SCRIPT = """
+FORKING = """
 import os, sys
-import roformer_keras
 from roformer_keras.errors import BackendError
+
+def compute_in_children(calls):
+    for name, call in calls.items():
+        child = os.fork()
+        if child == 0:
+            try:
+                call()
+                print(name, "computed", flush=True)
+            except BackendError as error:
+                print(name, "refused", error, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+"""
+MODEL = """
+import roformer_keras
 
 sim = roformer_keras.RoFormerSim.from_preset(sys.argv[1])
 ids = sim.tokenizer(["今天天气不错"])
-compute = {
+compute_in_children({
     "encode": lambda: sim.encode("今天"),
     "predict": lambda: sim.predict(ids),
     "call": lambda: sim(ids),
     "load": lambda: roformer_keras.RoFormerSim.from_preset(sys.argv[1]),
-}
-child = os.fork()
-if child == 0:
-    try:
-        compute[sys.argv[2]]()
-        print("computed", flush=True)
-    except BackendError as error:
-        print(error, flush=True)
-    os._exit(0)
-os.waitpid(child, 0)
+})
+"""
+SERVED = """
+from roformer_keras.generation import ServedGenerator
+from roformer_keras.serving import ServedEncoder
+
+openvino, onnx = map(ServedGenerator, sys.argv[1:3])
+encoder = ServedEncoder(sys.argv[3])
+compute_in_children({
+    "generate": lambda: openvino.generate("今天"),
+    "encode": lambda: openvino.encode("今天"),
+    "load": lambda: ServedGenerator(sys.argv[1]),
+    "generate by onnx": lambda: onnx.generate("今天"),
+    "load onnx": lambda: ServedGenerator(sys.argv[2]),
+    "vectors": lambda: encoder.encode("今天"),
+    "load vectors": lambda: ServedEncoder(sys.argv[3]),
+})
 """
 
 
-def run(script, *arguments):
-    """What a new process prints."""
+def assert_children_are_refused(code, count, *arguments):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, *arguments],
+        [sys.executable, "-W", "ignore", "-c", FORKING + code, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.stdout.count("get_context('spawn')") == count
+    assert done.stdout.count("refused") == count
+    assert "computed" not in done.stdout
 
 
-@pytest.mark.parametrize("method", ["encode", "predict", "call", "load"])
-def test_a_child_that_is_forked_after_loading_is_refused(method):
-    assert "get_context('spawn')" in run(SCRIPT, SIM, method)
+def test_a_child_that_is_forked_after_loading_is_refused():
+    assert_children_are_refused(MODEL, 4, SIM)
 
 
-SERVED = """
-import os, sys
-from roformer_keras.errors import BackendError
-from roformer_keras.generation import ServedGenerator
-from roformer_keras.serving import ServedEncoder
-
-generator, encoder = ServedGenerator(sys.argv[1]), ServedEncoder(sys.argv[2])
-compute = {
-    "generate": lambda: generator.generate("今天"),
-    "encode": lambda: generator.encode("今天"),
-    "load": lambda: ServedGenerator(sys.argv[1]),
-    "vectors": lambda: encoder.encode("今天"),
-    "load vectors": lambda: ServedEncoder(sys.argv[2]),
-}
-for name, call in compute.items():
-    child = os.fork()
-    if child == 0:
-        try:
-            call()
-            print(name, "computed", flush=True)
-        except BackendError as error:
-            print(error, flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
-
-
-@pytest.mark.parametrize("format", ["openvino", "onnx"])
-def test_a_child_of_a_process_that_serves_is_refused(format, tmp_path):
+def test_a_child_of_a_process_that_serves_is_refused(tmp_path):
     """The thread pools of a runtime are not in the child either."""
     sim = RoFormerSim.from_preset(SIM)
-    generator, encoder = tmp_path / "generator", tmp_path / "encoder"
-    export_generator(sim, generator, format=format)
-    export_model(sim, encoder, format)
-    said = run(SERVED, generator, encoder)
-    assert said.count("get_context('spawn')") == 5
-    assert "computed" not in said
+    folders = [tmp_path / name for name in ("openvino", "onnx", "encoder")]
+    for folder in folders[:2]:
+        export_generator(sim, folder, format=folder.name)
+    export_model(sim, folders[2], "onnx")
+    assert_children_are_refused(SERVED, 7, *folders)
