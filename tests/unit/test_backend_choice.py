@@ -1,0 +1,86 @@
+"""The backend that is chosen before Keras is imported, and TensorFlow's remarks."""
+
+import os
+
+import pytest
+
+from roformer_keras import backend
+from roformer_keras.errors import BackendError
+
+EVERY = "tensorflow jax torch openvino"
+# Installed, KERAS_BACKEND, the backend of Keras's file; and what is chosen.
+CHOICES = (
+    (EVERY, None, None, "tensorflow"),
+    (EVERY, "jax", "torch", "jax"),
+    (EVERY, "openvino", None, "openvino"),
+    (EVERY, None, "torch", "torch"),
+    ("jax torch openvino", None, None, "jax"),
+    ("torch", None, "jax", "torch"),
+)
+REFUSALS = (
+    (
+        "openvino",
+        None,
+        "models need a backend of Keras, and none of tensorflow, jax, torch is "
+        "installed; run: pip install 'roformer-keras[tensorflow]'",
+    ),
+    (
+        "",
+        "jax",
+        "KERAS_BACKEND=jax, but jax is not installed; run: pip install "
+        "'roformer-keras[jax]'",
+    ),
+    (
+        "tensorflow jax",
+        "torch",
+        "KERAS_BACKEND=torch, but torch is not installed; run: pip install "
+        "'roformer-keras[torch]', or set KERAS_BACKEND=tensorflow",
+    ),
+)
+
+
+@pytest.fixture
+def choose(tmp_path, monkeypatch):
+    def chosen(installed, variable, configured=None):
+        """The choice, and the variable after it."""
+        environment = {"KERAS_HOME": str(tmp_path)}
+        if variable:
+            environment["KERAS_BACKEND"] = variable
+        (tmp_path / "keras.json").write_text(
+            f'{{"backend": "{configured}"}}' if configured else "{"
+        )
+        monkeypatch.setattr(os, "environ", environment)
+        monkeypatch.setattr(backend, "_is_installed", installed.split().__contains__)
+        return backend.choose_backend(), environment.get("KERAS_BACKEND")
+
+    return chosen
+
+
+def test_a_backend_that_is_installed_is_chosen(choose):
+    for installed, variable, configured, expected in CHOICES:
+        name, variable_after = choose(installed, variable, configured)
+        assert name == expected
+        # Keras reads its file too, so the variable tells it of another choice.
+        assert variable_after in (variable, expected)
+        assert variable_after or expected == (configured or "tensorflow")
+
+
+def test_a_backend_that_is_missing_is_an_error(choose):
+    for installed, variable, expected in REFUSALS:
+        with pytest.raises(BackendError) as caught:
+            choose(installed, variable)
+        assert str(caught.value) == expected
+
+
+def test_remarks_of_tensorflow_are_dropped_unless_they_are_wanted(monkeypatch, capfd):
+    def write_both(name):
+        os.write(2, b"I0000 00:00:1 cpu_feature_guard.cc\nW: a warning\n")
+
+    monkeypatch.setattr(backend.importlib, "import_module", write_both)
+    # At level 0, Keras imports TensorFlow later, with its remarks.
+    for level, shown in ((None, "W: a warning\n"), ("1", "W: a warning\n"), ("0", "")):
+        environment = {"TF_CPP_MIN_LOG_LEVEL": level} if level else {}
+        monkeypatch.setattr(os, "environ", environment)
+        backend._import_tensorflow()
+        assert environment == {"TF_CPP_MIN_LOG_LEVEL": level or "3"}
+        assert capfd.readouterr().err == shown
