@@ -2,8 +2,9 @@
 
 Small files stand in for those that a page names: for a released zip and the package's
 checkpoints those of one layer, for the reviews and the titles their first short lines.
-Texts are short by default. A Chinese page has the blocks of the English one, see
-`tests/unit/test_translations.py`.
+Texts are short by default, and little is compiled. A Chinese page has the blocks of the
+English one, see `tests/unit/test_translations.py`. The examples of docstrings run in
+`test_backends.py`, those that export a model here.
 """
 
 import gzip
@@ -14,14 +15,7 @@ import sys
 
 import docs_blocks
 import pytest
-from common import (
-    ROOT,
-    SIM,
-    reference_folder,
-    transformers_python,
-    write_lines,
-)
-from finetuning_cases import train_eagerly
+from common import ROOT, SIM, reference_folder, transformers_python, write_lines
 from hub_server import OWNER, TOKEN, environment_of, hub
 from one_layer import read_shipped_from, write_lowest_layer
 
@@ -40,10 +34,12 @@ PAGES = (
     *("docs/encoder-decoder.md", "docs/linear-attention.md", "docs/many-texts.md"),
     *("docs/exporting.md", "docs/verification.md"),
 )
+# TensorFlow trains on the others eagerly.
+COMPILED = ("README.md", "docs/exporting.md")
 # Pages that other tests run, and those that need more than one machine or a new clone.
 ELSEWHERE = {
     "CONTRIBUTING.md": "the commands that test a clone",
-    "docs/api/index.md": "tests/e2e/test_api_examples.py",
+    "docs/api/index.md": "tests/e2e/test_backends.py",
     "docs/coming-from-bert4keras.md": "below",
     "docs/beyond-one-machine.md": "tests/e2e/test_ray.py",
     "docs/huggingface.md": "below",
@@ -93,8 +89,12 @@ needs_bert4keras = pytest.mark.skipif(
 
 
 @needs_bert4keras
+@pytest.mark.filterwarnings("ignore:Even though the `tf.config")
 @pytest.mark.parametrize("page", PAGES)
-def test_the_blocks_of_a_page_run(page, folder, one_layer, monkeypatch, capsys):
+def test_the_blocks_of_a_page_run(
+    page, folder, one_layer, monkeypatch, capsys, request
+):
+    docs_blocks.load_once(monkeypatch.setattr)
     if page == "README.md":
         # What it prints of two of them is compared.
         checkpoints = folder / "checkpoints"
@@ -104,15 +104,22 @@ def test_the_blocks_of_a_page_run(page, folder, one_layer, monkeypatch, capsys):
         monkeypatch.setattr(catalog, "_SHIPPED_FOLDER", checkpoints)
     else:
         read_shipped_from(one_layer, monkeypatch.setattr)
-    if page.startswith("docs/fine-tuning/"):
-        # Tests of each task train in graphs, and so do the other pages.
-        train_eagerly(monkeypatch)
+    if page not in COMPILED:
+        request.getfixturevalue("eagerly")
+        docs_blocks.leave_out_xla(monkeypatch.setattr)
     docs_blocks.run_page(ROOT / page)
     if page == "README.md":
         # What does not depend on the reviews, which are fewer here.
         text = (ROOT / page).read_text(encoding="utf-8")
         shown = text.partition("```text\n")[2].partition("```")[0].splitlines()
         assert "\n".join(shown[:2]) in capsys.readouterr().out
+
+
+def test_the_examples_that_export_run(folder, one_layer, monkeypatch):
+    read_shipped_from(one_layer, monkeypatch.setattr)
+    names = [name for name in docs_blocks.examples() if ".serving." in name]
+    assert docs_blocks.run_examples(names) == (len(names), 0)
+    assert len(names) > 5
 
 
 def run_alone(python, page, *checkpoints, **environment):
@@ -135,6 +142,7 @@ def test_the_blocks_for_scripts_of_bert4keras_run(folder, one_layer):
     run_alone(sys.executable, SCRIPTS, one_layer)
 
 
+@pytest.mark.weekly
 @pytest.mark.skipif(PYTHON is None, reason="needs Transformers")
 def test_the_blocks_of_hugging_face_run(tmp_path, one_layer, monkeypatch):
     monkeypatch.chdir(tmp_path)
