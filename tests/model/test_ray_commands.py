@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 
 import pyarrow
 import pyarrow.parquet as parquet
@@ -44,11 +45,11 @@ def models_are_loaded_once(causal_lm, sim, monkeypatch):
         monkeypatch.setattr(type(model), "from_preset", load)
 
 
-@pytest.fixture
-def task(tmp_path):
-    made = RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2)
-    made.save_to_preset(tmp_path / "task")
-    return tmp_path / "task"
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("task") / "task"
+    RoFormerTextClassifier.from_preset(CHARACTER, num_classes=2).save_to_preset(folder)
+    return folder
 
 
 def parts(folder):
@@ -64,31 +65,32 @@ def parts(folder):
 
 GENERATE = ("--source", GPT, "--max-length", 12, "--seed", 3)
 PARAPHRASE = ("--source", SIM, "--n", 3, "--k", 2, "--max-new-tokens", 5, "--seed", 3)
+# It compiles less than Keras.
+ONNX, RAY_ONNX = ("--engine", "onnx"), ("--engine", "ray", "--worker-engine", "onnx")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("verb", "flags"),
-    [
-        ("embed", ("--source", SIM)),
-        ("generate", (*GENERATE, "--num-return-sequences", 2)),
-        ("generate", (*GENERATE, "--method", "beam", "--num-beams", 2)),
-        ("paraphrase", PARAPHRASE),
-        ("predict", ()),
-    ],
-    ids=["embed", "sample", "beam", "paraphrase", "predict"],
-)
-def test_answers_are_those_of_one_process(verb, flags, tmp_path, capsys, request):
-    source = [request.getfixturevalue("task")] if verb == "predict" else []
+def test_answers_are_those_of_one_process(tmp_path, task, capsys):
     file = write_lines(tmp_path / "texts.txt", TEXTS)
-    one = tmp_path / "one.jsonl"
-    words = [verb, *source, file, *flags, "--quiet"]
-    assert run_main(*words, "-o", one, capsys=capsys)[0] == 0
-    folder = tmp_path / "many"
-    more = ("--engine", "ray", "--piece-rows", 2, "-o", folder)
-    code, out, err = run_main(*words, *more, capsys=capsys)
-    assert (code, out) == (0, f"{folder}\n"), err
-    compare(parts(folder), json_lines(one.read_text(encoding="utf-8")))
+    for number, (verb, *flags) in enumerate(
+        (
+            ("embed", "--source", SIM),
+            ("generate", *GENERATE, "--num-return-sequences", 2),
+            ("generate", *GENERATE, "--method", "beam", "--num-beams", 2),
+            ("paraphrase", *PARAPHRASE),
+            ("predict", task),
+        )
+    ):
+        writes = verb in ("generate", "paraphrase")
+        whole, folder = tmp_path / f"{number}.jsonl", tmp_path / str(number)
+        words = [verb, *flags, file, "--quiet"]
+        engine = ONNX if writes else ()
+        assert run_main(*words, *engine, "-o", whole, capsys=capsys)[0] == 0
+        engine = RAY_ONNX if writes else RAY_ONNX[:2]
+        words += [*engine, "--piece-rows", 2, "-o", folder]
+        code, out, err = run_main(*words, capsys=capsys)
+        assert (code, out) == (0, f"{folder}\n"), err
+        compare(parts(folder), json_lines(whole.read_text(encoding="utf-8")))
 
 
 def compare(found, expected):
@@ -190,7 +192,7 @@ def test_parquet_keeps_types_and_refuses_what_does_not_fit(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_job_resumes_what_has_no_part(tmp_path, capsys, computed):
     file, folder = write_lines(tmp_path / "a.txt", TEXTS), tmp_path / "out"
-    words = ["generate", file, *GENERATE[:-2], "--engine", "ray", "-o", folder]
+    words = ["generate", file, *GENERATE[:-2], *RAY_ONNX, "-o", folder]
     words += ["--piece-rows", 2]
     assert run_main(*words, "--seed", 5, capsys=capsys)[0] == 0
     whole = {path.name: path.read_bytes() for path in folder.glob("part-*")}
@@ -213,7 +215,7 @@ def test_a_job_resumes_what_has_no_part(tmp_path, capsys, computed):
 
 def test_a_seed_that_is_drawn_is_kept(tmp_path, capsys, monkeypatch):
     file, folder = write_lines(tmp_path / "a.txt", ["今天"] * 4), tmp_path / "out"
-    words = ["generate", file, *GENERATE[:-2], "--engine", "ray", "-o", folder]
+    words = ["generate", file, *GENERATE[:-2], *RAY_ONNX, "-o", folder]
     words += ["--piece-rows", 1]
     write = PieceWorker._write
 
@@ -234,32 +236,7 @@ def test_a_seed_that_is_drawn_is_kept(tmp_path, capsys, monkeypatch):
     assert parts(whole) == parts(folder)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["a.txt", "--num-workers", "2"], "--num-workers needs --engine ray"),
-        (["a.txt", "--engine", "ray"], "--engine ray reads files and writes a folder"),
-        (["-", "--engine", "ray", "-o", "out"], "reads files and writes a folder"),
-        (["none/*.txt", "--engine", "ray", "-o", "out"], "cannot read none/*.txt"),
-        (["*.md", "--engine", "ray", "-o", "out"], "has no file to read"),
-        (["[ab].*", "--engine", "ray", "-o", "out"], "the files must all be"),
-        (["nope://x/y", "--engine", "ray", "-o", "out"], "a URI that pyarrow knows"),
-        (["a.txt", "--engine", "ray", "-o", ""], "an output must have a name, got ''"),
-        (["a.txt", "--engine", "ray", "-o", "x/y"], "is not a folder: make it first"),
-        (["a.txt", "--engine", "ray", "-o", "a.txt"], "is a file: give the name of a"),
-        (["a.txt", "--engine", "ray", "-o", "full"], "must hold nothing but a job"),
-        (["c.csv", "--engine", "ray", "-o", "out"], "the columns are 'x', 'y'"),
-        (["d.csv", "--engine", "ray", "-o", "out"], "must not have a column 'vector'"),
-        (["[cd].csv", "--engine", "ray", "-o", "out"], "must have the same columns"),
-        (["e.csv", "--engine", "ray", "-o", "out"], "must name its columns, each once"),
-        (["f.txt", "--engine", "ray", "-o", "out"], "has no row"),
-        (
-            ["a.txt", "--engine", "ray", "-o", "out", "--fields", "a,b"],
-            "--fields must name 1 columns",
-        ),
-    ],
-)
-def test_wrong_usage(words, message, tmp_path, capsys, monkeypatch):
+def test_wrong_usage(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     contents = {"a.txt": "今\n", "b.jsonl": "{}\n", "c.csv": "x,y\n1,2\n", "f.txt": ""}
     contents |= {"d.csv": "text,vector\n今,2\n", "e.csv": "x,x\n1,2\n"}
@@ -267,10 +244,32 @@ def test_wrong_usage(words, message, tmp_path, capsys, monkeypatch):
     (tmp_path / "full" / "mine.txt").touch()
     for name, content in contents.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
-    code, out, err = run_main("embed", *words, "--source", SIM, capsys=capsys)
-    assert (code, out) in ((2, ""), (4, ""))
-    assert message in err and "Traceback" not in err
-    assert not (tmp_path / "out").exists() or (tmp_path / "out" / "_job.json").exists()
+    for words, message in (
+        ("a.txt --num-workers 2", "--num-workers needs --engine ray"),
+        ("a.txt --engine ray", "--engine ray reads files and writes a folder"),
+        ("- --engine ray -o out", "reads files and writes a folder"),
+        ("none/*.txt --engine ray -o out", "cannot read none/*.txt"),
+        ("*.md --engine ray -o out", "has no file to read"),
+        ("[ab].* --engine ray -o out", "the files must all be"),
+        ("nope://x/y --engine ray -o out", "a URI that pyarrow knows"),
+        ("a.txt --engine ray -o ", "an output must have a name, got ''"),
+        ("a.txt --engine ray -o x/y", "is not a folder: make it first"),
+        ("a.txt --engine ray -o a.txt", "is a file: give the name of a"),
+        ("a.txt --engine ray -o full", "must hold nothing but a job"),
+        ("c.csv --engine ray -o out", "the columns are 'x', 'y'"),
+        ("d.csv --engine ray -o out", "must not have a column 'vector'"),
+        ("[cd].csv --engine ray -o out", "must have the same columns"),
+        ("e.csv --engine ray -o out", "must name its columns, each once"),
+        ("f.txt --engine ray -o out", "has no row"),
+        ("a.txt --engine ray -o out --fields a,b", "--fields must name 1 columns"),
+    ):
+        arguments = ("embed", *words.split(" "), "--source", SIM)
+        code, out, err = run_main(*arguments, capsys=capsys)
+        assert code in (2, 4) and out == "", words
+        assert message in err and "Traceback" not in err, (words, err)
+        if (tmp_path / "out").exists():
+            assert (tmp_path / "out" / "_job.json").exists(), words
+            shutil.rmtree(tmp_path / "out")
 
 
 class Batches:
@@ -288,33 +287,42 @@ class Batches:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["generate", "paraphrase", "fill_mask"])
-def test_a_dataset_is_answered_as_by_one_process(verb, causal_lm, sim):
+def test_a_dataset_is_answered_as_by_one_process(causal_lm, sim, task):
     texts = [*TEXTS[:2], None, *TEXTS[3:]]
-    column = MASKED if verb == "fill_mask" else texts
-    table = pyarrow.table({"n": range(len(TEXTS)), "text": column})
-    options = {"number_field": "n", "seed": 3, "max_new_tokens": 5, "batch_rows": 2}
-    if verb == "generate":
-        found = distributed.generate(Batches(table), GPT, **options)
-        more = {"seed": 3, "max_new_tokens": 5, "num_return_sequences": 1}
-        # A row without a text has a number too.
-        expected = causal_lm.generate(TEXTS, **more, return_scores=True, verbose=0)
-    elif verb == "paraphrase":
-        found = distributed.paraphrase(Batches(table), SIM, n=3, k=2, **options)
-        expected = sim.paraphrase(TEXTS, 3, 2, seed=3, max_new_tokens=5, verbose=0)
-    else:
-        found = distributed.fill_mask(Batches(table), CHARACTER, top_k=2, batch_rows=2)
-        assert [len(row["masks"][0]) for row in found] == [2] * len(TEXTS)
-        return
-    written = [row.pop("outputs") for row in found]
-    assert [row["n"] for row in found] == [0, 1, 2, 3, 4]
-    assert [row["error"] is None for row in found] == [True, True, False, True, True]
-    assert written[2] is None
-    for at in (0, 1, 3, 4):
-        compare(
-            written[at],
-            [{"text": one.output, "score": one.score} for one in expected[at]],
-        )
+    data = pyarrow.table({"n": range(5), "text": texts, "other": ["天气"] * 5})
+    good, batch = [0, 1, 3, 4], {"batch_rows": 2}
+    options = {"seed": 3, "max_new_tokens": 5, "engine": "onnx"}
+    numbers = {"number_field": "n", **batch}
+
+    def answers(verb, *arguments, **options):
+        rows = getattr(distributed, verb)(Batches(data), *arguments, **options)
+        assert [row["n"] for row in rows] == [0, 1, 2, 3, 4]
+        assert [at for at, row in enumerate(rows) if row["error"] is None] == good
+        return [rows[at] for at in good]
+
+    # A row without a text has a number too.
+    written = causal_lm.generate(
+        TEXTS, num_return_sequences=1, return_scores=True, **options
+    )
+    similar = sim.paraphrase(TEXTS, 3, 2, **options)
+    for expected, rows in (
+        (written, answers("generate", GPT, **options, **numbers)),
+        (similar, answers("paraphrase", SIM, n=3, k=2, **options, **numbers)),
+    ):
+        for at, row in zip(good, rows, strict=True):
+            compare(
+                row["outputs"],
+                [{"text": item.output, "score": item.score} for item in expected[at]],
+            )
+    pairs = sim.similarity([TEXTS[at] for at in good], ["天气"] * 4, verbose=0)
+    rows = answers("similarity", SIM, fields=("text", "other"), **batch)
+    compare([row["similarity"] for row in rows], pairs.tolist())
+    labels = RoFormerTextClassifier.from_preset(task).classify(texts[:2])
+    rows = answers("predict", task, **batch)
+    assert [row["label"] for row in rows][:2] == [str(label) for label in labels]
+    masked = pyarrow.table({"text": MASKED})
+    rows = distributed.fill_mask(Batches(masked), CHARACTER, top_k=2, batch_rows=2)
+    assert [len(row["masks"][0]) for row in rows] == [2] * len(TEXTS)
 
 
 def test_a_seed_needs_the_numbers_of_the_rows():
