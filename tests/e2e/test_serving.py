@@ -53,8 +53,16 @@ CALIBRATION = [
 
 
 @pytest.fixture(scope="module")
-def sim():
-    return RoFormerSim.from_preset(SIM)
+def source(tmp_path_factory):
+    """The folder of a RoFormer-Sim of one block, which is converted sooner."""
+    folder = tmp_path_factory.mktemp("sim") / "sim"
+    RoFormerSim.from_preset(SIM, **ONE_BLOCK).save_to_preset(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sim(source):
+    return RoFormerSim.from_preset(source)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,7 +87,7 @@ def converted_once(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exports(sim, tmp_path_factory):
+def exports(sim, source, tmp_path_factory):
     """`exports(format, int8)`: the folder of an export of `sim`."""
     root = tmp_path_factory.mktemp("exports")
     lines = root / "lines.txt"
@@ -93,7 +101,7 @@ def exports(sim, tmp_path_factory):
             flags = ["--format", format, "--int8", "--json"]
             flags += ["--calibration-texts", str(lines)]
             with contextlib.redirect_stdout(io.StringIO()) as shown:
-                assert main(["export", str(SIM), str(folder), *flags]) == 0
+                assert main(["export", str(source), str(folder), *flags]) == 0
             found = json.loads(shown.getvalue())
         else:
             found = export_model(sim, folder, format, int8=int8)
@@ -153,7 +161,7 @@ def test_vectors_of_integers(format, sim, exports):
 
 
 def test_scores_of_choices_are_those_of_rows(tmp_path):
-    model = RoFormerMultipleChoice.from_preset(CHARACTER)
+    model = RoFormerMultipleChoice.from_preset(CHARACTER, **ONE_BLOCK)
     row = ("今天天气不错", "天气？", ("不错", "不", "北京"))
     metadata = export_model(model, tmp_path / "x", "onnx")
     assert metadata["outputs"] == {"outputs": "float32 (batch, 1)"}
@@ -163,12 +171,9 @@ def test_scores_of_choices_are_those_of_rows(tmp_path):
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-5)
 
 
+# Heads that exclude places: their scores are compared where both give some.
 EXPORTED_TASKS = {
-    "RoFormerTextClassifier": {"classes": ["坏", "好"]},
-    "RoFormerTextRegressor": {},
-    "RoFormerTripletRanker": {},
-    "RoFormerTokenClassifier": {"labels": ["人", "地"]},
-    "RoFormerTokenClassifier with a field": {"labels": ["人", "地"], "crf": True},
+    "RoFormerTokenClassifier": {"labels": ["人", "地"], "crf": True},
     "RoFormerSpanExtractor": {"labels": ["人", "地"]},
     "RoFormerQuestionAnswerer": {},
 }
@@ -176,11 +181,12 @@ EXPORTED_TASKS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPORTED_TASKS)
-def test_an_export_of_each_task_is_checked_where_it_gives_scores(name, tmp_path):
+def test_an_export_of_a_task_is_checked_where_it_gives_scores(
+    name, tmp_path, monkeypatch
+):
     options = {**ONE_BLOCK, **EXPORTED_TASKS[name]}
-    model = getattr(tasks, name.split()[0]).from_preset(CHARACTER, **options)
-    folder = tmp_path / "x"
-    metadata = export_model(model, folder, "onnx")
+    model = getattr(tasks, name).from_preset(CHARACTER, **options)
+    metadata = export_model(model, tmp_path / "x", "onnx")
     differences = metadata["differences"]
     # What excludes all places would be as near.
     assert 0 < differences["outputs"]["largest"] < 1e-4
@@ -188,16 +194,14 @@ def test_an_export_of_each_task_is_checked_where_it_gives_scores(name, tmp_path)
     if "crf" in options:
         transitions = metadata["options"]["transitions"]
         np.testing.assert_allclose(transitions, model.crf.transitions, atol=1e-6)
-    if "crf" in options or name == "RoFormerQuestionAnswerer":
-        compute = onnxruntime.InferenceSession.run
+    compute = onnxruntime.InferenceSession.run
 
-        def run_wrongly(session, *arguments):
-            return [found + 0.1 for found in compute(session, *arguments)]
+    def run_wrongly(session, *arguments):
+        return [values + 0.1 for values in compute(session, *arguments)]
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(onnxruntime.InferenceSession, "run", run_wrongly)
-            with pytest.raises(OutputError, match=r"must be within .* got 0\.1:"):
-                export_model(model, tmp_path / "y", "onnx")
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", run_wrongly)
+    with pytest.raises(OutputError, match=r"must be within .* got 0\.1:"):
+        export_model(model, tmp_path / "y", "onnx")
 
 
 def test_differences_leave_out_what_both_exclude():
@@ -269,7 +273,7 @@ def test_operations_in_another_form_stay():
 
 def test_a_backbone_has_named_outputs_and_no_vectors(tmp_path):
     folder = tmp_path / "served"
-    model = RoFormerBackbone.from_preset(SIM, pooler_activation="linear")
+    model = RoFormerBackbone.from_preset(SIM, pooler_activation="linear", **ONE_BLOCK)
     assert export_model(model, folder, "onnx")["outputs"] == {
         "pooled_output": "float32 (batch, 32)",
         "sequence_output": "float32 (batch, length, 32)",
@@ -297,31 +301,23 @@ def test_a_backbone_has_named_outputs_and_no_vectors(tmp_path):
         ServedEncoder(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
+def test_a_fine_tuned_model_is_served(tmp_path, capsys):
     model = RoFormerTextClassifier.from_preset(V2, classes=["坏", "好"])
-    source = tmp_path_factory.mktemp("classifier") / "preset"
-    model.save_to_preset(source)
-    return model, source
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_fine_tuned_model_is_served(format, classifier, tmp_path, capsys):
-    model, source = classifier
-    target = tmp_path / "served"
-    code, out, err = run("export", source, target, "--format", format, capsys=capsys)
+    preset, target = tmp_path / "preset", tmp_path / "served"
+    model.save_to_preset(preset)
+    code, out, err = run("export", preset, target, "--format", "onnx", capsys=capsys)
     assert (code, err) == (0, "")
     assert out.startswith(f"{target}\n  outputs ")
     metadata = metadata_of(target)
     assert metadata["model"] == "RoFormerTextClassifier"
     assert metadata["options"]["classes"] == ["坏", "好"]
     inputs = inputs_of(target)
-    found = load_exported(target, format)(inputs)["outputs"]
-    np.testing.assert_allclose(found, np.asarray(model(inputs)), atol=1e-5)
+    outputs = load_exported(target, "onnx")(inputs)["outputs"]
+    np.testing.assert_allclose(outputs, np.asarray(model(inputs)), atol=1e-5)
 
 
 def test_texts_are_cut_as_the_encoder_was_trained(tmp_path):
-    encoder = RoFormerSentenceEncoder.from_preset(SIM, max_length=8)
+    encoder = RoFormerSentenceEncoder.from_preset(SIM, max_length=8, **ONE_BLOCK)
     export_model(encoder, tmp_path / "served")
     served = ServedEncoder(tmp_path / "served")
     text = TEXTS[2] * 3
@@ -345,10 +341,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), REFUSED)
-def test_options_that_are_refused(options, message, sim, tmp_path):
-    with pytest.raises(ConfigurationError, match=message):
-        export_model(sim, tmp_path / "served", **options)
+def test_options_that_are_refused(sim, tmp_path):
+    for options, message in REFUSED:
+        with pytest.raises(ConfigurationError, match=message):
+            export_model(sim, tmp_path / "served", **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -375,8 +371,8 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
 
 
 @pytest.mark.filterwarnings("ignore:In the future:FutureWarning")
-def test_keras_exports_a_model_that_was_not_called(tmp_path):
-    model = RoFormerSim.from_preset(SIM)
+def test_keras_exports_a_model_that_was_not_called(source, tmp_path):
+    model = RoFormerSim.from_preset(source)
     model.export(tmp_path / "sim.onnx", format="onnx", verbose=False)
     session = onnxruntime.InferenceSession(tmp_path / "sim.onnx")
     inputs = model.tokenizer(["你好", "白日依山尽"])
