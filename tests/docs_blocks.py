@@ -4,7 +4,7 @@
     python tests/docs_blocks.py [NAME ...]     examples of names that contain one
 
 They run in the current folder. Lines of shell blocks are commands of this package, in
-the process too; `pip` is passed over. Repositories of `owner` are those of the module
+the process too; `pip` is passed over. Repositories of `owner` are in the server of
 `hub_server`. If there is a folder of checkpoints, those that come with the package are
 read from there, see `one_layer.py`. Models of these checkpoints are loaded once.
 """
@@ -87,7 +87,7 @@ def run_page(path):
 
 
 def examples():
-    """What has examples in its docstring, by name."""
+    """Modules, classes and functions with examples in their docstring, by name."""
     from tools.api_reference import documented, load_package
 
     return {

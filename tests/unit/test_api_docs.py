@@ -189,8 +189,8 @@ def needs_source(paths):
 def test_docstrings_have_what_a_reader_needs():
     lacking = {}
     for path, names in public_paths().items():
-        found = resolved(package(), names[0].removeprefix(f"{PACKAGE}."))
-        if parts := lacks(found, needs_source([path, *names])):
+        member = resolved(package(), names[0].removeprefix(f"{PACKAGE}."))
+        if parts := lacks(member, needs_source([path, *names])):
             lacking[path] = parts
     assert lacking == {}
     # The names without a source are public.
