@@ -39,7 +39,7 @@ def test_one_writer_gives_the_committed_file(capsys):
         patch.setattr(matrix, "WRITERS", ["losses"])
         assert matrix.main(["goldens"]) == 0
     out = capsys.readouterr().out
-    assert "| goldens: losses | bert4keras 0.11.5 | losses.npz |  | " in out
+    assert "| goldens: losses | bert4keras 0.11.5 | 1 files |  | " in out
     assert out.endswith("\n0 of 1 rows are beyond their bars\n")
 
 
@@ -107,10 +107,10 @@ def test_differences_of_files_show(tmp_path):
         texts = [json.dumps(value) for value in (written, {**written, **change})]
         write_json = functools.partial(write_text, texts)
         assert compared("x.json", write_json) == pytest.approx(expected)
-    assert compared("x.bin", lambda path, n: path.write_bytes(bytes(n))) == np.inf
+    assert compared("x.data", lambda path, n: path.write_bytes(bytes(n))) == np.inf
     same = functools.partial(write_text, ["same", "same"])
     assert compared("x.txt", same) == 0
-    assert matrix.difference(tmp_path / "new" / "x.bin", tmp_path / "none") == np.inf
+    assert matrix.difference(tmp_path / "new" / "x.data", tmp_path / "none") == np.inf
     assert matrix.difference(SIM, SIM) == 0
     assert matrix.difference(SIM, SMALL) == np.inf
 

@@ -40,8 +40,13 @@ def main(arguments=None):
         parser.error(f"{unknown} are not among {', '.join(WRITERS)}")
     for name in options.writers or WRITERS:
         print(f"{name} ...", flush=True)
-        with reference_worker("tools.reference.__main__:Writer") as worker:
-            worker.call("write", name, str(options.output))
+        write(name, options.output)
+
+
+def write(name, output):
+    """Writes the files of one writer below a folder, in a process with bert4keras."""
+    with reference_worker("tools.reference.__main__:Writer") as worker:
+        worker.call("write", name, str(output))
 
 
 class Writer:
