@@ -22,6 +22,23 @@ def plain_calls(monkeypatch):
     monkeypatch.setattr(fast_model, "_is_outside_graph", lambda inputs: False)
 
 
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Decoders of models that a test makes compute operation by operation."""
+    import keras
+
+    from roformer_keras import compiled
+
+    def as_it_is(_, function):
+        def call(*arguments):
+            tensors = keras.ops.convert_to_tensor
+            return function(*keras.tree.map_structure(tensors, arguments))
+
+        return call
+
+    monkeypatch.setattr(compiled, "_in_tensorflow", as_it_is)
+
+
 def _checksum(model):
     values = (weight.numpy().tobytes() for weight in model.weights)
     return [zlib.crc32(value) for value in values]
