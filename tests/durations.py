@@ -1,10 +1,11 @@
 """`--durations-report=FILE`: where the seconds of a test run go.
 
 The file is a table of tab-separated values. Its rows are sums: of all tests, of each
-tier, of each test file and of each test function, the slowest first; tests of less than
-a second are left out. `wall` is seconds by the clock. `cpu` is seconds of processors,
-of the test process and of the children that it waited for: other work on the machine
-changes them less.
+tier, of each test file and of each test function, the slowest first; what takes less
+than a second is left out. `cpu` is seconds of processors, of the test process and of
+the children that it waited for: other work on the machine changes them less than
+`setup`, `call` and `teardown`, which are by the clock. `GB` is how far tests have raised
+the most memory that their process ever held.
 """
 
 import resource
@@ -35,6 +36,11 @@ def pytest_configure(config):
             config.pluginmanager.register(Report(path), "durations-report")
 
 
+def peak_memory():
+    """The most memory that this process ever held, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
 def cpu_seconds():
     """Processor seconds of this process and of the children that it waited for."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -48,7 +54,7 @@ class Clock:
         self.config = config
         self.collection = None
         self.began = time.monotonic()
-        self.last = cpu_seconds()
+        self.last, self.peak = cpu_seconds(), peak_memory()
 
     def pytest_collection_finish(self):
         self.collection = (time.monotonic() - self.began, self._since_last())
@@ -57,14 +63,15 @@ class Clock:
     def pytest_runtest_makereport(self):
         report = yield
         report.cpu_seconds = self._since_last()
+        before, self.peak = self.peak, peak_memory()
+        report.gigabytes = self.peak - before
         return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self):
         if self.collection is None:
             return
-        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        process = {"collection": self.collection, "gigabytes": kibibytes * 1024 / 1e9}
+        process = {"collection": self.collection, "gigabytes": peak_memory()}
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput["durations"] = process
         else:
@@ -81,7 +88,8 @@ class Report:
     def __init__(self, path):
         self.path = path
         self.tests = Counter()  # by group
-        self.seconds = Counter()  # by (group, phase) and (group, "cpu")
+        # By (group, phase), (group, "cpu") and (group, "GB").
+        self.sums = Counter()
         self.processes = []
 
     def add(self, process):
@@ -97,24 +105,28 @@ class Report:
         function = f"{file}::{name.partition('[')[0]}"
         for group in ("all", str(Path(file).parent), file, function):
             self.tests[group] += report.when == "call"
-            self.seconds[group, report.when] += report.duration
-            self.seconds[group, "cpu"] += report.cpu_seconds
+            self.sums[group, report.when] += report.duration
+            self.sums[group, "cpu"] += report.cpu_seconds
+            self.sums[group, "GB"] += report.gigabytes
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):
-        lines = [("cpu", *PHASES, "tests", "of")]
-        for wall, cpu in (process["collection"] for process in self.processes):
-            lines.append((f"{cpu:.1f}", f"{wall:.1f}", "", "", "", "collection"))
+        columns = ("cpu", *PHASES, "GB")
+        lines = [(*columns, "tests", "of")]
+        for process in self.processes:
+            wall, cpu = process["collection"]
+            lines.append((f"{cpu:.1f}", f"{wall:.1f}", *[""] * 4, "collection"))
         # `all` and tiers before files, and files before functions.
         depth = {group: (group.count(".py"), group.count("::")) for group in self.tests}
         for group in sorted(
-            self.tests, key=lambda group: (depth[group], -self.seconds[group, "cpu"])
+            self.tests, key=lambda group: (depth[group], -self.sums[group, "cpu"])
         ):
-            cpu, *phases = (self.seconds[group, kind] for kind in ("cpu", *PHASES))
-            if cpu >= 1 or depth[group] == (0, 0):
-                seconds = [f"{value:.1f}" for value in (cpu, *phases)]
-                lines.append((*seconds, str(self.tests[group]), group))
-        memory = max((process["gigabytes"] for process in self.processes), default=0)
-        lines.append((f"{memory:.1f}", "", "", "", "", "peak memory of a process, GB"))
+            values = [self.sums[group, column] for column in columns]
+            is_small = values[0] < 1 and values[-1] < 0.1
+            if depth[group] == (0, 0) or not is_small:
+                shown = [f"{value:.1f}" for value in values]
+                lines.append((*shown, str(self.tests[group]), group))
+        peak = max((process["gigabytes"] for process in self.processes), default=0)
+        lines.append((*[""] * 4, f"{peak:.1f}", "", "most memory of a process"))
         text = "".join("\t".join(line) + "\n" for line in lines)
         self.path.write_text(text, encoding="utf-8")
