@@ -4,7 +4,7 @@ The file is a table of tab-separated values. Its rows are sums: of all tests, of
 tier, of each test file and of each test function, the slowest first; what takes less
 than a second is left out. `cpu` is seconds of processors, of the test process and of
 the children that it waited for: other work on the machine changes them less than
-`setup`, `call` and `teardown`, which are by the clock. `GB` is how far tests have raised
+`setup`, `call` and `teardown`, which are by the clock. `GB` is how far tests raised
 the most memory that their process ever held.
 """
 
