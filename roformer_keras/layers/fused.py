@@ -5,8 +5,8 @@ norm as one operation, and the rotation of neighbouring features is one complex 
 XLA, exported graphs and gradients do not support them, so layers use them only inside
 `fused`, which a caller enters for graphs that only predict.
 
-Measured on 32 rows of 128 tokens (docs/performance-of-encoding.md): encoding takes 1.5 %
-longer without the norm in float32, 4 % in bfloat16, and 1.1 % longer without the
+Measured on 32 rows of 128 tokens (docs/performance-of-encoding.md): encoding takes
+1.5 % longer without the norm in float32, 4 % in bfloat16, and 1.1 % longer without the
 rotation.
 """
 
