@@ -24,6 +24,7 @@ FILES = {
     "held-out.tsv": REVIEWS,
     "pairs.tsv": ["天地\t地天", "日月\t月日"] * 8,
     "test.tsv": ["天地\t地天", "日月\t月日"],
+    "finetune_scm.py": ["from bert4keras.backend import keras", "print(keras)"],
     "ner.bio": ["他 O", "在 O", "北 B-地", "京 I-地", ""] * 8,
 }
 
