@@ -101,6 +101,7 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
         return method(*arguments, **options)
     batch_size = given.get("batch_size")
     validation = given.get("validation_data")
+    x = given["x"]
     if validation is not None:
         given["validation_data"] = prepare_data(
             *keras.utils.unpack_x_y_sample_weight(validation),
@@ -116,7 +117,18 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
         # The function of `predict` has one graph for all shapes, see `FastInference`.
         sliced=method.__name__ == "predict",
     )
-    return method(*bound.args, **bound.kwargs)
+    adapters = [given["x"], given.get("validation_data")]
+    try:
+        return method(*bound.args, **bound.kwargs)
+    finally:
+        if is_fit:
+            # After one that was interrupted Keras would evaluate the next on its data.
+            method.__self__._eval_epoch_iterator = None
+        # TensorFlow's global graph holds the adapter for ever, which holds the data,
+        # and by it the model.
+        for adapter, one in zip(adapters, (x, validation), strict=True):
+            if not is_adapter(one) and adapter is not None:
+                vars(adapter).clear()
 
 
 def without_tuning(dataset: Any) -> Any:
