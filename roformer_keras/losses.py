@@ -1,6 +1,7 @@
 """Losses that Keras lacks: functions give one loss per row, classes are for `compile`.
 
-All are computed in float32, whatever the dtype policy.
+All are computed in float32, whatever the dtype policy. Where a function takes `(rows,)`
+it takes `(rows, 1)` too.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import TensorLike
 
 __all__ = [
@@ -106,7 +108,7 @@ def contrastive(
     scores = scale * _cosines_with_others(vectors)
     # (rows, rows): True at the neighbour
     is_neighbour = ops.equal(
-        ops.cast(neighbours, "int32")[:, None], _numbers(vectors)[None]
+        ops.cast(_column(neighbours), "int32")[:, None], _numbers(vectors)[None]
     )
     return _crossentropy(is_neighbour, scores)
 
@@ -127,7 +129,7 @@ def neighbour_is_nearest(neighbours: TensorLike, vectors: TensorLike) -> TensorL
         array([1., 1., 1., 0.], dtype=float32)
     """
     nearest = ops.argmax(_cosines_with_others(vectors), axis=-1)
-    return _equal(neighbours, nearest)
+    return _equal(_column(neighbours), nearest)
 
 
 def _cosines_with_others(vectors):
@@ -164,7 +166,7 @@ def supervised_contrastive(
     Source: Khosla et al. 2020, arXiv:2004.11362, equation 2.
     """
     scores = scale * _cosines_with_others(vectors)
-    labels, numbers = ops.reshape(labels, (-1,)), _numbers(vectors)
+    labels, numbers = _column(labels), _numbers(vectors)
     is_same = ops.logical_and(
         ops.equal(labels[:, None], labels[None]),
         ops.not_equal(numbers[:, None], numbers[None]),
@@ -224,6 +226,7 @@ def masked_label_crossentropy(
 
     Source: https://github.com/ZhuiyiTechnology/roformer-sim, `train/supervised.py`.
     """
+    labels = _column(labels)
     scores = _within_set(labels, logits, label_sets)
     is_label = ops.one_hot(ops.cast(labels, "int32"), scores.shape[-1])
     return _crossentropy(ops.cast(is_label, "bool"), scores)
@@ -245,6 +248,7 @@ def label_is_best(
         >>> float(losses.label_is_best([1], logits, ((0, 1), (2, 3, 4)))[0])
         1.0
     """
+    labels = _column(labels)
     best = ops.argmax(_within_set(labels, logits, label_sets), axis=-1)
     return _equal(labels, best)
 
@@ -286,8 +290,8 @@ def cosent(
 
     Source: https://kexue.fm/archives/8847
     """
-    similarities = scale * ops.cast(similarities, "float32")
-    labels = ops.cast(labels, "float32")
+    similarities = scale * ops.cast(_column(similarities), "float32")
+    labels = _column(labels)
     wrong_by = similarities[None, :] - similarities[:, None]
     counts = ops.greater(labels[:, None], labels[None, :])
     terms = ops.reshape(ops.where(counts, wrong_by, _EXCLUDED), (-1,))
@@ -323,6 +327,8 @@ def smoothed_crossentropy(
     # With a table of shares, loss and gradient are one operation each: for 6,000 tokens
     # a third less time than gathering the labels' logits.
     vocabulary = logits.shape[-1]
+    if len(logits.shape) == 2:
+        labels = _column(labels)
     is_label = ops.one_hot(ops.cast(labels, "int32"), vocabulary, dtype="float32")
     expected = (1 - smoothing) * is_label + smoothing / vocabulary
     return ops.categorical_crossentropy(
@@ -334,6 +340,13 @@ def _crossentropy(is_target, scores):
     """Cross-entropy of each row's one target: twice `(rows, choices)` to `(rows,)`."""
     own = ops.sum(ops.where(is_target, scores, 0.0), axis=-1)
     return ops.logsumexp(scores, axis=-1) - own
+
+
+def _column(values):
+    """`(rows, 1)`, as of `Dense(1)` or a column of a table, as `(rows,)`."""
+    values = ops.convert_to_tensor(values)
+    is_column = len(values.shape) == 2 and values.shape[-1] == 1
+    return ops.squeeze(values, axis=-1) if is_column else values
 
 
 def _equal(labels, found):
@@ -414,6 +427,18 @@ class SupervisedContrastive(_MeanLoss):
     ):
         super().__init__(name, scale=scale, **kwargs)
 
+    def __call__(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+    ) -> TensorLike:
+        # Keras casts targets to float32, in which integers above 2**24 are equal.
+        labels = _column(y_true)
+        is_same = ops.equal(labels[:, None], labels[None])
+        first_rows = ops.argmax(ops.cast(is_same, "int32"), axis=1)
+        return super().__call__(first_rows, y_pred, sample_weight)
+
 
 @keras.saving.register_keras_serializable(_PACKAGE)
 class SimilarityRegression(_MeanLoss):
@@ -477,6 +502,9 @@ class CoSENT(_MeanLoss):
         name: str. Name of the loss.
         kwargs: as in `keras.losses.Loss`: `reduction`.
 
+    Raises:
+        ConfigurationError: from a call: there are weights of rows.
+
     Example:
         >>> loss = losses.CoSENT()
         >>> round(float(loss(np.array([5.0, 1.0]), np.array([0.1, 0.9]))), 3)
@@ -489,6 +517,19 @@ class CoSENT(_MeanLoss):
 
     def __init__(self, scale: float = 20.0, name: str = "cosent", **kwargs: Any):
         super().__init__(name, scale=scale, **kwargs)
+
+    def __call__(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+    ) -> TensorLike:
+        if sample_weight is not None:
+            raise ConfigurationError(
+                "CoSENT is one number a batch, in which rows have no weights: leave "
+                "sample_weight and class_weight out"
+            )
+        return super().__call__(y_true, y_pred)
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)

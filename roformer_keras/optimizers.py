@@ -41,6 +41,9 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
     Returns:
         float32 scalar.
 
+    Raises:
+        ConfigurationError: steps are negative or not ascending.
+
     Example:
         >>> rate = optimizers.PiecewiseLinear(1e-3, [(100, 1.0), (1000, 0.1)])
         >>> [round(float(rate(step)), 6) for step in (0, 50, 100, 1000, 2000)]
@@ -52,6 +55,12 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(self, learning_rate: float, points: Sequence[tuple[int, float]] = ()):
         self.learning_rate = float(learning_rate)
         self.points = [(int(step), float(factor)) for step, factor in points]
+        steps = [step for step, _ in self.points]
+        if steps != sorted(set(steps)) or min(steps, default=0) < 0:
+            raise ConfigurationError(
+                "each point of a schedule must have a later step than the one before, "
+                f"from 0, got the steps {steps}"
+            )
 
     def __call__(self, step: TensorLike) -> TensorLike:
         points = self.points or [(0, 1.0)]
@@ -68,8 +77,111 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
         return {"learning_rate": self.learning_rate, "points": self.points}
 
 
+class _BertOptimizer(keras.optimizers.Optimizer):
+    """What the optimizers of this module change of Keras's, for each backend.
+
+    The running mean of the weights moves with each update, where Keras moves it with
+    each batch of an accumulation. Names of weights that do not decay are saved.
+    Gradients of several types are clipped. Momenta of weights of 16 bits are float32.
+    """
+
+    not_decayed: tuple[str, ...] = ()
+
+    def exclude_from_weight_decay(
+        self, var_list: list | None = None, var_names: list[str] | None = None
+    ) -> None:
+        super().exclude_from_weight_decay(var_list, var_names)
+        # Keras leaves them out of a configuration.
+        self.not_decayed = tuple(var_names or ())
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "not_decayed": list(self.not_decayed)}
+
+    def mean_momentum(self, batches: TensorLike) -> TensorLike:
+        """How much of the running mean a batch keeps: 1 where it updates no weights.
+
+        Args:
+            batches: int scalar. Batches before this one.
+
+        Returns:
+            float32 scalar.
+        """
+        parts = self.gradient_accumulation_steps or 1
+        is_first = ops.equal(ops.floor_divide(batches, parts), 0)
+        momentum = ops.where(is_first, 0.0, self.ema_momentum)
+        is_update = ops.equal(ops.mod(ops.add(batches, 1), parts), 0)
+        return ops.cast(ops.where(is_update, momentum, 1.0), "float32")
+
+    def _update_model_variables_moving_average(self, trainable_variables):
+        momentum = self.mean_momentum(self._iterations)
+        means = self._model_variables_moving_average
+        for variable, mean in zip(trainable_variables, means, strict=True):
+            if mean is not None:
+                moved = momentum * ops.cast(mean, "float32")
+                moved += (1 - momentum) * ops.cast(variable, "float32")
+                mean.assign(ops.cast(moved, mean.dtype))
+
+    def _clip_gradients(self, grads):
+        # Keras's other ways to clip come first.
+        if not self.global_clipnorm or self.clipnorm:
+            return super()._clip_gradients(grads)
+        types = {
+            keras.backend.standardize_dtype(g.dtype) for g in grads if g is not None
+        }
+        if types == {"float32"}:
+            if keras.backend.backend() == "tensorflow":
+                return _clipped_by_global_norm(grads, self.global_clipnorm)
+            return super()._clip_gradients(grads)
+        # Keras adds up squares of one type.
+        precise = [
+            None if g is None else ops.cast(ops.convert_to_tensor(g), "float32")
+            for g in grads
+        ]
+        return [
+            None if g is None else ops.cast(clipped, g.dtype)
+            for g, clipped in zip(grads, super()._clip_gradients(precise), strict=True)
+        ]
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: keras.Variable,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> keras.Variable:
+        is_momentum = name in ("momentum", "velocity", "velocity_hat")
+        if is_momentum and _has_16_bits(reference_variable):
+            return self.add_variable(
+                shape=reference_variable.shape,
+                initializer=initializer,
+                dtype="float32",
+                name=f"{reference_variable.path.replace('/', '_')}_{name}",
+            )
+        return super().add_variable_from_reference(
+            reference_variable, name, initializer
+        )
+
+    def _corrected_moments(self, gradient, variable):
+        """The gradient's mean and the root of its mean square, in float32, unbiased."""
+        gradient = ops.cast(gradient, "float32")
+        index = self._get_variable_index(variable)
+        mean, square = self._momentums[index], self._velocities[index]
+        self.assign_add(mean, (gradient - mean) * (1 - self.beta_1))
+        self.assign_add(square, (ops.square(gradient) - square) * (1 - self.beta_2))
+        if getattr(self, "amsgrad", False):
+            highest = self._velocity_hats[index]
+            self.assign(highest, ops.maximum(highest, square))
+            square = highest
+        step = ops.cast(self.iterations + 1, "float32")
+        unbiased = square / (1 - ops.power(self.beta_2, step))
+        return mean / (1 - ops.power(self.beta_1, step)), ops.sqrt(unbiased)
+
+
+def _has_16_bits(variable):
+    return keras.backend.standardize_dtype(variable.dtype) in ("bfloat16", "float16")
+
+
 @keras.saving.register_keras_serializable("roformer_keras")
-class AdamW(keras.optimizers.AdamW):
+class AdamW(_BertOptimizer, keras.optimizers.AdamW):
     """AdamW as BERT's descendants are trained with, and bert4keras computes it.
 
     It can learn some variables slower than others.
@@ -105,7 +217,6 @@ class AdamW(keras.optimizers.AdamW):
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        self.not_decayed: tuple[str, ...] = ()
         if not_decayed:
             self.exclude_from_weight_decay(var_names=list(not_decayed))
         self.rates = dict(rates or {})
@@ -115,21 +226,6 @@ class AdamW(keras.optimizers.AdamW):
                     f"a factor of the rate must be at least 0, got {factor!r} for "
                     f"{pattern!r}"
                 )
-
-    def exclude_from_weight_decay(
-        self, var_list: list | None = None, var_names: list[str] | None = None
-    ) -> None:
-        super().exclude_from_weight_decay(var_list, var_names)
-        # Keras leaves them out of a configuration.
-        self.not_decayed = tuple(var_names or ())
-
-    def _clip_gradients(self, grads):
-        # Keras's other ways to clip come first.
-        by_norm = self.global_clipnorm and not self.clipnorm
-        is_float32 = all(g is None or g.dtype == "float32" for g in grads)
-        if keras.backend.backend() == "tensorflow" and by_norm and is_float32:
-            return _clipped_by_global_norm(grads, self.global_clipnorm)
-        return super()._clip_gradients(grads)
 
     def update_step(
         self, gradient: TensorLike, variable: TensorLike, learning_rate: TensorLike
@@ -143,6 +239,9 @@ class AdamW(keras.optimizers.AdamW):
                 self.assign(variable, decayed)
             learning_rate = learning_rate * factor
         gradient = dense_gradient(gradient, variable)
+        if _has_16_bits(variable):
+            self._update_in_float32(gradient, variable, learning_rate)
+            return
         # Keras adds epsilon before the bias of the second moment is corrected, which
         # makes it thirty times as large in the first steps.
         step = ops.cast(self.iterations + 1, variable.dtype)
@@ -156,6 +255,13 @@ class AdamW(keras.optimizers.AdamW):
                 super().update_step(gradient, variable, learning_rate)
         finally:
             self.epsilon = epsilon
+
+    def _update_in_float32(self, gradient, variable, learning_rate):
+        """An update of weights of 16 bits, in which 0.999 and epsilon are rounded."""
+        mean, root = self._corrected_moments(gradient, variable)
+        change = ops.cast(learning_rate, "float32") * mean / (root + self.epsilon)
+        changed = ops.cast(variable, "float32") - change
+        self.assign(variable, ops.cast(changed, variable.dtype))
 
     def _has_kernel(self, variable):
         # In types of few bits its betas would be rounded, to 1.
@@ -189,8 +295,36 @@ class AdamW(keras.optimizers.AdamW):
         return 1.0
 
     def get_config(self) -> dict[str, Any]:
-        own = {"rates": self.rates, "not_decayed": list(self.not_decayed)}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), "rates": self.rates}
+
+
+@keras.saving.register_keras_serializable("roformer_keras")
+class Lamb(_BertOptimizer, keras.optimizers.Lamb):
+    """Keras's LAMB, which knows after loading what does not decay.
+
+    Args:
+        not_decayed: as in `AdamW`.
+        args, kwargs: as in `keras.optimizers.Lamb`.
+    """
+
+    def __init__(self, *args, not_decayed=(), **kwargs):
+        super().__init__(*args, **kwargs)
+        if not_decayed:
+            self.exclude_from_weight_decay(var_names=list(not_decayed))
+
+    def update_step(self, gradient, variable, learning_rate):
+        gradient = dense_gradient(gradient, variable)
+        if not _has_16_bits(variable):
+            super().update_step(gradient, variable, learning_rate)
+            return
+        mean, root = self._corrected_moments(gradient, variable)
+        direction = mean / (root + self.epsilon)
+        weights = ops.cast(variable, "float32")
+        norm, step_norm = ops.norm(weights), ops.norm(direction)
+        is_known = ops.logical_and(norm > 0, step_norm > 0)
+        ratio = ops.where(is_known, norm / ops.maximum(step_norm, 1e-30), 1.0)
+        changed = weights - ratio * ops.cast(learning_rate, "float32") * direction
+        self.assign(variable, ops.cast(changed, variable.dtype))
 
 
 def has_rows(gradient: TensorLike) -> bool:
@@ -210,7 +344,7 @@ def dense_gradient(gradient: TensorLike, variable: TensorLike) -> TensorLike:
 
 
 def _clipped_by_global_norm(gradients, most):
-    """What Keras computes, in one pass over memory; in two if the norm is above.
+    """Clips as Keras does, in one pass over memory; in two if the norm is above.
 
     Keras makes three: it writes the squares, sums them and scales each gradient.
 
@@ -220,13 +354,11 @@ def _clipped_by_global_norm(gradients, most):
     """
     import tensorflow as tf
 
-    known = [gradient for gradient in gradients if gradient is not None]
-    # The rows of an embedding are not summed for the norm: as in Keras.
-    halves = [
-        tf.nn.l2_loss(getattr(gradient, "values", gradient)) for gradient in known
-    ]
+    # The rows of an embedding, one for each token, are summed before their norm, as on
+    # the other backends and under accumulation. Keras takes the norm of all rows.
+    known = [tf.convert_to_tensor(one) for one in gradients if one is not None]
+    halves = [tf.nn.l2_loss(gradient) for gradient in known]
     norm = tf.sqrt(2 * tf.add_n(halves))
-    known = [tf.convert_to_tensor(gradient) for gradient in known]
 
     def scaled():
         # Of an infinite norm NaN, as in Keras.
@@ -408,7 +540,7 @@ def make_optimizer(
     Source: Loshchilov and Hutter 2019, arXiv:1711.05101; LAMB: You et al. 2020,
     arXiv:1904.00962.
     """
-    kinds = {"adamw": AdamW, "lamb": keras.optimizers.Lamb}
+    kinds: dict[str, Any] = {"adamw": AdamW, "lamb": Lamb}
     optimizer = kinds[name](
         InverseSquareRoot(learning_rate, warmup, accumulation)
         if warmup
@@ -420,8 +552,7 @@ def make_optimizer(
         epsilon=epsilon,
         global_clipnorm=clip_norm or None,
         use_ema=ema > 0,
-        # Keras counts each part of a batch.
-        ema_momentum=ema ** (1 / accumulation) if ema else 0.99,
+        ema_momentum=ema or 0.99,
         gradient_accumulation_steps=accumulation if accumulation > 1 else None,
         # Else Keras numbers them through, and a state would not know its own.
         name=name,

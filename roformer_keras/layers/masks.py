@@ -23,7 +23,8 @@ def is_token(token_ids):
         bool `(batch, length)`.
     """
     # Not `arange`: a symbolic length has no number.
-    first = ops.equal(ops.cumsum(ops.ones_like(token_ids), axis=1), 1)
+    # Counted in int32: ids of eight bits, or bool, hold no count above 255.
+    first = ops.equal(ops.cumsum(ops.ones_like(token_ids, dtype="int32"), axis=1), 1)
     return ops.logical_or(ops.not_equal(token_ids, 0), first)
 
 
@@ -93,7 +94,7 @@ def unilm_mask(segment_ids: TensorLike) -> TensorLike:
 
     Source: Dong et al. 2019, arXiv:1905.03197.
     """
-    order = ops.cumsum(segment_ids, axis=1)
+    order = ops.cumsum(ops.cast(segment_ids, "int32"), axis=1)
     return ops.less_equal(order[:, None, None, :], order[:, None, :, None])
 
 

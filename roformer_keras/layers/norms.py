@@ -45,6 +45,11 @@ def activation_from_name(activation):
         ) from error
 
 
+def _precise_type(layer):
+    """The type in which a layer computes a norm, whatever it is given."""
+    return "float64" if layer.compute_dtype == "float64" else "float32"
+
+
 def _check_epsilon(epsilon):
     if not epsilon > 0:
         raise ConfigurationError(f"epsilon must be above 0, got {epsilon!r}")
@@ -55,7 +60,7 @@ class LayerNorm(keras.layers.Layer):
     """Layer normalisation, on request conditional on a vector.
 
     `(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last axis, in
-    float32 under every dtype policy. With a condition c, gamma becomes
+    float32 (under the policy float64 in that). With a condition c, gamma becomes
     `gamma + c Wg` and beta `beta + c Wb`, both products zero at first.
 
     Args:
@@ -140,26 +145,28 @@ class LayerNorm(keras.layers.Layer):
             self.beta_dense.build(condition_shape)
 
     def call(self, x: TensorLike, condition: TensorLike = None) -> TensorLike:
+        precise = _precise_type(self)
         operations = fused_operations()
-        if operations and not self.conditional:
+        # oneDNN has no norm of float64.
+        if operations and not self.conditional and precise == "float32":
             x = ops.cast(x, self.compute_dtype)
             return operations.layer_norm(x, self.gamma, self.beta, self.epsilon)
-        x = ops.cast(x, "float32")
+        x = ops.cast(x, precise)
         # Not `ops.moments`: PyTorch's subtracts squares, and may come out below zero.
         centred = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        gamma = ops.cast(self.gamma, "float32")
-        beta = ops.cast(self.beta, "float32")
+        gamma = ops.cast(self.gamma, precise)
+        beta = ops.cast(self.beta, precise)
         if self.conditional:
             if self.hidden_dense:
                 condition = self.hidden_dense(condition)
             # (batch, dim) -> (batch, 1, ..., dim)
             axes = tuple(range(1, len(x.shape) - 1))
             gamma = gamma + ops.cast(
-                ops.expand_dims(self.gamma_dense(condition), axes), "float32"
+                ops.expand_dims(self.gamma_dense(condition), axes), precise
             )
             beta = beta + ops.cast(
-                ops.expand_dims(self.beta_dense(condition), axes), "float32"
+                ops.expand_dims(self.beta_dense(condition), axes), precise
             )
         normalised = centred * ops.rsqrt(variance + self.epsilon)
         return ops.cast(normalised * gamma + beta, self.compute_dtype)
@@ -184,7 +191,7 @@ class LayerNorm(keras.layers.Layer):
 class RMSNorm(keras.layers.Layer):
     """`x / sqrt(mean(x ** 2) + epsilon)`: the norm of RoFormerV2, without parameters.
 
-    Computed in float32 under every dtype policy.
+    Computed in float32; under the policy float64 in that.
 
     Args:
         epsilon: float above 0.
@@ -213,7 +220,7 @@ class RMSNorm(keras.layers.Layer):
         self.epsilon = epsilon
 
     def call(self, x: TensorLike) -> TensorLike:
-        x = ops.cast(x, "float32")
+        x = ops.cast(x, _precise_type(self))
         square = ops.mean(ops.square(x), axis=-1, keepdims=True)
         return ops.cast(x * ops.rsqrt(square + self.epsilon), self.compute_dtype)
 

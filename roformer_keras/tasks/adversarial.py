@@ -29,12 +29,19 @@ def train_step(model, update, embeddings, epsilon, *arguments):
         What `update` returns.
 
     Raises:
-        ConfigurationError: the embeddings are frozen.
+        ConfigurationError: the embeddings are frozen, or the optimizer overwrites
+            weights by their mean.
     """
     if not any(embeddings is variable for variable in model.trainable_variables):
         raise ConfigurationError(
             "adversarial training moves the token embeddings, which are frozen: "
             "unfreeze them, or set adversarial_epsilon=0"
+        )
+    if _updating(model.optimizer).ema_overwrite_frequency:
+        raise ConfigurationError(
+            "adversarial training undoes its step after each update, which "
+            "ema_overwrite_frequency would make a part of the weights: leave it out, "
+            "or set adversarial_epsilon=0"
         )
     step = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
     return step[keras.backend.backend()](model, update, embeddings, epsilon, *arguments)
@@ -71,14 +78,15 @@ def _update_at(gradient, model, update, embeddings, epsilon, data):
     """An update where the embeddings are moved, for backends that assign variables."""
     step = ops.cast(_step(gradient, epsilon), embeddings.dtype)
     optimizer = _updating(model.optimizer)
-    before = ops.copy(optimizer.iterations)
+    before = ops.copy(optimizer._iterations)
     embeddings.assign_add(step)
     logs = update(data)
     embeddings.assign_sub(step)
     # It is built with the first update.
     mean = _mean_of(model, embeddings)
     if mean is not None:
-        mean.assign_sub(_share(optimizer, before, optimizer.iterations) * step)
+        share = _share(optimizer, before, optimizer._iterations)
+        mean.assign_sub(ops.cast(share, mean.dtype) * ops.cast(step, mean.dtype))
     return logs
 
 
@@ -115,10 +123,10 @@ def _jax(model, update, embeddings, epsilon, state, data):
     if mean is not None:
         owner = _updating(model.optimizer)
         places = {id(v): place for place, v in enumerate(model.optimizer.variables)}
-        count, own = places[id(owner.iterations)], places[id(mean)]
+        count, own = places[id(owner._iterations)], places[id(mean)]
         after = list(rest[1])
         share = _share(owner, optimizer[count], after[count])
-        after[own] = after[own] - share * step
+        after[own] = after[own] - ops.cast(share * step, after[own].dtype)
         rest[1] = after
     return logs, (found, *rest)
 
@@ -147,9 +155,15 @@ def _share(optimizer, before, after):
     """How much of the weights an update put into their running mean.
 
     Args:
-        before, after: int. Updates that the optimizer counted; no more than before
-            where gradients that overflowed were left out. Keras takes the first weights
-            whole.
+        before, after: int. Batches that the optimizer counted; no more than before
+            where gradients that overflowed were left out.
     """
-    share = ops.where(ops.equal(before, 0), 1.0, 1.0 - optimizer.ema_momentum)
+    if hasattr(optimizer, "mean_momentum"):
+        momentum = optimizer.mean_momentum(before)
+    else:
+        # Keras's own take the first weights whole, and move the mean in every batch.
+        parts = optimizer.gradient_accumulation_steps or 1
+        is_first = ops.equal(ops.floor_divide(before, parts), 0)
+        momentum = ops.where(is_first, 0.0, optimizer.ema_momentum)
+    share = 1.0 - ops.cast(momentum, "float32")
     return ops.where(ops.equal(before, after), 0.0, share)

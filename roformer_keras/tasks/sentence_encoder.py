@@ -1,5 +1,6 @@
 """Vectors of sentences, trained so that cosines measure similarity."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -32,6 +33,7 @@ from roformer_keras.tasks.labels import (
     parse_number,
     rounded,
     sorted_names,
+    weights_by_number,
 )
 from roformer_keras.tasks.measures import (
     ClassMeasure,
@@ -114,7 +116,7 @@ class RoFormerSentenceEncoder(TextTask):
                 f"{objective!r}"
             )
         check_number("scale", scale, above=0)
-        vectors = TextVector(pooling, dtype=backbone.dtype_policy, name="vector")(
+        vectors = TextVector(pooling, dtype="float32", name="vector")(
             sequence_of(backbone), backbone.input["token_ids"]
         )
         if objective == "cosent":
@@ -168,15 +170,22 @@ class RoFormerSentenceEncoder(TextTask):
             )
         return super().labelled(x, y, sample_weight, class_weight, fields=fields)
 
+    def class_weights(self, class_weight: Mapping) -> np.ndarray:
+        if self.objective != "classification":
+            return super().class_weights(class_weight)
+        assert self.num_classes is not None
+        return weights_by_number(class_weight, self.num_classes, self.classes)
+
     def make_targets(self, y: Texts, rows: Rows | None = None) -> Any:
         if self.objective == "classification":
             assert self.num_classes is not None
             options = self.num_classes, self.classes
             y = [class_number(label, *options, row) for row, label in enumerate(y)]
-        elif self.objective == "contrastive" and any(isinstance(n, str) for n in y):
-            # Only which are equal counts.
+        elif self.objective == "contrastive":
+            # Only which are equal counts, and float32 merges integers above 2**24.
             numbers: dict[str, int] = {}
-            y = [numbers.setdefault(str(label), len(numbers)) for label in y]
+            names = [_name(label, row) for row, label in enumerate(y)]
+            y = [numbers.setdefault(name, len(numbers)) for name in names]
         return as_numbers(y)
 
     # === Files ===
@@ -321,3 +330,15 @@ class RoFormerSentenceEncoder(TextTask):
             float from -1 to 1 for two str, else float32 `(pairs,)`.
         """
         return pair_cosines(lambda texts: self.encode(texts, **kwargs), first, second)
+
+
+def _name(label, row):
+    """A class as str; a number is the class that a file calls by its digits."""
+    if isinstance(label, str):
+        return label
+    value = label.item() if hasattr(label, "item") else label
+    if isinstance(value, bool | int | float) and math.isfinite(value):
+        return str(int(value) if value == int(value) else value)
+    raise ConfigurationError(
+        f"a class must be a str or a finite number, got {value!r:.60}", row=row
+    )

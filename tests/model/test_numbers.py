@@ -1,0 +1,299 @@
+"""Losses, masks and optimizers over shapes, types and ways to run, against NumPy."""
+
+import itertools
+
+import keras
+import numpy as np
+import plain_losses as plain
+import pytest
+import tensorflow as tf
+from allpairspy import AllPairs
+from common import CHARACTER
+from finetuning_cases import BAD, GOOD, ONE_BLOCK
+
+from roformer_keras import (
+    RoFormerSentenceEncoder,
+    RoFormerTextClassifier,
+    layers,
+    losses,
+)
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.optimizers import (
+    AdamW,
+    Lamb,
+    PiecewiseLinear,
+    layerwise_rates,
+    make_optimizer,
+)
+
+RNG = np.random.default_rng(0)
+VECTORS = RNG.normal(size=(6, 5))
+LOGITS = RNG.normal(size=(6, 5))
+COSINES = RNG.uniform(-1, 1, size=6)
+SETS = ((0, 1), (2, 3, 4))
+NEIGHBOURS, LABELS, CLASSES, DEGREES = map(
+    np.array,
+    ([1, 0, 3, 2, 5, 4], [0, 3, 4, 1, 2, 2], [1, 1, 1, 2, 2, 0], [0, 3, 1, 1, 5, 0]),
+)
+# Loss, targets, outputs, and the same for each row in NumPy.
+LOSSES = {
+    "contrastive": (
+        losses.Contrastive(),
+        NEIGHBOURS,
+        VECTORS,
+        lambda y, x: plain.contrastive(x, y),
+    ),
+    "supervised_contrastive": (
+        losses.SupervisedContrastive(),
+        CLASSES,
+        VECTORS,
+        lambda y, x: plain.supervised_contrastive(y, x),
+    ),
+    "masked_label": (
+        losses.MaskedLabelCrossentropy(SETS),
+        LABELS,
+        LOGITS,
+        lambda y, x: plain.masked_label_crossentropy(y, x, SETS),
+    ),
+    "cosent": (losses.CoSENT(), DEGREES, COSINES, plain.cosent),
+    "label_smoothing": (
+        losses.LabelSmoothing(0.2),
+        LABELS,
+        LOGITS,
+        lambda y, x: plain.smoothed_crossentropy(y, x, 0.2),
+    ),
+}
+WAYS = {
+    "eager": lambda loss: loss,
+    "graph": tf.function,
+    "XLA": lambda loss: tf.function(loss, jit_compile=True),
+}
+TARGETS = [
+    *("int8", "uint8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64"),
+]
+OUTPUTS = ["float16", "bfloat16", "float32", "float64"]
+SHAPES = ["rows", "column", "one row"]
+LOSS_FACTORS = [list(LOSSES), SHAPES, TARGETS, OUTPUTS, list(WAYS)]
+
+
+def wrong_loss(name, shape, target_type, output_type, way):
+    loss, targets, outputs, expected = LOSSES[name]
+    if shape == "one row":
+        if name == "contrastive":
+            return None  # A row alone has no neighbour.
+        if name == "supervised_contrastive":
+            expected = lambda y, x: 0.0  # noqa: E731
+        targets, outputs = targets[:1], outputs[:1]
+    outputs = tf.cast(outputs, output_type)
+    exact = np.asarray(tf.cast(outputs, "float64"))
+    expected = np.mean(expected(targets, exact))
+    targets = tf.cast(targets, target_type)
+    if shape == "column":
+        targets = targets[:, None]
+        outputs = outputs[:, None] if name == "cosent" else outputs
+    found = float(WAYS[way](loss)(targets, outputs))
+    is_right = abs(found - expected) <= 1e-4 * max(1, abs(expected))
+    return None if is_right else f"{found} instead of {expected}"
+
+
+def wrong(check, cells):
+    found = {cell: check(*cell) for cell in cells}
+    return [f"{'/'.join(map(str, cell))}: {t}" for cell, t in found.items() if t]
+
+
+@pytest.mark.slow
+def test_losses_over_shapes_types_and_ways():
+    assert wrong(wrong_loss, map(tuple, AllPairs(LOSS_FACTORS))) == []
+
+
+@pytest.mark.weekly
+def test_all_losses_over_shapes_types_and_ways():
+    assert wrong(wrong_loss, itertools.product(*LOSS_FACTORS)) == []
+
+
+def test_classes_may_be_large_integers():
+    labels = CLASSES + 20231100
+    loss = losses.SupervisedContrastive()
+    for kind in ("int32", "int64", "uint32"):
+        found = loss(labels.astype(kind), VECTORS)
+        assert found == loss(CLASSES, VECTORS)
+
+
+def test_cosent_has_no_weights_of_rows():
+    with pytest.raises(ConfigurationError, match="rows have no weights"):
+        losses.CoSENT()(DEGREES, COSINES, np.ones(6))
+
+
+@pytest.mark.parametrize(
+    "kind", ["bool", "int8", "uint8", "int16", "int32", "int64", "uint32"]
+)
+def test_masks_count_beyond_the_type_of_ids(kind):
+    length = 600
+    ids = np.ones((1, length), kind)
+    ids[0, 590:] = 0
+    assert np.asarray(layers.padding_mask(ids))[0, 0, 0].sum() == 590
+    segments = np.zeros((1, length), kind)
+    segments[0, 10:] = 1
+    mask = np.asarray(layers.unilm_mask(segments))[0, 0]
+    columns, rows = np.meshgrid(np.arange(length), np.arange(length))
+    np.testing.assert_array_equal(mask, (columns <= rows) | (columns < 10))
+
+
+def test_points_of_a_schedule_ascend():
+    for points in ([(5, 1.0), (5, 0.5)], [(9, 1.0), (5, 0.5)], [(-1, 1.0)]):
+        with pytest.raises(ConfigurationError, match="later step"):
+            PiecewiseLinear(1.0, points)
+
+
+# === Optimizers ===
+
+
+OPTIONS = {
+    "name": ["adamw", "lamb"],
+    "accumulation": [1, 3],
+    "ema": [0.0, 0.5],
+    "clip_norm": [0.0, 0.1],
+    "weight_decay": [0.0, 0.1],
+    "layer_decay": [1.0, 0.5],
+    "warmup": [0, 4],
+    "adversarial_epsilon": [0.0, 1.0],
+    "r_drop": [0.0, 2.0],
+    "dtype": ["float32", "mixed_bfloat16", "bfloat16"],
+}
+TEXTS, NAMES = (GOOD + BAD)[:6], ["好"] * 4 + ["差"] * 2
+
+
+def classifier(dtype="float32"):
+    keras.utils.set_random_seed(0)
+    return RoFormerTextClassifier.from_preset(
+        CHARACTER, classes=["差", "好"], dtype=dtype, **ONE_BLOCK
+    )
+
+
+def trained(rate, batch_size=2, epochs=1, **cell):
+    """The weights before and after a training."""
+    model = classifier(cell.pop("dtype", "float32"))
+    aids = {name: cell.pop(name, 0.0) for name in ("adversarial_epsilon", "r_drop")}
+    decay = cell.pop("layer_decay", 1.0)
+    if cell.get("name") != "lamb":
+        cell["rates"] = layerwise_rates(1, decay)
+    model.compile(make_optimizer(rate, **cell), run_eagerly=True, **aids)
+    # A key's bias changes no score. Its gradient is nothing but rounding, to which LAMB
+    # gives the length of the weights.
+    variables = [v for v in model.trainable_variables if "key/bias" not in v.path]
+    before = [np.array(v, "float32") for v in variables]
+    model.fit(TEXTS, NAMES, batch_size=batch_size, epochs=epochs, verbose=0)
+    return before, [np.array(v, "float32") for v in variables]
+
+
+def moved(before, after):
+    return max(np.abs(a - b).max() for a, b in zip(before, after, strict=True))
+
+
+def wrong_at_rate_0(*values):
+    cell = dict(zip(OPTIONS, values, strict=True))
+    # FGM moves the embeddings and back, which rounds.
+    epsilon = cell["adversarial_epsilon"]
+    most = epsilon * (2e-2 if cell["dtype"] == "bfloat16" else 1e-6)
+    distance = moved(*trained(0.0, **cell))
+    return None if distance <= most else f"moved {distance}"
+
+
+@pytest.mark.slow
+def test_at_rate_0_nothing_moves():
+    assert wrong(wrong_at_rate_0, map(tuple, AllPairs(list(OPTIONS.values())))) == []
+
+
+def wrong_accumulation(*values):
+    names = (
+        "name",
+        "ema",
+        "clip_norm",
+        "weight_decay",
+        "layer_decay",
+        "warmup",
+        "r_drop",
+    )
+    cell = dict(zip(names, values, strict=True))
+    _, parts = trained(0.01, 2, epochs=3, accumulation=3, epsilon=0.1, **cell)
+    _, whole = trained(0.01, 6, epochs=3, epsilon=0.1, **cell)
+    distance = moved(parts, whole)
+    return None if distance <= 1e-5 else f"differs by {distance}"
+
+
+@pytest.mark.slow
+def test_parts_of_a_batch_are_the_batch():
+    """EMA, decay and clipping count updates, not the parts of their batches."""
+    names = (
+        "name",
+        "ema",
+        "clip_norm",
+        "weight_decay",
+        "layer_decay",
+        "warmup",
+        "r_drop",
+    )
+    cells = map(tuple, AllPairs([OPTIONS[name] for name in names]))
+    assert wrong(wrong_accumulation, cells) == []
+
+
+@pytest.mark.parametrize("kind", [AdamW, Lamb])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_weights_of_16_bits_go_where_those_of_32_go(kind, dtype):
+    ends = []
+    for one in (dtype, "float32"):
+        variable = keras.Variable(np.array([1.0, -2.0, 0.5]), dtype=one, name="kernel")
+        optimizer = kind(0.1, epsilon=1e-6, weight_decay=0.01, global_clipnorm=1.0)
+        optimizer.build([variable])
+        for step in range(10):
+            gradient = np.array([1.0, 1e-4, np.cos(step)])
+            optimizer.apply([keras.ops.cast(gradient, one)])
+        ends.append(np.array(variable, "float32"))
+    # bfloat16 rounds numbers near 4 to 1 / 64.
+    np.testing.assert_allclose(*ends, atol=0.06)
+
+
+def test_gradients_of_several_types_are_clipped_together():
+    variables = [
+        keras.Variable(np.ones(2), dtype=kind, name="bias")
+        for kind in ("float32", "bfloat16")
+    ]
+    optimizer = make_optimizer(0.1, clip_norm=1.0)
+    optimizer.build(variables)
+    gradients = [keras.ops.full((2,), 3.0, v.dtype) for v in variables]
+    clipped = optimizer._clip_gradients(gradients)
+    assert [one.dtype.name for one in clipped] == ["float32", "bfloat16"]
+    for one in clipped:
+        np.testing.assert_allclose(np.array(one, "float32"), 0.5, atol=2e-3)
+
+
+def test_lamb_knows_after_loading_what_does_not_decay():
+    optimizer = make_optimizer(0.1, name="lamb", weight_decay=0.5)
+    loaded = type(optimizer).from_config(optimizer.get_config())
+    assert loaded.not_decayed == optimizer.not_decayed == ("bias", "gamma", "beta")
+    bias = keras.Variable(np.ones(3), name="bias")
+    loaded.build([bias])
+    loaded.apply([keras.ops.zeros(3)])
+    np.testing.assert_array_equal(np.array(bias), np.ones(3))
+
+
+@pytest.mark.parametrize("objective", ["cosent", "contrastive"])
+def test_vectors_are_float32_under_each_policy(objective):
+    for dtype in ("mixed_bfloat16", "bfloat16"):
+        model = RoFormerSentenceEncoder.from_preset(
+            CHARACTER, objective=objective, dtype=dtype, **ONE_BLOCK
+        )
+        assert model.encode(TEXTS[:1]).dtype == model.output.dtype == "float32"
+
+
+def test_a_model_computes_in_float64():
+    found = []
+    for dtype in ("float64", "float32"):
+        model = classifier(dtype)
+        model.set_weights([np.array(w) for w in classifier().get_weights()])
+        outputs = model.predict(TEXTS, verbose=0)
+        ids = model.tokenizer(TEXTS)
+        np.testing.assert_allclose(np.array(model(ids)), outputs, atol=1e-6)
+        found.append(outputs)
+    np.testing.assert_allclose(*found, atol=1e-5)
