@@ -56,8 +56,12 @@ class TextBatches(keras.utils.PyDataset):
         return np.concatenate(self._batches)
 
     def on_epoch_end(self):
-        if self._shuffle:
-            self._epoch += 1
+        self.start_epoch(self._epoch + 1)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Puts the rows in the order of an epoch, counted from 0."""
+        if self._shuffle and epoch != self._epoch:
+            self._epoch = epoch
             self._batches = self._arrange()
 
     def _arrange(self):
@@ -91,3 +95,24 @@ class NumberedBatches(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         self._epoch += 1
+
+    def start_epoch(self, epoch: int) -> None:
+        """Goes to the batches of an epoch, counted from 0."""
+        self._epoch = epoch
+
+
+class MappedDataset(keras.utils.PyDataset):
+    """A dataset with a function of each batch."""
+
+    def __init__(self, dataset, function):
+        super().__init__()
+        self._dataset, self._function = dataset, function
+
+    def __len__(self):
+        return len(self._dataset)
+
+    def __getitem__(self, number):
+        return self._function(self._dataset[number])
+
+    def on_epoch_end(self):
+        self._dataset.on_epoch_end()

@@ -9,6 +9,7 @@ its number of batches alone.
 import functools
 import itertools
 import json
+import math
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -150,6 +151,8 @@ class EpochItems:
             left out.
         separator: int. The id of `[SEP]`.
         by_length: bool. Whether the items of a batch have similar lengths.
+        whole_epochs: bool. Whether the last batch of an epoch ends with it, and may be
+            smaller; else it takes the first items of the next epoch.
     """
 
     def __init__(
@@ -160,8 +163,10 @@ class EpochItems:
         packed: int | None = None,
         separator: int | None = None,
         by_length: bool = False,
+        whole_epochs: bool = False,
     ):
         self._corpus, self._seed = corpus, seed
+        self._whole_epochs = whole_epochs
         self._packed, self._separator, self._by_length = packed, separator, by_length
         self._size = len(corpus)
         if packed:
@@ -181,6 +186,10 @@ class EpochItems:
             # The last items of an epoch, too few for a batch, are left out.
             epoch, place = divmod(number, max(1, self._size // size))
             return [self._corpus[n] for n in self._arranged(epoch, size)[place]]
+        if self._whole_epochs:
+            epoch, place = divmod(number, math.ceil(self._size / size))
+            places = range(place * size, min((place + 1) * size, self._size))
+            return [self._item(epoch, n) for n in places]
         numbers = range(number * size, (number + 1) * size)
         return [self._item(*divmod(number, self._size)) for number in numbers]
 

@@ -102,6 +102,11 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
             kwargs.setdefault("jit_compile", False)
         super().compile(*args, **kwargs)
 
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras does this itself only if `compile` is not overridden.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; arrays of ids are checked first.
 

@@ -8,11 +8,12 @@ import keras
 import numpy as np
 
 from roformer_keras.checks import check_integer
-from roformer_keras.data.adapters import is_adapter
-from roformer_keras.data.batches import NumberedBatches, TextBatches
+from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
+from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.data.tables import is_table
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.training_loop import with_order
 from roformer_keras.types import Texts
 
 # A mixin calls what a Keras model has.
@@ -30,8 +31,12 @@ class TextData:
         lengths: int `(rows,)` or `(rows, texts)`. Tokens, as in `TextBatches`.
         owners: int `(rows,)`. Index of the text that each row comes from.
         make_batch: called with numbers of rows and columns of additional padding;
-            returns what `fit` takes as a batch.
-        weights: float `(rows,)` or None.
+            returns inputs and targets as `fit` takes them.
+        weights: float `(rows,)` or None. Weights of samples.
+        class_weights: float `(rows,)` or None. Weights by the classes of the rows,
+            which count in training only, as in Keras.
+        batch_weights: called with weights of the rows of a batch and its targets;
+            returns the weights as the loss takes them. None: a weight for each row.
         numbers: int. Indices of the rows to use; all if not given.
     """
 
@@ -39,6 +44,8 @@ class TextData:
     owners: np.ndarray
     make_batch: Callable
     weights: np.ndarray | None = None
+    class_weights: np.ndarray | None = None
+    batch_weights: Callable | None = None
     numbers: np.ndarray | None = None
 
     def split(self, share: float, seed: int) -> tuple["TextData", "TextData"]:
@@ -56,7 +63,29 @@ class TextData:
             dataclasses.replace(self, numbers=np.flatnonzero(mask))
             for mask in (~is_held_out, is_held_out)
         )
-        return first, second
+        return first, dataclasses.replace(second, class_weights=None)
+
+    def batch(
+        self, numbers: np.ndarray | None = None, more: Any = 0, copies: int = 1
+    ) -> tuple:
+        """Inputs, targets and, if rows have them, weights of a batch.
+
+        Args:
+            numbers: int `(rows,)`. Rows of the batch; all if not given.
+            more: columns of additional padding.
+            copies: int. How often each row comes, one copy after the other.
+        """
+        if numbers is None:
+            numbers = np.arange(len(self.lengths))
+        numbers = np.repeat(numbers, copies)
+        inputs, targets, *_ = batch = self.make_batch(numbers, more)
+        parts = [w for w in (self.weights, self.class_weights) if w is not None]
+        if not parts:
+            return batch
+        weights = np.prod([part[numbers] for part in parts], axis=0, dtype="float32")
+        if self.batch_weights is not None:
+            weights = self.batch_weights(weights, targets)
+        return inputs, targets, weights
 
     def batches(self, batch_size: int, copies: int = 1, **options) -> TextBatches:
         """Batches for `fit` and `evaluate`.
@@ -72,7 +101,7 @@ class TextData:
             numbers = np.arange(len(self.lengths))
 
         def make(places, more):
-            return self.make_batch(np.repeat(numbers[places], copies), more)
+            return self.batch(numbers[places], more, copies)
 
         return TextBatches(self.lengths[numbers], make, batch_size, **options)
 
@@ -126,11 +155,6 @@ class TextTrainer(_Model):
         # A loss may have weights of a layer: defaults are made again, not saved.
         return {**config, **dict.fromkeys(self._default_names)} if config else config
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        # Keras does this itself only if `compile` is not overridden.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
     def fit(
         self,
         x: Texts = None,
@@ -154,14 +178,16 @@ class TextTrainer(_Model):
                 of texts and labels; a generator or a `PyDataset` of batches of texts
                 and labels; or what Keras's own `fit` takes, with dicts of ids.
             y: labels of the rows of `x`, or the texts to write.
-            batch_size: int. Rows of a batch; the class's own number if not given.
+            batch_size: int. Rows of a batch; the class's own number if not given. Also
+                of validation, unless there is a `validation_batch_size`.
             validation_data: pair of texts and labels, or triple with weights; or a
                 dataset like `x`.
             validation_split: float in [0, 1). Share of the rows, drawn by the seed, for
-                validation instead of training.
+                validation instead of training, where class_weight does not count.
             shuffle: bool. Whether each epoch has its own order.
-            class_weight: dict of label to weight.
-            sample_weight: float `(rows,)`.
+            class_weight: dict of label, by name or number, to weight.
+            sample_weight: float `(rows,)`; not with datasets and generators, whose
+                triples have weights.
             seed: int. Determines the order.
             initial_epoch, kwargs: as in `keras.Model.fit`; `max_length` of an
                 encoder-decoder; `fields` of a task, the columns of texts and label in
@@ -175,13 +201,16 @@ class TextTrainer(_Model):
             self.compile()
         options = self._pop_row_options(kwargs)
         batch_size = self.default_batch_size if batch_size is None else batch_size
+        held_out_size = kwargs.get("validation_batch_size") or batch_size
+        check_container(x, y, sample_weight, validation_split)
         if validation_data is not None:
-            validation_data = self._held_out(validation_data, batch_size, options)
-        x = self._tokenized_batches(x, options, self.row_copies)
+            validation_data = self._held_out(validation_data, held_out_size, options)
+        x = self._tokenized_batches(x, options, self.row_copies, class_weight)
         if isinstance(x, Iterator) or is_ready(x):
             # In batches of this package each row is next to its copy.
             if not isinstance(x, TextBatches | MappedDataset | Iterator):
                 self._check_copies(self.row_copies)
+            is_weighted = isinstance(x, MappedDataset | Iterator)
             return super().fit(
                 x,
                 y,
@@ -190,15 +219,16 @@ class TextTrainer(_Model):
                 validation_split=validation_split,
                 # A dataset has its own order.
                 shuffle=shuffle and y is not None,
-                class_weight=class_weight,
+                class_weight=None if is_weighted else self._by_number(class_weight),
                 sample_weight=sample_weight,
                 initial_epoch=initial_epoch,
                 **kwargs,
             )
+        kwargs.pop("validation_batch_size", None)
         data = self._read(x, y, sample_weight, class_weight, **options)
         if validation_data is None and validation_split:
             data, held_out = data.split(validation_split, seed)
-            validation_data = held_out.batches(batch_size)
+            validation_data = held_out.batches(held_out_size)
         batches = data.batches(
             batch_size,
             copies=self.row_copies,
@@ -206,12 +236,14 @@ class TextTrainer(_Model):
             seed=seed,
             epoch=initial_epoch,
         )
+        callbacks = kwargs.pop("callbacks", None)
         return super().fit(
             batches,
             # TextBatches shuffle by themselves, by a seed.
             shuffle=False,
             validation_data=validation_data,
             initial_epoch=initial_epoch,
+            callbacks=with_order(callbacks, batches),
             **kwargs,
         )
 
@@ -230,6 +262,7 @@ class TextTrainer(_Model):
             kwargs: as in `keras.Model.evaluate`, with those of `fit` for rows.
         """
         options = self._pop_row_options(kwargs)
+        check_container(x, y, sample_weight)
         x = self._tokenized_batches(x, options)
         if isinstance(x, Iterator) or is_ready(x):
             size = self._size_of_ready(y, batch_size)
@@ -239,21 +272,30 @@ class TextTrainer(_Model):
         return super().evaluate(data.batches(batch_size), **kwargs)
 
     def train_on_batch(
-        self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
+        self,
+        x: Texts,
+        y: Texts = None,
+        sample_weight: Any = None,
+        class_weight: Mapping | None = None,
+        **kwargs: Any,
     ) -> Any:
         """As in Keras, on texts or on a dict of ids; compiles as `fit` does.
 
         Args:
             x, y: texts and labels as in `fit`; or dicts of ids, and targets.
             sample_weight: float `(rows,)`.
-            kwargs: as in `keras.Model.train_on_batch`.
+            class_weight: dict of label to weight.
+            kwargs: as in `keras.Model.train_on_batch`; `fields` or `max_length`, as in
+                `fit`.
         """
         if not self.compiled:
             self.compile()
-        if not isinstance(x, dict):
-            x, y, *rest = self._tokenize(x, y, sample_weight, copies=self.row_copies)
-            sample_weight = rest[0] if rest else None
-        return super().train_on_batch(x, y, sample_weight, **kwargs)
+        options = self._pop_row_options(kwargs)
+        if isinstance(x, dict):
+            class_weight = self._by_number(class_weight)
+            return super().train_on_batch(x, y, sample_weight, class_weight, **kwargs)
+        data = self._read(x, y, sample_weight, class_weight, **options)
+        return super().train_on_batch(*data.batch(copies=self.row_copies), **kwargs)
 
     def test_on_batch(
         self, x: Texts, y: Texts = None, sample_weight: Any = None, **kwargs: Any
@@ -263,22 +305,42 @@ class TextTrainer(_Model):
         Args:
             x, y: texts and labels as in `fit`; or dicts of ids, and targets.
             sample_weight: float `(rows,)`.
-            kwargs: as in `keras.Model.test_on_batch`.
+            kwargs: as in `keras.Model.test_on_batch`; `fields` or `max_length`, as in
+                `fit`.
         """
         if not self.compiled:
             self.compile()
-        if not isinstance(x, dict):
-            x, y, *rest = self._tokenize(x, y, sample_weight)
-            sample_weight = rest[0] if rest else None
-        return super().test_on_batch(x, y, sample_weight, **kwargs)
+        options = self._pop_row_options(kwargs)
+        if isinstance(x, dict):
+            return super().test_on_batch(x, y, sample_weight, **kwargs)
+        data = self._read(x, y, sample_weight, **options)
+        return super().test_on_batch(*data.batch(), **kwargs)
 
-    def _tokenize(self, x, y=None, *weights, copies=1, **options):
-        """One batch of texts and labels as Keras takes it."""
-        data = self.labelled(x, y, *weights, **options)
-        return data.make_batch(np.repeat(np.arange(len(data.lengths)), copies), 0)
+    def class_weights(self, class_weight: Mapping) -> np.ndarray:
+        """The weight of each class, 1 if none is given: float32 `(num_classes,)`.
 
-    def _tokenized_batches(self, data, options, copies=1):
-        """A generator or `PyDataset` with texts as ids; other data unchanged."""
+        Args:
+            class_weight: dict of a class, by name or number, to its weight.
+
+        Raises:
+            ConfigurationError: rows of this model have no class, or a key is none.
+        """
+        raise ConfigurationError(
+            f"{type(self).__name__} has no classes of rows: give sample_weight instead "
+            "of class_weight"
+        )
+
+    def _by_number(self, class_weight):
+        """Weights of classes as Keras takes them."""
+        if class_weight is None:
+            return None
+        return dict(enumerate(self.class_weights(class_weight).tolist()))
+
+    def _tokenized_batches(self, data, options, copies=1, class_weight=None):
+        """A generator or `PyDataset` with texts as ids; other data unchanged.
+
+        Weights of classes become weights of rows.
+        """
 
         def tokenized(batch):
             if not isinstance(batch, tuple) or len(batch) not in (2, 3):
@@ -286,15 +348,22 @@ class TextTrainer(_Model):
                     "a generator must give pairs of texts and labels, or triples with "
                     f"weights, got {type(batch).__name__}"
                 )
-            if not isinstance(batch[0], dict):
-                return self._tokenize(*batch, copies=copies, **options)
+            x, y, *weights = batch
+            if not isinstance(x, dict):
+                weight = weights[0] if weights else None
+                data = self._read(x, y, weight, class_weight, **options)
+                return data.batch(copies=copies)
             self._check_copies(copies)
-            return batch
+            if class_weight is None:
+                return batch
+            numbers = np.asarray(y).reshape(-1).astype("int64")
+            by_class = self.class_weights(class_weight)[numbers]
+            return x, y, np.prod([by_class, *weights], axis=0, dtype="float32")
 
         if isinstance(data, Iterator):
             return (tokenized(batch) for batch in data)
         if isinstance(data, keras.utils.PyDataset) and not isinstance(
-            data, TextBatches
+            data, TextBatches | NumberedBatches
         ):
             return MappedDataset(data, tokenized)
         return data
@@ -321,10 +390,10 @@ class TextTrainer(_Model):
             )
         return self._read(*parts, **options).batches(batch_size)
 
-    def _read(self, x, y=None, *weights, **options):
+    def _read(self, x, y=None, sample_weight=None, class_weight=None, **options):
         if hasattr(x, "as_numpy_iterator"):
-            x, y, *weights = _labelled_texts(x, y)
-        return self.labelled(x, y, *weights, **options)
+            x, y, sample_weight = labelled_texts(x, y)
+        return self.labelled(x, y, sample_weight, class_weight, **options)
 
     def _pop_row_options(self, kwargs):
         return {name: kwargs.pop(name) for name in self.row_options if name in kwargs}
@@ -333,89 +402,3 @@ class TextTrainer(_Model):
         if y is None:
             return {}
         return {"batch_size": batch_size or self.default_batch_size}
-
-
-class MappedDataset(keras.utils.PyDataset):
-    """A dataset with a function of each batch."""
-
-    def __init__(self, dataset, function):
-        super().__init__()
-        self._dataset, self._function = dataset, function
-
-    def __len__(self):
-        return len(self._dataset)
-
-    def __getitem__(self, number):
-        return self._function(self._dataset[number])
-
-    def on_epoch_end(self):
-        self._dataset.on_epoch_end()
-
-
-def is_ready(x) -> bool:
-    """Whether `x` is input for Keras itself: batches, or dicts of ids."""
-    is_own = isinstance(x, TextBatches | NumberedBatches | MappedDataset)
-    if is_own or is_adapter(x):
-        return True
-    if isinstance(x, keras.utils.PyDataset):
-        spec = x[0]
-    else:
-        spec = x if isinstance(x, dict) else getattr(x, "element_spec", None)
-    first = spec[0] if isinstance(spec, tuple) else spec
-    return isinstance(first, dict) and any("token_ids" in name for name in first)
-
-
-# === tf.data ===
-
-
-def texts_of(dataset) -> list:
-    """Rows of a `tf.data.Dataset` or `PyDataset` of texts, with or without labels."""
-    found = []
-    for element in _elements(dataset):
-        # As in Keras, a tuple holds inputs, and then labels and weights.
-        texts = element[0] if isinstance(element, tuple) else element
-        found += _rows_of(texts if isinstance(texts, tuple) else (texts,))
-    return found
-
-
-def _labelled_texts(dataset, y):
-    """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
-    if y is not None:
-        raise ConfigurationError("a dataset holds its labels: leave y out")
-    records = []
-    for element in _elements(dataset):
-        if not isinstance(element, tuple) or len(element) not in (2, 3):
-            raise ConfigurationError(
-                "a dataset must give pairs of texts and labels, or triples with "
-                f"weights, got {type(element).__name__}"
-            )
-        texts, *rest = element
-        parts = texts if isinstance(texts, tuple) else (texts,)
-        records += _rows_of((*parts, *rest))
-    if not records:
-        raise ConfigurationError("a dataset must have an element, got none")
-    columns, count = list(map(list, zip(*records, strict=True))), len(parts)
-    texts = tuple(columns[:count]) if count > 1 else columns[0]
-    return texts, columns[count], (columns[count + 1 :] or [None])[0]
-
-
-def _rows_of(columns):
-    """Rows of an element of a dataset, which is one row or a batch."""
-    is_batch = np.ndim(columns[0]) == 1
-    rows = zip(*columns, strict=True) if is_batch else [columns]
-    return [
-        tuple(v.decode("utf-8") if isinstance(v, bytes) else v for v in row)
-        for row in rows
-    ]
-
-
-def _elements(dataset):
-    """The elements of a dataset that ends; those of TensorFlow as NumPy arrays."""
-    if isinstance(dataset, keras.utils.PyDataset):
-        return (dataset[number] for number in range(len(dataset)))
-    if int(dataset.cardinality()) == -1:
-        raise ConfigurationError(
-            "a dataset must end, and this one repeats for ever: leave repeat() out and "
-            "set epochs"
-        )
-    return dataset.as_numpy_iterator()

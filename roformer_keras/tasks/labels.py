@@ -1,12 +1,12 @@
 """Labels as a file has them, and numbers as JSON has them."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.checks import check_integer, check_number, is_integer
 from roformer_keras.errors import ConfigurationError
 
 
@@ -151,6 +151,32 @@ def class_number(
         f"{label!r}",
         row=row,
     )
+
+
+def weights_by_number(
+    class_weight: Mapping, num_classes: int, classes: list[str] | None
+) -> np.ndarray:
+    """Weights of classes, 1 where none is given: float32 `(num_classes,)`.
+
+    Args:
+        class_weight: dict of a class, by name or number, to its weight.
+        num_classes, classes: of the model.
+
+    Raises:
+        ConfigurationError: a key is no class, or a weight no finite number of at least
+            0.
+    """
+    if not isinstance(class_weight, Mapping):
+        raise ConfigurationError(
+            f"class_weight must be a dict of class to weight, got {class_weight!r:.60}"
+        )
+    weights = np.ones(num_classes, "float32")
+    for label, weight in class_weight.items():
+        what = "a label of class_weight"
+        number = class_number(label, num_classes, classes, what=what)
+        check_number(f"class_weight of {label!r}", weight, minimum=0)
+        weights[number] = weight
+    return weights
 
 
 def choice_number(label, choices: Sequence[str], row: int | None = None) -> int:

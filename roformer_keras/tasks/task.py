@@ -15,6 +15,7 @@ from roformer_keras.config import ConfigSource
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.tokenizer_files import check_tokenizer
 from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
+from roformer_keras.data.datasets import is_ready, texts_of
 from roformer_keras.data.rows import TOKENS_PER_BATCH, GroupRows, Rows, map_rows
 from roformer_keras.data.tables import (
     TextRows,
@@ -34,12 +35,7 @@ from roformer_keras.models.preset import (
     opened_checkpoint,
 )
 from roformer_keras.models.quantization import quantized_layers, restore_quantized
-from roformer_keras.models.text_trainer import (
-    TextData,
-    TextTrainer,
-    is_ready,
-    texts_of,
-)
+from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
 from roformer_keras.tasks.baselines import Baseline
@@ -306,7 +302,12 @@ class TextTask(TextTrainer, BackboneModel):
     ) -> TensorLike:
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if training and self.r_drop:
-            loss += self.r_drop * ops.mean(self.divergence(y_pred[::2], y_pred[1::2]))
+            divergence = self.divergence(y_pred[::2], y_pred[1::2])
+            if sample_weight is not None:
+                # A row and its copy have one weight.
+                weights = ops.reshape(sample_weight, (-1,))[::2]
+                divergence = ops.cast(weights, divergence.dtype) * divergence
+            loss += self.r_drop * ops.mean(divergence)
         return loss
 
     def divergence(self, first: TensorLike, second: TensorLike) -> TensorLike:
@@ -490,10 +491,10 @@ class TextTask(TextTrainer, BackboneModel):
             batch_size, batch_tokens, verbose: as in `predict`.
         """
         model, make_rows = model or self, make_rows or self.make_rows
-        if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
-            x = texts_of(x)
         counts = text_counts or self.text_counts
         has_choices = self.has_choices
+        if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
+            x = texts_of(x, counts, has_choices)
         check: Callable = _checked if isinstance(x, Iterator) else as_texts
         if is_table(x):
             rows = TextRows(x, text_columns(column_names(x), counts, has_choices))
@@ -584,23 +585,32 @@ class TextTask(TextTrainer, BackboneModel):
                     f"{len(sample_weight)} weights"
                 )
             weights = np.asarray(sample_weight, "float32")[rows.owners]
+        by_class = None
         if class_weight is not None:
-            own = self.weights_of_classes(targets, class_weight)
-            weights = own if weights is None else weights * own
+            table = self.class_weights(class_weight)
+            by_class = table[np.asarray(targets, "int64")]
 
         def make_batch(numbers, more):
             inputs = rows.batch(numbers, more)
-            batch = (inputs, self.batch_targets(targets, numbers, inputs))
-            return batch if weights is None else (*batch, weights[numbers])
+            return inputs, self.batch_targets(targets, numbers, inputs)
 
-        return TextData(self.padded_sizes(rows), rows.owners, make_batch, weights)
-
-    def weights_of_classes(self, targets: Any, class_weight: Mapping) -> np.ndarray:
-        """The weight of each row by its class: float `(rows,)`."""
-        raise ConfigurationError(
-            f"{type(self).__name__} has no classes of rows: give sample_weight instead "
-            "of class_weight"
+        return TextData(
+            self.padded_sizes(rows),
+            rows.owners,
+            make_batch,
+            weights,
+            by_class,
+            self.batch_weights,
         )
+
+    def batch_weights(self, weights: np.ndarray, targets: Any) -> np.ndarray:
+        """Weights of rows, as the loss of this task takes them.
+
+        Args:
+            weights: float32 `(rows,)`.
+            targets: of `batch_targets`.
+        """
+        return weights
 
 
 class _SizedRows:

@@ -23,6 +23,7 @@ from roformer_keras.tasks.labels import (
     parse_name,
     rounded,
     sorted_names,
+    weights_by_number,
 )
 from roformer_keras.tasks.measures import ClassMeasure, LabelSetMeasure, Measure
 from roformer_keras.tasks.vector import VectorTask
@@ -150,13 +151,10 @@ class RoFormerTextClassifier(VectorTask):
             targets[row, [self._class(label, row) for label in labels]] = 1
         return targets
 
-    def weights_of_classes(self, targets: Any, class_weight: Mapping) -> np.ndarray:
+    def class_weights(self, class_weight: Mapping) -> np.ndarray:
         if self.multi_label:
-            return super().weights_of_classes(targets, class_weight)
-        weights = np.ones(self.num_classes, "float32")
-        for label, weight in class_weight.items():
-            weights[self._class(label, what="a label of class_weight")] = weight
-        return weights[targets]
+            return super().class_weights(class_weight)
+        return weights_by_number(class_weight, self.num_classes, self.classes)
 
     def _class(self, label, row=None, what="a label"):
         return class_number(label, self.num_classes, self.classes, row, what)

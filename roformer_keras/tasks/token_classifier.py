@@ -105,6 +105,12 @@ class RoFormerTokenClassifier(SpanTask):
             found[place, : len(targets[number])] = targets[number]
         return found
 
+    def batch_weights(self, weights: np.ndarray, targets: Any) -> np.ndarray:
+        # The field's loss is one of rows, the other one of tokens.
+        if self.crf is not None:
+            return weights
+        return np.repeat(weights[:, None], targets.shape[1], axis=1)
+
     def _find_spans(self, outputs, rows, numbers):
         visible = rows.visible(numbers, outputs.shape[1])
         scores = np.where(visible[..., None], outputs, 0.0)

@@ -1,0 +1,138 @@
+"""Containers of Keras, of texts or ids: `tf.data`, `PyDataset` and generators."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from roformer_keras.data.adapters import is_adapter
+from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
+from roformer_keras.data.texts import as_texts
+from roformer_keras.errors import ConfigurationError
+
+
+def check_container(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    validation_split: float = 0.0,
+) -> None:
+    """Refuses what a container of batches brings itself, or cannot have.
+
+    Args:
+        x, y, sample_weight, validation_split: as in `fit`.
+
+    Raises:
+        ConfigurationError: names the container.
+    """
+    is_dataset = hasattr(x, "as_numpy_iterator")
+    is_stream = isinstance(x, Iterator | keras.utils.PyDataset)
+    if not (is_dataset or is_stream):
+        return
+    if is_dataset:
+        name = "a tf.data.Dataset"
+    else:
+        name = "a PyDataset" if isinstance(x, keras.utils.PyDataset) else "a generator"
+    if y is not None:
+        raise ConfigurationError(f"{name} holds its labels: leave y out")
+    if sample_weight is not None:
+        raise ConfigurationError(
+            f"{name} holds its weights: leave sample_weight out, and give triples of "
+            "texts, labels and weights"
+        )
+    if validation_split and (is_stream or is_ready(x)):
+        raise ConfigurationError(
+            f"the rows of {name} come batch by batch, and cannot be split: leave "
+            "validation_split out, and give validation_data"
+        )
+
+
+def is_ready(x) -> bool:
+    """Whether `x` is input for Keras itself: batches, or dicts of ids."""
+    is_own = isinstance(x, TextBatches | NumberedBatches | MappedDataset)
+    if is_own or is_adapter(x):
+        return True
+    if isinstance(x, keras.utils.PyDataset):
+        spec = x[0]
+    else:
+        spec = x if isinstance(x, dict) else getattr(x, "element_spec", None)
+    first = spec[0] if isinstance(spec, tuple) else spec
+    return isinstance(first, dict) and any("token_ids" in name for name in first)
+
+
+def texts_of(dataset, counts: Sequence[int], has_choices: bool = False) -> list:
+    """Rows of a `tf.data.Dataset` or `PyDataset` of texts, with or without labels.
+
+    Args:
+        dataset: whose batches, or rows, are as `fit` takes them.
+        counts, has_choices: as in `as_texts`.
+    """
+    found: list = []
+    for element in _elements(dataset):
+        # As in Keras, a tuple holds inputs, and then labels and weights.
+        parts = element if isinstance(element, tuple) else (element,)
+        if isinstance(dataset, keras.utils.PyDataset):
+            found += as_texts(parts[0], counts, has_choices)
+        else:
+            found += [record[0] for record in _records(*parts)]
+    return found
+
+
+def labelled_texts(dataset, y):
+    """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
+    check_container(dataset, y)
+    records: list = []
+    for element in _elements(dataset):
+        if not isinstance(element, tuple) or len(element) not in (2, 3):
+            raise ConfigurationError(
+                "a dataset must give pairs of texts and labels, or triples with "
+                f"weights, got {type(element).__name__}"
+            )
+        records += _records(*element)
+    if not records:
+        raise ConfigurationError("a dataset must have an element, got none")
+    texts, labels, *weights = map(list, zip(*records, strict=True))
+    return texts, labels, (weights or [None])[0]
+
+
+def _records(texts, *others):
+    """Rows of an element of a dataset, which is one row or a batch: texts and others.
+
+    Texts are a str, or a tuple of them.
+    """
+    several = isinstance(texts, tuple)
+    parts = texts if several else (texts,)
+    # A label tells a row of several texts from a batch of single ones.
+    is_row = np.ndim(parts[0]) == 0 or (others and np.ndim(others[-1]) == 0)
+    columns = [[_plain(one)] if is_row else _plain(one) for one in (*parts, *others)]
+    if len({len(column) for column in columns}) > 1:
+        raise ConfigurationError(
+            "a batch of a dataset must have as many labels and weights as texts, got "
+            f"{', '.join(str(len(column)) for column in columns)}"
+        )
+    count, rows = len(parts), []
+    for values in zip(*columns, strict=True):
+        text = values[:count] if several else values[0]
+        rows.append((tuple(text) if isinstance(text, list) else text, *values[count:]))
+    return rows
+
+
+def _plain(array):
+    """An array as lists of Python's values; bytes as str."""
+    value = array.tolist() if hasattr(array, "tolist") else array
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.decode("utf-8") if isinstance(value, bytes) else value
+
+
+def _elements(dataset):
+    """The elements of a dataset that ends; those of TensorFlow as NumPy arrays."""
+    if isinstance(dataset, keras.utils.PyDataset):
+        return (dataset[number] for number in range(len(dataset)))
+    if int(dataset.cardinality()) == -1:
+        raise ConfigurationError(
+            "a dataset must end, and this one repeats for ever: leave repeat() out and "
+            "set epochs"
+        )
+    return dataset.as_numpy_iterator()

@@ -1,0 +1,333 @@
+"""The same data gives the same numbers by every container, method and kind of weights.
+
+At learning rate 0 each cell is held against one oracle: plain Keras on ids and weights.
+"""
+
+import functools
+import gc
+import itertools
+import weakref
+
+import keras
+import numpy as np
+import pandas
+import pytest
+import tensorflow as tf
+from allpairspy import AllPairs
+from common import CHARACTER
+from finetuning_cases import ONE_BLOCK
+
+from roformer_keras import tasks
+from roformer_keras.data.rows import draw_held_out
+from roformer_keras.errors import ConfigurationError
+
+pytestmark = pytest.mark.slow
+
+SINGLES = ["今天天气不错", "她在北京", "天气不", "在上海工作的人", "不是我们", "学习"]
+COUPLES = [(text, text[::-1]) for text in SINGLES]
+TRIPLES = [(text, text[1:], text[0]) for text in SINGLES]
+CHOICES = [(text, "哪里？", ("北京", "上海")) for text in SINGLES]
+SPANS = [[(0, 2, "甲")], [], [(1, 2, "乙")], [(0, 1, "甲")], [], [(1, 2, "甲")]]
+NAMES, NUMBERS = ["差", "好", "差", "差", "好", "差"], [1.0, 0.5, 2.0, 0.0, 3.0, 1.5]
+CLASSES = {"classes": ["差", "好"]}
+SAMPLE = np.array([0.5, 2.0, 1.0, 3.0, 0.0, 1.0], "float32")
+BY_CLASS = {"差": 1.0, "好": 10.0}
+# Task: its class, options, texts, labels; whether labels are classes, and whether the
+# mean over rows is that over batches.
+TASKS = {
+    "classifier": ("TextClassifier", CLASSES, SINGLES, NAMES, True, True),
+    "pairs": ("TextClassifier", CLASSES, COUPLES, NAMES, True, True),
+    "labels": (
+        "TextClassifier",
+        {**CLASSES, "multi_label": True},
+        SINGLES,
+        [["差"], [], ["好"], ["差", "好"], [], ["好"]],
+        False,
+        True,
+    ),
+    "regressor": ("TextRegressor", {}, SINGLES, NUMBERS, False, True),
+    "cosent": ("SentenceEncoder", {}, COUPLES, NUMBERS, False, False),
+    "classes": (
+        "SentenceEncoder",
+        {"objective": "classification", **CLASSES},
+        COUPLES,
+        NAMES,
+        True,
+        True,
+    ),
+    "contrastive": (
+        "SentenceEncoder",
+        {"objective": "contrastive"},
+        SINGLES,
+        [20231100, 20231101, 20231100, 20231101, 20231102, 20231102],
+        False,
+        False,
+    ),
+    "tags": ("TokenClassifier", {"labels": ["甲", "乙"]}, SINGLES, SPANS, False, False),
+    "field": (
+        "TokenClassifier",
+        {"labels": ["甲", "乙"], "crf": True},
+        SINGLES,
+        SPANS,
+        False,
+        False,
+    ),
+    "spans": ("SpanExtractor", {"labels": ["甲", "乙"]}, SINGLES, SPANS, False, False),
+    "answers": (
+        "QuestionAnswerer",
+        {},
+        [("哪里？", text) for text in SINGLES],
+        [text[:1] for text in SINGLES],
+        False,
+        False,
+    ),
+    "choices": ("MultipleChoice", {}, CHOICES, [0, 1, 1, 0, 1, 0], False, True),
+    "ranker": ("TripletRanker", {}, TRIPLES, list("BCBCBC"), False, True),
+}
+CONTAINERS = ["list", "array", "frame", "ids", "generator", "tf.data", "PyDataset"]
+WEIGHTS = ["none", "sample", "name", "number", "both"]
+VALIDATION = ["none", "split", "data"]
+ALL = np.arange(6)
+METHODS = ["fit", "evaluate", "train_on_batch", "test_on_batch", "predict"]
+FACTORS = [list(TASKS), CONTAINERS, WEIGHTS, VALIDATION, METHODS]
+
+
+@functools.cache
+def loaded(name):
+    """The model of a task, with what the oracle needs: ids, targets and outputs."""
+    kind, options, texts, labels, *_ = TASKS[name]
+    model = getattr(tasks, f"RoFormer{kind}").from_preset(
+        CHARACTER, **ONE_BLOCK, **options
+    )
+    model.compile(keras.optimizers.SGD(0.0), metrics=[], run_eagerly=True)
+    rows = model.make_rows([row if isinstance(row, tuple) else (row,) for row in texts])
+    numbers = np.arange(len(texts))
+    ids = rows.batch(numbers)
+    targets = model.batch_targets(model.make_targets(labels, rows), numbers, ids)
+    plain = keras.Model(model.input, model.output)
+    plain.compile(keras.optimizers.SGD(0.0), model.default_loss(), run_eagerly=True)
+    return model, plain, ids, targets
+
+
+def oracle(name, weights, numbers):
+    """The loss of some rows by plain Keras."""
+    _, plain, ids, targets = loaded(name)
+    # Rows of the ids: a text of a pair, or a choice, may have its own.
+    many = len(ids["token_ids"]) // len(targets)
+    if name in ("cosent", "classes"):
+        many = 2
+    places = np.ravel([np.arange(n * many, (n + 1) * many) for n in numbers])
+    inputs = {key: ids[key][places] for key in ids}
+    own, expected = weights[numbers], targets[numbers]
+    if name == "tags":
+        own = np.repeat(own[:, None], expected.shape[1], axis=1)
+    own = own if (weights != 1).any() else None
+    return float(plain.compute_loss(inputs, expected, plain(inputs), own))
+
+
+def row_weights(name, kind):
+    """Weights of rows in training, and those in validation."""
+    sample = SAMPLE if kind in ("sample", "both") else np.ones(6, "float32")
+    if TASKS[name][4] and kind in ("name", "number", "both"):
+        return sample * [BY_CLASS[label] for label in NAMES], sample
+    return sample, sample
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self, parts):
+        super().__init__()
+        self.parts = parts
+
+    def __len__(self):
+        return len(self.parts)
+
+    def __getitem__(self, number):
+        return self.parts[number]
+
+
+def contained(name, container, sample, numbers=ALL):
+    """`x`, `y` and weights of some rows as methods take them."""
+    *_, texts, labels, _, is_mean = TASKS[name]
+    _, _, ids, targets = loaded(name)
+    if container == "ids":
+        return ids, targets, sample
+    texts, labels = [texts[n] for n in numbers], [labels[n] for n in numbers]
+    own = () if sample is None else (sample[numbers],)
+    if container == "list":
+        return texts, labels, *own
+    if container == "array":
+        return np.array(texts), np.array(labels), *own
+    if container == "frame":
+        columns = ["text"] if isinstance(texts[0], str) else ["first", "second"]
+        table = pandas.DataFrame(texts, columns=columns)
+        return table.assign(label=labels), None, *own
+    # The last batch is smaller.
+    step = 4 if is_mean else len(texts)
+    if container == "tf.data":
+        columns = texts
+        if isinstance(texts[0], tuple):
+            columns = tuple(map(list, zip(*texts, strict=True)))
+        dataset = tf.data.Dataset.from_tensor_slices((columns, labels, *own))
+        return (dataset.batch(step), None)
+    cuts = [slice(start, start + step) for start in range(0, len(texts), step)]
+    parts = [(texts[cut], labels[cut], *(one[cut] for one in own)) for cut in cuts]
+    return (Batches(parts) if container == "PyDataset" else iter(parts)), None
+
+
+def is_possible(name, container):
+    """Whether texts and labels of a task have such a container."""
+    texts, labels = TASKS[name][2:4]
+    plain_labels = not isinstance(labels[0], list)
+    if container == "array":
+        return plain_labels and name != "choices"
+    if container == "frame":
+        return (plain_labels and len(texts[0]) == 2) or isinstance(texts[0], str)
+    if container == "tf.data":
+        return plain_labels and name != "choices"
+    # Rows of ids of several texts cannot be weighed or split by Keras.
+    return container != "ids" or name in ("classifier", "labels", "regressor", "pairs")
+
+
+def check_cell(name, container, weights, validation, method):
+    """Runs a cell; returns what is wrong, or None."""
+    if not is_possible(name, container):
+        return None
+    model, *_ = loaded(name)
+    has_classes = TASKS[name][4]
+    is_stream = container in ("generator", "tf.data", "PyDataset")
+    options, expected, held_out = {}, None, None
+    trained, validated = row_weights(name, weights)
+    sample = SAMPLE if weights in ("sample", "both") else None
+    by_class = {"number": {0: 1.0, 1: 10.0}}.get(weights, BY_CLASS)
+    refused = sample is not None and name == "cosent"
+    if method in ("fit", "train_on_batch") and weights in ("name", "number", "both"):
+        options["class_weight"] = by_class
+        refused |= not has_classes
+        # Keras takes one of them.
+        refused |= (container, weights) == ("ids", "both")
+    else:
+        trained = validated
+    rows = ALL
+    if method == "predict":
+        return _wrong_outputs(name, container)
+    if method.endswith("on_batch") and (is_stream or container == "frame"):
+        container, is_stream = "list", False
+    if method == "fit" and validation == "data":
+        held_out = rows[:4] if container != "ids" else rows
+        data = contained(name, container, sample, held_out)
+        options["validation_data"] = data[0] if data[1] is None else data
+        if container == "frame" and sample is not None:
+            options["validation_data"] = contained(name, "list", sample, held_out)
+    elif method == "fit" and validation == "split":
+        options["validation_split"] = 0.5
+        refused |= container in ("generator", "PyDataset")
+        drawn = draw_held_out(6, 0.5, 0) if container != "ids" else rows >= 3
+        rows, held_out = rows[~drawn], rows[drawn]
+    x, y, *own = contained(name, container, sample)
+    if own:
+        options["sample_weight"] = own[0]
+    if not method.endswith("on_batch"):
+        # Of containers that bring batches, these.
+        size = 4 if TASKS[name][5] and held_out is None else 8
+        options |= {"verbose": 0} if is_stream else {"verbose": 0, "batch_size": size}
+    if container == "generator":
+        steps = 2 if TASKS[name][5] else 1
+        options["steps_per_epoch" if method == "fit" else "steps"] = steps
+        if held_out is not None and validation == "data":
+            options["validation_steps"] = 1
+    if method == "evaluate":
+        options["return_dict"] = True
+    arguments = (x,) if y is None else (x, y)
+    try:
+        found = getattr(model, method)(*arguments, **options)
+    except (ConfigurationError, ValueError) as error:
+        return None if refused else f"raised {error}"
+    if refused:
+        return "was not refused"
+    if method == "fit":
+        found = {key: value[-1] for key, value in found.history.items()}
+    elif method.endswith("on_batch"):
+        found = {"loss": np.ravel(found)[0]}
+    losses = {"loss": oracle(name, trained, rows)}
+    if held_out is not None:
+        losses["val_loss"] = oracle(name, validated, held_out)
+    for key, expected in losses.items():
+        if not abs(found[key] - expected) <= 2e-5 * max(1, abs(expected)):
+            return f"{key} {found[key]} instead of {expected}"
+    return None
+
+
+def _wrong_outputs(name, container):
+    model, plain, ids, _ = loaded(name)
+    x, *_ = contained(name, container, None)
+    if container == "generator":
+        x = iter(TASKS[name][2])  # It gives rows.
+    found = list(model.predict(x, verbose=0))
+    expected = np.asarray(plain(ids))
+    if len(found) != len(expected):
+        return f"{len(found)} outputs instead of {len(expected)}"
+    for output, own in zip(found, expected, strict=True):
+        row = output
+        if np.ndim(row) == np.ndim(own) + 1 and len(row) == 1:
+            row = row[0]  # Of the one window of a text.
+        if np.ndim(row) != np.ndim(own):
+            return f"an output of shape {np.shape(row)} instead of {own.shape}"
+        # Outputs of texts are without padding.
+        cut = tuple(slice(size) for size in np.shape(row))
+        finite = np.where(np.abs(own[cut]) < 1e6, own[cut], 0)
+        if np.abs(np.where(np.abs(row) < 1e6, row, 0) - finite).max() > 2e-5:
+            return "outputs differ"
+    return None
+
+
+def _wrong(cells):
+    found = {cell: check_cell(*cell) for cell in cells}
+    return [f"{'/'.join(cell)}: {text:.150}" for cell, text in found.items() if text]
+
+
+def test_a_sample_of_all_cells():
+    """Each two values of two factors come together once."""
+    assert _wrong(map(tuple, AllPairs(FACTORS))) == []
+
+
+@pytest.mark.weekly
+def test_all_cells():
+    assert _wrong(itertools.product(*FACTORS)) == []
+
+
+def test_a_trained_model_and_its_data_are_freed():
+    """TensorFlow keeps the functions of its datasets for ever."""
+    kind, options, texts, labels, *_ = TASKS["classifier"]
+    model = getattr(tasks, f"RoFormer{kind}").from_preset(
+        CHARACTER, **ONE_BLOCK, **options
+    )
+    model.compile(run_eagerly=True)
+    data = Batches([(texts, labels)])
+    model.fit(texts, labels, validation_data=(texts, labels), verbose=0)
+    model.fit(data, validation_data=Batches([(texts, labels)]), verbose=0)
+    model.evaluate(texts, labels, verbose=0)
+    model.predict(model.tokenizer(texts), verbose=0)
+    left = [weakref.ref(model), weakref.ref(data)]
+    del model, data
+    gc.collect()
+    assert [one() for one in left] == [None, None]
+
+
+def test_after_an_interrupted_fit_the_next_one_has_its_own_validation():
+    model, *_ = loaded("classifier")
+    texts, labels = TASKS["classifier"][2:4]
+
+    def stop(epoch, logs):
+        raise KeyboardInterrupt
+
+    interrupted = keras.callbacks.LambdaCallback(on_epoch_end=stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(
+            texts,
+            labels,
+            validation_data=(texts[:2], labels[:2]),
+            callbacks=[interrupted],
+            verbose=0,
+        )
+    history = model.fit(texts, labels, validation_data=(texts, labels), verbose=0)
+    assert history.history["val_loss"] == pytest.approx(history.history["loss"])
