@@ -260,9 +260,14 @@ class TextGeneration(_Model):
         seed=None,
         engine="keras",
         on_token=None,
+        shows_stop=True,
         **options,
     ):
-        """As `stream`, with "" for each token whose piece is held back."""
+        """As `stream`, with "" for each token whose piece is held back.
+
+        Args:
+            shows_stop: bool. Whether the text has the stop token that ends it.
+        """
         if options.get("method") == "beam":
             raise ConfigurationError(
                 "a text of method='beam' is not known before its end; stream with "
@@ -288,7 +293,12 @@ class TextGeneration(_Model):
         token_ids = stream(self._decoder(engine), row, config)
         if on_token is not None:
             token_ids = _told(token_ids, on_token)
-        return text_pieces(token_ids, tokenizer.decode, is_settled)
+
+        def decode_ids(ids):
+            is_stop = not shows_stop and ids[-1:] and ids[-1] in config.stop_ids
+            return tokenizer.decode(ids[:-1] if is_stop else ids)
+
+        return text_pieces(token_ids, decode_ids, is_settled)
 
     # === From the arguments of a user to those of a search ===
 

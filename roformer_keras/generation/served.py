@@ -86,6 +86,7 @@ class ServedGenerator(Paraphrasing):
         self.config = SimpleNamespace(
             attention=self._reads.attention,
             vocabulary_size=self._reads.vocabulary_size,
+            hidden_dim=self.metadata["dim"],
         )
         self.tokenizer = RoFormerTokenizer.from_preset(folder)
         names = [name for name in found["networks"] if name != "vectors"]

@@ -218,13 +218,12 @@ class _Routes:
     ) -> JSONResponse:
         """Vectors of texts, as in OpenAI's API."""
         self._check_model(body.model)
-        texts = self._texts(body.input)
+        texts, dim = self._texts(body.input), self._model.dim
+        if body.dimensions not in (None, dim):
+            raise Refusal(400, f"the vectors have {dim} dimensions, no other number")
         counts = await _tokenized(self._model.count_tokens, texts)
         kind = Kind("embed", self._model.embed)
         vectors = await self._answer(request, texts, kind, counts)
-        dim = len(vectors[0])
-        if body.dimensions not in (None, dim):
-            raise Refusal(400, f"the vectors have {dim} dimensions, no other number")
         answer = openai.embeddings_answer(
             vectors, sum(counts), self._model.name, body.encoding_format
         )

@@ -32,7 +32,7 @@ class Written:
     """A text that was written.
 
     Attributes:
-        text: str.
+        text: str. Without the stop token, as in OpenAI's API.
         tokens: int. New tokens, with the one that ends it.
         is_ended: bool. Whether it ended before the maximum of tokens.
     """
@@ -85,12 +85,14 @@ class ServedModel:
     Attributes:
         name: str. By which clients know the model.
         embed: function from texts to vectors, float32 `(texts, dim)`.
+        dim: int. Width of these vectors.
         similarity: function from pairs of texts to cosines.
         paraphrase: function of texts and options, see `Paraphrasing.paraphrase`.
         write: function of the ids of prompts and options to a list of `Written` for
             each.
         stream: function of a prompt and options, see `TextGeneration.stream`, to pieces
-            of text, one for each token; "" where a token shows nothing yet.
+            of text, one for each token; "" where a token shows nothing yet, and for
+            the stop token.
         fill_mask: function of texts and `top_k` to candidates.
         predict: function from rows to answers as the command `predict` gives them.
 
@@ -99,6 +101,7 @@ class ServedModel:
     """
 
     embed: Callable[[Sequence[str]], np.ndarray] | None = None
+    dim: int | None = None
     similarity: Callable[[Sequence[tuple[str, str]]], list[float]] | None = None
     paraphrase: Callable[..., list[list]] | None = None
     write: Callable[..., list[list[Written]]] | None = None
@@ -217,11 +220,12 @@ class ServedModel:
         else:
             model = load_encoder(source)
             self._set_vectors(
-                lambda texts: embed(model, tokenizer, texts, self._length, verbose=0)
+                lambda texts: embed(model, tokenizer, texts, self._length, verbose=0),
+                model.config.hidden_dim,
             )
 
-    def _set_vectors(self, encode):
-        self.embed = lambda texts: encode(list(texts))
+    def _set_vectors(self, encode, dim):
+        self.embed, self.dim = lambda texts: encode(list(texts)), dim
         self.similarity = lambda pairs: list(
             map(rounded, pair_cosines(encode, *map(list, zip(*pairs, strict=True))))
         )
@@ -236,14 +240,18 @@ class ServedModel:
                 "choices: use roformer-keras predict"
             )
         if isinstance(task, tasks.RoFormerSentenceEncoder):
-            self._set_vectors(lambda texts: task.encode(texts, verbose=0))
+            self._set_vectors(
+                lambda texts: task.encode(texts, verbose=0),
+                task.backbone.config.hidden_dim,
+            )
         self.predict = lambda rows: task.to_json(list(rows))
 
     def _set_writer(self, model):
         self._writer, self._tokenizer = model, model.text_tokenizer()
         if isinstance(model, Paraphrasing) and _has_vectors(model):
             self._set_vectors(
-                lambda texts: model.encode(texts, max_length=self._length, verbose=0)
+                lambda texts: model.encode(texts, max_length=self._length, verbose=0),
+                model.config.hidden_dim,
             )
 
             def paraphrase(texts, **options):
@@ -255,7 +263,9 @@ class ServedModel:
             return
 
         def stream(prompt, **options):
-            return model._stream_steps(prompt, engine=self._engine, **options)
+            return model._stream_steps(
+                prompt, engine=self._engine, shows_stop=False, **options
+            )
 
         self.write, self.stream = self._write, stream
 
@@ -270,11 +280,12 @@ class ServedModel:
             verbose=0,
             **options,
         )
-        decode = model.text_tokenizer().decode
-        return [
-            [Written(decode(ids), len(ids), ids[-1] in stops) for ids in texts]
-            for texts in found
-        ]
+        return [[self._written(ids, stops) for ids in texts] for texts in found]
+
+    def _written(self, ids, stops):
+        is_ended = ids[-1] in stops
+        shown = ids[:-1] if is_ended else ids
+        return Written(self._tokenizer.decode(shown), len(ids), is_ended)
 
 
 def _known_text(tokenizer):

@@ -115,6 +115,36 @@ def test_a_stream_is_the_text_piece_by_piece(gpt):
     assert choices[-1]["finish_reason"] == whole["finish_reason"]
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_a_completion_is_without_its_stop_token(gpt, place):
+    model = RoFormerCausalLM.from_preset(GPT)
+    tokenizer = model.tokenizer
+    options = {"method": "greedy", "max_new_tokens": 6, "engine": "onnx"}
+    ids = model.generate([tokenizer.encode("今天")[0][:-1]], verbose=0, **options)[0]
+    stop = tokenizer.id_to_token(ids[place])
+    ended = ids[: ids.index(ids[place]) + 1]
+    body = {"prompt": "今天", "max_tokens": 6, "temperature": 0, "stop": [stop]}
+    whole = post(gpt, "/v1/completions", **body)
+    assert whole["choices"][0]["text"] == tokenizer.decode(ended[:-1])
+    assert whole["choices"][0]["finish_reason"] == "stop"
+    assert whole["usage"]["completion_tokens"] == len(ended)
+    with gpt.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
+        *lines, _ = (line for line in answer.iter_lines() if line)
+    choices = [json.loads(line[6:])["choices"][0] for line in lines]
+    assert "".join(one["text"] for one in choices) == tokenizer.decode(ended[:-1])
+    assert choices[-1]["finish_reason"] == "stop"
+
+
+def test_dimensions_are_refused_before_anything_is_computed():
+    served, computed = ServedModel(SIM), []
+    served.embed = lambda texts: computed.append(texts) or np.zeros((len(texts), 32))
+    with client_of(served) as client:
+        error = post(client, "/v1/embeddings", 400, input=TEXTS, dimensions=8)["error"]
+        assert "have 32 dimensions" in error["message"] and computed == []
+        post(client, "/v1/embeddings", input=TEXTS, dimensions=32)
+    assert computed
+
+
 def test_masks_are_filled():
     with client_of(str(CHARACTER)) as client:
         found = post(client, "/fill-mask", texts=["今天[MASK]气"], top_k=2)["masks"]
