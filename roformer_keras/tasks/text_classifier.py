@@ -123,11 +123,10 @@ class RoFormerTextClassifier(VectorTask):
         if hasattr(y, "to_numpy"):
             y = y.to_numpy()
         targets = np.zeros((len(y), self.num_classes), "float32")
+        # Lists of classes in a column of pandas are arrays too.
+        are_flags = all(map(self._may_be_flags, y))
         for row, labels in enumerate(y):
-            is_array = isinstance(labels, np.ndarray)
-            # Lists of names in a column of pandas are arrays too.
-            has_names = is_array and any(isinstance(name, str) for name in labels)
-            if is_array and not has_names and labels.shape == (self.num_classes,):
+            if are_flags:
                 if not np.isin(labels, (0, 1)).all():
                     raise ConfigurationError(
                         "an array of as many numbers as there are classes must be of 0 "
@@ -142,14 +141,34 @@ class RoFormerTextClassifier(VectorTask):
                     f"a label of multi_label must be a list of classes, got {labels!r}",
                     row=row,
                 )
-            if len(set(labels)) != len(labels):
+            numbers = [self._class(label, row) for label in labels]
+            if len(set(numbers)) != len(numbers):
                 raise ConfigurationError(
                     f"a list of classes must name each once, got {labels!r}",
                     row=row,
                     hint="give 0 and 1 for each class as an array",
                 )
-            targets[row, [self._class(label, row) for label in labels]] = 1
+            if not any(isinstance(label, str) for label in labels) and (
+                self.num_classes <= 2 and len(numbers) == self.num_classes
+            ):
+                names = [self._names[number] for number in numbers]
+                raise ConfigurationError(
+                    f"{list(labels)} for {self.num_classes} classes may be their "
+                    "numbers, or 0 and 1 for each class",
+                    row=row,
+                    hint=f"write np.array({list(labels)}) for 0 and 1, in each row, or "
+                    f"{names} for the classes",
+                )
+            targets[row, numbers] = 1
         return targets
+
+    def _may_be_flags(self, labels):
+        """True for an array of as many numbers as there are classes."""
+        return (
+            isinstance(labels, np.ndarray)
+            and labels.shape == (self.num_classes,)
+            and not any(isinstance(name, str) for name in labels)
+        )
 
     def class_weights(self, class_weight: Mapping) -> np.ndarray:
         if self.multi_label:
@@ -178,9 +197,15 @@ class RoFormerTextClassifier(VectorTask):
 
     @classmethod
     def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
-        if options.get("multi_label"):
-            labels = [name for row in labels for name in row]
-        return sorted_names(labels)
+        if not options.get("multi_label"):
+            return sorted_names(labels)
+        if {tuple(row) for row in labels} == {("0", "1"), ("1", "0")}:
+            raise ConfigurationError(
+                "each label is 0,1 or 1,0: the names of two classes, which every text "
+                "then has, or 0 and 1 for each class; write the names of its classes "
+                "in each row"
+            )
+        return sorted_names(name for row in labels for name in row)
 
     @classmethod
     def name_options(

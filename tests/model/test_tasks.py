@@ -220,6 +220,28 @@ def test_several_labels_as_arrays_of_0_and_1():
             model.make_targets(given, rows)
 
 
+def test_labels_that_may_be_numbers_of_classes_or_0_and_1():
+    model = classifier(classes=["坏", "好"], multi_label=True)
+    numbers = np.array([0, 1])
+    for given, row in (
+        ([[0, 1], [1, 0]], 0),
+        ([["好"], (1.0, 0.0)], 1),
+        # Two rows of a column of lists.
+        ([np.array([0]), numbers], 1),
+    ):
+        message = rf"2 classes may be .* in row {row}: write np.array\(\[.* or \['"
+        with pytest.raises(ConfigurationError, match=message):
+            model.make_targets(given, None)
+    for given in (np.array([[0, 1], [1, 1]]), [["好"], ["坏", "好"]], [[1], ["坏", 1]]):
+        assert model.make_targets(given, None).tolist() == [[0, 1], [1, 1]]
+    with pytest.raises(ConfigurationError, match=r"a label must be .* in row 0"):
+        model.make_targets([[["好"]]], None)
+    options = {"multi_label": True}
+    with pytest.raises(ConfigurationError, match="each label is 0,1 or 1,0"):
+        model.find_names([["0", "1"], ["1", "0"]], options)
+    assert model.find_names([["0", "1"], ["0"]], options) == ["0", "1"]
+
+
 def test_a_number_that_is_the_name_of_another_class():
     model = classifier(classes=[1, 0])
     rows = model.make_rows([("好",), ("坏",)])
