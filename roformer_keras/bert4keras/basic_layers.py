@@ -44,6 +44,29 @@ class Add(keras.layers.Add):
         return join_masks(mask)
 
 
+def _with_joined_masks(name):
+    base = getattr(keras.layers, name)
+    content = {
+        "__doc__": f"`keras.layers.{name}`, with the masks of Keras 2.",
+        "__module__": __name__,
+        "compute_mask": Add.compute_mask,
+    }
+    return _serializable(type(name, (base,), content))
+
+
+# By the names of Keras's layers that add up.
+MERGES = {
+    name: _with_joined_masks(name)
+    for name in ("Average", "Maximum", "Minimum", "Multiply", "Subtract")
+} | {"Add": Add}
+
+
+def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any) -> Any:
+    """The inputs of a maximum over positions, with -inf where the mask is False."""
+    axis = 1 if pooling.data_format == "channels_last" else 2
+    return _backend.sequence_masking(inputs, mask, -np.inf, axis)
+
+
 @_serializable
 class GlobalMaxPooling1D(keras.layers.GlobalMaxPooling1D):
     """The maximum over positions that the mask leaves; Keras's ignores masks."""
@@ -53,8 +76,7 @@ class GlobalMaxPooling1D(keras.layers.GlobalMaxPooling1D):
         self.supports_masking = True
 
     def call(self, inputs: Any, mask: Any = None) -> Any:
-        axis = 1 if self.data_format == "channels_last" else 2
-        return super().call(_backend.sequence_masking(inputs, mask, -np.inf, axis))
+        return super().call(hide_positions(self, inputs, mask))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return None

@@ -11,11 +11,14 @@ Scripts build `keras.models.Model` themselves, so the class itself has to know:
 - The target of a single output may be a dict with the name of its layer.
 - `Model(inputs, [x])` has the output `x`, and not a list of one.
 - `save_weights` and `load_weights` take any file name, see `weight_files`.
-- `save` takes any file name, and `keras.models.load_model` reads it again.
+- `save` takes any file name, and with `save_format="tf"` writes a folder of TensorFlow;
+  `keras.models.load_model` reads both again.
 - In a loss, `search_layer` knows the model that is trained.
 - A script may replace `train_function` of a compiled model, see `train_functions`.
 - `layer.get_output_at(i)` and `layer.get_input_at(i)` are the tensors of its call `i`.
-- Layers that add up have the mask where all branches have it, see `join_masks`.
+- Layers that add up have the mask where all branches have it, see `join_masks`, and
+  `GlobalMaxPooling1D` leaves out what the mask hides. Where that differs from Keras 3,
+  the layer is saved as one of this package, and else as Keras's.
 """
 
 import functools
@@ -23,17 +26,26 @@ import os
 import shutil
 import warnings
 import zipfile
+from pathlib import Path
 
 import keras
 
 from roformer_keras.bert4keras.backend import loss_of
+from roformer_keras.bert4keras.basic_layers import hide_positions, join_masks
 from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches, as_inputs
+from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait
+from roformer_keras.errors import ConfigurationError, OutputError
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 
 # How Keras 2 reads a generator, which the methods of Keras 3 do not take.
 _READING = ("max_queue_size", "workers", "use_multiprocessing", "pickle_safe")
+# Values of `save_format`, and how the names of such files end.
+_SAVE_FORMATS = {"tf": "", "h5": ".h5", "keras": ".keras"}
+_MODEL_FILES = (".keras", ".h5", ".hdf5")
+# The model in a folder of TensorFlow, which ignores it.
+_KERAS_FILE = Path("assets.extra", "model.keras")
 
 # What was replaced: owner, name, and the value before or `_NONE`.
 _replaced: list[tuple] = []
@@ -48,7 +60,14 @@ def install() -> None:
     from keras.src.models.functional import Functional
     from keras.src.trainers.trainer import Trainer
 
-    from roformer_keras.bert4keras import layers, train_functions, weight_files
+    # A model may be loaded where its script is not imported, so all of its classes are.
+    from roformer_keras.bert4keras import (  # noqa: F401
+        basic_layers,
+        layers,
+        optimizers,
+        train_functions,
+        weight_files,
+    )
 
     model = keras.Model
     for name in ("fit", "predict", "evaluate"):
@@ -87,13 +106,12 @@ def install() -> None:
     for name in ("input", "output"):
         _replace(keras.layers.Layer, f"get_{name}_at", _tensors_at(name))
 
-    def join_masks(self, inputs, mask=None):
-        return layers.join_masks(mask)
-
-    for merge in ("Average", "Maximum", "Minimum", "Multiply", "Subtract"):
-        _replace(getattr(keras.layers, merge), "compute_mask", join_masks)
-    for name in ("Add", "GlobalMaxPooling1D"):
-        _replace(keras.layers, name, getattr(layers, name))
+    for name, masked in basic_layers.MERGES.items():
+        merge = getattr(keras.layers, name)
+        _replace(merge, "compute_mask", _joining(merge, masked))
+    pooling, masked = keras.layers.GlobalMaxPooling1D, layers.GlobalMaxPooling1D
+    _replace(pooling, "call", _without_hidden(pooling.call))
+    _replace(pooling, "compute_mask", _dropping(pooling, masked))
     # In Keras 2 a Lambda drops the mask without a word.
     warnings.filterwarnings("ignore", r"Layer '.*' \(of type Lambda\) was passed")
 
@@ -252,13 +270,59 @@ def _loading(load, weight_files):
     return call
 
 
+def _joining(merge, masked):
+    """`compute_mask` of a merging layer of Keras.
+
+    A layer whose mask differs from that of Keras 3 becomes a `masked`, so that a model
+    of it is loaded with this package only, and gives the same numbers.
+    """
+
+    def compute_mask(self, inputs, mask=None):
+        masks = list(mask or ())
+        if type(self) is merge and any(one is not masks[0] for one in masks):
+            object.__setattr__(self, "__class__", masked)
+        return join_masks(masks)
+
+    return compute_mask
+
+
+def _without_hidden(pool):
+    """`call` of the maximum, which leaves out what the mask hides."""
+
+    def call(self, inputs, mask=None):
+        return pool(self, hide_positions(self, inputs, mask))
+
+    return call
+
+
+def _dropping(pooling, masked):
+    """`compute_mask` of the maximum; with a mask a layer becomes a `masked`."""
+
+    def compute_mask(self, inputs, mask=None):
+        if type(self) is pooling and mask is not None:
+            object.__setattr__(self, "__class__", masked)
+
+    return compute_mask
+
+
 def _saving_models(save):
     @functools.wraps(save)
-    def call(self, filepath, overwrite=True, **options):
-        if str(filepath).endswith((".keras", ".h5")):
+    def call(self, filepath, overwrite=True, save_format=None, **options):
+        name = str(filepath)
+        if save_format is not None:
+            check_choice("save_format", save_format, _SAVE_FORMATS)
+            if save_format == "tf" and not name.endswith(_MODEL_FILES):
+                return _save_folder(self, save, filepath, overwrite)
+            if save_format == "tf" or not name.endswith(_SAVE_FORMATS[save_format]):
+                raise ConfigurationError(
+                    f"save_format={save_format!r} does not write a file of the name "
+                    f"{name!r}",
+                    hint="leave out save_format=, and the file is one of Keras 3 under "
+                    "any name; .h5 is HDF5",
+                )
+        if name.endswith(_MODEL_FILES):
             return save(self, filepath, overwrite=overwrite, **options)
-        for name in ("save_format", "include_optimizer"):
-            options.pop(name, None)
+        options.pop("include_optimizer", None)
         with scratch_folder() as folder, replacing(filepath, overwrite) as target:
             written = folder / "model.keras"
             save(self, written, **options)
@@ -268,9 +332,34 @@ def _saving_models(save):
     return call
 
 
+def _save_folder(model, save, filepath, overwrite):
+    """Writes a SavedModel, as TensorFlow Serving takes it, with the Keras model in it.
+
+    Raises:
+        ConfigurationError: Keras's backend does not write any size of a batch.
+        OutputError: the folder exists and holds something else, or writing failed.
+    """
+    if keras.backend.backend() == "torch":
+        raise ConfigurationError(
+            "a SavedModel for batches of any size needs the backend TensorFlow or JAX",
+            hint="set KERAS_BACKEND=tensorflow, or leave out save_format=",
+        )
+    folder = Path(filepath)
+    is_saved = (folder / "saved_model.pb").is_file()
+    if folder.is_dir() and any(folder.iterdir()) and not is_saved:
+        raise OutputError(f"{folder} holds no SavedModel: choose another folder")
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with replacing(folder, overwrite, folder=True) as partial:
+        model.export(str(partial), verbose=False)
+        (partial / _KERAS_FILE).parent.mkdir(exist_ok=True)
+        save(model, partial / _KERAS_FILE)
+
+
 def _loading_models(load):
     @functools.wraps(load)
     def call(filepath, *arguments, **options):
+        if os.path.isfile(Path(filepath) / _KERAS_FILE):
+            filepath = Path(filepath) / _KERAS_FILE
         is_other = not str(filepath).endswith((".keras", ".h5"))
         if is_other and os.path.isfile(filepath) and zipfile.is_zipfile(filepath):
             with scratch_folder() as folder:

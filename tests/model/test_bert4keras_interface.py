@@ -9,8 +9,9 @@ from common import ROOT
 
 from roformer_keras.bert4keras import backend, keras2_habits, layers
 from roformer_keras.bert4keras.backend import K
+from roformer_keras.bert4keras.basic_layers import MERGES
 from roformer_keras.bert4keras.snippets import adversarial_training
-from roformer_keras.errors import ConfigurationError
+from roformer_keras.errors import ConfigurationError, RoFormerError
 from tools.reference.interface import OF_BACKEND, OF_K, OF_LAYERS, OF_TAGS, answers
 
 GOLDEN = json.loads(
@@ -118,6 +119,53 @@ def test_masks_are_joined_as_in_keras_2():
         np.testing.assert_allclose(model(wide), model(narrow), 1e-6)
 
 
+@pytest.mark.parametrize("name", [*MERGES, "GlobalMaxPooling1D"])
+def test_layers_are_saved_as_those_of_keras_where_masks_are_its_own(name):
+    """Elsewhere a file that Keras alone loads would give other numbers."""
+    ids = keras.Input((None,))
+    masked = keras.layers.Embedding(5, 3, mask_zero=True)(ids)
+    plain = keras.layers.Embedding(5, 3)(ids)
+    for pair, is_ours in (
+        ((plain, plain), False),
+        ((masked, keras.layers.Dense(3)(masked)), name not in MERGES),
+        ((masked, plain), True),
+    ):
+        layer = getattr(keras.layers, name)()
+        layer(list(pair) if name in MERGES else pair[0])
+        saved = keras.saving.serialize_keras_object(layer)
+        assert saved["registered_name"] == (f"bert4keras>{name}" if is_ours else None)
+        again = keras.saving.deserialize_keras_object(saved)
+        assert type(again) is type(layer)
+
+
+def test_a_model_with_masks_of_keras_2_is_saved_and_loaded(tmp_path):
+    ids = keras.Input((None,))
+    masked = keras.layers.Embedding(5, 3, mask_zero=True)(ids)
+    summed = keras.layers.add([masked, keras.layers.Embedding(5, 3)(ids)])
+    model = keras.Model(ids, keras.layers.GlobalMaxPooling1D()(summed))
+    model.save(tmp_path / "model.keras")
+    keras2_habits.uninstall()
+    again = keras.models.load_model(tmp_path / "model.keras")
+    x = np.array([[1, 2, 0, 0]])
+    np.testing.assert_array_equal(again(x), model(x))
+
+
+def test_names_that_do_not_go_with_a_save_format_are_refused(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    for name, save_format, message in (
+        ("x.h5", "tf", "save_format='tf' does not write a file of the name"),
+        ("x.model", "h5", "leave out save_format="),
+        ("x.h5", "keras", "save_format='keras' does not"),
+        ("x", "zip", "save_format must be one of 'tf', 'h5', 'keras', got 'zip'"),
+        ("other", "tf", "other holds no SavedModel"),
+    ):
+        with pytest.raises(RoFormerError, match=message):
+            model.save(str(tmp_path / name), save_format=save_format)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
 def test_models_with_one_output_in_a_list_have_that_output():
     inputs = keras.Input((2,))
     model = keras.Model([inputs], [keras.layers.Dense(3)(inputs)])
@@ -157,15 +205,15 @@ def test_adversarial_training_updates_at_moved_embeddings():
 
 def test_keras_can_have_its_own_back():
     own = keras2_habits._replaced[:]
-    fit, add = keras.Model.fit, keras.layers.Add
+    fit, mask = keras.Model.fit, keras.layers.Add.compute_mask
     keras2_habits.uninstall()
     assert not hasattr(keras.Model, "fit_generator")
-    assert keras.Model.fit is not fit and keras.layers.Add is not add
+    assert keras.Model.fit is not fit and keras.layers.Add.compute_mask is not mask
     inputs = keras.Input((2,))
     assert isinstance(keras.Model(inputs, [inputs]).output, list)
     keras2_habits.install()
     assert len(keras2_habits._replaced) == len(own)
-    assert keras.layers.Add is add
+    assert keras.layers.Add.compute_mask.__qualname__ == mask.__qualname__
 
 
 def test_layers_know_the_tensors_of_each_call():

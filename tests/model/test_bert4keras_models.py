@@ -4,6 +4,8 @@ The golden file is one of test_parity: every option, on padded batches.
 """
 
 import json
+import subprocess
+import sys
 import zipfile
 
 import keras
@@ -12,7 +14,9 @@ import pytest
 from common import CHECKPOINTS, SAVED, SMALL, V2_EMBEDDING_SIZE
 
 from roformer_keras.bert4keras.backend import K, search_layer
+from roformer_keras.bert4keras.layers import FirstToken
 from roformer_keras.bert4keras.models import build_transformer_model
+from roformer_keras.bert4keras.optimizers import Adam
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models import initializers
 
@@ -255,6 +259,37 @@ def test_models_are_saved_whole_under_any_name(unpacked, tmp_path):
     again = keras.models.load_model(str(tmp_path / "test.model"))
     ids = np.array([[2, 5, 6, 3], [2, 7, 3, 0]])
     np.testing.assert_array_equal(model([ids, ids * 0]), again([ids, ids * 0]))
+
+
+def test_save_format_tf_writes_a_folder_for_tensorflow(unpacked, tmp_path):
+    import tensorflow as tf
+
+    folder = unpacked("chinese_roformer-char_L-2_H-32_A-4")
+    encoder = build(folder, {"model": "roformer"})
+    vector = FirstToken()(encoder.output)
+    model = keras.Model(encoder.inputs, keras.layers.Dense(2)(vector))
+    model.compile(Adam(1e-3), "mse")
+    for _ in range(2):
+        model.save(str(tmp_path / "served" / "1"), save_format="tf")
+    ids = np.array([[2, 5, 6, 3], [2, 7, 3, 0]])
+    expected = model.predict([ids, ids * 0], verbose=0)
+    served = tf.saved_model.load(str(tmp_path / "served" / "1"))
+    inputs = [tf.constant(x, tf.float32) for x in (ids, ids * 0)]
+    np.testing.assert_allclose(served.serve(inputs), expected, atol=1e-6)
+    # The process that loads it imports one module of the interface.
+    code = (
+        "import sys, numpy\n"
+        "from roformer_keras.bert4keras.layers import *\n"
+        "model = keras.models.load_model(sys.argv[1])\n"
+        f"ids = numpy.array({ids.tolist()})\n"
+        "print(type(model.optimizer).__name__, model([ids, ids * 0]).numpy().tolist())"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, tmp_path / "served" / "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    name, _, numbers = done.stdout.partition(" ")
+    assert name == "Adam"
+    np.testing.assert_allclose(json.loads(numbers), expected, atol=1e-6)
 
 
 def test_fresh_weights_of_roformer_v2_follow_the_seed_of_numpy(unpacked):
