@@ -96,7 +96,7 @@ WITH_MODELS = [
     (
         "similarity --source ENCODER --pair 你好 好 --vocabulary good",
         2,
-        "leave --config and --vocabulary out",
+        "leave out --config and --vocabulary",
     ),
     ("verify SMALL --reference gbk", 2, "gbk is not a whole reference file"),
     ("verify SMALL --save-reference no/x", 4, "no is not a folder: make it first"),

@@ -270,7 +270,7 @@ def write_modules(checkpoint: Checkpoint) -> dict[str, Any]:
         raise ConfigurationError(
             f"{label} holds a {model}, and sentence-transformers takes a "
             "RoFormerSentenceEncoder, a RoFormerSim, or a RoFormerBackbone with a "
-            "pooler: train one with `roformer-keras finetune --task sentence-embedding`"
+            "pooler: train one with `roformer-keras finetune sentence-embedding`"
         )
     if checkpoint.vocabulary is None:
         raise ConfigurationError(

@@ -66,8 +66,8 @@ def check_no_files(source, config, vocabulary) -> None:
     """Raises ConfigurationError if files are given for a preset that has its own."""
     if config is not None or vocabulary is not None:
         raise ConfigurationError(
-            f"{source} is a model that holds its configuration and its vocabulary: "
-            "leave --config and --vocabulary out"
+            f"{source} is a model that holds its configuration and its vocabulary",
+            hint="leave out config= and vocabulary=",
         )
 
 
@@ -96,7 +96,7 @@ def load_writer(
         check_no_files(source, config, vocabulary)
         if name is not None or unilm:
             raise ConfigurationError(
-                f"{source} is an exported model: leave --model and --unilm out"
+                f"{source} is an exported model", hint="leave out model= and unilm="
             )
         return ServedGenerator(source)
     found = model_class(source, config)
@@ -104,7 +104,7 @@ def load_writer(
         check_no_files(source, config, vocabulary)
         if name is not None or unilm:
             raise ConfigurationError(
-                f"{source} is an encoder-decoder: leave --model and --unilm out"
+                f"{source} is an encoder-decoder", hint="leave out model= and unilm="
             )
         return models.RoFormerSeq2Seq.from_preset(source)
     if name is None:

@@ -365,8 +365,8 @@ def test_the_command_line_writes(seq2seq_preset, seq2seq, tmp_path, capsys, cli)
     assert written == seq2seq.generate(["天地玄", "日月"], **options)
     paths = {"PRESET": seq2seq_preset, "TEXTS": path}
     for line, message in (
-        ("generate --source PRESET --text 天 --unilm", "leave --model and --unilm"),
-        ("generate --source PRESET --text 天 --vocabulary TEXTS", "--vocabulary out"),
+        ("generate --source PRESET --text 天 --unilm", "leave out --model and --unilm"),
+        ("generate --source PRESET --text 天 --vocabulary TEXTS", "and --vocabulary"),
         ("convert PRESET new.zip", "only the format 'preset' can store"),
     ):
         words = [paths.get(word, word) for word in line.split()]

@@ -280,10 +280,10 @@ def test_options_that_an_export_does_not_have(exports, tmp_path, capsys):
             (*export, "--calibration-texts", ROOT / "README.md"),
             "need no texts to calibrate",
         ),
-        ((*generate, "--unilm"), "leave --model and --unilm out"),
+        ((*generate, "--unilm"), "leave out --model and --unilm"),
         (
             (*generate, "--config", ROOT / "README.md"),
-            "leave --config and --vocabulary out",
+            "leave out --config and --vocabulary",
         ),
     ):
         code, _, err = run(*words, capsys=capsys)

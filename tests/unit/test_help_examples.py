@@ -1,15 +1,23 @@
-"""The examples of every command's help run, up to where they need a backend."""
+"""The examples of every command's help run, up to where they need a backend.
 
+And commands and flags that messages and pages name are there.
+"""
+
+import argparse
+import ast
+import functools
 import gzip
 import json
+import re
 import shlex
 import sys
 
-from common import run_main, write_lines
+from common import ROOT, run_main, write_lines
 from one_layer import write_one_layer
 
-from roformer_keras.cli.main import find_commands
+from roformer_keras.cli.main import _add_flags, find_commands
 from roformer_keras.hub import catalog
+from roformer_keras.tasks import TASKS
 
 # Where a command ends that needs a library.
 ENDS = ("import of keras halted", "import of ray halted")
@@ -24,7 +32,8 @@ FILES = {
     "held-out.tsv": REVIEWS,
     "pairs.tsv": ["天地\t地天", "日月\t月日"] * 8,
     "test.tsv": ["天地\t地天", "日月\t月日"],
-    "finetune_scm.py": ["from bert4keras.backend import keras", "print(keras)"],
+    "finetune_scm.py": ["import bert4keras"],
+    "training.ipynb": ['{"cells": []}'],
     "ner.bio": ["他 O", "在 O", "北 B-地", "京 I-地", ""] * 8,
 }
 
@@ -36,6 +45,9 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for library in ("keras", "ray"):
         monkeypatch.setitem(sys.modules, library, None)
+    for module in [name for name in sys.modules if ".bert4keras" in name]:
+        # Imported by a test of another tier, with Keras.
+        monkeypatch.delitem(sys.modules, module)
     for name, lines in FILES.items():
         write_lines(tmp_path / name, lines)
     with gzip.open("poems.jsonl.gz", "wt", encoding="utf-8") as file:
@@ -56,3 +68,92 @@ def test_the_examples_of_the_help_run(tmp_path, monkeypatch, capsys):
     assert wrong == []
     assert completed == {"convert", "inspect", "tokenize"}
     assert count > 35
+
+
+# === What messages and pages name ===
+
+PACKAGE = ROOT / "roformer_keras"
+# Files of one command whose messages name flags without it.
+OWNERS = {
+    "server": "serve",
+    "training/results.py": "finetune",
+    # A remark.
+    "tasks/sources.py": "generate",
+    # As all commands that run on Ray.
+    "distributed": "embed",
+}
+# Commands of other programs, which have their own flags.
+OTHERS = re.compile(r"\b(?:pip|ray|python3?|docker|curl) (?!serve)[^`\n]*")
+
+
+@functools.cache
+def flags_of(verb):
+    parser = argparse.ArgumentParser(prog=verb)
+    _add_flags(parser, find_commands()[verb])
+    return set(parser._option_string_actions)
+
+
+def texts_of(path):
+    """The strings of a module, with {} in place of the values that are put in."""
+    inner = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            inner |= set(node.values)
+            parts = [getattr(part, "value", None) for part in node.values]
+            yield "".join(part if isinstance(part, str) else "{}" for part in parts)
+        elif isinstance(node, ast.Constant) and node not in inner:
+            yield str(node.value)
+
+
+def wrong_names(text, owners=()):
+    """Commands, tasks and flags in a text that do not exist.
+
+    A flag must be one of a command that is named before it, or of an owner.
+    """
+    verbs, text = find_commands(), OTHERS.sub("", text)
+    for name in re.findall(r"`roformer-keras ([a-z][a-z-]*)", text):
+        if name not in verbs:
+            yield name
+    for name in re.findall(r"\bfinetune ([a-z]+-[a-z-]+)", text):
+        if name not in TASKS:
+            yield name
+    for match in re.finditer(r"(?<![\w-])--[a-z][\w-]*(?![\w{-])", text):
+        if match[0] in ("--help", "--version"):
+            continue
+        named = set(re.findall(r"[a-z-]+", text[: match.start()])) & set(verbs)
+        if not any(match[0] in flags_of(verb) for verb in named | set(owners)):
+            yield match[0]
+
+
+def owners_of(path):
+    name = path.relative_to(PACKAGE).as_posix()
+    if name.startswith("cli/"):
+        verb = path.stem.replace("_", "-")
+        return [verb] if verb in find_commands() else find_commands()
+    return [verb for start, verb in OWNERS.items() if name.startswith(start)]
+
+
+def test_commands_and_flags_that_messages_name_exist():
+    assert [*wrong_names("`roformer-keras finetune --task sentence-embedding`")]
+    assert [*wrong_names("leave --unilm out")] and not [*wrong_names("pip x --target")]
+    wrong = [
+        (path.name, name, text)
+        for path in PACKAGE.rglob("*.py")
+        for text in texts_of(path)
+        if "--" in text or "roformer-keras" in text or "finetune" in text
+        for name in wrong_names(text, owners_of(path))
+    ]
+    assert wrong == []
+
+
+def test_commands_and_flags_that_pages_name_exist():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    wrong = [
+        (page.name, name, line)
+        for page in pages
+        for line in re.findall(
+            r"roformer-keras (?:[^`\\\n]|\\\n)+", page.read_text(encoding="utf-8")
+        )
+        for name in wrong_names(f"`{line}")
+    ]
+    assert wrong == []
