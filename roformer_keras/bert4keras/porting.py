@@ -1,120 +1,355 @@
 """What a script of bert4keras needs to run on `roformer_keras.bert4keras`.
 
-The script is parsed and never run.
+Scripts and the cells of notebooks are parsed and never run.
 """
 
 import ast
 import importlib
+import io
+import itertools
+import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.io.json_file import check_unicode, parse_json
 
-_PACKAGE = "roformer_keras.bert4keras"
-_IMPORT = re.compile(r"^(\s*(?:from|import)\s+)bert4keras\b")
+_ORIGINAL = "bert4keras"
+_PACKAGE = f"roformer_keras.{_ORIGINAL}"
+_MODULES = ("backend", "layers", "models", "optimizers", "snippets", "tokenizers")
 
+# What stands between `from` and the name of a module.
+_FROM = re.compile(rb"from(?:[ \t\f]|\\\r?\n)+(?=bert4keras\b)")
+# Texts that name the package: a module of it, or a line of code.
+_NAMED = re.compile(
+    rf"bert4keras\.(?:{'|'.join(_MODULES)})(?:\.\w+)*"
+    r"|(?s:.*)^\s*(?:from|import)\s+bert4keras\b(?s:.*)",
+    re.M,
+)
 # Attributes that Keras 2 has and Keras 3 has not, and what to use instead.
 _GONE = {
     "get_updates": "optimizers of Keras 3 define update_step",
     "inbound_layers": "Keras 3 has parent_nodes, or use backend.search_layer",
 }
 
+# What `ast.parse` raises, also of code that is nested too deeply.
+_NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+# Lines of a notebook that are no Python: magics, shell commands, and help.
+_MAGIC = re.compile(
+    r"\s*(?:[\w, ]+=\s*)?(?:%{1,2}[a-zA-Z]|!(?!=))|\s*\?+[\w.]|\s*[\w.]+\?+\s*$"
+)
+# Magics of a whole cell that run it as Python.
+_PYTHON_CELLS = ("capture", "prun", "python", "python3", "time", "timeit")
+
 
 class Remark(NamedTuple):
-    """What a line of a script needs besides its import: the line, from 1, and why."""
+    """What a line needs that stays as it is.
 
+    Attributes:
+        cell: int. Of a notebook, from 1; 0 in a script.
+        line: int. Of the script or the cell, from 1.
+        message: str.
+    """
+
+    cell: int
     line: int
     message: str
 
+    @property
+    def place(self) -> str:
+        """`"3"`, or `"cell 2, line 3"`."""
+        return f"cell {self.cell}, line {self.line}" if self.cell else str(self.line)
 
-def port_imports(text: str) -> str:
-    """The script with the imports of bert4keras changed, and nothing else."""
-    lines = text.splitlines(keepends=True)
-    return "".join(_IMPORT.sub(rf"\1{_PACKAGE}", line) for line in lines)
+
+class Ported(NamedTuple):
+    """A script or a notebook with its imports of bert4keras changed.
+
+    Attributes:
+        text: str. All of it.
+        sources: pairs of the Python code before and after, one for each cell.
+        remarks: what is not covered, or stays as it is, by line.
+    """
+
+    text: str
+    sources: list[tuple[str, str]]
+    remarks: list[Remark]
 
 
-def find_remarks(text: str, label: str = "the script") -> list[Remark]:
-    """Names in a script that are not covered, by line.
+def port_script(text: str, label: str = "the script") -> Ported:
+    """A script with the imports of bert4keras changed, and nothing else.
+
+    Args:
+        text: str. With its ends of lines.
+        label: str. What errors call it.
 
     Raises:
-        ConfigurationError: the script is no Python 3.
+        ConfigurationError: it is no Python 3.
     """
     try:
-        with warnings.catch_warnings():
-            # Of the script, such as an escape that Python does not know.
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        place = f" in line {line}" if line else ""
+        tree = _parsed(text)
+    except _NO_PYTHON as error:
         raise ConfigurationError(
-            f"{label} must be a script of Python 3, and it cannot be parsed{place}: "
-            f"{getattr(error, 'msg', error)}"
+            f"{label} must be a script of Python 3, and it cannot be parsed"
+            f"{_reason(error)}"
         ) from None
-    return sorted(set(_remarks(tree)))
+    ported = _with_imports(text, tree)
+    return Ported(ported, [(text, ported)], _remarks({0: tree}))
 
 
-def _remarks(tree) -> Iterator[Remark]:
-    functions: set[str] = set()
+def port_notebook(text: str, label: str = "the notebook") -> Ported:
+    """A notebook with the imports of bert4keras changed in its cells of code.
+
+    Lines of magics and shell commands stay; a remark says which name bert4keras.
+
+    Args:
+        text: str. The content of an `.ipynb`.
+        label: str. What errors call it.
+
+    Raises:
+        ConfigurationError: it is no notebook of Jupyter.
+    """
+    content = parse_json(text, label)
+    check_unicode(content, label)
+    cells = content.get("cells")
+    if not isinstance(cells, list) or not all(map(_is_cell, cells)):
+        raise ConfigurationError(
+            f"{label} must be a notebook of version 4, which has a list of cells with "
+            "their source",
+            hint="open it in Jupyter and save it again",
+        )
+    trees, remarks, sources = {}, [], []
+    for number, cell in enumerate(cells, start=1):
+        if cell.get("cell_type") != "code":
+            continue
+        source = "".join(cell["source"])
+        try:
+            tree = _parsed(source)
+        except _NO_PYTHON:
+            python, magics = _without_magics(source)
+            remarks += [Remark(number, line, message) for line, message in magics]
+            try:
+                tree = _parsed(python)
+            except _NO_PYTHON as error:
+                message = f"the cell stays, since it cannot be parsed{_reason(error)}"
+                remarks.append(Remark(number, 1, message))
+                continue
+        trees[number] = tree
+        ported = _with_imports(source, tree)
+        sources.append((source, ported))
+        is_list = isinstance(cell["source"], list)
+        cell["source"] = ported.splitlines(keepends=True) if is_list else ported
+    is_changed = any(old != new for old, new in sources)
+    shown = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    return Ported(
+        shown if is_changed else text, sources, sorted(remarks + _remarks(trees))
+    )
+
+
+def _is_cell(cell):
+    source = cell.get("source") if isinstance(cell, dict) else None
+    is_list = isinstance(source, list) and all(isinstance(x, str) for x in source)
+    return is_list or isinstance(source, str)
+
+
+def _without_magics(source: str) -> tuple[str, list[tuple[int, str]]]:
+    """The Python code of a cell, in the same lines; and lines that stay, and why."""
+    lines = _lines(source)
+    first = next((n for n, line in enumerate(lines) if line.strip()), 0)
+    magic = re.match(r"\s*%%(\w+)", lines[first]) if lines else None
+    is_python = magic is None or magic[1] in _PYTHON_CELLS
+    found, goes_on = [], False
+    for number, line in enumerate(lines):
+        begins = not goes_on and is_python and _MAGIC.match(line) is not None
+        if not (begins or goes_on or not is_python):
+            continue
+        goes_on = line.rstrip("\r\n").endswith("\\")
+        if _ORIGINAL in line.replace(_PACKAGE, ""):
+            message = f"the line {line.strip()!r:.60} is no Python and stays"
+            found.append((number + 1, message))
+        indent = line[: len(line) - len(line.lstrip())].rstrip("\r\n")
+        lines[number] = f"{indent}pass\n" if begins else "\n"
+    return "".join(lines), found
+
+
+def _parsed(text) -> ast.Module:
+    with warnings.catch_warnings():
+        # Of the script, such as an escape that Python does not know.
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def _reason(error):
+    line = getattr(error, "lineno", None)
+    place = f" in line {line}" if line else ""
+    return f"{place}: {getattr(error, 'msg', error)}"
+
+
+# === Imports ===
+
+
+def _lines(text) -> list[str]:
+    """Lines as Python counts them, with their ends."""
+    return list(io.StringIO(text, newline=""))
+
+
+def _is_original(name) -> bool:
+    return (name or "").split(".")[0] == _ORIGINAL
+
+
+def _with_imports(text, tree) -> str:
+    """The text with other imports, of a tree that has the same lines."""
+    lines = [line.encode() for line in _lines(text)]
+    starts = [0, *itertools.accumulate(map(len, lines))]
+    data = b"".join(lines)
+    edits = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
-            "bert4keras"
-        ):
-            yield from _imported(node, functions)
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.startswith("bert4keras.") and not alias.asname:
-                    yield Remark(
-                        node.lineno,
-                        f"import {alias.name} binds the name bert4keras: write "
-                        f"from {_PACKAGE} import {alias.name.split('.')[1]}",
-                    )
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            yield from _attribute(node, functions)
-        elif isinstance(node, ast.FunctionDef) and node.name in _GONE:
-            # A method that Keras 2 calls, such as that of an optimizer.
-            yield Remark(node.lineno, f"{node.name}: {_GONE[node.name]}")
-        elif isinstance(node, ast.Call):
-            yield from _call(node)
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        # Columns are bytes.
+        begin = starts[node.lineno - 1] + node.col_offset
+        if isinstance(node, ast.ImportFrom):
+            found = _FROM.match(data, begin)
+            if node.level == 0 and found:
+                place = found.end()
+                edits.append((place, place + len(_ORIGINAL), _PACKAGE))
+        elif any(_is_original(alias.name) for alias in node.names):
+            end = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
+            edits.append((begin, end, "; ".join(dict.fromkeys(_imports(node.names)))))
+    for begin, end, new in sorted(edits, reverse=True):
+        data = data[:begin] + new.encode() + data[end:]
+    return data.decode()
 
 
-def _imported(node, functions) -> Iterator[Remark]:
-    name = f"{_PACKAGE}{node.module.removeprefix('bert4keras')}"
+def _imports(names: Sequence[ast.alias]) -> Iterator[str]:
+    """Statements that bind the same names as an `import` of all of them."""
+    for is_original, group in itertools.groupby(
+        names, lambda alias: _is_original(alias.name)
+    ):
+        if not is_original:
+            yield f"import {', '.join(map(ast.unparse, group))}"
+            continue
+        for alias in group:
+            module = alias.name.removeprefix(_ORIGINAL)
+            if module:
+                bound = f" as {alias.asname}" if alias.asname else ""
+                yield f"import {_PACKAGE}{module}{bound}"
+            if not module and alias.asname:
+                yield f"from roformer_keras import {_ORIGINAL} as {alias.asname}"
+            elif not alias.asname:
+                # A script goes on to say `bert4keras.models`.
+                yield f"from roformer_keras import {_ORIGINAL}"
+
+
+# === Names that are not covered ===
+
+
+def _remarks(trees: dict[int, ast.Module]) -> list[Remark]:
+    """Of the trees of all cells, which share their names."""
+    modules: dict[str, ModuleType] = {}
+    found = set()
+    for check in (_imported, _used):
+        for cell, tree in trees.items():
+            prose = {
+                node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)
+            }
+            for node in ast.walk(tree):
+                if node in prose and isinstance(node, ast.Constant):
+                    continue
+                for message in check(node, modules):
+                    found.add(Remark(cell, node.lineno, message))
+    return sorted(found)
+
+
+def _imported(node, modules) -> Iterator[str]:
+    """Messages of an import; notes the modules that names are bound to."""
+    if isinstance(node, ast.Import):
+        for alias in filter(lambda alias: _is_original(alias.name), node.names):
+            module, problem = _module(alias.name)
+            if problem:
+                yield problem
+            elif module:
+                package = importlib.import_module(_PACKAGE)
+                modules[alias.asname or _ORIGINAL] = module if alias.asname else package
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        if not _is_original(node.module):
+            return
+        module, problem = _module(node.module)
+        if module is None:
+            yield problem
+            return
+        for alias in node.names:
+            if alias.name == "*":
+                continue
+            value, problem = _attribute(module, alias.name)
+            if problem:
+                yield problem
+            elif _is_ours(value):
+                modules[alias.asname or alias.name] = value
+
+
+def _used(node, modules) -> Iterator[str]:
+    """Messages of any other node."""
+    if isinstance(node, ast.Attribute):
+        value = _value(node.value, modules)
+        if value is not None and (problem := _attribute(value, node.attr)[1]):
+            yield problem
+        elif value is None and node.attr in _GONE:
+            yield f".{node.attr}: {_GONE[node.attr]}"
+    elif isinstance(node, ast.FunctionDef) and node.name in _GONE:
+        # A method that Keras 2 calls, such as that of an optimizer.
+        yield f"{node.name}: {_GONE[node.name]}"
+    elif isinstance(node, ast.Call):
+        yield from _call(node)
+    elif isinstance(node, ast.Constant) and _NAMED.fullmatch(str(node.value)):
+        yield f"the text {node.value!r:.60} stays: it must name {_PACKAGE}"
+
+
+def _module(name) -> tuple[ModuleType | None, str]:
+    """The module of this package for one of bert4keras; or None, and why."""
+    name = f"{_PACKAGE}{name.removeprefix(_ORIGINAL)}"
     try:
-        module = importlib.import_module(name)
+        return importlib.import_module(name), ""
     except ImportError:
-        yield Remark(node.lineno, f"there is no module {name}")
-        return
-    for alias in node.names:
-        if alias.name == "K":
-            functions.add(alias.asname or "K")
-        if alias.name != "*" and (problem := _problem(module, alias.name)):
-            yield Remark(node.lineno, problem)
+        return None, f"there is no module {name}"
 
 
-def _problem(module, name) -> str | None:
+def _attribute(module, name) -> tuple[object, str]:
+    """An attribute of a module, or a module in it; and what is wrong."""
     try:
-        getattr(module, name)
+        return getattr(module, name), ""
     except (AttributeError, ConfigurationError) as error:
-        return str(error)
-    return None
+        is_package = module.__name__ == _PACKAGE
+        found = _module(f"{_ORIGINAL}.{name}")[0] if is_package else None
+        return found, "" if found else str(error)
 
 
-def _attribute(node, functions) -> Iterator[Remark]:
-    if isinstance(node.value, ast.Name) and node.value.id in functions:
-        backend = importlib.import_module(f"{_PACKAGE}.backend")
-        if problem := _problem(backend.K, node.attr):
-            yield Remark(node.lineno, problem)
-    elif node.attr in _GONE:
-        yield Remark(node.lineno, f".{node.attr}: {_GONE[node.attr]}")
+def _is_ours(value) -> bool:
+    return isinstance(value, ModuleType) and value.__name__.startswith(_PACKAGE)
 
 
-def _call(node) -> Iterator[Remark]:
+def _value(node, modules) -> ModuleType | None:
+    """The module of this package that an expression names."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    value = modules.get(node.id) if isinstance(node, ast.Name) else None
+    while names and value is not None:
+        value = _attribute(value, names.pop())[0]
+        value = value if _is_ours(value) else None
+    return value
+
+
+def _call(node) -> Iterator[str]:
     called = node.func.attr if isinstance(node.func, ast.Attribute) else None
     called = node.func.id if isinstance(node.func, ast.Name) else called
+    if called in ("__import__", "import_module") and any(
+        getattr(argument, "value", None) == _ORIGINAL for argument in node.args
+    ):
+        yield f"{called} stays: it must name {_PACKAGE}"
     if called != "build_transformer_model":
         return
     models = importlib.import_module(f"{_PACKAGE}.models")
@@ -124,6 +359,4 @@ def _call(node) -> Iterator[Remark]:
             continue
         if str(value.value).lower() not in models.MODELS:
             names = ", ".join(models.MODELS)
-            yield Remark(
-                node.lineno, f"model={value.value!r} is not covered: {names} are"
-            )
+            yield f"model={value.value!r} is not covered: {names} are"

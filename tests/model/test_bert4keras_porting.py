@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import warnings
 
 import pytest
@@ -29,8 +30,15 @@ class Own(keras.optimizers.Optimizer):
 """
 
 
+def port(text):
+    """The ported text, which is complete: porting it again changes nothing."""
+    ported = porting.port_script(text).text
+    assert porting.port_script(ported).text == ported
+    return ported
+
+
 def test_only_imports_change():
-    ported = porting.port_imports(SCRIPT)
+    ported = port(SCRIPT)
     changed = [
         (one, other)
         for one, other in zip(SCRIPT.splitlines(), ported.splitlines(), strict=True)
@@ -38,12 +46,94 @@ def test_only_imports_change():
     ]
     assert len(changed) == 5
     assert all("roformer_keras.bert4keras" in other for _, other in changed)
-    assert porting.port_imports(ported) == ported
+
+
+OURS = "roformer_keras.bert4keras"
+PACKAGE = "from roformer_keras import bert4keras"
+# Scripts, and what becomes of them: all but the imports keeps its bytes.
+IMPORTS = {
+    "import bert4keras\nbert4keras.__version__": f"{PACKAGE}\nbert4keras.__version__",
+    "import json, bert4keras": f"import json; {PACKAGE}",
+    "import bert4keras.snippets, json as j": (
+        f"import {OURS}.snippets; {PACKAGE}; import json as j"
+    ),
+    "import bert4keras as b, bert4keras.models as m": (
+        f"{PACKAGE} as b; import {OURS}.models as m"
+    ),
+    "import os; from bert4keras.backend import K # 键\r\n": (
+        f"import os; from {OURS}.backend import K # 键\r\n"
+    ),
+    "名 = '值'; from bert4keras import snippets": (
+        f"名 = '值'; from {OURS} import snippets"
+    ),
+    "try:\n\timport bert4keras\nexcept ImportError:\n\tpass": (
+        f"try:\n\t{PACKAGE}\nexcept ImportError:\n\tpass"
+    ),
+    "from \\\n  bert4keras.snippets import (\n  open, # 一\n)": (
+        f"from \\\n  {OURS}.snippets import (\n  open, # 一\n)"
+    ),
+    '"""\nimport bert4keras\n"""\nfrom .bert4keras import x\x0c\n': None,
+    "from bert4keras_contrib import x, bert4keras\n# import bert4keras": None,
+}
+
+
+@pytest.mark.parametrize("script", IMPORTS)
+def test_an_import_keeps_its_names_and_the_rest_its_text(script):
+    assert port(script) == (IMPORTS[script] or script)
+    assert porting.port_script(script).remarks == []
+
+
+# Lines that stay and need more, and words of the remark.
+LEFT = {
+    "import bert4keras.toys": "there is no module roformer_keras.bert4keras.toys",
+    "from bert4keras import toys": "has no attribute 'toys'",
+    "from bert4keras import snippets\nsnippets.nothing": "nothing",
+    "import bert4keras as b\nb.layers.GatedAttentionUnit": "not cover",
+    "import bert4keras.backend as B\nB.K.learning_phase": "learning_phase",
+    "from bert4keras import backend as K, snippets\nK.nothing": "nothing",
+    "importlib.import_module('bert4keras')": "import_module stays",
+    "__import__('bert4keras.models')": "the text 'bert4keras.models' stays",
+    "exec('import json\\nimport bert4keras')": "stays: it must name roformer_keras",
+}
+
+
+@pytest.mark.parametrize("script", LEFT)
+def test_what_is_left_is_said_with_its_line(script):
+    (remark,) = porting.port_script(script).remarks
+    assert LEFT[script] in remark.message
+    assert remark.line == len(script.splitlines())
+
+
+NOTEBOOK = [
+    ("markdown", "import bert4keras"),
+    ("code", ["%matplotlib inline\n", "from bert4keras import backend as B\n"]),
+    ("code", "%%time\nfrom bert4keras.snippets import open\nB.nothing\nB.K.sum?"),
+    ("code", "!pip install \\\n  bert4keras\nif True:\n  !ls\nfiles = !ls"),
+    ("code", "%%bash\npython -c 'import bert4keras'"),
+    ("code", "print 'a'"),
+    ("code", ["x = ('%d'\n", "     %len('')\n", ")"]),
+]
+
+
+def test_the_cells_of_a_notebook():
+    cells = [{"cell_type": kind, "source": text} for kind, text in NOTEBOOK]
+    ported = porting.port_notebook(json.dumps({"cells": cells, "nbformat": 4}))
+    sources = [cell["source"] for cell in json.loads(ported.text)["cells"]]
+    assert sources[1] == [NOTEBOOK[1][1][0], f"from {OURS} import backend as B\n"]
+    assert sources[2] == NOTEBOOK[2][1].replace("bert4keras", OURS)
+    others = [0, 3, 4, 5, 6]
+    assert [sources[n] for n in others] == [NOTEBOOK[n][1] for n in others]
+    assert [(remark.cell, remark.line) for remark in ported.remarks] == [
+        *((3, 3), (4, 2), (5, 2), (6, 1))
+    ]
+    assert porting.port_notebook(ported.text).text == ported.text
+    with pytest.raises(ConfigurationError, match="must be a notebook of version 4"):
+        porting.port_notebook('{"worksheets": []}')
 
 
 def test_names_that_are_not_covered_are_named_by_line():
-    remarks = porting.find_remarks(SCRIPT)
-    assert {remark.line for remark in remarks} == {3, 4, 5, 6, 9, 10, 11, 14}
+    remarks = porting.port_script(SCRIPT).remarks
+    assert {remark.line for remark in remarks} == {3, 4, 5, 9, 10, 11, 14}
     text = "\n".join(remark.message for remark in remarks)
     for part in ("T5", "GatedAttentionUnit", "toys", "'albert'", "learning_phase"):
         assert part in text
@@ -51,7 +141,7 @@ def test_names_that_are_not_covered_are_named_by_line():
 
 def test_what_is_no_python_is_refused():
     with pytest.raises(ConfigurationError, match=r"cannot be parsed in line 2"):
-        porting.find_remarks("import os\nprint 'a'\n", "old.py")
+        porting.port_script("import os\nprint 'a'\n", "old.py")
 
 
 def test_the_command(tmp_path, capsys):
@@ -62,9 +152,16 @@ def test_the_command(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "+from roformer_keras.bert4keras.backend import keras, K" in out
     assert f"{script}:9: model='albert' is not covered" in out
-    assert target.read_text(encoding="utf-8") == porting.port_imports(SCRIPT)
-    script.write_text("from bert4keras.snippets import open\n", encoding="utf-8")
-    assert main(["port", str(script)]) == 0
+    assert target.read_text(encoding="utf-8") == porting.port_script(SCRIPT).text
+    text = "# coding: gbk\r\nfrom bert4keras.snippets import open  # 打开\r\n"
+    script.write_bytes(text.encode("gbk"))
+    assert main(["port", str(script), "--output", str(target), "--overwrite"]) == 0
+    assert target.read_bytes() == text.replace("bert4keras", OURS).encode("gbk")
+    notebook = tmp_path / "a.ipynb"
+    cell = {"cell_type": "code", "source": ["import bert4keras.toys"]}
+    notebook.write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
+    assert main(["port", str(notebook)]) == 1
+    assert f"{notebook}:cell 1, line 1: there is no" in capsys.readouterr().out
     assert main(["port", str(tmp_path / "absent.py")]) == 2
     capsys.readouterr()
 
