@@ -256,6 +256,8 @@ def _remarks(trees: dict[int, ast.Module]) -> list[Remark]:
                 node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)
             }
             for node in ast.walk(tree):
+                if not isinstance(node, ast.expr | ast.stmt):
+                    continue
                 if node in prose and isinstance(node, ast.Constant):
                     continue
                 for message in check(node, modules):
