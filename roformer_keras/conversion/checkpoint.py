@@ -41,6 +41,7 @@ from roformer_keras.conversion.weights import (
 )
 from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
 from roformer_keras.io.tensor import Tensor
+from roformer_keras.io.vocabulary import check_tokens, resolve_level
 
 
 @dataclass(frozen=True)
@@ -232,14 +233,33 @@ def weights_to_read(
             f"{more}",
             hint="; ".join(hints) or None,
         )
+    check_size(checkpoint, config)
+    return tuple(found)
+
+
+def check_size(checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig) -> None:
+    """Raises VocabularyError unless the embedding has a row for each token."""
     tokens = checkpoint.vocabulary
     if tokens is not None and len(tokens) != config.vocabulary_size:
         raise VocabularyError(
-            f"{label}: the vocabulary has {len(tokens)} tokens but the embedding "
-            f"{config.vocabulary_size} rows; both must come from the same model "
-            "(characters 12,000, words 50,000 in the released ones)"
+            f"{checkpoint.label}: the vocabulary has {len(tokens)} tokens but the "
+            f"embedding {config.vocabulary_size} rows; both must come from the same "
+            "model (characters 12,000, words 50,000 in the released ones)"
         )
-    return tuple(found)
+
+
+def check_tokenizer(checkpoint: Checkpoint) -> None:
+    """Checks that a tokenizer can be made of the vocabulary and of what was saved.
+
+    Raises:
+        VocabularyError: a token is missing or twice there, or the level is another.
+        ConfigurationError: there is no such level.
+    """
+    if checkpoint.vocabulary is None:
+        return
+    check_tokens(checkpoint.vocabulary, f"the vocabulary of {checkpoint.label}")
+    if (level := checkpoint.tokenizer.get("level")) is not None:
+        resolve_level(checkpoint.vocabulary, level)
 
 
 def _kind(config):

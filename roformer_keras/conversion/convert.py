@@ -13,8 +13,13 @@ from typing import Any, cast
 
 from tqdm import tqdm
 
+from roformer_keras.checks import check_choice
 from roformer_keras.config import ConfigSource, RoFormerConfig
-from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
+from roformer_keras.conversion.checkpoint import (
+    Checkpoint,
+    check_tokenizer,
+    weights_to_read,
+)
 from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import head_of, model_heads, weight_table
@@ -28,7 +33,6 @@ from roformer_keras.io.sources import (
     PRESET_PATHS,
     SENTENCE_FOLDERS,
 )
-from roformer_keras.io.vocabulary import check_tokens
 from roformer_keras.progress import progress_bar
 
 # First match wins: "x.weights.h5" is not "x.h5".
@@ -105,6 +109,7 @@ def convert(
         )
     target = Path(target)
     format = format or _format_of(target)
+    check_choice("format", format, FORMATS)
     with open_prepared(
         source, format, model, config, vocabulary, ignore, verbose, **changes
     ) as ready:
@@ -180,9 +185,7 @@ def prepare(
             f"configuration has no place, {min(left)} among them"
         )
     kept += task if base != model else []
-    if checkpoint.vocabulary is not None:
-        label = f"the vocabulary of {checkpoint.label}"
-        check_tokens(checkpoint.vocabulary, label)
+    check_tokenizer(checkpoint)
     return dataclasses.replace(
         checkpoint,
         config=config,
@@ -208,10 +211,7 @@ def save(
         repository: `owner/name` on the Hub that the model card is for. A preset has a
             card only there.
     """
-    if format not in FORMATS:
-        raise ConfigurationError(
-            f"format must be one of {', '.join(FORMATS)}, got {format!r}"
-        )
+    check_choice("format", format, FORMATS)
     if checkpoint.is_seq2seq and format != "preset":
         raise ConfigurationError(
             f"{checkpoint.label} holds an encoder-decoder, which only the format "

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from roformer_keras.checks import check_choice
 from roformer_keras.conversion.convert import FOLDERS, open_prepared, save
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
@@ -54,10 +55,7 @@ def push_to_hub(
         >>> model = roformer_keras.RoFormerMaskedLM.from_preset("hf://owner/name")
     """
     name = check_repository(repository)
-    if format not in FOLDERS:
-        raise ConfigurationError(
-            f"format must be one of {', '.join(FOLDERS)} for the Hub, got {format!r}"
-        )
+    check_choice("format", format, FOLDERS)
     is_path = isinstance(source, str | os.PathLike)
     if not is_path and not hasattr(source, "save_to_preset"):
         raise ConfigurationError(

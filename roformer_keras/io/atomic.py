@@ -49,9 +49,11 @@ def replacing(
         try:
             # Fails now, not after minutes of work, if the folder is not writable.
             partial.mkdir()
+            mode = partial.stat().st_mode & 0o666
             if not folder:
                 partial.rmdir()
             yield partial
+            _share(partial, mode)
             _sync(partial)
             check_target(final, overwrite, folder)
             if folder and final.exists():
@@ -215,6 +217,13 @@ def _delete(path: Path):
     else:
         with suppress(OSError):
             path.unlink()
+
+
+def _share(path: Path, mode: int):
+    """Gives files the mode of others here; safetensors writes private ones."""
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if file.is_file() and not file.is_symlink():
+            file.chmod(mode)
 
 
 def _sync(path: Path):

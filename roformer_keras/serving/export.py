@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
+from roformer_keras.checks import check_choice
 from roformer_keras.data.rows import padded
 from roformer_keras.errors import BackendError, ConfigurationError, OutputError
 from roformer_keras.extras import import_extra
@@ -140,10 +141,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
         ...
         roformer_keras.errors.ConfigurationError: int8 is for the formats ...
     """
-    if format not in FORMATS:
-        raise ConfigurationError(
-            f"format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}"
-        )
+    check_choice("format", format, FORMATS)
     if int8 and format not in _QUANTIZERS:
         raise ConfigurationError(
             f"int8 is for the formats {' and '.join(map(repr, _QUANTIZERS))}, got "

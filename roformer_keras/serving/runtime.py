@@ -6,12 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_choice, check_integer
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
 from roformer_keras.errors import ConfigurationError, errors_at
 from roformer_keras.extras import import_extra
-from roformer_keras.io.export_file import check_types, read_export, readable_network
+from roformer_keras.io.export_file import (
+    check_types,
+    has_export,
+    parse_export,
+    read_export,
+    readable_network,
+)
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.processes import refuse_forked_process
 from roformer_keras.text.tokenizer import RoFormerTokenizer
@@ -48,7 +54,8 @@ def load_exported(
 
     Raises:
         SourceError: its file is missing or damaged.
-        ConfigurationError: the runtime is not installed.
+        ConfigurationError: the runtime is not installed, or the export has another
+            format.
 
     Example:
         >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
@@ -58,7 +65,15 @@ def load_exported(
         (1, 8, 192)
     """
     refuse_forked_process()
+    check_choice("format", format, FORMATS)
     path = Path(folder) / FORMATS[format][0]
+    if not path.exists() and has_export(folder):
+        other = parse_export(folder).get("format")
+        if isinstance(other, str) and other != format:
+            raise ConfigurationError(
+                f"{folder} is an export of the format {other!r}, got {format!r}",
+                hint=f"load it with format={other!r}",
+            )
     with readable_network(path):
         run = _load(str(path), format, bfloat16)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,10 @@ def parse_answers(value, text: str) -> list:
 def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | None]:
     """The number of classes, and their names as str if they have any; checked."""
     if classes is not None:
-        if isinstance(classes, str) or not isinstance(classes, Iterable):
+        is_list = isinstance(classes, Iterable) and not isinstance(classes, str | dict)
+        classes = list(classes) if is_list else classes
+        # A number is a name in JSON and in a column of pandas.
+        if not is_list or not all(isinstance(name, str | Number) for name in classes):
             raise ConfigurationError(
                 f"classes must be a list of names, got {classes!r}"
             )

@@ -188,6 +188,7 @@ _TOKENIZERS = [
     *((("config", "lower_case"), value, 2, NO_TOKENIZER) for value in ("no", 0, None)),
     (("config", "colour"), "red", 2, NO_TOKENIZER),
     (("config", "level"), "word", 2, "contradicts the vocabulary"),
+    (("config", "level"), "syllable", 2, "level must be 'character' or 'word'"),
     (("crc32c",), [], 3, NO_SUMS),
     (("crc32c",), {"vocabulary.txt": "00000000"}, 3, "is not what was written"),
     ((), b"[" * 10**5, 2, NO_JSON),
@@ -239,8 +240,9 @@ CASES = [
         for name, keys, value, code, message in _JSON
     ),
     *(
-        ("tokenize --source p 今", preset(TOKENIZER, *keys, value=value), code, message)
+        (command, preset(TOKENIZER, *keys, value=value), code, message)
         for keys, value, code, message in _TOKENIZERS
+        for command in ("tokenize --source p 今", "inspect p", "convert p y")
     ),
     *(("convert p y", *row) for row in _FOLDERS),
     *(

@@ -36,6 +36,17 @@ def test_a_file_or_folder_appears_at_the_end(tmp_path, old):
     assert (folder / "assets" / "vocabulary.txt").read_bytes() == b"a"
 
 
+def test_files_have_the_mode_of_others_here(tmp_path):
+    """Some libraries write private ones, which a server of another user cannot read."""
+    (tmp_path / "other").touch()
+    for name in ("file", "folder"):
+        with replacing(tmp_path / name, folder=name == "folder") as partial:
+            file = partial / "inner" if name == "folder" else partial
+            file.touch(mode=0o600)
+    for path in (tmp_path / "file", tmp_path / "folder" / "inner"):
+        assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "real").write_bytes(b"old")
