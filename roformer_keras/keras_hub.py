@@ -21,6 +21,7 @@ import keras_hub
 import numpy as np
 
 from roformer_keras.data.rows import pad
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.backbone import RoFormerBackbone as Backbone
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
@@ -30,10 +31,23 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 class RoFormerBackbone(Backbone, keras_hub.models.Backbone):
     """`roformer_keras.RoFormerBackbone` as a backbone of Keras-Hub."""
 
-    def save_to_preset(self, preset_dir, max_shard_size=10):
-        """As in Keras-Hub."""
-        hub = keras_hub.models.Backbone
-        hub.save_to_preset(self, preset_dir, max_shard_size=max_shard_size)
+    def save_to_preset(self, preset_dir, max_shard_size=None, **options):
+        """As in Keras-Hub; with `tokenizer` or `overwrite` as in `roformer_keras`.
+
+        Raises:
+            ConfigurationError: `max_shard_size` is given together with these.
+        """
+        if not options:
+            size = 10 if max_shard_size is None else max_shard_size
+            hub = keras_hub.models.Backbone
+            hub.save_to_preset(self, preset_dir, max_shard_size=size)
+            return
+        if max_shard_size is not None:
+            raise ConfigurationError(
+                f"{' and '.join(options)} and max_shard_size do not go together: a "
+                "preset of roformer_keras has one file of weights"
+            )
+        Backbone.save_to_preset(self, preset_dir, **options)
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

@@ -34,6 +34,12 @@ def main(folder):
         for found in (backbone, type(backbone).from_preset(str(preset))):
             found = found.predict(INPUTS, verbose=0)
             keras.tree.map_structure(np.testing.assert_array_equal, found, expected)
+        # As a backbone of this package, which the class replaces.
+        backbone.save_to_preset(preset, tokenizer=model.tokenizer, overwrite=True)
+        again = roformer_keras.RoFormerBackbone.from_preset(preset)
+        assert again.tokenizer.vocabulary == model.tokenizer.vocabulary
+        for one, other in zip(model.weights, again.weights, strict=True):
+            np.testing.assert_array_equal(*map(ops.convert_to_numpy, (one, other)))
 
     preset = str(folder / CHARACTER.stem)
     keras.utils.set_random_seed(0)

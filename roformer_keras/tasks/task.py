@@ -40,6 +40,7 @@ from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
 from roformer_keras.tasks.baselines import Baseline
 from roformer_keras.tasks.measures import Measure
+from roformer_keras.text.matching import check_inputs
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
 
@@ -65,7 +66,8 @@ class TextTask(TextTrainer, BackboneModel):
       `found_answers`, `baselines` and `to_json`.
 
     Args:
-        backbone: `RoFormerBackbone` with bidirectional attention.
+        backbone: `RoFormerBackbone` with bidirectional attention, which takes the ids
+            of texts alone: no `custom_position_ids`, no `layer_norm_cond_size`.
         tokenizer: `RoFormerTokenizer` of its vocabulary.
         outputs: of the head.
         max_length: int, at least 4. Tokens to which longer rows are cut.
@@ -92,6 +94,7 @@ class TextTask(TextTrainer, BackboneModel):
         **kwargs: Any,
     ):
         check_integer("max_length", max_length, minimum=4, maximum=MAX_LENGTH)
+        check_inputs(backbone)
         inputs = backbone.input if inputs is None else inputs
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.dtype_policy = backbone.dtype_policy

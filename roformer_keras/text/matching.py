@@ -16,6 +16,11 @@ def check_vocabulary(model, tokenizer):
 def check_match(model, tokenizer):
     """Raises ConfigurationError unless ids of texts are all that the model takes."""
     check_vocabulary(model, tokenizer)
+    check_inputs(model)
+
+
+def check_inputs(model):
+    """Raises ConfigurationError if a model takes more than the ids of texts."""
     others = sorted(set(model.input) - {"token_ids", "segment_ids"})
     if others:
         raise ConfigurationError(

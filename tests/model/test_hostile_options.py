@@ -13,6 +13,7 @@ from roformer_keras import (
     RoFormerTokenClassifier,
 )
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.serving import load_exported
 from roformer_keras.tasks import RoFormerQuestionAnswerer, RoFormerTripletRanker
 from roformer_keras.tasks.spans import as_spans
 from roformer_keras.training.finetune import FinetuningRun
@@ -123,6 +124,34 @@ def test_options_of_a_task():
         ),
     ]
     assert unrefused(cases, build, ConfigurationError) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"custom_position_ids": True}, "position_ids"),
+        ({"layer_norm_cond_size": 4}, "layer_norm_cond"),
+    ],
+)
+def test_a_task_refuses_a_backbone_that_takes_more_than_texts(fields, name):
+    for kind, labels in (
+        (RoFormerTextClassifier, {"classes": ["好", "坏"]}),
+        (RoFormerTokenClassifier, {"labels": ["地"]}),
+        (RoFormerQuestionAnswerer, {}),
+    ):
+        with pytest.raises(ConfigurationError, match=f"texts give no {name}, which"):
+            kind.from_preset(SMALL, **labels, **fields, initialize_heads=True)
+
+
+def test_an_export_is_loaded_by_its_own_format(tmp_path):
+    (tmp_path / "export.json").write_text('{"format": "onnx"}')
+    for format, message in (
+        ("x", "format must be one of 'saved_model', 'onnx', 'openvino', got 'x'"),
+        (["onnx"], "format must be one of"),
+        ("openvino", "is an export of the format 'onnx', .*: load it with format='onn"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            load_exported(tmp_path, format)
 
 
 @pytest.fixture
