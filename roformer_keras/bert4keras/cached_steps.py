@@ -21,8 +21,8 @@ from roformer_keras.models.forward import fill_rows
 _STEP = 64
 # Layers that compute each position by itself, whatever their arguments.
 _BY_POSITION: tuple[type, ...] = (
-    *(own.Add, own.BiasAdd, own.Embedding, own.FeedForward, own.LayerNormalization),
-    *(own.ScaleOffset, keras.layers.Activation, keras.layers.Dense),
+    *(own.BiasAdd, own.Embedding, own.FeedForward, own.LayerNormalization),
+    *(own.ScaleOffset, keras.layers.Activation, keras.layers.Add, keras.layers.Dense),
     *(keras.layers.Dropout, keras.layers.Embedding, keras.layers.InputLayer),
 )
 _MASKS = (own.LanguageModelMask, own.UnifiedLanguageModelMask)

@@ -100,6 +100,7 @@ def install() -> None:
     _replace(model, "save", _saving_models(model.save))
     for module in (keras.models, keras.saving):
         _replace(module, "load_model", _loading_models(module.load_model))
+        _replace(module, "save_model", _save_model)
 
     for module in (keras.losses, keras.metrics):
         _replace(module, "kullback_leibler_divergence", module.kl_divergence)
@@ -252,6 +253,11 @@ def _with_single_output(initialize):
 def _saving(save, weight_files):
     @functools.wraps(save)
     def call(self, filepath, overwrite=True, save_format=None, **options):
+        if save_format not in (None, "h5"):
+            raise ConfigurationError(
+                f"weights are written in HDF5, got save_format={save_format!r}",
+                hint="leave out save_format=, and load_weights reads the file",
+            )
         if str(filepath).endswith((".weights.h5", ".weights.json")):
             return save(self, filepath, overwrite=overwrite, **options)
         return weight_files.save(self, filepath, overwrite)
@@ -330,6 +336,11 @@ def _saving_models(save):
         return None
 
     return call
+
+
+def _save_model(model, filepath, overwrite=True, **options):
+    """`model.save`, as a function."""
+    return model.save(filepath, overwrite=overwrite, **options)
 
 
 def _save_folder(model, save, filepath, overwrite):

@@ -163,6 +163,10 @@ def test_names_that_do_not_go_with_a_save_format_are_refused(tmp_path):
     ):
         with pytest.raises(RoFormerError, match=message):
             model.save(str(tmp_path / name), save_format=save_format)
+        with pytest.raises(RoFormerError, match=message):
+            keras.models.save_model(model, tmp_path / name, save_format=save_format)
+    with pytest.raises(RoFormerError, match="written in HDF5, got save_format='tf'"):
+        model.save_weights(str(tmp_path / "x"), save_format="tf")
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
