@@ -6,6 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
+# What Keras's own layers read; it has no public name.
+from keras.src.backend import get_keras_mask
+
 from roformer_keras.bert4keras import backend as _backend
 from roformer_keras.layers import causal_mask, unilm_mask
 
@@ -61,8 +64,15 @@ MERGES = {
 } | {"Add": Add}
 
 
-def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any) -> Any:
-    """The inputs of a maximum over positions, with -inf where the mask is False."""
+def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -> Any:
+    """The inputs of a maximum over positions, with -inf where the mask is False.
+
+    Args:
+        pooling: the layer.
+        inputs: its inputs.
+        mask: of the inputs; if not given, the one that Keras has put on them.
+    """
+    mask = get_keras_mask(inputs) if mask is None else mask
     axis = 1 if pooling.data_format == "channels_last" else 2
     return _backend.sequence_masking(inputs, mask, -np.inf, axis)
 

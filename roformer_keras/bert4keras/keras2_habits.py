@@ -293,10 +293,13 @@ def _joining(merge, masked):
 
 
 def _without_hidden(pool):
-    """`call` of the maximum, which leaves out what the mask hides."""
+    """`call` of the maximum, which leaves out what the mask hides.
 
-    def call(self, inputs, mask=None):
-        return pool(self, hide_positions(self, inputs, mask))
+    A mask is no named argument of Keras's, which would be saved with the model.
+    """
+
+    def call(self, inputs, **mask):
+        return pool(self, hide_positions(self, inputs, **mask))
 
     return call
 
