@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_choice, check_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import TensorLike
 
@@ -532,6 +532,9 @@ def make_optimizer(
     Returns:
         The optimizer, for `compile`.
 
+    Raises:
+        ConfigurationError: there is no optimizer of that name.
+
     Example:
         >>> optimizer = optimizers.make_optimizer(1e-4, [(100, 1.0), (1000, 0.0)])
         >>> type(optimizer).__name__, optimizer.weight_decay
@@ -541,6 +544,7 @@ def make_optimizer(
     arXiv:1904.00962.
     """
     kinds: dict[str, Any] = {"adamw": AdamW, "lamb": Lamb}
+    check_choice("name", name, kinds)
     optimizer = kinds[name](
         InverseSquareRoot(learning_rate, warmup, accumulation)
         if warmup

@@ -48,7 +48,7 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
         ...
         roformer_keras.errors.ConfigurationError: a model that writes is exported ...
     """
-    if format not in RUNTIMES:
+    if format not in tuple(RUNTIMES):
         raise ConfigurationError(
             "a model that writes is exported to the formats "
             f"{' and '.join(map(repr, RUNTIMES))}, got {format!r}"

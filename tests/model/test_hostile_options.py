@@ -13,7 +13,10 @@ from roformer_keras import (
     RoFormerTokenClassifier,
 )
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.optimizers import make_optimizer
 from roformer_keras.serving import load_exported
+from roformer_keras.serving.export import check_export
+from roformer_keras.serving.generator import check_generator_export
 from roformer_keras.tasks import RoFormerQuestionAnswerer, RoFormerTripletRanker
 from roformer_keras.tasks.spans import as_spans
 from roformer_keras.training.finetune import FinetuningRun
@@ -141,6 +144,16 @@ def test_a_task_refuses_a_backbone_that_takes_more_than_texts(fields, name):
     ):
         with pytest.raises(ConfigurationError, match=f"texts give no {name}, which"):
             kind.from_preset(SMALL, **labels, **fields, initialize_heads=True)
+
+
+@pytest.mark.parametrize("value", ["x", ["x"], {"x": 1}, 3.5])
+def test_choices_of_functions_that_are_none(value, tmp_path):
+    with pytest.raises(ConfigurationError, match="name must be one of 'adamw'"):
+        make_optimizer(1e-3, name=value)
+    with pytest.raises(ConfigurationError, match="format must be one of 'saved_model"):
+        check_export(value, False, ())
+    with pytest.raises(ConfigurationError, match="to the formats 'openvino'"):
+        check_generator_export(value)
 
 
 def test_an_export_is_loaded_by_its_own_format(tmp_path):
