@@ -412,6 +412,8 @@ def config_for_model(
     """The configuration with which a model class loads stored weights.
 
     Attention and pooler are those of the class, unless it stored the weights itself.
+    A backbone keeps causal attention. It reads the weights of a UniLM in both
+    directions, as that reads its first segment.
 
     Args:
         model: name of a model class.
@@ -430,6 +432,8 @@ def config_for_model(
             "with_nsp": False,
             **MODEL_FIELDS[model],
         }
+    if model == "RoFormerBackbone" and config.attention == "causal":
+        fields["attention"] = "causal"
     return config.replace(**{**fields, **changes})
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from roformer_keras.compiled import Compiled
 from roformer_keras.data.adapters import call_without_wait
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.fused import fused
 from roformer_keras.layers.projection import Structure
 from roformer_keras.processes import refuse_forked_process
@@ -40,6 +41,23 @@ class FastInference(_Model):
     # `_Call`, once the model was called outside a graph.
     _kept_call: Any = None
     predict_function: Any
+
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """As in Keras, as `.keras` or a folder; Keras cannot read its `.h5` of these.
+
+        Args:
+            filepath, args, kwargs: as in `keras.Model.save`.
+
+        Raises:
+            ConfigurationError: the path ends in `.h5`.
+        """
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise ConfigurationError(
+                f"Keras cannot read these models from HDF5, got the path {filepath}",
+                hint="end the path in .keras, or write the weights alone by "
+                "model.save_weights('name.weights.h5')",
+            )
+        super().save(filepath, *args, **kwargs)
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """As in Keras.

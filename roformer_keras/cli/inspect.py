@@ -27,8 +27,11 @@ def run(
     Args:
         tensors: list every tensor and every field of the configuration
     """
-    from roformer_keras.conversion.checkpoint import check_size, check_tokenizer
-    from roformer_keras.conversion.convert import model_of
+    from roformer_keras.conversion.checkpoint import (
+        check_size,
+        check_tokenizer,
+        model_of,
+    )
     from roformer_keras.conversion.reader import open_checkpoint
     from roformer_keras.io.vocabulary import vocabulary_level
 

@@ -36,8 +36,8 @@ def run(
     command resumes it.
 
     Args:
-        source: folder of `finetune`, or a preset folder of a task, or its
-            hf://OWNER/NAME.
+        source: folder of `finetune`, or a preset folder or .keras file of a task, or
+            its hf://OWNER/NAME.
         file: texts, one a line, with tabs between several of a row; or a file as
             `finetune --train` takes it, whose labels are ignored; - is standard input.
         text: row to take instead of a file, of as many texts as the task has, with

@@ -17,8 +17,10 @@ To save a model, make a `Checkpoint` of its variables, by the rows of `weight_ta
 """
 
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -40,6 +42,7 @@ from roformer_keras.conversion.weights import (
     weight_table,
 )
 from roformer_keras.errors import CheckpointError, ConfigurationError, VocabularyError
+from roformer_keras.hub.catalog import CATALOG
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.io.vocabulary import check_tokens, resolve_level
 
@@ -260,6 +263,29 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
     check_tokens(checkpoint.vocabulary, f"the vocabulary of {checkpoint.label}")
     if (level := checkpoint.tokenizer.get("level")) is not None:
         resolve_level(checkpoint.vocabulary, level)
+
+
+def model_of(checkpoint: Checkpoint) -> str:
+    """The class that was saved, or else inferred from the name and the heads."""
+    if checkpoint.model is not None:
+        return checkpoint.model
+    # Only the name of a released zip distinguishes GPT from an encoder. A prefix has
+    # that name in its folder.
+    path = Path(checkpoint.label)
+    unnamed = path.name.startswith("bert_model.ckpt")
+    name = path.parent.name if unnamed else path.name
+    for entry in CATALOG:
+        if name.removesuffix(".zip") == entry.name:
+            return entry.model_class
+    if "mlm" in checkpoint.heads and re.search(r"(?<![a-z])gpt(?![a-z])", name):
+        return "RoFormerCausalLM"
+    if checkpoint.heads == ("pooler", "mlm"):
+        return "RoFormerSim"
+    # RoFormerV2's head is the token embedding, which every file holds.
+    tied = not any(row.head for row in weight_table(checkpoint.config, ("mlm",)))
+    if "mlm" in checkpoint.heads or tied:
+        return "RoFormerMaskedLM"
+    return "RoFormerBackbone"
 
 
 def _kind(config):

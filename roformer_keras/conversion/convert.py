@@ -4,7 +4,6 @@ import dataclasses
 import fnmatch
 import itertools
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,14 +17,15 @@ from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import (
     Checkpoint,
     check_tokenizer,
+    model_of,
     weights_to_read,
 )
 from roformer_keras.conversion.model_card import model_card
 from roformer_keras.conversion.reader import open_checkpoint
-from roformer_keras.conversion.weights import head_of, model_heads, weight_table
+from roformer_keras.conversion.weights import head_of, model_heads
 from roformer_keras.conversion.writer import FORMATS
 from roformer_keras.errors import ConfigurationError, OutputError
-from roformer_keras.hub.catalog import CATALOG, resolve
+from roformer_keras.hub.catalog import resolve
 from roformer_keras.hub.huggingface import PREFIX
 from roformer_keras.io.atomic import check_name, replacing
 from roformer_keras.io.sources import (
@@ -66,8 +66,8 @@ def convert(
 ) -> Path:
     """Writes the weights of a source in another format.
 
-    Nothing is left out but the head of a task, for which only a folder has a place;
-    then a line on stderr says so.
+    Nothing is left out but the head of a task in a zip, for which bert4keras has no
+    place; then a line on stderr says so.
 
     Args:
         source: a zip, folder, checkpoint prefix, weights file, preset folder, folder
@@ -133,13 +133,20 @@ def open_prepared(
     ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         if model is None and checkpoint.is_task and format not in FOLDERS:
-            model = "RoFormerBackbone"
-            if verbose:
-                tqdm.write(
-                    f"the head of {checkpoint.model} is left out: only a folder has a "
-                    "place for it",
-                    file=sys.stderr,
+            if format != "bert4keras":
+                raise ConfigurationError(
+                    f"the head of {checkpoint.model} has a place in a folder only, got "
+                    f"the format {format!r}",
+                    hint="give a folder as target, save the built model by "
+                    "model.save('name.keras'), or leave the head out by "
+                    "model='RoFormerBackbone'",
                 )
+            model = "RoFormerBackbone"
+            tqdm.write(
+                f"the head of {checkpoint.model} is left out: bert4keras has no place "
+                "for it",
+                file=sys.stderr,
+            )
         if format == "sentence-transformers":
             checkpoint = _without_head(checkpoint, ignore)
         yield prepare(checkpoint, model, ignore, **changes)
@@ -283,26 +290,3 @@ def pooler_activation_of(checkpoint: Checkpoint, model: str | None = None) -> st
     if config.pooler_activation is not None:
         return config.pooler_activation
     return "linear" if (model or model_of(checkpoint)) == "RoFormerSim" else "tanh"
-
-
-def model_of(checkpoint: Checkpoint) -> str:
-    """The class that was saved, or else inferred from the name and the heads."""
-    if checkpoint.model is not None:
-        return checkpoint.model
-    # Only the name of a released zip distinguishes GPT from an encoder. A prefix has
-    # that name in its folder.
-    path = Path(checkpoint.label)
-    unnamed = path.name.startswith("bert_model.ckpt")
-    name = path.parent.name if unnamed else path.name
-    for entry in CATALOG:
-        if name.removesuffix(".zip") == entry.name:
-            return entry.model_class
-    if "mlm" in checkpoint.heads and re.search(r"(?<![a-z])gpt(?![a-z])", name):
-        return "RoFormerCausalLM"
-    if checkpoint.heads == ("pooler", "mlm"):
-        return "RoFormerSim"
-    # RoFormerV2's head is the token embedding, which every file holds.
-    tied = not any(row.head for row in weight_table(checkpoint.config, ("mlm",)))
-    if "mlm" in checkpoint.heads or tied:
-        return "RoFormerMaskedLM"
-    return "RoFormerBackbone"

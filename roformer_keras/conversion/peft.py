@@ -1,11 +1,12 @@
 """LoRA files in the layout of Hugging Face's PEFT."""
 
+import json
 import math
 import os
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from roformer_keras.errors import (
 from roformer_keras.hub.huggingface import PREFIX, fetch_adapter
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.blob import Blob
-from roformer_keras.io.json_file import json_bytes, read_json
+from roformer_keras.io.json_file import json_bytes, parse_json, read_json
 from roformer_keras.io.pytorch import open_pytorch
 from roformer_keras.io.safetensors_file import open_safetensors
-from roformer_keras.io.sources import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from roformer_keras.io.sources import ADAPTER_CONFIG, ADAPTER_HEAD, ADAPTER_WEIGHTS
 from roformer_keras.io.tensor import Tensor
 
 _WEIGHTS, _PICKLE = ADAPTER_WEIGHTS
@@ -33,6 +34,18 @@ _MAX_RANK = 65_536
 _FACTOR = re.compile(
     r"(?:base_model\.model\.)?(?:roformer\.)?(encoder\.layer\.\d+\.[\w.]+?)"
     r"\.lora_(A|B)(?:\.default)?\.weight"
+)
+# Heads that are trained next to LoRA: their tensors in Transformers, and modules with
+# nothing else. That of the bias of a masked LM has the tied output too; PEFT loads the
+# bias although it is in no module here. Names of other heads have a slash.
+_MODULES = {
+    r"cls\.predictions\.transform\.": "transform",
+    r"classifier\.": "classifier",
+    r"qa_outputs\.": "qa_outputs",
+}
+_HEAD_TENSOR = re.compile(
+    r"(?:base_model\.model\.)?"
+    r"((?:cls\.predictions|classifier|qa_outputs)\.(?!.*lora_)[\w.]+)"
 )
 # Fields that say how an adapter was made or trained, and not what it computes. Of the
 # others, only those that are read below may be set.
@@ -43,7 +56,10 @@ _HARMLESS = {
     *("megatron_core", "peft_version", "qalora_group_size", "revision"),
     *("runtime_config", "target_modules", "task_type"),
 }
-_READ = {"peft_type", "r", "lora_alpha", "use_rslora", "init_lora_weights", "bias"}
+_READ = {
+    *("peft_type", "r", "lora_alpha", "use_rslora", "init_lora_weights", "bias"),
+    "modules_to_save",
+}
 # Others change the weights of the model too.
 _INITIALIZERS = (True, False, "gaussian", "orthogonal", "eva")
 
@@ -58,11 +74,18 @@ class Adapter:
         factors: dict of a layer's name in an encoder of Transformers, such as
             `encoder.layer.0.attention.self.query`, to A `(rank, inputs)` and B
             `(outputs, rank)`, as PyTorch has them.
+        head: dict of a weight's name to its value, both as `Weight.huggingface` has
+            them: a head that was trained too.
+        model: str or None. Name of the class that was saved, if it has a head.
+        model_options: dict. Arguments of that class.
     """
 
     rank: int
     alpha: float
     factors: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    head: Mapping[str, np.ndarray] = field(default_factory=dict)
+    model: str | None = None
+    model_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_adapter(
@@ -91,6 +114,20 @@ def write_adapter(
         for letter, value in (("A", down), ("B", up)):
             key = f"base_model.model.{prefix}{name}.lora_{letter}.weight"
             tensors[key] = np.ascontiguousarray(value)
+    # PEFT puts these in the place of the modules.
+    theirs = {name: adapter.head[name] for name in adapter.head if "/" not in name}
+    others = {name: adapter.head[name] for name in adapter.head if "/" in name}
+    for name, value in theirs.items():
+        tensors[f"base_model.model.{name}"] = np.ascontiguousarray(value)
+    modules = [
+        module
+        for pattern, module in _MODULES.items()
+        if any(re.match(pattern, name) for name in theirs)
+    ]
+    metadata = {"format": "pt"}
+    if adapter.model is not None:
+        options = json.dumps(dict(adapter.model_options), ensure_ascii=False)
+        metadata |= {"model": adapter.model, "model_options": options}
     ends = {re.sub(r"^encoder\.layer\.\d+\.", "", name) for name in adapter.factors}
     pattern = "|".join(re.escape(end) for end in sorted(ends))
     config = {
@@ -105,9 +142,13 @@ def write_adapter(
         "bias": "none",
         # The whole name: `output.dense` alone would be two layers of a block.
         "target_modules": rf"(.*\.)?encoder\.layer\.\d+\.({pattern})",
+        "modules_to_save": modules or None,
     }
     with replacing(folder, overwrite, folder=True) as partial:
-        save_file(tensors, partial / _WEIGHTS, {"format": "pt"})
+        save_file(tensors, partial / _WEIGHTS, metadata)
+        if others:
+            values = {k: np.ascontiguousarray(v) for k, v in others.items()}
+            save_file(values, partial / ADAPTER_HEAD, {"format": "pt"})
         (partial / ADAPTER_CONFIG).write_bytes(json_bytes(config))
 
 
@@ -127,15 +168,47 @@ def read_adapter(folder: str | os.PathLike) -> Adapter:
     folder = fetch_adapter(name) if name.startswith(PREFIX) else Path(name)
     config = _blob(folder, ADAPTER_CONFIG)
     with errors_at(config.label):
-        rank, alpha = _read_config(read_json(config))
+        fields = read_json(config)
+        rank, alpha = _read_config(fields)
     with ExitStack() as stack:
+        metadata: Mapping[str, str] = {}
         if (folder / _WEIGHTS).is_file() or not (folder / _PICKLE).is_file():
             blob = _blob(folder, _WEIGHTS)
-            tensors = open_safetensors(blob, stack)[0]
+            tensors, metadata = open_safetensors(blob, stack)
         else:
             blob = _blob(folder, _PICKLE)
             tensors = open_pytorch(blob, stack)
-        return Adapter(rank, alpha, _read_factors(tensors, rank, blob.label))
+        with errors_at(config.label):
+            head, tensors = _head_of(tensors, fields.get("modules_to_save"))
+        if (folder / ADAPTER_HEAD).is_file():
+            head |= open_safetensors(_blob(folder, ADAPTER_HEAD), stack)[0]
+        options = metadata.get("model_options", "{}")
+        return Adapter(
+            rank,
+            alpha,
+            _read_factors(tensors, rank, blob.label),
+            {
+                name: tensor.read_weight(f"{blob.label}: {name[:80]}")
+                for name, tensor in head.items()
+            },
+            metadata.get("model"),
+            parse_json(options, f"{blob.label}: model_options"),
+        )
+
+
+def _head_of(tensors: Mapping[str, Tensor], modules: Any):
+    """Tensors of modules that were trained whole, by their names there; the others."""
+    matches = {name: _HEAD_TENSOR.fullmatch(name) for name in tensors}
+    head = {match[1]: tensors[name] for name, match in matches.items() if match}
+    parts = {part for name in head for part in name.split(".")[:-1]}
+    is_list = isinstance(modules or [], list)
+    if not is_list or not parts.issuperset(map(str, modules or ())):
+        raise ConfigurationError(
+            "modules that are trained whole must be heads, whose tensors are in the "
+            f"adapter, got modules_to_save={modules!r:.80}: merge the adapter into the "
+            "model by PEFT's merge_and_unload, then convert it"
+        )
+    return head, {name: tensors[name] for name in tensors if not matches[name]}
 
 
 def _blob(folder: Path, name: str) -> Blob:

@@ -83,12 +83,12 @@ class QuantizedLayer:
 
         Args:
             what: str. What errors call it.
-            shape: of the weight. If not given, it is inferred from integers and scales.
+            shape: of the weight. If not given, it is inferred from integers and scales,
+                and one column too many for an int4 embedding of an odd width.
         """
         stored, scale = (self._tensor(i, what) for i in (0, self._index_of_scale()))
         if shape is None:
-            columns = scale.shape[-1:] if self.mode == "int4" else stored.shape[1:]
-            shape = stored.shape[:1] + columns
+            shape = (stored.shape[0], self._columns(stored, scale))
         is_packed = self.mode == "int4"
         expected = (shape[0], (shape[1] + 1) // 2) if is_packed else shape
         if stored.shape != expected or stored.dtype != "int8":
@@ -106,6 +106,16 @@ class QuantizedLayer:
                 ) from error
 
         return Tensor(shape, self.mode, read)
+
+    def _columns(self, stored, scale):
+        """Columns of the weight, as far as integers and scales say."""
+        if self.mode == "int8":
+            return stored.shape[-1]
+        if self.weight_name == "kernel":
+            return scale.shape[-1]
+        # Scales of an embedding are those of its rows.
+        groups = self.tensors.get("g_idx")
+        return 2 * stored.shape[-1] if groups is None else groups.shape[0]
 
     def _tensor(self, index, what):
         try:

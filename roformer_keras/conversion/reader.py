@@ -7,7 +7,6 @@ rest is the same for every format.
 
 import dataclasses
 import json
-import math
 import os
 import re
 from collections import Counter
@@ -17,13 +16,12 @@ from pathlib import Path
 
 from roformer_keras.config import (
     MODEL_FIELDS,
-    TASK_CLASSES,
     ConfigSource,
     RoFormerConfig,
     Seq2SeqConfig,
     config_for_model,
 )
-from roformer_keras.conversion.checkpoint import Checkpoint
+from roformer_keras.conversion.checkpoint import Checkpoint, model_of
 from roformer_keras.conversion.found import Found
 from roformer_keras.conversion.huggingface import (
     by_huggingface_name,
@@ -32,21 +30,18 @@ from roformer_keras.conversion.huggingface import (
     open_huggingface,
     own_tensors,
 )
-from roformer_keras.conversion.keras_hub_preset import (
-    BACKBONE,
-    CLASSIFIER,
-    open_keras_hub,
-    own_classifier,
-    warn_of_head,
+from roformer_keras.conversion.keras_files import (
+    check_saved_tokens,
+    open_keras,
+    open_keras_weights,
+    open_preset,
 )
-from roformer_keras.conversion.quantized import QuantizedLayer
 from roformer_keras.conversion.tokenizer_files import (
     check_tokenizer,
     read_tokens,
     saved_tokenizer,
 )
 from roformer_keras.conversion.weights import (
-    KERAS_BACKBONE,
     TASK_PREFIX,
     is_training_state,
     weight_table,
@@ -107,7 +102,7 @@ def open_checkpoint(
         fields = {**found.saved, **saved_tokenizer(files.parts), "config": config}
         if vocabulary is not None:
             fields["vocabulary"] = read_tokens(_given_file("vocabulary", vocabulary))
-        yield Checkpoint(
+        checkpoint = Checkpoint(
             label=files.label,
             format=found.format,
             bert_config=bert_config,
@@ -115,6 +110,11 @@ def open_checkpoint(
             **_place_tensors(files.label, found, config),
             **fields,
         )
+        if bert_config is not None and model_of(checkpoint) == "RoFormerCausalLM":
+            # The name of the source says what bert_config.json does not.
+            causal = checkpoint.config.replace(attention="causal")
+            checkpoint = dataclasses.replace(checkpoint, config=causal)
+        yield checkpoint
 
 
 def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
@@ -150,8 +150,8 @@ def read_tokenizer(source: str | os.PathLike) -> tuple[tuple[str, ...], dict]:
                     )
             if files.format == "huggingface":
                 saved = huggingface_tokenizer(files.parts)
-            elif not saved and files.format == "safetensors":
-                saved = _open_safetensors(files, stack).saved
+            elif not saved and files.format in ("keras", "safetensors"):
+                saved = _OPENERS[files.format](files, stack).saved
     if saved.get("vocabulary") is None:
         raise VocabularyError(
             f"{source} comes without a vocabulary: put its vocab.txt next to the "
@@ -273,7 +273,7 @@ def _dequantize(label, found, config):
             }
         stored = {name: tensor for name, tensor in stored.items() if tensor}
         if row is None and not stored:
-            # In the head of a task, which a `.keras` file does not show.
+            # No weight has such a path: its tensors are unexpected.
             continue
         layers[path] = layer = dataclasses.replace(layer, tensors=stored)
         weight = layer.weight(f"{label}: {path}", row.shape if row else None)
@@ -393,7 +393,7 @@ def _open_hdf5(files, stack):
     with hdf5_errors(blob.label):
         root = file.get("model_weights", file)
         if "layer_names" not in root.attrs:
-            return _keras_weights(files, dict(hdf5_datasets(blob, file)))
+            return open_keras_weights(files.label, dict(hdf5_datasets(blob, file)))
         for group_name in map(hdf5_text, root.attrs["layer_names"]):
             group = root[group_name]
             is_layer = _BERT4KERAS_LAYER.fullmatch(group_name)
@@ -409,158 +409,6 @@ def _open_hdf5(files, stack):
             if name not in found and not name.startswith(_OF_KERAS_2):
                 found[name] = name, tensor
     return Found("hdf5", found, lambda row: (row.layer, row.index))
-
-
-# === Files of Keras and of this package ===
-
-
-def _by_dataset(format, tensors, **options):
-    """Tensors under the names that Keras gives them."""
-    found = {
-        name: (name.removeprefix(KERAS_BACKBONE), tensor)
-        for name, tensor in tensors.items()
-    }
-    return Found(format, found, lambda row: row.dataset, **options)
-
-
-def _keras_weights(files, tensors):
-    """`save_weights` of a model of this package: only the configuration is missing."""
-    found = _by_dataset("keras_weights", tensors)
-    if all(key != _KERAS_EMBEDDING for key, _ in found.tensors.values()):
-        raise CheckpointError(
-            f"{files.label} holds HDF5 weights of another kind of model: neither "
-            "bert4keras's layers nor those of a model of this package"
-        )
-    return found
-
-
-_KERAS_EMBEDDING = "layers/reversible_embedding/vars/0"
-
-
-def _open_keras(files, stack):
-    saved = _saved_model(read_json(files.parts["config"]), files.label)
-    quantized = saved.pop("quantized")
-    tensors = _datasets(files.parts["weights"], stack)
-    if saved["model"] not in MODEL_FIELDS:
-        # Keras names the head of a task by the classes of its layers, which only the
-        # task knows: what can be read is the backbone.
-        tensors = {n: t for n, t in tensors.items() if n.startswith(KERAS_BACKBONE)}
-        saved |= {"model": "RoFormerBackbone", "model_options": {}}
-    return _by_dataset("keras", tensors, saved=saved, quantized=quantized)
-
-
-def _open_preset(files, stack):
-    config = read_json(files.parts["config"])
-    if config.get("registered_name") == BACKBONE:
-        tensors = _datasets(files.parts["weights"], stack)
-        saved, tensors = open_keras_hub(config, tensors, files.label)
-        if "task" in files.parts:
-            name = read_json(files.parts["task"]).get("class_name")
-            warn_of_head(files.label, name)
-        return _by_dataset("preset", tensors, saved=saved)
-    parts, sums = files.parts, _preset_sums(files)
-    tensors, head = (
-        checked_tensors(_datasets(parts[role], stack), f"{name}/", sums, files.label)
-        if role in parts
-        else {}
-        for role, name in (
-            ("weights", "model.weights.h5"),
-            ("task_weights", "task.weights.h5"),
-        )
-    )
-    task = read_json(parts["task"]) if "task" in parts else None
-    if task is not None and task.get("registered_name") == CLASSIFIER:
-        task, head = own_classifier(task, head, files.label)
-    saved = _saved_model(config if task is None else task, files.label)
-    quantized = saved.pop("quantized")
-    if task is not None:
-        # Both say what the backbone is; Keras-Hub reads this one.
-        other = _saved_model(config, files.label)["config"]
-        if other != saved["config"]:
-            raise CheckpointError(
-                f"{files.label}: config.json and task.json must have one backbone, and "
-                "their fields differ: convert or copy it again"
-            )
-    if saved["model"] in MODEL_FIELDS:
-        tensors, head = tensors | head, {}
-    stored = sum(math.prod(tensor.shape) for tensor in head.values())
-    # Sizes of weights, so that nothing is built that is larger than its file.
-    for name in ("num_classes", "head_dim"):
-        value = saved["model_options"].get(name)
-        if isinstance(value, int) and value > max(1, stored):
-            raise CheckpointError(
-                f"{files.label}: {name}={value:,} in task.json does not fit a head of "
-                f"{stored:,} numbers"
-            )
-    return _by_dataset("preset", tensors, task=head, saved=saved, quantized=quantized)
-
-
-def _preset_sums(files):
-    """Checksums of a preset's tensors; those of its other files are compared here."""
-    if "metadata" not in files.parts:
-        return {}
-    metadata = read_json(files.parts["metadata"])
-    sums = check_sums(metadata.get(FIELD), files.parts["metadata"].label)
-    for role in ("config", "task", "tokenizer"):
-        name = f"{role}.json"
-        # A tokenizer may have been added by hand.
-        if role in files.parts and (role != "tokenizer" or name in sums):
-            blob = files.parts[role]
-            check_content(blob.read(), name, sums, blob.label)
-    return sums
-
-
-def _datasets(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
-    return dict(hdf5_datasets(blob, stack.enter_context(open_hdf5(blob))))
-
-
-def _saved_model(serialized: dict, label: str) -> dict:
-    """Fields of a `Checkpoint`, from what Keras serialises of a model."""
-    name, options = serialized.get("class_name"), serialized.get("config")
-    backbone = options.get("backbone") if isinstance(options, dict) else None
-    fields = options
-    if backbone is not None:
-        fields = backbone.get("config") if isinstance(backbone, dict) else None
-    if not isinstance(name, str) or not isinstance(fields, dict):
-        raise ConfigurationError(f"{label} holds no RoFormer model")
-    is_task = name in TASK_CLASSES and backbone is not None
-    if not is_task and name not in (*MODEL_FIELDS, "RoFormerSeq2Seq"):
-        raise ConfigurationError(
-            f"{label} holds a model of class {name!r:.60}, which must be one of "
-            f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task"
-        )
-    if serialized.get("registered_name", f"roformer_keras>{name}") != (
-        f"roformer_keras>{name}"
-    ):
-        raise ConfigurationError(
-            f"{label}: class_name and registered_name must be of one class, got "
-            f"{name!r} and {serialized['registered_name']!r:.80}"
-        )
-    of_keras = ("name", "trainable", "dtype")
-    options, fields = (
-        {key: value for key, value in found.items() if key not in of_keras}
-        for found in ({} if backbone is None else dict(options or {}), fields)
-    )
-    options.pop("backbone", None)
-    saved = {"model": name, "model_options": options}
-    quantized = {}
-    for part in (fields, options):
-        layers = part.pop("quantization", {})
-        if not isinstance(layers, dict):
-            raise ConfigurationError(
-                f"{label}: quantization must be an object, got {layers!r:.80}"
-            )
-        for path, layer in layers.items():
-            what = f"{label}: quantization of {path}"
-            quantized[path] = QuantizedLayer.from_dict(layer, what)
-    saved["quantized"] = quantized
-    if name not in MODEL_FIELDS and "vocabulary" in options:
-        # The `.keras` file of a task has no other place for it.
-        saved["vocabulary"] = _check_tokens(options.pop("vocabulary"), label)
-        saved["tokenizer"] = check_tokenizer(options.pop("tokenizer", {}), label)
-    with errors_at(label):
-        kind = Seq2SeqConfig if name == "RoFormerSeq2Seq" else RoFormerConfig
-        return {**saved, "config": kind.from_dict(fields)}
 
 
 # === safetensors ===
@@ -595,23 +443,17 @@ def _open_safetensors(files, stack):
             tokens = json.loads(metadata["vocabulary"])
         except (ValueError, RecursionError):
             tokens = None
-        saved["vocabulary"] = _check_tokens(tokens, files.label)
+        saved["vocabulary"] = check_saved_tokens(tokens, files.label)
     if is_huggingface(tensors):
         return by_huggingface_name("safetensors", own_tensors(tensors, files.label))
     return _by_name("safetensors", tensors, **saved)
 
 
-def _check_tokens(tokens, label: str) -> tuple[str, ...]:
-    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
-        raise VocabularyError(f"{label}: its vocabulary is not a list of tokens")
-    return tuple(tokens)
-
-
 _OPENERS = {
     "tensor_bundle": _open_tensor_bundle,
     "hdf5": _open_hdf5,
-    "keras": _open_keras,
-    "preset": _open_preset,
+    "keras": open_keras,
+    "preset": open_preset,
     "safetensors": _open_safetensors,
     "huggingface": open_huggingface,
 }

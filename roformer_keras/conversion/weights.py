@@ -26,6 +26,8 @@ HEADS = ("pooler", "nsp", "mlm")
 TASK_PREFIX = "task/"
 # Comes before the datasets of a backbone in Keras's files of a larger model.
 KERAS_BACKBONE = "layers/ro_former_backbone/"
+# The same of the MLM head.
+KERAS_MLM = "layers/masked_lm_head/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,6 +382,30 @@ def _encoder_decoder_rows(config: Seq2SeqConfig) -> Iterator[Weight]:
                 yield from layer(f"{side}_layer_{number}/{part}", shape)
         if config.norm_first:
             yield from layer(f"{side}_norm", (width,))
+
+
+def seq2seq_dataset(row: Weight) -> str:
+    """Where Keras stores a weight of an encoder-decoder.
+
+    Args:
+        row: one of `weight_table`.
+    """
+    layer, *inner, variable = row.path.split("/")
+    stored = _SEQ2SEQ_LAYERS.get(layer)
+    if stored is None:
+        kind, number = layer.rsplit("_", 1)
+        stored = _SEQ2SEQ_LAYERS[kind] + (f"_{number}" if number != "0" else "")
+    index = str(_KERAS_INDEX[variable])
+    return "/".join(["layers", stored, *inner, "vars", index])
+
+
+_SEQ2SEQ_LAYERS = {
+    "token_embedding": "reversible_embedding",
+    "encoder_layer": "ro_former_block",
+    "encoder_norm": "layer_norm",
+    "decoder_layer": "ro_former_decoder_block",
+    "decoder_norm": "layer_norm_1",
+}
 
 
 # === What a name says ===

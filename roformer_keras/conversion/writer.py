@@ -92,16 +92,7 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
             row = rows[name]
             file = head if row.head in ("mlm", "task") else backbone
             count += value.size
-            if name not in quantized:
-                stored = {row.dataset: value.T if row.transposed else value}
-            else:
-                path, layer = quantized[name]
-                stored = {
-                    key: layer.tensors[variable].read()
-                    for variable, key in layer.datasets(path, row.dataset).items()
-                    if variable != "bias"
-                }
-            for key, array in stored.items():
+            for key, array in _stored(row, value, quantized).items():
                 file.create_dataset(key, data=array)
                 sums[f"{Path(file.filename).name}/{key}"] = checksum(array)
     for name, content in serialized.items():
@@ -110,6 +101,31 @@ def _write_preset(folder: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
     write_metadata(folder, count, sums)
     if checkpoint.vocabulary is not None:
         save_tokenizer(folder, checkpoint.vocabulary, checkpoint.tokenizer)
+
+
+def write_head(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes the `task.weights.h5` of a preset: all tensors of a checkpoint."""
+    import h5py
+
+    rows, quantized = checkpoint.rows, _quantized_by_row(checkpoint)
+    with h5py.File(path, "w") as file:
+        for name, tensor in checkpoint.tensors.items():
+            # Numbers that are not finite too, as Keras saves them.
+            value = tensor.read().astype("float32", copy=False)
+            for key, array in _stored(rows[name], value, quantized).items():
+                file.create_dataset(key, data=array)
+
+
+def _stored(row, value, quantized):
+    """Arrays by dataset of one weight, which may be quantized."""
+    if row.name not in quantized:
+        return {row.dataset: value.T if row.transposed else value}
+    path, layer = quantized[row.name]
+    return {
+        key: layer.tensors[variable].read()
+        for variable, key in layer.datasets(path, row.dataset).items()
+        if variable != "bias"
+    }
 
 
 def _quantized_by_row(checkpoint):
@@ -230,6 +246,9 @@ def _write_keras(path: Path, checkpoint: Checkpoint, dtype: str, on_tensor):
         metadata = {"keras_version": version("keras")}
         _add(archive, "metadata.json", json_bytes(metadata))
         serialized = _serialized(checkpoint, checkpoint.model)
+        if checkpoint.vocabulary is not None:
+            serialized["config"]["vocabulary"] = list(checkpoint.vocabulary)
+            serialized["config"]["tokenizer"] = dict(checkpoint.tokenizer)
         _add(archive, "config.json", json_bytes(serialized))
         with (
             open(weights, "rb") as source,

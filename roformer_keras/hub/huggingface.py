@@ -18,6 +18,7 @@ from roformer_keras.errors import (
 from roformer_keras.extras import import_extra
 from roformer_keras.io.sources import (
     ADAPTER_CONFIG,
+    ADAPTER_HEAD,
     ADAPTER_WEIGHTS,
     HUGGINGFACE_PATHS,
     PRESET_BASELINES,
@@ -56,7 +57,7 @@ def fetch(source: str) -> Path:
 
 def fetch_adapter(source: str) -> Path:
     """The folder of an adapter of PEFT on the Hub; arguments and errors of `fetch`."""
-    return _fetch(source, (ADAPTER_CONFIG,), ADAPTER_WEIGHTS)
+    return _fetch(source, (ADAPTER_CONFIG, ADAPTER_HEAD), ADAPTER_WEIGHTS)
 
 
 def _fetch(source: str, small: Sequence[str], weights: Sequence[str]) -> Path:

@@ -31,6 +31,9 @@ _PRESET_PARTS = {
     "tokenizer": "tokenizer.json",
     "vocabulary": "assets/tokenizer/vocabulary.txt",
 }
+# The head of a task in the `assets` of a file of Keras.
+TASK_WEIGHTS = "task.weights.h5"
+_KERAS_HEAD = {"head": f"assets/{TASK_WEIGHTS}"}
 PRESET_FILES = tuple(_PRESET_PARTS.values())
 # What `finetune` adds to a preset; no part of the model.
 PRESET_BASELINES = "baselines.json"
@@ -69,6 +72,8 @@ SENTENCE_FOLDERS = frozenset(("2_Normalize", "3_Normalize"))
 # A folder of PEFT: its configuration, and its weights in the order of preference.
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+# A head that no class of Transformers has, next to them.
+ADAPTER_HEAD = "head.safetensors"
 _HUGGINGFACE_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}(\.\w+)")
 _COMPANIONS = {"bert_config": "bert_config.json", "vocabulary": "vocab.txt"}
 _WANTED = (
@@ -97,8 +102,9 @@ class SourceFiles:
         parts: dict of role to `Blob`. `"bert_config"` and `"vocabulary"` where they lie
             next to the weights; then, by format: tensor_bundle `"index"` and every
             `"data-00000-of-00001"`; hdf5 and safetensors `"weights"`; keras `"config"`,
-            `"weights"`, `"metadata"`; preset `"config"`, `"weights"`, and, where there,
-            `"task"`, `"task_weights"`, `"tokenizer"`, `"vocabulary"`, `"metadata"`;
+            `"weights"`, `"metadata"`, and of a task `"head"`; preset `"config"`,
+            `"weights"`, and, where there, `"task"`, `"task_weights"`, `"tokenizer"`,
+            `"vocabulary"`, `"metadata"`;
             huggingface `"config"`, and `"weights"` or an `"index"` and the shards by
             their names, and, where there, `"vocabulary"`, `"tokenizer_config"`,
             `"tokenizer_file"` and the roles of `SENTENCE_PARTS`.
@@ -266,12 +272,12 @@ def _choose(tree) -> _Candidate:
             if not _is_stranger(folder)
             for candidate in _candidates(tree, folder)
         ]
-        # A Dense of sentence-transformers belongs to the model next to its folder.
+        # A Dense of sentence-transformers, or a head, belongs to the model next to it.
         modules = {
             name
             for candidate in found
             for role, name in candidate.parts.items()
-            if role in SENTENCE_PARTS
+            if role in SENTENCE_PARTS or role in _KERAS_HEAD
         }
         found = [candidate for candidate in found if candidate.name not in modules]
         if len(found) > 1:
@@ -328,7 +334,10 @@ def _huggingface(tree, folder: str, wanted: str | None = None) -> _Candidate | N
 def _preset(tree, folder: str) -> _Candidate:
     parts = _present(tree, folder, _PRESET_PARTS)
     # A .keras file is a zip of the same three names; only a preset has more.
-    if folder == "" and tree.is_archive and set(parts) == set(_KERAS_PARTS):
+    is_keras = set(parts) == set(_KERAS_PARTS)
+    if is_keras:
+        parts |= _present(tree, folder, _KERAS_HEAD)
+    if folder == "" and tree.is_archive and is_keras:
         return _Candidate("keras", "", parts)
     return _Candidate("preset", folder, parts)
 

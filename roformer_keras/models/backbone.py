@@ -22,7 +22,7 @@ from roformer_keras.layers import (
 from roformer_keras.layers.masks import PaddingMask
 from roformer_keras.models.initializers import embedding_initializer, initializer
 from roformer_keras.models.lora import set_trainable_state, trainable_state
-from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset import PresetModel, take_tokenizer
 from roformer_keras.models.quantization import (
     quantization_state,
     set_quantization_state,
@@ -291,6 +291,7 @@ class RoFormerBackbone(PresetModel):
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             **quantization_state(self),
             **self.config.to_dict(),
+            **self._tokenizer_config(),
         }
 
     @classmethod
@@ -298,7 +299,10 @@ class RoFormerBackbone(PresetModel):
         fields = dict(config)
         trainable = fields.pop("trainable", True)
         quantization = fields.pop("quantization", {})
+        tokenizer = take_tokenizer(fields, cls.__name__)
         model = cls(**fields)
+        if tokenizer:
+            model._set_tokenizer(*tokenizer)
         set_quantization_state(model, quantization)
         # Not an argument: the layers must exist first.
         set_trainable_state(model, trainable)

@@ -17,6 +17,8 @@ from roformer_keras.checks import check_integer, check_number
 from roformer_keras.conversion.peft import Adapter, read_adapter, write_adapter
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.models.adapter_head import head_fields, matched_head
+from roformer_keras.models.paths import weights_by_path
 from roformer_keras.models.quantization import quantized_variables
 
 # Dense layers of a block, by their names in `enable_lora`.
@@ -181,8 +183,9 @@ class PartialTraining:
 
         `peft.PeftModel.from_pretrained(model, folder)` adds them to the model of
         Transformers that `convert --format huggingface` writes, and `load_lora` to a
-        model here. Weights outside of the additions, such as a trained head, are not in
-        the folder.
+        model here. The folder has the head too, which is trained with the additions:
+        one that Transformers has as `modules_to_save`, others in `head.safetensors`,
+        which PEFT does not read.
 
         Args:
             folder: path. It appears complete, or not at all.
@@ -208,7 +211,10 @@ class PartialTraining:
             for name, (_, layer) in _layers_of_transformers(backbone).items()
             if layer.lora_enabled
         }
-        adapter = Adapter(layers[0].lora_rank, layers[0].lora_alpha, factors)
+        first = layers[0]
+        adapter = Adapter(
+            first.lora_rank, first.lora_alpha, factors, **head_fields(self)
+        )
         prefix = "" if backbone is self else "roformer."
         write_adapter(folder, adapter, prefix, base, overwrite)
 
@@ -216,7 +222,8 @@ class PartialTraining:
         """Enables LoRA with the additions of an adapter of Hugging Face's PEFT.
 
         Outputs are those with the additions. They can be trained on, or merged by
-        `merge_lora`.
+        `merge_lora`. A head in the adapter takes the place of this model's; that of
+        another kind of model is left out, with a warning.
 
         Args:
             folder: path of what `save_lora` or PEFT's `save_pretrained` wrote, or
@@ -225,8 +232,8 @@ class PartialTraining:
         Raises:
             DownloadError: it cannot be fetched; says why.
             CheckpointError: a tensor is missing, unexpected or mis-shaped.
-            ConfigurationError: the adapter is no LoRA of these layers, LoRA is enabled
-                already, or every block is frozen.
+            ConfigurationError: the adapter is no LoRA of these layers, or was trained
+                with other labels; or LoRA is enabled already, or every block is frozen.
             SourceError: a file is missing or cannot be read.
         """
         backbone = backbone_of(self)
@@ -246,6 +253,7 @@ class PartialTraining:
                     f"and {factors[1].shape[0]} outputs, and here it has {rows} and "
                     f"{columns}: load the model that the adapter was trained on"
                 )
+        head = matched_head(self, adapter, os.fspath(folder))
         targets = dict.fromkeys(known[name][0] for name in adapter.factors)
         # Where a block has no addition, B stays zero.
         count = self.enable_lora(adapter.rank, adapter.alpha, list(targets))
@@ -253,6 +261,8 @@ class PartialTraining:
             layer = known[name][1]
             layer.lora_kernel_a.assign(down.T)
             layer.lora_kernel_b.assign(up.T)
+        for variable, value in head:
+            variable.assign(value)
         return count
 
 
@@ -263,10 +273,12 @@ def _layers_of_transformers(backbone):
         for row in weight_table(backbone.config, ())
     }
     return {
-        names[layer.path + "/kernel"]: (name, layer)
+        names["/".join((block.name, *LORA_TARGETS[name], "kernel"))]: (
+            name,
+            _target(block, name),
+        )
         for block in backbone.transformer_layers
         for name in LORA_TARGETS
-        for layer in [_target(block, name)]
     }
 
 
@@ -325,8 +337,8 @@ def _set_trainable(layer, value):
     layer.trainable = value
     # TensorFlow ignores an assignment that changes nothing, and all below it.
     fixed = quantized_variables(layer)
-    for variable in layer.weights:
-        variable.trainable = value and variable.path not in fixed
+    for path, variable in weights_by_path(layer).items():
+        variable.trainable = value and path not in fixed
 
 
 def _target(block, name):

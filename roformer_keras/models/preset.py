@@ -15,6 +15,7 @@ from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
+from roformer_keras.conversion.tokenizer_files import check_tokenizer
 from roformer_keras.conversion.weights import (
     OUTPUT_BIAS,
     WORD_EMBEDDINGS,
@@ -28,6 +29,7 @@ from roformer_keras.io.tensor import Tensor
 from roformer_keras.models.distribution import allow_uneven_batches
 from roformer_keras.models.initializers import weights_to_be_loaded
 from roformer_keras.models.lora import PartialTraining, backbone_of
+from roformer_keras.models.paths import weights_by_path
 from roformer_keras.models.quantization import (
     Quantizable,
     quantization_state,
@@ -161,6 +163,25 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         check_vocabulary(self, self.tokenizer)
         return self.tokenizer
 
+    def _set_tokenizer(self, vocabulary, fields, keep_tokens=None):
+        # A vocabulary without a level is enough for users who work with ids.
+        try:
+            tokenizer = RoFormerTokenizer(
+                vocabulary, fields.get("level"), fields.get("lower_case", True)
+            )
+            kept = tokenizer if keep_tokens is None else tokenizer.subset(keep_tokens)
+            self.tokenizer = kept
+        except VocabularyError as error:
+            # Its traceback would keep the checkpoint in memory.
+            self._tokenizer_error = error.with_traceback(None)
+
+    def _tokenizer_config(self) -> dict[str, Any]:
+        """The fields of a configuration that hold the tokenizer."""
+        if self.tokenizer is None:
+            return {}
+        tokens = list(self.tokenizer.vocabulary)
+        return {"vocabulary": tokens, "tokenizer": self.tokenizer.to_dict()}
+
     @classmethod
     def from_roformer_config(
         cls, config: Any, dtype: Any = None, **options: Any
@@ -249,12 +270,9 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
             if gradient_checkpointing:
                 backbone_of(model).gradient_checkpointing = True
             if checkpoint.vocabulary is not None and not kept.compounds:
-                # A vocabulary without a level is enough for users who work with ids.
-                try:
-                    model.tokenizer = _tokenizer(checkpoint, kept.keep_tokens)
-                except VocabularyError as error:
-                    # Its traceback would keep the checkpoint in memory.
-                    model._tokenizer_error = error.with_traceback(None)
+                model._set_tokenizer(
+                    checkpoint.vocabulary, checkpoint.tokenizer, kept.keep_tokens
+                )
         return model
 
     def load_preset(
@@ -311,7 +329,7 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
                     f"{checkpoint.label} has {name}={found!r}, and this model "
                     f"{name}={own!r}: build one by from_preset"
                 )
-        variables = {variable.path: variable for variable in self.weights}
+        variables = weights_by_path(self)
         return [(variables[row.path], row) for row in rows]
 
     def save_to_preset(
@@ -354,24 +372,27 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
                 f"{self.config.vocabulary_size}"
             )
         overwrite = overwrite or waits
-        variables = {variable.path: variable for variable in self.weights}
-        quantized = quantized_layers(self)
         rows = self._weight_rows()
         added = {
-            f"{p}/{name}" for p, layer in quantized.items() for name in layer.added
+            f"{path}/{name}"
+            for path, layer in quantized_layers(self).items()
+            for name in layer.added
         }
-        unmapped = sorted(
-            path
-            for path in variables.keys() - {row.path for row in rows} - added
-            if "seed_generator" not in path
-        )
+        others = weights_by_path(self).keys() - {row.path for row in rows} - added
+        unmapped = sorted(path for path in others if "seed_generator" not in path)
         if unmapped:
             raise ConfigurationError(
                 f"a preset has no place for {unmapped[0]} and {len(unmapped) - 1} more "
                 "weights: merge LoRA weights into their kernels by model.merge_lora(), "
                 "save other layers with model.save(path)"
             )
-        checkpoint = Checkpoint(
+        checkpoint = self._checkpoint(rows, vocabulary=vocabulary, tokenizer=fields)
+        save(checkpoint, folder, "preset", overwrite=overwrite)
+
+    def _checkpoint(self, rows, **fields) -> Checkpoint:
+        """The weights of some rows of the weight table, as a file would hold them."""
+        variables, quantized = weights_by_path(self), quantized_layers(self)
+        return Checkpoint(
             label=self.name,
             format="model",
             config=self.config,
@@ -379,12 +400,13 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
                 row.name: _tensor(row, variables[row.path], quantized) for row in rows
             },
             quantized=quantized,
-            vocabulary=vocabulary,
             model=type(self).__name__,
             model_options=self.preset_options(),
-            tokenizer=fields,
+            **fields,
         )
-        save(checkpoint, folder, "preset", overwrite=overwrite)
+
+    def check_saved_options(self, saved: Mapping, label: str) -> None:
+        """Raises ConfigurationError if a head was saved with other arguments."""
 
     def preset_options(self) -> dict:
         """Arguments of the constructor besides backbone and tokenizer; plain types."""
@@ -405,12 +427,18 @@ class BackboneModel(PresetModel):
         return self.backbone.config
 
     def get_config(self) -> dict[str, Any]:
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        if self.tokenizer is not None:
+            for name in ("vocabulary", "tokenizer"):
+                # Those of this model, below.
+                backbone["config"].pop(name, None)
         return {
             "name": self.name,
             "trainable": self.trainable,
-            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            "backbone": backbone,
             **quantization_state(self, without=self.backbone),
             **self.preset_options(),
+            **self._tokenizer_config(),
         }
 
     @classmethod
@@ -436,15 +464,28 @@ class BackboneModel(PresetModel):
         """The model of a configuration, frozen if it was."""
         trainable = options.pop("trainable", True)
         quantization = options.pop("quantization", {})
+        tokenizer = take_tokenizer(options, cls.__name__)
         of_keras = ("name", "dtype")
         saved = {name: one for name, one in options.items() if name not in of_keras}
         check_options(cls, saved, "the configuration of the model")
         model = cls(*arguments, **options)
         set_quantization_state(model, quantization)
+        if tokenizer:
+            model._set_tokenizer(*tokenizer)
+        if model.backbone.tokenizer is None:
+            model.backbone.tokenizer = model.tokenizer
         if not trainable:
             # Setting True would unfreeze a backbone that was frozen by itself.
             model.trainable = False
         return model
+
+
+def take_tokenizer(config: dict, label: str) -> tuple[Sequence[str], dict] | None:
+    """Takes the vocabulary and the fields of a tokenizer out of a configuration."""
+    vocabulary, fields = config.pop("vocabulary", None), config.pop("tokenizer", None)
+    if vocabulary is None:
+        return None
+    return vocabulary, check_tokenizer(fields, label)
 
 
 def check_options(cls: type, saved: Mapping, label: str) -> None:
@@ -488,14 +529,6 @@ def _with_dropped_layers(ignore, checkpoint, config):
     return [*patterns, *(f"bert/encoder/layer_{number}/*" for number in numbers)]
 
 
-def _tokenizer(checkpoint, keep_tokens):
-    fields = checkpoint.tokenizer
-    tokenizer = RoFormerTokenizer(
-        checkpoint.vocabulary, fields.get("level"), fields.get("lower_case", True)
-    )
-    return tokenizer if keep_tokens is None else tokenizer.subset(keep_tokens)
-
-
 def _tensor(row, variable, quantized) -> Tensor:
     path, _, name = row.path.rpartition("/")
     if path in quantized and name == quantized[path].weight_name:
@@ -509,7 +542,7 @@ def _tensor(row, variable, quantized) -> Tensor:
 
 
 def _assign(model, checkpoint, rows, kept):
-    variables = {variable.path: variable for variable in model.weights}
+    variables = weights_by_path(model)
     for row in rows:
         value = checkpoint.weight(row.name)
         if row.name in _BY_TOKEN:

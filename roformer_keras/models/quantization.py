@@ -12,6 +12,7 @@ from roformer_keras.checks import check_integer, check_number
 from roformer_keras.conversion.quantized import MODES, QuantizedLayer
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.io.tensor import Tensor
+from roformer_keras.models.paths import layers_by_path
 
 # Mode -> Keras's class of configuration; weights of a group at most.
 _CONFIGS = {"int8": "Int8QuantizationConfig", "int4": "Int4QuantizationConfig"}
@@ -50,7 +51,7 @@ def quantized_layers(model: keras.Layer) -> dict[str, QuantizedLayer]:
         ConfigurationError: a layer has another mode than int8 and int4.
     """
     found = {}
-    for path, layer in _layers(model).items():
+    for path, layer in _quantizable(model).items():
         mode = layer.quantization_mode
         if mode is None:
             continue
@@ -72,7 +73,7 @@ def quantized_layers(model: keras.Layer) -> dict[str, QuantizedLayer]:
 
 
 def quantized_variables(layer: keras.Layer) -> set[str]:
-    """Paths of the variables inside a layer that quantization has made constants."""
+    """What quantization has made constants inside a layer, as in `weights_by_path`."""
     return {
         f"{path}/{name}"
         for path, found in quantized_layers(layer).items()
@@ -117,7 +118,7 @@ def restore_quantized(
         by_row: bool. Whether the rows of embeddings are those that were stored;
             otherwise their own integers are computed.
     """
-    own = _layers(model)
+    own = _quantizable(model)
     for path, stored in layers.items():
         layer = own.get(path)
         if layer is None or layer.quantization_mode is not None:
@@ -188,13 +189,10 @@ def _quick_deletion():
         gc.unfreeze()
 
 
-def _layers(model):
+def _quantizable(model):
     kinds = keras.layers.Dense, keras.layers.Embedding
-    return {
-        layer.path: layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, kinds) and layer.path
-    }
+    layers = layers_by_path(model).items()
+    return {path: layer for path, layer in layers if isinstance(layer, kinds)}
 
 
 def _tensor(variable) -> Tensor:

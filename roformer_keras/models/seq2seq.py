@@ -29,7 +29,7 @@ from roformer_keras.layers import (
     SinusoidalPositionEmbedding,
 )
 from roformer_keras.losses import LabelSmoothing
-from roformer_keras.models.preset import PresetModel
+from roformer_keras.models.preset import PresetModel, take_tokenizer
 from roformer_keras.models.quantization import (
     quantization_state,
     set_quantization_state,
@@ -219,6 +219,7 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             **quantization_state(self),
             **self.config.to_dict(),
+            **self._tokenizer_config(),
         }
 
     @classmethod
@@ -226,7 +227,10 @@ class RoFormerSeq2Seq(TextTrainer, TextGeneration, PresetModel):
         fields = dict(config)
         trainable = fields.pop("trainable", True)
         quantization = fields.pop("quantization", {})
+        tokenizer = take_tokenizer(fields, cls.__name__)
         model = cls(**fields)
+        if tokenizer:
+            model._set_tokenizer(*tokenizer)
         set_quantization_state(model, quantization)
         model.trainable = trainable
         return model

@@ -5,8 +5,7 @@ from typing import Any
 
 from roformer_keras import models, tasks
 from roformer_keras.config import ConfigSource
-from roformer_keras.conversion.checkpoint import Checkpoint
-from roformer_keras.conversion.convert import model_of
+from roformer_keras.conversion.checkpoint import Checkpoint, model_of
 from roformer_keras.models.preset import PresetModel, opened_checkpoint
 
 

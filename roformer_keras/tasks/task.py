@@ -1,20 +1,13 @@
 """The base of models that are fine-tuned: texts in, answers out."""
 
-import inspect
-import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import keras
 import numpy as np
 from keras import ops
 
 from roformer_keras.checks import check_integer, check_number
-from roformer_keras.config import ConfigSource
-from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
-from roformer_keras.conversion.tokenizer_files import check_tokenizer
-from roformer_keras.conversion.weights import model_heads, task_rows, weight_table
 from roformer_keras.data.datasets import is_ready, texts_of
 from roformer_keras.data.rows import TOKENS_PER_BATCH, GroupRows, Rows, map_rows
 from roformer_keras.data.tables import (
@@ -29,17 +22,12 @@ from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.forward import run_model
-from roformer_keras.models.preset import (
-    BackboneModel,
-    check_options,
-    opened_checkpoint,
-)
-from roformer_keras.models.quantization import quantized_layers, restore_quantized
 from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial
 from roformer_keras.tasks.baselines import Baseline
 from roformer_keras.tasks.measures import Measure
+from roformer_keras.tasks.saved_task import SavedTask
 from roformer_keras.text.matching import check_inputs
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose
@@ -48,7 +36,7 @@ from roformer_keras.types import TensorLike, Texts, Verbose
 MAX_LENGTH = 2**20
 
 
-class TextTask(TextTrainer, BackboneModel):
+class TextTask(TextTrainer, SavedTask):
     """A backbone and a head, which takes texts where a Keras model takes arrays.
 
     Subclasses define:
@@ -101,126 +89,6 @@ class TextTask(TextTrainer, BackboneModel):
         self.backbone = backbone
         self.tokenizer, self.max_length = tokenizer, max_length
         self.adversarial_epsilon = self.r_drop = 0.0
-
-    # === Presets ===
-
-    @classmethod
-    def from_preset(
-        cls,
-        source: str | os.PathLike | Checkpoint,
-        *,
-        config: ConfigSource | None = None,
-        max_length: int | None = None,
-        **options: Any,
-    ) -> Self:
-        """Builds the task on the backbone of a checkpoint, or loads a saved task.
-
-        Args:
-            source: as in `RoFormerBackbone.from_preset`; the head has new weights then.
-                Or a folder that `save_to_preset` of this class wrote.
-            config: as in `RoFormerBackbone.from_preset`.
-            max_length: int. Tokens to which longer rows are cut; as saved, or the
-                default of the class, if not given.
-            options: arguments of this class, and those of
-                `RoFormerBackbone.from_preset`, such as `dropout=0.2` and `dtype`.
-
-        Raises:
-            ConfigurationError: the folder holds another task, or an argument breaks its
-                rule.
-            RoFormerError: as in `RoFormerBackbone.from_preset`.
-        """
-        with opened_checkpoint(source, config) as checkpoint:
-            if max_length is not None:
-                options["max_length"] = max_length
-            names = inspect.signature(cls.__init__).parameters
-            own = {name: options.pop(name) for name in names if name in options}
-            is_saved = checkpoint.model == cls.__name__
-            if is_saved:
-                saved = checkpoint.model_options
-                check_options(cls, saved, checkpoint.label)
-                own = {**saved, **own}
-            backbone = RoFormerBackbone.from_preset(
-                checkpoint, config=config, **options
-            )
-            tokenizer = own.pop("tokenizer", None) or backbone.text_tokenizer()
-            model = cls(backbone, tokenizer, **own)
-            if is_saved:
-                model._read_head(checkpoint)
-        return model
-
-    def _matched(self, checkpoint, initialize_heads, ignore):
-        pairs = self.backbone._matched(checkpoint, initialize_heads, ignore)
-        if checkpoint.model != type(self).__name__:
-            return pairs
-        saved = checkpoint.model_options
-        for name, own in self.preset_options().items():
-            # Lengths are cut as this model cuts them; a file has lists of tuples.
-            found = saved.get(name, own)
-            if name != "max_length" and _plain(own) != _plain(found):
-                raise ConfigurationError(
-                    f"{checkpoint.label} was saved with {name}={found!r}, and this "
-                    f"model has {name}={own!r}: load it by from_preset"
-                )
-        return pairs + self._matched_head(checkpoint, ignore)
-
-    def _matched_head(self, checkpoint, ignore=()):
-        """Pairs of a variable of the head and its row of the weight table."""
-        head = {variable.path: variable for variable in self.head_variables()}
-        shapes = {path: tuple(variable.shape) for path, variable in head.items()}
-        config = checkpoint.config_for("RoFormerBackbone")
-        heads = model_heads("RoFormerBackbone", config)
-        rows = weights_to_read(checkpoint, config, heads, ignore, task_shapes=shapes)
-        return [(head[row.path], row) for row in rows if row.head == "task"]
-
-    def _read_head(self, checkpoint):
-        for variable, row in self._matched_head(checkpoint):
-            variable.assign(checkpoint.weight(row.name))
-        restore_quantized(self, checkpoint.quantized)
-
-    def _weight_rows(self):
-        heads = model_heads("RoFormerBackbone", self.config)
-        quantized = quantized_layers(self)
-        shapes = {v.path: tuple(v.shape) for v in self.head_variables()}
-        for path, layer in quantized.items():
-            weight = layer.weight(path)
-            for name in layer.added:
-                shapes.pop(f"{path}/{name}", None)
-            if f"{path}/{layer.weight_name}" in shapes:
-                shapes[f"{path}/{layer.weight_name}"] = weight.shape
-        return weight_table(self.config, heads) + task_rows(shapes)
-
-    def preset_options(self) -> dict[str, Any]:
-        # An argument of the constructor is an attribute of the same name.
-        names = inspect.signature(type(self).__init__).parameters
-        return {
-            name: getattr(self, name)
-            for name in names
-            if name not in ("self", "backbone", "tokenizer", "kwargs")
-        }
-
-    def head_variables(self) -> list:
-        """Weights that are not the backbone's."""
-        backbone = {id(variable) for variable in self.backbone.variables}
-        return [
-            variable
-            for variable in self.weights
-            if id(variable) not in backbone and "seed_generator" not in variable.path
-        ]
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary": list(self.tokenizer.vocabulary),
-            "tokenizer": self.tokenizer.to_dict(),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        options = dict(config)
-        backbone = cls._restore_backbone(options)
-        fields = check_tokenizer(options.pop("tokenizer", None), cls.__name__)
-        tokenizer = RoFormerTokenizer(options.pop("vocabulary", ()), **fields)
-        return cls._restore(options, backbone, tokenizer)
 
     # === Training ===
 
@@ -641,8 +509,3 @@ def _checked(stream, counts, has_choices):
             raise ConfigurationError(
                 error.message, row=number, hint=error.hint
             ) from error
-
-
-def _plain(value):
-    """A value as JSON gives it back."""
-    return json.loads(json.dumps(value))

@@ -192,16 +192,16 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     """Loads the model that `finetune` wrote.
 
     Args:
-        folder: of the fine-tuning, or a preset folder of a task, or `hf://owner/name`
-            of such a preset. A preset in the folder of its fine-tuning reads files as
-            the training did.
+        folder: of the fine-tuning, or a preset folder or `.keras` file of a task, or
+            `hf://owner/name` of such a preset. A preset in the folder of its
+            fine-tuning reads files as the training did.
         options: as in `from_preset` of the task.
 
     Returns:
         `FinetunedTask`.
 
     Raises:
-        SourceError: it is no folder, or the fine-tuning is not finished.
+        SourceError: there is nothing, or the fine-tuning is not finished.
         ConfigurationError: the preset holds no task.
 
     Example:
@@ -218,9 +218,10 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     path = Path(folder) / SETTINGS
     if not os.path.isfile(path):
         preset = resolve(folder)
-        if not preset.is_dir():
+        if not preset.exists():
             raise SourceError(
-                f"{folder} must be a folder of a fine-tuning, or a preset"
+                f"{folder} must be a folder of a fine-tuning, a preset, or a .keras "
+                "file of a task"
             )
         task, learned = _load_task(preset, **options), _read_baselines(preset)
         return FinetunedTask(task, preset, _count_of(task, learned), (), learned)
@@ -247,7 +248,8 @@ def _load_task(folder, **options):
     with opened_checkpoint(folder) as checkpoint:
         if not checkpoint.is_task:
             raise ConfigurationError(
-                f"{folder} must be a preset folder that a task was saved to, got "
+                f"{folder} must be a preset folder that a task was saved to, or a "
+                f".keras file of one, got "
                 f"{checkpoint.model or 'no saved model'}"
             )
         return load_model(checkpoint, **options)

@@ -107,7 +107,7 @@ BAD_STATES = [
 
 def test_a_file_makes_nothing_but_configurations_of_keras():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
-    layer = model.layers[0].path
+    layer = model.layers[0].name
     for path, value in BAD_STATES:
         config = changed(INT4, path, value)
         state = {layer: {"mode": "int4", "config": config, "names": ["kernel"]}}

@@ -35,8 +35,7 @@ from sources import (
 
 from roformer_keras import convert
 from roformer_keras.config import RoFormerConfig
-from roformer_keras.conversion.checkpoint import weights_to_read
-from roformer_keras.conversion.convert import model_of
+from roformer_keras.conversion.checkpoint import model_of, weights_to_read
 from roformer_keras.conversion.reader import open_checkpoint
 from roformer_keras.conversion.weights import model_heads
 from roformer_keras.errors import (

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from roformer_keras.conversion.convert import convert, model_of, prepare
+from roformer_keras.conversion.checkpoint import model_of
+from roformer_keras.conversion.convert import convert, prepare
 from roformer_keras.conversion.peft import read_adapter
 from roformer_keras.conversion.reader import open_checkpoint, read_tokenizer
 from roformer_keras.errors import RoFormerError

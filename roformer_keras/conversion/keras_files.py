@@ -1,0 +1,227 @@
+"""Files of Keras and of this package, opened without Keras."""
+
+import math
+from contextlib import ExitStack
+from operator import attrgetter
+
+from roformer_keras.config import (
+    MODEL_FIELDS,
+    TASK_CLASSES,
+    RoFormerConfig,
+    Seq2SeqConfig,
+)
+from roformer_keras.conversion.found import Found
+from roformer_keras.conversion.keras_hub_preset import (
+    BACKBONE,
+    CLASSIFIER,
+    open_keras_hub,
+    own_classifier,
+    warn_of_head,
+)
+from roformer_keras.conversion.quantized import QuantizedLayer
+from roformer_keras.conversion.tokenizer_files import check_tokenizer
+from roformer_keras.conversion.weights import (
+    KERAS_BACKBONE,
+    KERAS_MLM,
+    is_training_state,
+    seq2seq_dataset,
+)
+from roformer_keras.errors import (
+    CheckpointError,
+    ConfigurationError,
+    VocabularyError,
+    errors_at,
+)
+from roformer_keras.io.blob import Blob
+from roformer_keras.io.checksums import (
+    FIELD,
+    check_content,
+    check_sums,
+    checked_tensors,
+)
+from roformer_keras.io.hdf5 import hdf5_datasets, open_hdf5
+from roformer_keras.io.json_file import read_json
+from roformer_keras.io.tensor import Tensor
+
+
+def _by_dataset(format, tensors, **options):
+    """Tensors under the names that Keras gives them."""
+    is_nested = any(name.startswith(KERAS_BACKBONE) for name in tensors)
+
+    def key(name):
+        if is_nested and not name.startswith((KERAS_BACKBONE, KERAS_MLM)):
+            # A layer next to the backbone, which may be called as one of it.
+            return None
+        return name.removeprefix(KERAS_BACKBONE)
+
+    found = {name: (key(name), tensor) for name, tensor in tensors.items()}
+    config = options.get("saved", {}).get("config")
+    is_of_keras = any(name.startswith("layers/") for name in tensors)
+    is_seq2seq = isinstance(config, Seq2SeqConfig) and is_of_keras
+    key_of = seq2seq_dataset if is_seq2seq else attrgetter("dataset")
+    return Found(format, found, key_of, **options)
+
+
+def open_keras_weights(label: str, tensors: dict[str, Tensor]) -> Found:
+    """`save_weights` of a model of this package: only the configuration is missing."""
+    found = _by_dataset("keras_weights", tensors)
+    if all(key != _KERAS_EMBEDDING for key, _ in found.tensors.values()):
+        raise CheckpointError(
+            f"{label} holds HDF5 weights of another kind of model: neither "
+            "bert4keras's layers nor those of a model of this package"
+        )
+    return found
+
+
+_KERAS_EMBEDDING = "layers/reversible_embedding/vars/0"
+
+
+def open_keras(files, stack):
+    saved = _saved_model(read_json(files.parts["config"]), files.label)
+    quantized, head = saved.pop("quantized"), {}
+    tensors = _datasets(files.parts["weights"], stack)
+    if saved["model"] in TASK_CLASSES:
+        # Keras names the head by the classes of its layers, which only the task knows.
+        backbone = {n: t for n, t in tensors.items() if n.startswith(KERAS_BACKBONE)}
+        others = tensors.keys() - backbone.keys()
+        if "head" in files.parts:
+            head = _datasets(files.parts["head"], stack)
+        elif not all(map(is_training_state, others)):
+            raise CheckpointError(
+                f"{files.label}: an earlier version saved this {saved['model']}, and "
+                "its head can be read by Keras alone",
+                hint="load it with keras.models.load_model, and save it again",
+            )
+        tensors = backbone
+        _check_sizes(saved, head, files.label, "config.json")
+    return _by_dataset("keras", tensors, task=head, saved=saved, quantized=quantized)
+
+
+def open_preset(files, stack):
+    config = read_json(files.parts["config"])
+    if config.get("registered_name") == BACKBONE:
+        tensors = _datasets(files.parts["weights"], stack)
+        saved, tensors = open_keras_hub(config, tensors, files.label)
+        if "task" in files.parts:
+            name = read_json(files.parts["task"]).get("class_name")
+            warn_of_head(files.label, name)
+        return _by_dataset("preset", tensors, saved=saved)
+    is_base = config.get("class_name") in ("RoFormerBackbone", "RoFormerSeq2Seq")
+    if "task" not in files.parts and not is_base:
+        # `model.save(folder, zipped=False)`.
+        return open_keras(files, stack)
+    parts, sums = files.parts, _preset_sums(files)
+    tensors, head = (
+        checked_tensors(_datasets(parts[role], stack), f"{name}/", sums, files.label)
+        if role in parts
+        else {}
+        for role, name in (
+            ("weights", "model.weights.h5"),
+            ("task_weights", "task.weights.h5"),
+        )
+    )
+    task = read_json(parts["task"]) if "task" in parts else None
+    if task is not None and task.get("registered_name") == CLASSIFIER:
+        task, head = own_classifier(task, head, files.label)
+    saved = _saved_model(config if task is None else task, files.label)
+    quantized = saved.pop("quantized")
+    if task is not None:
+        # Both say what the backbone is; Keras-Hub reads this one.
+        other = _saved_model(config, files.label)["config"]
+        if other != saved["config"]:
+            raise CheckpointError(
+                f"{files.label}: config.json and task.json must have one backbone, and "
+                "their fields differ: convert or copy it again"
+            )
+    if saved["model"] in MODEL_FIELDS:
+        tensors, head = tensors | head, {}
+    _check_sizes(saved, head, files.label, "task.json")
+    return _by_dataset("preset", tensors, task=head, saved=saved, quantized=quantized)
+
+
+def _check_sizes(saved, head, label, file):
+    """Raises CheckpointError if a model would be larger than its file."""
+    stored = sum(math.prod(tensor.shape) for tensor in head.values())
+    for name in ("num_classes", "head_dim"):
+        value = saved["model_options"].get(name)
+        if isinstance(value, int) and value > max(1, stored):
+            raise CheckpointError(
+                f"{label}: {name}={value:,} in {file} does not fit a head of "
+                f"{stored:,} numbers"
+            )
+
+
+def _preset_sums(files):
+    """Checksums of a preset's tensors; those of its other files are compared here."""
+    if "metadata" not in files.parts:
+        return {}
+    metadata = read_json(files.parts["metadata"])
+    sums = check_sums(metadata.get(FIELD), files.parts["metadata"].label)
+    for role in ("config", "task", "tokenizer"):
+        name = f"{role}.json"
+        # A tokenizer may have been added by hand.
+        if role in files.parts and (role != "tokenizer" or name in sums):
+            blob = files.parts[role]
+            check_content(blob.read(), name, sums, blob.label)
+    return sums
+
+
+def _datasets(blob: Blob, stack: ExitStack) -> dict[str, Tensor]:
+    return dict(hdf5_datasets(blob, stack.enter_context(open_hdf5(blob))))
+
+
+def _saved_model(serialized: dict, label: str) -> dict:
+    """Fields of a `Checkpoint`, from what Keras serialises of a model."""
+    name, options = serialized.get("class_name"), serialized.get("config")
+    backbone = options.get("backbone") if isinstance(options, dict) else None
+    fields = options
+    if backbone is not None:
+        fields = backbone.get("config") if isinstance(backbone, dict) else None
+    if not isinstance(name, str) or not isinstance(fields, dict):
+        raise ConfigurationError(f"{label} holds no RoFormer model")
+    is_task = name in TASK_CLASSES and backbone is not None
+    if not is_task and name not in (*MODEL_FIELDS, "RoFormerSeq2Seq"):
+        raise ConfigurationError(
+            f"{label} holds a model of class {name!r:.60}, which must be one of "
+            f"{', '.join(MODEL_FIELDS)}, RoFormerSeq2Seq, or a task"
+        )
+    if serialized.get("registered_name", f"roformer_keras>{name}") != (
+        f"roformer_keras>{name}"
+    ):
+        raise ConfigurationError(
+            f"{label}: class_name and registered_name must be of one class, got "
+            f"{name!r} and {serialized['registered_name']!r:.80}"
+        )
+    of_keras = ("name", "trainable", "dtype")
+    options, fields = (
+        {key: value for key, value in found.items() if key not in of_keras}
+        for found in ({} if backbone is None else dict(options or {}), fields)
+    )
+    options.pop("backbone", None)
+    saved = {"model": name, "model_options": options}
+    for part in (fields, options):
+        # In the files of Keras, which have no other place for them.
+        tokens, text = part.pop("vocabulary", None), part.pop("tokenizer", None)
+        if tokens is not None:
+            saved["vocabulary"] = check_saved_tokens(tokens, label)
+            saved["tokenizer"] = check_tokenizer(text or {}, label)
+    quantized = {}
+    for part in (fields, options):
+        layers = part.pop("quantization", {})
+        if not isinstance(layers, dict):
+            raise ConfigurationError(
+                f"{label}: quantization must be an object, got {layers!r:.80}"
+            )
+        for path, layer in layers.items():
+            what = f"{label}: quantization of {path}"
+            quantized[path] = QuantizedLayer.from_dict(layer, what)
+    saved["quantized"] = quantized
+    with errors_at(label):
+        kind = Seq2SeqConfig if name == "RoFormerSeq2Seq" else RoFormerConfig
+        return {**saved, "config": kind.from_dict(fields)}
+
+
+def check_saved_tokens(tokens, label: str) -> tuple[str, ...]:
+    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
+        raise VocabularyError(f"{label}: its vocabulary is not a list of tokens")
+    return tuple(tokens)

@@ -1,0 +1,51 @@
+"""Weights and layers of a model by their paths below it.
+
+`variable.path` begins with the name scopes in which the variable was made: those of
+`keras.name_scope`, or of a layer whose `build` loads the model. Files lack these.
+"""
+
+from collections.abc import Iterator
+
+import keras
+
+
+def weights_by_path(model: keras.Layer) -> dict[str, keras.Variable]:
+    """The weights of a model, or of a layer, by path without outer name scopes.
+
+    Args:
+        model: the model; layers of models inside it have no prefix either.
+    """
+    paths = {
+        id(variable): path
+        for part in _parts(model)
+        for variable in part.weights
+        for path in _below(part, variable.path)
+    }
+    return {paths.get(id(one), one.path): one for one in model.weights}
+
+
+def layers_by_path(model: keras.Layer) -> dict[str, keras.Layer]:
+    """The built layers of a model at any depth; as `weights_by_path`."""
+    paths = {
+        id(layer): path
+        for part in _parts(model)
+        for layer in part._flatten_layers()
+        for path in _below(part, layer.path)
+    }
+    layers = model._flatten_layers()
+    return {paths[id(layer)]: layer for layer in layers if id(layer) in paths}
+
+
+def _parts(model) -> Iterator[keras.Layer]:
+    """The layers of a model, those of models inside it one by one."""
+    if not isinstance(model, keras.Model):
+        yield model
+        return
+    for layer in model.layers:
+        yield from _parts(layer)
+
+
+def _below(part, path):
+    """A path in a layer from the layer's name on; nothing if it is in another layer."""
+    if part.path and path and f"{path}/".startswith(f"{part.path}/"):
+        yield path[len(part.path) - len(part.name) :]
