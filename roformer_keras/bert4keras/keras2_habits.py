@@ -12,7 +12,8 @@ Scripts build `keras.models.Model` themselves, so the class itself has to know:
 - `Model(inputs, [x])` has the output `x`, and not a list of one.
 - `save_weights` and `load_weights` take any file name, see `weight_files`.
 - `save` takes any file name, and with `save_format="tf"` writes a folder of TensorFlow;
-  `keras.models.load_model` reads both again.
+  `keras.models.load_model` reads both again. What Keras could not read from a `.h5` is
+  refused.
 - In a loss, `search_layer` knows the model that is trained.
 - A script may replace `train_function` of a compiled model, see `train_functions`.
 - `layer.get_output_at(i)` and `layer.get_input_at(i)` are the tensors of its call `i`.
@@ -329,6 +330,15 @@ def _saving_models(save):
                     hint="leave out save_format=, and the file is one of Keras 3 under "
                     "any name; .h5 is HDF5",
                 )
+        function = _function_of(self)
+        if name.endswith(".h5") and function:
+            raise ConfigurationError(
+                "Keras reads a model from HDF5 only if all of it are layers, and this "
+                f"one computes {function} between them, got the path "
+                f"{filepath}",
+                hint="end the path in .keras, or write the weights alone by "
+                "model.save_weights",
+            )
         if name.endswith(_MODEL_FILES):
             return save(self, filepath, overwrite=overwrite, **options)
         options.pop("include_optimizer", None)
@@ -367,6 +377,16 @@ def _save_folder(model, save, filepath, overwrite):
         model.export(str(partial), verbose=False)
         (partial / _KERAS_FILE).parent.mkdir(exist_ok=True)
         save(model, partial / _KERAS_FILE)
+
+
+def _function_of(model):
+    """The name of an operation of a model that is no layer, or None."""
+    for operation in getattr(model, "operations", ()):
+        if not isinstance(operation, keras.Layer):
+            return type(operation).__name__
+        if name := _function_of(operation):
+            return name
+    return None
 
 
 def _loading_models(load):

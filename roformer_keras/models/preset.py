@@ -131,9 +131,10 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         Args:
             filepath, format, kwargs: as in `keras.Model.export`.
         """
+        # Rows that some tasks compare come in pairs or in threes.
         self(
             {
-                name: keras.ops.zeros([size or 1 for size in x.shape], x.dtype)
+                name: keras.ops.zeros([size or 6 for size in x.shape], x.dtype)
                 for name, x in self.input.items()
             }
         )

@@ -223,6 +223,19 @@ def test_keras_can_have_its_own_back():
     assert keras.layers.Add.compute_mask.__qualname__ == mask.__qualname__
 
 
+def test_a_model_that_keras_cannot_read_from_h5_is_refused(tmp_path):
+    x = keras.layers.Input((None,))
+    hidden = layers.Embedding(5, 4, mask_zero=True)(x)
+    keras.models.Model(x, hidden).save(tmp_path / "layers.h5")
+    loaded = keras.models.load_model(tmp_path / "layers.h5")
+    assert loaded.layers[-1].output_dim == 4
+    sliced = keras.models.Model(x, hidden[:, 0])
+    for model in (sliced, keras.models.Model(x, sliced(x))):
+        with pytest.raises(ConfigurationError, match=r"computes GetItem .* in \.keras"):
+            model.save(tmp_path / "sliced.h5")
+    assert not (tmp_path / "sliced.h5").exists()
+
+
 def test_layers_know_the_tensors_of_each_call():
     first, second = keras.Input((3,)), keras.Input((3,))
     shared = keras.layers.Dense(2)

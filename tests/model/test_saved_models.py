@@ -1,0 +1,211 @@
+"""What is saved is what was trained, in every format, for every reader."""
+
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+from allpairspy import AllPairs
+from common import CHARACTER, GPT
+from saved_models import CELLS, CLASSES, FORMATS, READERS, STATES, wrong_cells
+
+from roformer_keras import (
+    FastModel,
+    RoFormerBackbone,
+    RoFormerCausalLM,
+    RoFormerTextClassifier,
+    RoFormerTextRegressor,
+    RoFormerTokenClassifier,
+    convert,
+    load_model,
+)
+from roformer_keras.errors import CheckpointError, ConfigurationError
+
+# Takes long to write.
+EXPORT = "saved_model"
+
+
+def sample():
+    """Cells in which states, formats and readers meet in pairs; classes take turns."""
+    known = {cell[1:] for cell in CELLS}
+    ways = AllPairs(
+        [STATES, [name for name in FORMATS if name != EXPORT], list(READERS)],
+        filter_func=lambda way: len(way) < 3 or tuple(way) in known,
+    )
+    cells = [(CLASSES[n % len(CLASSES)], *way) for n, way in enumerate(ways)]
+    export = ("RoFormerSentenceEncoder", "merged", EXPORT, "tensorflow")
+    return [cell for cell in (*cells, export) if cell in CELLS]
+
+
+@pytest.mark.slow
+def test_a_sample_of_the_table(tmp_path, uncompiled):
+    assert wrong_cells(sample(), tmp_path) == {}
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_table(name, tmp_path, uncompiled):
+    cells = [cell for cell in CELLS if cell[0] == name]
+    assert wrong_cells(cells, tmp_path) == {}
+
+
+def classifier(*classes, **options):
+    options = {"classes": classes or ("差", "好"), "num_layers": 1, **options}
+    return RoFormerTextClassifier.from_preset(CHARACTER, **options)
+
+
+def test_a_keras_file_of_an_earlier_version_is_refused(tmp_path):
+    """Its head is under names that only Keras knows."""
+    classifier().save(tmp_path / "new.keras")
+    with (
+        zipfile.ZipFile(tmp_path / "new.keras") as new,
+        zipfile.ZipFile(tmp_path / "old.keras", "w") as old,
+    ):
+        for name in new.namelist():
+            if not name.startswith("assets/"):
+                old.writestr(name, new.read(name))
+    message = r"its head can be read by Keras alone: load it with keras\.models\.load_m"
+    for read in (
+        RoFormerTextClassifier.from_preset,
+        load_model,
+        lambda path: convert(path, tmp_path / "preset"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            read(tmp_path / "old.keras")
+    assert keras.models.load_model(tmp_path / "old.keras").classes == ["差", "好"]
+
+
+def test_a_folder_of_keras_is_read(tmp_path):
+    model = classifier()
+    model.save(tmp_path / "folder", zipped=False)
+    again = load_model(tmp_path / "folder")
+    for ours, theirs in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_no_hdf5_of_whole_models(tmp_path):
+    model = classifier()
+    wrapped = FastModel(model.backbone.input, model.backbone.output)
+    for one in (model, wrapped):
+        with pytest.raises(ConfigurationError, match=r"end the path in \.keras, or"):
+            one.save(tmp_path / "model.h5")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lora_of_the_head_itself_is_in_the_kernel(tmp_path):
+    model = classifier()
+    layer = model.get_layer("classes")
+    layer.enable_lora(1)
+    layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
+    model.save(tmp_path / "model.keras")
+    again = RoFormerTextClassifier.from_preset(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.get_layer("classes").kernel, layer.kernel)
+    with pytest.raises(ConfigurationError, match="no place for classes/lora_kernel_a"):
+        model.save_to_preset(tmp_path / "preset")
+
+
+# === Adapters ===
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapter") / "adapter"
+    model = classifier()
+    model.enable_lora(2)
+    model.save_lora(folder)
+    return folder
+
+
+def test_an_adapter_is_for_the_labels_that_it_was_trained_with(adapter):
+    model = classifier("好", "差")
+    with pytest.raises(ConfigurationError, match="was saved with classes="):
+        model.load_lora(adapter)
+    with pytest.raises(CheckpointError, match=r"shape \(3, 32\) .* got \(2, 32\)"):
+        classifier("差", "好", "中").load_lora(adapter)
+    # Nothing was changed by either.
+    assert not any("lora" in weight.path for weight in model.weights)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (RoFormerBackbone, {}),
+        (RoFormerTextRegressor, {}),
+        (RoFormerTokenClassifier, {"labels": ["地"]}),
+    ],
+)
+def test_a_head_that_is_left_out_is_warned_of(cls, options, adapter):
+    model = cls.from_preset(CHARACTER, num_layers=1, **options)
+    with pytest.warns(UserWarning, match="head of RoFormerTextClassifier is left out"):
+        model.load_lora(adapter)
+
+
+# === Causal sources ===
+
+
+def test_a_causal_source_stays_causal(tmp_path):
+    preset = convert(GPT, tmp_path / "preset", verbose=0)
+    folder = convert(GPT, tmp_path / "folder", format="huggingface", verbose=0)
+    backbone = tmp_path / "bare"
+    RoFormerBackbone.from_preset(GPT).save_to_preset(backbone)
+    RoFormerCausalLM.from_preset(GPT).save(tmp_path / "model.keras")
+    for source in (GPT, preset, folder, backbone, tmp_path / "model.keras"):
+        assert RoFormerBackbone.from_preset(source).config.attention == "causal"
+        with pytest.raises(ConfigurationError, match="pass attention='bidirectional'"):
+            RoFormerTextClassifier.from_preset(source, num_classes=2)
+    for attention in ("bidirectional", "causal"):
+        options = {"num_classes": 2, "attention": attention}
+        model = RoFormerTextClassifier.from_preset(GPT, **options)
+        model.save_to_preset(tmp_path / attention)
+        again = load_model(tmp_path / attention)
+        assert again.config.attention == attention
+
+
+# === Paths ===
+
+
+class Inside(keras.layers.Layer):
+    """A layer that makes a model when it is built."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def build(self, shape):
+        self.model = self.make()
+
+    def call(self, x):
+        return x
+
+
+def made_in_a_layer(make):
+    layer = Inside(make)
+    layer(np.zeros((1, 1)))
+    return layer.model
+
+
+def made_in_a_scope(make):
+    with keras.name_scope("outer"), keras.name_scope("inner"):
+        return make()
+
+
+@pytest.mark.parametrize("made", [made_in_a_scope, made_in_a_layer])
+@pytest.mark.parametrize("crf", [False, True])
+def test_name_scopes_change_no_file(made, crf, tmp_path):
+    options = {"labels": ["地"], "crf": crf, "num_layers": 1}
+    plain = RoFormerTokenClassifier.from_preset(CHARACTER, **options)
+    plain.save_to_preset(tmp_path / "plain")
+    model = made(lambda: load_model(tmp_path / "plain"))
+    model.save_to_preset(tmp_path / "scoped")
+    made(lambda: model.load_preset(tmp_path / "plain"))
+    again = load_model(tmp_path / "scoped")
+    for ours, theirs in zip(again.weights, plain.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    made(lambda: model.enable_lora(2))
+    made(lambda: model.save_lora(tmp_path / "adapter"))
+    made(lambda: load_model(tmp_path / "plain")).load_lora(tmp_path / "adapter")
+    model.merge_lora()
+    model.quantize("int8")
+    model.save_to_preset(tmp_path / "int8")
+    names = {path.name for path in tmp_path.rglob("*") if "outer" in path.name}
+    assert not names and load_model(tmp_path / "int8").config == plain.config
