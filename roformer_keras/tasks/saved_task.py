@@ -122,7 +122,7 @@ class SavedTask(BackboneModel):
 
     def _matched_head(self, checkpoint, ignore=()):
         """Pairs of a variable of the head and its row of the weight table."""
-        head = self.head_weights()
+        head = self._head_weights()
         shapes = {path: tuple(variable.shape) for path, variable in head.items()}
         config = checkpoint.config_for("RoFormerBackbone")
         heads = model_heads("RoFormerBackbone", config)
@@ -137,7 +137,7 @@ class SavedTask(BackboneModel):
     def _weight_rows(self):
         heads = model_heads("RoFormerBackbone", self.config)
         quantized = quantized_layers(self)
-        shapes = {path: tuple(v.shape) for path, v in self.head_weights().items()}
+        shapes = {path: tuple(v.shape) for path, v in self._head_weights().items()}
         for path, layer in quantized.items():
             weight = f"{path}/{layer.weight_name}"
             if weight not in shapes:
@@ -157,8 +157,12 @@ class SavedTask(BackboneModel):
             if name not in ("self", "backbone", "tokenizer", "kwargs")
         }
 
-    def head_weights(self) -> dict[str, keras.Variable]:
-        """Weights that are not the backbone's, by path; without those of LoRA."""
+    def head_variables(self) -> list[keras.Variable]:
+        """Weights that are not the backbone's."""
+        return list(self._head_weights().values())
+
+    def _head_weights(self) -> dict[str, keras.Variable]:
+        """Weights of the head by path, without those of LoRA."""
         backbone = {id(variable) for variable in self.backbone.variables}
         return {
             path: variable
@@ -182,7 +186,7 @@ class SavedTask(BackboneModel):
         """Kernels of the head with the additions of their own LoRA, by tensor name."""
         found = {}
         for path, layer in layers_by_path(self).items():
-            is_head = f"{path}/kernel" in self.head_weights()
+            is_head = f"{path}/kernel" in self._head_weights()
             if not (is_head and getattr(layer, "lora_enabled", False)):
                 continue
             if layer.quantization_mode is not None:

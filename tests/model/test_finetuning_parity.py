@@ -56,7 +56,7 @@ def make_model(golden):
         dropout=0.0,
         attention_dropout=0.0,
     )
-    for variable in model.head_weights().values():
+    for variable in model.head_variables():
         variable.assign(arrays[f"head/{variable.path.split('/')[-1]}"])
     return model
 

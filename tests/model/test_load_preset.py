@@ -75,10 +75,10 @@ def test_a_task_reads_its_backbone_and_the_head_of_the_same_task(tmp_path):
     saved.save_to_preset(tmp_path / "saved")
     backbone = RoFormerBackbone.from_roformer_config(saved.config)
     task = RoFormerTextClassifier(backbone, saved.tokenizer, num_classes=3)
-    head = [np.array(variable) for variable in task.head_weights().values()]
+    head = [np.array(variable) for variable in task.head_variables()]
     task.load_preset(CHARACTER)
     assert_same_weights(task.backbone, saved.backbone)
-    for variable, value in zip(task.head_weights().values(), head, strict=True):
+    for variable, value in zip(task.head_variables(), head, strict=True):
         np.testing.assert_array_equal(np.array(variable), value)
     task.load_preset(tmp_path / "saved")
     assert_same_weights(task, saved)

@@ -190,7 +190,7 @@ def test_a_preset_is_read_strictly(presets, tmp_path):
         ):
             shapes = None
             if made.is_task:
-                shapes = {p: v.shape for p, v in model.head_weights().items()}
+                shapes = {v.path: v.shape for v in model.head_variables()}
             for row in weights_to_read(made, made.config, task_shapes=shapes):
                 made.weight(row.name)
 

@@ -135,7 +135,7 @@ class Finetuning(Experiment):
         for part, texts in self.texts.items():
             (folder / f"{part}.json").write_text(json.dumps(texts), encoding="utf-8")
         arrays = {f"batch/{number}": batch for number, batch in enumerate(batches)}
-        for variable in model.head_weights().values():
+        for variable in model.head_variables():
             layer, name = variable.path.split("/")[-2:]
             name = f"{'crf' if layer == 'crf' else 'head'}/{name}"
             arrays[name] = ops.convert_to_numpy(variable)
