@@ -203,6 +203,8 @@ def weights_to_read(
             f"start from the others, pass ignore={POSITION_EMBEDDINGS!r}"
         )
     elif unexpected:
+        if checkpoint.format == "keras_weights":
+            hints.append("the head of a task is read by load_weights of the built task")
         hints.append(
             "if these are your own layers, name them with ignore=, such as "
             f"{unexpected[0]!r}"

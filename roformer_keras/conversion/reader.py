@@ -263,7 +263,7 @@ def _dequantize(label, found, config):
     tensors, task, layers = dict(found.tensors), dict(found.task), {}
     for path, layer in found.quantized.items():
         row = rows.get(f"{path}/{layer.weight_name}")
-        keys = layer.datasets(path, row.dataset if row else "")
+        keys = layer.datasets(path, str(found.key_of(row)) if row else "")
         if row is None:
             stored = {name: task.get(key) for name, key in keys.items()}
         else:
