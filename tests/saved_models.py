@@ -126,7 +126,7 @@ def trained(name, state):
     return model
 
 
-def inputs_of(model, count=None):
+def inputs_of(model):
     """Ids for a model, the same whoever saved it."""
     import numpy as np
 
@@ -140,16 +140,15 @@ def inputs_of(model, count=None):
     ids = np.random.default_rng(0).integers(5, 20, (2, 7), "int32")
     ids[1, 4:] = 0
     segments = np.array([[0, 0, 0, 0, 1, 1, 1], [0] * 7], "int32")
-    values = {"segment_ids": segments}
-    return {key: values.get(key, ids) for key in model.input}
+    return {key: segments if "segment" in key else ids for key in model.input}
 
 
-def outputs_of(model, inputs=None):
+def outputs_of(model):
     import keras
     import numpy as np
 
     model.run_eagerly = True
-    found = model(inputs or inputs_of(model), training=False)
+    found = model(inputs_of(model), training=False)
     flat = found if isinstance(found, dict) else {"output": found}
     return {
         key: np.asarray(keras.ops.convert_to_numpy(value), "float32")
@@ -173,20 +172,16 @@ def is_unreadable(name, state, format, reader):
 
 def is_refused(name, state, format):
     """Whether a file cannot hold the model, so that writing it is an error."""
-    is_task = name in TASKS
-    if format == "h5":
-        return True
-    if format == "lora":
-        return state != "lora"
-    if state == "lora" and format in ("preset", *FLOAT_FORMATS):
-        return True
-    if format == "safetensors":
-        return is_task or name == "RoFormerSeq2Seq"
-    if format == "zip":
-        return name == "RoFormerSeq2Seq"
-    if format == "huggingface":
-        return (is_task and name not in IN_TRANSFORMERS) or name == "RoFormerSeq2Seq"
-    return False
+    is_task, is_seq2seq = name in TASKS, name == "RoFormerSeq2Seq"
+    refused = {
+        "h5": True,
+        "lora": state != "lora",
+        "safetensors": is_task or is_seq2seq,
+        "zip": is_seq2seq,
+        "huggingface": is_seq2seq or (is_task and name not in IN_TRANSFORMERS),
+    }
+    is_unmerged = state == "lora" and format in ("preset", *FLOAT_FORMATS)
+    return refused.get(format, False) or is_unmerged
 
 
 def write(model, format, folder):
@@ -195,14 +190,9 @@ def write(model, format, folder):
 
     folder = Path(folder)
     if format in ("keras", "h5"):
-        path = folder / f"model.{format}"
-        model.save(path)
+        model.save(path := folder / f"model.{format}")
     elif format == "weights.h5":
-        path = folder / "model.weights.h5"
-        model.save_weights(path)
-        if hasattr(model.config, "to_bert_config"):
-            content = json.dumps(model.config.to_bert_config())
-            (folder / "bert_config.json").write_text(content)
+        model.save_weights(path := folder / "model.weights.h5")
     elif format == "lora":
         path = folder / "adapter"
         model.save_lora(path)
@@ -294,18 +284,20 @@ def _differs(found, expected, tolerance=0.0):
 
 
 def _found(model):
+    return {"outputs": outputs_of(model), "vocabulary": _found_vocabulary(model)}
+
+
+def _found_vocabulary(model):
     text = model.tokenizer
-    vocabulary = None if text is None else [list(text.vocabulary), text.to_dict()]
-    return {"outputs": outputs_of(model), "vocabulary": vocabulary}
+    return None if text is None else [list(text.vocabulary), text.to_dict()]
 
 
-def _given(cell, path):
+def _given(cell):
     """Arguments that files of weights need."""
     name, state, format, _ = cell
     options = options_of(state)
     if format == "weights.h5":
-        config = build(name).config
-        options["config"] = config
+        options["config"] = build(name).config
     if name in TASKS and format in ("zip", "weights.h5"):
         options |= TASKS[name][0]
     return options
@@ -313,9 +305,9 @@ def _given(cell, path):
 
 def _by_from_preset(cell, path):
     name, _, format, _ = cell
-    model = class_of(name).from_preset(path, **_given(cell, path))
+    model = class_of(name).from_preset(path, **_given(cell))
     if format == "zip" and name in TASKS:
-        return outputs_of(model.backbone, inputs_of(model.backbone))
+        return outputs_of(model.backbone)
     return _found(model)
 
 
@@ -323,7 +315,7 @@ def _by_load_model(cell, path):
     import roformer_keras
 
     name, _, format, _ = cell
-    given = _given(cell, path)
+    given = _given(cell)
     if name in TASKS:
         given = {k: v for k, v in given.items() if k in ("config", "dtype")}
     model = roformer_keras.load_model(path, **given)
@@ -331,14 +323,8 @@ def _by_load_model(cell, path):
     if format == "zip" and name in (*TASKS, "RoFormerBackbone"):
         # bert4keras's files do not say more.
         backbone = getattr(model, "backbone", model)
-        outputs = outputs_of(backbone, inputs_of(backbone))
-        if name in TASKS:
-            return outputs
-        text = backbone.tokenizer or model.tokenizer
-        return {
-            "outputs": outputs,
-            "vocabulary": [list(text.vocabulary), text.to_dict()],
-        }
+        found = {**_found(model), "outputs": outputs_of(backbone)}
+        return found["outputs"] if name in TASKS else found
     if found != name and format != "zip":
         return f"a {found}"
     if found != name:
@@ -378,7 +364,7 @@ def _by_convert(cell, path):
     options = options_of(state)
     if format == "zip" and name in TASKS:
         backbone = class_of("RoFormerBackbone").from_preset(target, **options)
-        return outputs_of(backbone, inputs_of(backbone))
+        return outputs_of(backbone)
     return _found(class_of(name).from_preset(target, **options))
 
 
@@ -392,7 +378,7 @@ def _by_backbone(cell, path):
     model = build(cell[0])
     backbone = getattr(model, "backbone", model)
     backbone.load_lora(path)
-    return outputs_of(backbone, inputs_of(backbone))
+    return outputs_of(backbone)
 
 
 def _by_tensorflow(cell, path):
@@ -505,18 +491,19 @@ READERS = {
 
 def expected_of(model, with_answers):
     """What readers must find, as JSON."""
-    text = model.tokenizer
     backbone = getattr(model, "backbone", model)
+    outputs = _lists(outputs_of(model))
     return {
-        "outputs": {key: v.tolist() for key, v in outputs_of(model).items()},
-        "backbone": {
-            key: v.tolist()
-            for key, v in outputs_of(backbone, inputs_of(backbone)).items()
-        },
-        "vocabulary": [list(text.vocabulary), text.to_dict()],
+        "outputs": outputs,
+        "backbone": outputs if backbone is model else _lists(outputs_of(backbone)),
+        "vocabulary": _found_vocabulary(model),
         "has_head": len(model.weights) > len(backbone.weights),
         "answers": answers_of_model(model) if with_answers else None,
     }
+
+
+def _lists(outputs):
+    return {key: value.tolist() for key, value in outputs.items()}
 
 
 # === The table ===
