@@ -10,6 +10,7 @@ _EXTRAS = {
     "evaluate": ("sacrebleu",),
     "hub": ("huggingface_hub",),
     "data": ("pyarrow",),
+    "excel": ("openpyxl",),
     "ray": ("ray",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "export": ("nncf", "onnx", "onnxruntime", "openvino", "tf2onnx"),

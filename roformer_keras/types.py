@@ -21,3 +21,24 @@ RunsOn = Literal["keras", "ray"]
 # weights are stored in 8 bits.
 Engine = Literal["keras", "openvino", "openvino-int8", "onnx", "onnx-int8"]
 EngineOrRay = Literal[Engine, "ray"]
+
+# What `format` of a file can be; see `data.files`.
+FileFormat = Literal[
+    "csv",
+    "tsv",
+    "txt",
+    "xlsx",
+    "jsonl",
+    "json",
+    "bio",
+    "conll",
+    "parquet",
+    "arrow",
+    "squad",
+    "c3",
+    "chid",
+]
+# Whether the first row of a table names its columns.
+FileHeader = Literal["first", "none"]
+# Encodings of text files; `auto` finds a byte-order mark, or tries UTF-8 and GB18030.
+FileEncoding = Literal["utf-8", "gbk", "gb18030", "big5", "utf-16", "auto"]

@@ -141,7 +141,7 @@ def classify() -> None:
     found = classifier.evaluate(TEXTS, [1, 0])
     assert_type(found, float | list[float] | dict[str, float])
     assert_type(classifier.num_classes, int)
-    assert_type(classifier.classes, list[str] | None)
+    assert_type(classifier.classes, list[Any] | None)
     regressor = RoFormerTextRegressor.from_preset("roformer-char")
     assert_type(regressor.regress(PAIRS), np.ndarray)
     ranker = RoFormerTripletRanker.from_preset("roformer-char")

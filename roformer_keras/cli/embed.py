@@ -2,10 +2,10 @@
 
 import io
 import itertools
-from typing import Literal
+from typing import Any, Literal
 
 from roformer_keras.cli import ray_jobs
-from roformer_keras.cli.flags import Count, FileFormat
+from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.texts import (
     check_ending,
@@ -19,7 +19,7 @@ from roformer_keras.tasks.sources import (
     load_sentence_encoder,
     load_tokenizer,
 )
-from roformer_keras.types import RunsOn
+from roformer_keras.types import FileEncoding, FileFormat, FileHeader, RunsOn
 
 EXAMPLES = ("embed sentences.txt -o vectors.npy",)
 TABLES = ray_jobs.TABLES
@@ -37,6 +37,8 @@ def run(
     vocabulary: str | None = None,
     fields: tuple[str, ...] = (),
     format: FileFormat | None = None,
+    header: FileHeader | None = None,
+    encoding: FileEncoding = "utf-8",
     output: str = "-",
     max_length: Count | None = None,
     normalize: bool = True,
@@ -53,6 +55,10 @@ def run(
             --fields or if it is .parquet or .arrow; - is standard input.
         fields: column or key of the texts (default: text, of .parquet and .arrow).
         format: of the file, if its extension does not say it.
+        header: first if the first row of a table names its columns, none if it does
+            not (default: it does if it has the names of the fields).
+        encoding: of a text file; auto looks for a byte-order mark, or tries UTF-8 and
+            GB18030.
         output: .npy or .jsonl, or - for JSON lines on standard output.
         max_length: tokens to which texts are cut (default: 512; of a fine-tuned
             encoder, as in its training).
@@ -65,6 +71,7 @@ def run(
     If it is interrupted, the same command resumes.
     """
     options = ray_jobs.take_options(flags)
+    layout: dict[str, Any] = {"format": format, "header": header, "encoding": encoding}
     if engine == "ray":
         from roformer_keras.distributed.verbs import Embed
 
@@ -79,14 +86,14 @@ def run(
         ray_jobs.run_on_ray(
             *(verb, file, output, options),
             fields=fields,
-            format=format,
+            **layout,
             overwrite=overwrite,
             quiet=quiet,
         )
         return
     ray_jobs.check_no_options(options)
     check_ending(output, *_ENDINGS)
-    texts = read_lines(file, fields, format)
+    texts = read_lines(file, fields, **layout)
     inputs = number_lines(file, texts, itertools.count(1))
     is_array = output.endswith(".npy")
 

@@ -1,13 +1,14 @@
 """`roformer-keras evaluate`."""
 
 import contextlib
-from typing import Literal
+from typing import Any, Literal
 
 from roformer_keras.cli import interrupts
-from roformer_keras.cli.flags import Count, FileFormat
+from roformer_keras.cli.flags import Count
 from roformer_keras.cli.terminal import shows_progress, start_backend
 from roformer_keras.cli.texts import json_line, print_json
 from roformer_keras.errors import ConfigurationError, RoFormerError
+from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
 EXAMPLES = (
     "evaluate reviews held-out.tsv",
@@ -22,6 +23,8 @@ def run(
     *,
     fields: tuple[str, ...] = (),
     format: FileFormat | None = None,
+    header: FileHeader | None = None,
+    encoding: FileEncoding | None = None,
     on_bad_row: Literal["error", "skip"] = "error",
     output: str | None = None,
     num_beams: Count | None = None,
@@ -47,6 +50,9 @@ def run(
         fields: columns or keys of texts and label (default: as in training; of an
             encoder-decoder 1,2, in JSON first,second).
         format: of the file, if its extension does not say it.
+        header: first if the first row of a table names its columns, none if it does
+            not (default: as in training).
+        encoding: of a text file, as in `embed` (default: as in training).
         on_bad_row: skip leaves out rows that the task cannot use, and lists them.
         output: folder for the report and its pictures, or for hypotheses.jsonl.
         num_beams: encoder-decoder: beams of each text (default: 4).
@@ -91,14 +97,19 @@ def run(
         target = replacing(output, overwrite, folder=True)
     with target as partial:
         progress, lines = shows_progress(quiet), None
+        layout: dict[str, Any] = {
+            "format": format,
+            "header": header,
+            "encoding": encoding,
+        }
         if writes:
             report, lines = _evaluate_pairs(
-                *(source, file, fields, format, on_bad_row), writing, progress
+                *(source, file, fields, layout, on_bad_row), writing, progress
             )
         else:
             tuned = load_finetuned(source)
             report = tuned.evaluate(
-                *(file, fields), on_bad_row=on_bad_row, format=format, verbose=progress
+                *(file, fields), on_bad_row=on_bad_row, **layout, verbose=progress
             )
         interrupts.check()
         page = format_page({}, {"evaluation": report})
@@ -113,14 +124,18 @@ def run(
         print(page, end="")
 
 
-def _evaluate_pairs(source, file, fields, format, on_bad_row, options, progress):
+def _evaluate_pairs(source, file, fields, layout, on_bad_row, options, progress):
     """The report of an encoder-decoder, and a line for each pair."""
     from roformer_keras.data.files import row_unit
     from roformer_keras.models import RoFormerSeq2Seq
     from roformer_keras.training.evaluate import evaluate_seq2seq, read_pairs
 
     skipped: list[tuple[int, str]] = []
-    pairs = read_pairs(file, fields, format, skipped if on_bad_row == "skip" else None)
+    pairs = read_pairs(
+        *(file, fields),
+        skipped=skipped if on_bad_row == "skip" else None,
+        **{name: value for name, value in layout.items() if value is not None},
+    )
     sources, references = zip(*pairs, strict=True)
     options = {"num_beams": 4, "length_penalty": 0.0, "batch_size": 64, **options}
     model = RoFormerSeq2Seq.from_preset(source)
@@ -130,7 +145,7 @@ def _evaluate_pairs(source, file, fields, format, on_bad_row, options, progress)
     by = "--tokenize" if "tokenize" in options else "the letters of the references"
     report = {"file": file, **found.metrics(), "tokenize_by": by}
     if skipped:
-        unit = row_unit(file, format)
+        unit = row_unit(file, layout["format"])
         report["skipped"] = [{unit: line, "reason": why} for line, why in skipped]
     # No metric depends on how many are computed together.
     del options["batch_size"]

@@ -23,21 +23,6 @@ from roformer_keras.errors import ConfigurationError
 Count = typing.Annotated[
     int, functools.partial(check_integer, minimum=1, maximum=2**31 - 1)
 ]
-# What `format` can be; see `data.files`.
-FileFormat = typing.Literal[
-    "csv",
-    "tsv",
-    "txt",
-    "jsonl",
-    "bio",
-    "conll",
-    "parquet",
-    "arrow",
-    "squad",
-    "c3",
-    "chid",
-]
-
 # What several commands mean by a name that their docstrings do not explain.
 _HELP = {
     "source": "checkpoint: a zip, folder, checkpoint prefix, .h5, .keras or "
@@ -52,6 +37,7 @@ _HELP = {
 _FLAGS = {"as_json": ["--json"], "output": ["-o", "--output"]}
 _CHECKS = {int: check_integer, float: check_number, str: lambda name, value: None}
 _METAVARS = {int: "N", float: "X", str: "NAME"}
+_QUOTED_WORD = re.compile(r"'([\w.-]+)'")
 _REQUIRED = inspect.Parameter.empty
 
 
@@ -151,7 +137,10 @@ def show_flags(hint: str, parser: argparse.ArgumentParser) -> str:
         flag, value = f"--{match[1].replace('_', '-')}", match[2]
         if flag not in known:
             return match[0]
-        return flag if value in (None, "True") else f"{flag} {value}"
+        if value in (None, "True"):
+            return flag
+        # A shell needs no quotes around a word.
+        return flag + " " + _QUOTED_WORD.sub(r"\1", value)
 
     value = r"'[^']*'|[\w.-]+(?:,[\w.-]+)*"
     return re.sub(rf"\b(\w+)=({value})?", replace, hint)

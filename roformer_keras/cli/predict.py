@@ -1,13 +1,13 @@
 """`roformer-keras predict`."""
 
 from pathlib import Path
+from typing import Any
 
 from roformer_keras.cli import ray_jobs
-from roformer_keras.cli.flags import FileFormat
 from roformer_keras.cli.jobs import run_job
 from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import check_ending, check_one_input, json_line
-from roformer_keras.types import RunsOn
+from roformer_keras.types import FileEncoding, FileFormat, FileHeader, RunsOn
 
 EXAMPLES = (
     "predict reviews --text 今天天气不错",
@@ -24,6 +24,8 @@ def run(
     text: list[list[str]] | None = None,
     fields: tuple[str, ...] = (),
     format: FileFormat | None = None,
+    header: FileHeader | None = None,
+    encoding: FileEncoding | None = None,
     output: str = "-",
     engine: RunsOn = "keras",
     overwrite: bool = False,
@@ -45,10 +47,14 @@ def run(
         fields: columns or keys of the texts (default: as in training; the first columns
             of standard input, and of a .txt that lacks those).
         format: of the file, if its extension does not say it.
+        header: first if the first row of a table names its columns, none if it does
+            not (default: as in training).
+        encoding: of a text file, as in `embed` (default: as in training).
         output: .jsonl, or - for standard output.
         engine: ray computes in many processes, see `embed`.
     """
     options = ray_jobs.take_options(flags)
+    layout: dict[str, Any] = {"format": format, "header": header, "encoding": encoding}
     if engine == "ray":
         from roformer_keras.distributed.verbs import Predict
 
@@ -56,7 +62,7 @@ def run(
             *(Predict(source=source), file, output, options),
             texts=text,
             fields=fields,
-            format=format,
+            **layout,
             overwrite=overwrite,
             quiet=quiet,
         )
@@ -80,7 +86,7 @@ def run(
         ]
     else:
         assert file is not None
-        rows = tuned.read_rows(file, fields, format)
+        rows = tuned.read_rows(file, fields, **layout)
     tuned.check_rows([row for _, row, _ in rows])
     run_job(
         lambda: tuned,

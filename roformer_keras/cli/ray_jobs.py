@@ -39,6 +39,8 @@ def run_on_ray(
     texts: Any = None,
     fields: Sequence[str] = (),
     format: str | None = None,
+    header: str | None = None,
+    encoding: str | None = None,
     overwrite: bool,
     quiet: bool,
 ) -> None:
@@ -51,7 +53,7 @@ def run_on_ray(
         options: fields of `RayOptions`.
         texts: what was given instead of a file, which is an error here.
         fields: names of the texts of a row, if the command has this flag itself.
-        format: of the files, if their extensions do not say it.
+        format, header, encoding: of the files.
         overwrite, quiet: flags of the command.
     """
     from roformer_keras.distributed.job import FolderJob
@@ -59,7 +61,9 @@ def run_on_ray(
     from roformer_keras.distributed.verbs import Writing
     from roformer_keras.progress import progress_bar
 
-    settings = RayOptions(**{**({"fields": fields} if fields else {}), **options})
+    own = {"fields": fields, "header": header, "encoding": encoding}
+    given = {name: value for name, value in own.items() if value}
+    settings = RayOptions(**{**given, **options})
     if file is None or file == "-" or texts is not None or output == "-":
         raise ConfigurationError(
             "--engine ray reads files and writes a folder: give both, as in "

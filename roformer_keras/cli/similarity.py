@@ -1,5 +1,7 @@
 """`roformer-keras similarity`."""
 
+from typing import Any
+
 from roformer_keras.cli import ray_jobs
 from roformer_keras.cli.flags import Count
 from roformer_keras.cli.jobs import run_job
@@ -14,7 +16,7 @@ from roformer_keras.cli.texts import (
 from roformer_keras.data.files import read_table
 from roformer_keras.tasks.labels import rounded
 from roformer_keras.tasks.sources import load_sentence_encoder, load_sim
-from roformer_keras.types import RunsOn
+from roformer_keras.types import FileEncoding, FileFormat, FileHeader, RunsOn
 
 EXAMPLES = ("similarity --pair 学而时习之，不亦说乎？ 学了又时常温习，不是很愉快吗？",)
 TABLES = ray_jobs.TABLES
@@ -29,6 +31,9 @@ def run(
     config: str | None = None,
     vocabulary: str | None = None,
     fields: tuple[str, ...] = (),
+    format: FileFormat | None = None,
+    header: FileHeader | None = None,
+    encoding: FileEncoding = "utf-8",
     output: str = "-",
     max_length: Count | None = None,
     engine: RunsOn = "keras",
@@ -47,6 +52,10 @@ def run(
         pair: two texts to compare, instead of a file; may be repeated.
         fields: keys or columns of the two texts (default: first,second, or the first
             two columns).
+        format: of the file, if its extension does not say it.
+        header: first if the first row of a table names its columns, none if it does
+            not (default: it does if it has the names of the fields).
+        encoding: of a text file, as in `embed`.
         output: .jsonl, or .tsv with rows of first text, second text and cosine, in
             which tabs and line ends are escaped; - for JSON lines on standard
             output.
@@ -55,6 +64,7 @@ def run(
         engine: ray computes in many processes, see `embed`.
     """
     options = ray_jobs.take_options(flags)
+    layout: dict[str, Any] = {"format": format, "header": header, "encoding": encoding}
     if engine == "ray":
         from roformer_keras.distributed.verbs import Similarity
 
@@ -68,6 +78,7 @@ def run(
             *(file, output, options),
             texts=pair,
             fields=fields,
+            **layout,
             overwrite=overwrite,
             quiet=quiet,
         )
@@ -78,8 +89,8 @@ def run(
         pairs = [(f"pair {at}", tuple(texts)) for at, texts in enumerate(pair, start=1)]
     else:
         assert file is not None
-        table = read_table(file, 2, fields, labelled=False)
-        pairs = number_lines(file, table.texts, table.lines)
+        table = read_table(file, 2, fields, labelled=False, **layout)
+        pairs = number_lines(file, table.texts, table.lines, format)
 
     def load():
         """A function from pairs to cosines."""

@@ -14,7 +14,11 @@ _TSV_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"
 
 
 def read_lines(
-    path: str, fields: Sequence[str] = (), format: str | None = None
+    path: str,
+    fields: Sequence[str] = (),
+    format: str | None = None,
+    header: str | None = None,
+    encoding: str = "utf-8",
 ) -> list[str]:
     """The lines of a UTF-8 file, or of standard input for "-"; or a column of a table.
 
@@ -22,15 +26,22 @@ def read_lines(
         path: of the file.
         fields: the column or key of the texts, `text` of a Parquet or Arrow file.
         format: str of `FORMATS`, where the extension does not say it.
+        header, encoding: as in `read_table`.
 
     Raises:
         SourceError: it cannot be read, is not UTF-8, or has no line.
     """
-    if fields or format or files.row_unit(path) == "row":
-        table = files.read_table(path, 1, fields, labelled=False, format=format)
+    if fields or format or header or files.row_unit(path) == "row":
+        table = files.read_table(
+            *(path, 1, fields, False),
+            format=format,
+            header=header,
+            encoding=encoding,
+        )
         return [text for (text,) in table.texts]
     lines = [
-        line.removesuffix("\n").removesuffix("\r") for _, line in files.read_lines(path)
+        line.removesuffix("\n").removesuffix("\r")
+        for _, line in files.read_lines(path, encoding)
     ]
     if not lines:
         raise SourceError(f"{files.place(1, path)} must be a text, got no line")
@@ -45,9 +56,11 @@ def read_texts(texts: Iterable[str]) -> list[str]:
     return found
 
 
-def number_lines(path: str, contents: Iterable, lines: Iterable[int]) -> list[tuple]:
+def number_lines(
+    path: str, contents: Iterable, lines: Iterable[int], format: str | None = None
+) -> list[tuple]:
     """Pairs of where something stands in a file, and the thing."""
-    where = files.name_places(path)
+    where = files.name_places(path, format)
     return [
         (where(line), content) for line, content in zip(lines, contents, strict=False)
     ]

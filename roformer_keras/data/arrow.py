@@ -54,7 +54,7 @@ def data_files(path: str) -> list[str]:
 
 
 def read_columns(
-    path: str, kind: str, columns: Sequence[str]
+    path: str, kind: str, columns: Sequence[str], tag_names: bool = False
 ) -> Iterator[tuple[int, list]]:
     """Numbers of the rows, from 1, and the values of some columns.
 
@@ -62,16 +62,23 @@ def read_columns(
         path: of a file, or of a saved dataset.
         kind: `".parquet"` or `".arrow"`.
         columns: names, or numbers of columns from "1" if no column has such a name.
+        tag_names: bool. Whether numbers in lists become the names that `datasets` has
+            stored for them.
 
     Raises:
-        SourceError: the file is damaged, a column is missing or holds what is neither
-            text, number nor a list of them.
+        SourceError: the file is damaged, a name comes twice, a column is missing or
+            holds what is neither text, number nor a list of them.
     """
     numbers = itertools.count(1)
     for file in data_files(path):
         try:
             for batch in _batches(file, kind, columns):
                 values = [column.to_pylist() for column in batch.columns]
+                if tag_names:
+                    values = [
+                        _named(column, _names_of(batch.schema, number))
+                        for number, column in enumerate(values)
+                    ]
                 for row in zip(*values, strict=True):
                     yield next(numbers), list(row)
         except RoFormerError:
@@ -79,6 +86,31 @@ def read_columns(
         # Errors of Arrow are of many types, and a damaged file can raise any of them.
         except Exception as error:
             raise _damaged(file, kind, error) from error
+
+
+def _names_of(schema, number):
+    """Names of the numbers in the lists of a column, as `datasets` stores them."""
+    try:
+        stored = json.loads((schema.metadata or {})[b"huggingface"])
+        feature = stored["info"]["features"][schema.names[number]]
+        # Older versions write a list of one feature.
+        feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        names = feature["names"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return []
+    is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
+    return names if is_list else []
+
+
+def _named(column, names):
+    """Lists of numbers as lists of names; other values as they are."""
+    numbers = range(len(names))
+    return [
+        [names[one] for one in value]
+        if names and isinstance(value, list) and all(one in numbers for one in value)
+        else value
+        for value in column
+    ]
 
 
 def _damaged(path, kind, error):
@@ -142,7 +174,8 @@ def _find_columns(path, schema, columns):
         else name
         for name in columns
     ]
-    for name in found:
+    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    for name in (*found, *twice):
         if schema.names.count(name) != 1:
             count = "twice" if name in schema.names else "not there"
             raise SourceError(

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.checks import is_integer
-from roformer_keras.data.lines import columns_error, file_name, place_line, read_lines
+from roformer_keras.data.lines import UTF_8, file_name, place_line, read_lines
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.json_file import check_unicode, parse_json
 from roformer_keras.io.vocabulary import MASK
@@ -96,43 +96,35 @@ def parse_choices(value: Any) -> tuple[str, ...]:
     return check_choices(value)
 
 
-def gather_columns(path: str, rows: Iterator, field: str) -> Iterator:
-    """Rows of cells, with numbered columns of choices as one column, a list.
+def choice_columns(names: Sequence[str], field: str) -> list[int]:
+    """The places of numbered columns of choices, in the order of their numbers.
 
-    For a field `choices`, these are the columns `choice1`, `choice2`, ... of the first
-    row, or `Choices_0`, `Choices_1`, ...; empty cells at the end of a row are no
-    choices. A table that has the field, or no such columns, is not changed.
-
-    In place of the cells of a row that is too short, its SourceError.
+    For a field `choices`, these are `choice1`, `choice2`, ..., or `Choices_0`,
+    `Choices_1`, ...; none of a table that has the field itself.
 
     Args:
-        path: of the file.
-        rows: line numbers and cells.
-        field: str. What the column will be called; not a number.
+        names: of all columns.
+        field: str. What the choices are called; not a number.
     """
-    first = next(rows, None)
-    if first is None:
-        return
-    line, names = first
     found = [name.strip().lower() for name in names]
     wanted = field.lower()
     pattern = re.compile(rf"{re.escape(wanted.removesuffix('s'))}s?_?(\d{{1,3}})")
     matches = [pattern.fullmatch(name) for name in found]
     numbered = {place: int(one[1]) for place, one in enumerate(matches) if one}
     places = sorted(numbered, key=numbered.__getitem__)
-    if len(places) < MIN_CHOICES or wanted in found:
-        yield from itertools.chain([first], rows)
-        return
-    others = [place for place in range(len(names)) if place not in numbered]
-    yield line, [*(names[place] for place in others), field]
-    for line, cells in rows:
-        if len(cells) >= len(names):
-            choices = [cells[place] for place in places]
-            while choices and not choices[-1].strip():
-                choices.pop()
-            yield line, [*(cells[place] for place in others), choices]
-        else:
-            yield line, columns_error(line, path, len(names), len(cells))
+    return [] if len(places) < MIN_CHOICES or wanted in found else places
+
+
+def gather_choices(cells: Sequence, places: Sequence[int]) -> list:
+    """Cells with those of some places as a list at the end.
+
+    Empty cells at the end of the list are no choices.
+    """
+    choices = [cells[place] for place in places]
+    while choices and not choices[-1].strip():
+        choices.pop()
+    taken = set(places)
+    return [*(x for place, x in enumerate(cells) if place not in taken), choices]
 
 
 # === C3 ===
@@ -151,7 +143,9 @@ def c3_files(path: str) -> list[str]:
     return sorted(glob.glob(os.path.join(glob.escape(folder), name))) or [path]
 
 
-def read_c3(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
+def read_c3(
+    path: str, fields: Sequence[str], encoding: str = UTF_8
+) -> Iterator[tuple[int, Any]]:
     """Numbers of the questions, from 1, and the values of some fields.
 
     In place of the values of a question that lacks some, its SourceError.
@@ -161,13 +155,14 @@ def read_c3(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
         fields: `context`, `question`, `choices`, `label`, or other keys of a question.
             The label is the number of the right choice, or what `answer` holds if it is
             no choice.
+        encoding: as in `read_lines`.
 
     Raises:
         SourceError: a file is not of this layout.
     """
     numbers = itertools.count(1)
     for file in c3_files(path):
-        for place, context, question in _questions(file):
+        for place, context, question in _questions(file, encoding):
             number, found = next(numbers), {**question, "context": context}
             if "choice" in question:
                 found["choices"] = choices = question["choice"]
@@ -191,12 +186,14 @@ def read_c3(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
 _C3_KEYS = {"choices": "choice", "label": "answer"}
 
 
-def _questions(path):
+def _questions(path, encoding):
     """The place, the context and the fields of each question of a file."""
     name = file_name(path)
     try:
         content = parse_json(
-            "".join(text for _, text in read_lines(path)), name, kind=list
+            "".join(text for _, text in read_lines(path, encoding)),
+            *(name, list),
+            strict=True,
         )
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_C3_LAYOUT) from error
@@ -233,7 +230,9 @@ def chid_answers(path: str) -> str:
     return os.path.join(folder, f"{stem}_answer{dot}{ending}")
 
 
-def read_chid(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
+def read_chid(
+    path: str, fields: Sequence[str], encoding: str = UTF_8
+) -> Iterator[tuple[int, Any]]:
     """Numbers of lines and the values of some fields, of each blank.
 
     In place of the values of a blank without an answer, its SourceError.
@@ -245,12 +244,13 @@ def read_chid(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
             the number of the right choice; `blank`, its name; `passage`, as the file
             has it; or other keys of the line. The file of answers is read if `label` is
             among them.
+        encoding: as in `read_lines`.
 
     Raises:
         SourceError: a file is not of this layout.
     """
-    answers = _read_answers(path) if "label" in fields else {}
-    for line, text in read_lines(path):
+    answers = _read_answers(path, encoding) if "label" in fields else {}
+    for line, text in read_lines(path, encoding):
         if text.isspace():
             continue
         place = place_line(line, path)
@@ -294,7 +294,7 @@ def read_chid(path: str, fields: Sequence[str]) -> Iterator[tuple[int, Any]]:
 
 def _chid_object(text, place):
     try:
-        found = parse_json(text, place)
+        found = parse_json(text, place, strict=True)
     except ConfigurationError as error:
         raise SourceError(error.message) from error
     if "\\u" in text:
@@ -308,7 +308,7 @@ def _chid_object(text, place):
     return found
 
 
-def _read_answers(path):
+def _read_answers(path, encoding):
     """Numbers of choices by the name of a blank."""
     if path == "-":
         raise SourceError(
@@ -316,7 +316,8 @@ def _read_answers(path):
         )
     name = chid_answers(path)
     try:
-        answers = parse_json("".join(text for _, text in read_lines(name)), name)
+        content = "".join(text for _, text in read_lines(name, encoding))
+        answers = parse_json(content, name, strict=True)
     except ConfigurationError as error:
         raise SourceError(error.message) from error
     for blank, number in answers.items():

@@ -17,7 +17,7 @@ from roformer_keras.checks import (
     number,
 )
 from roformer_keras.data.arrow import is_saved_dataset
-from roformer_keras.data.files import FORMATS, read_records
+from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS, read_records
 from roformer_keras.errors import ConfigurationError, SourceError
 
 PARTS = ("train", "held_out", "all")
@@ -34,6 +34,7 @@ class CorpusSource(Settings):
         fields: the keys or columns of a record; by default `text` of `.jsonl` and the
             first column of `.csv` and `.tsv`. Plain text has none: a record is a line.
         format: str of `FORMATS`, for files whose extension does not say it.
+        header, encoding: of the files, as in `FinetuningSettings`.
         group: the key or column by whose value records are held out together, such as
             the book; None for the record's own values.
         holdout: float in [0, 1). The share of the groups that is held out. It depends
@@ -51,6 +52,8 @@ class CorpusSource(Settings):
     files: tuple[str, ...] = file_paths()
     fields: tuple[str, ...] = columns(())
     format: str | None = choice(None, choices=(None, *FORMATS))
+    header: str | None = choice(None, choices=(None, *HEADERS))
+    encoding: str = choice("utf-8", choices=ENCODINGS)
     group: str | None = columns(None)
     holdout: float = number(0.0, minimum=0, below=1)
 
@@ -108,7 +111,14 @@ def read_corpus(
     files = [(path, source) for source in sources for path in source.paths()]
     parts = [
         _select(
-            read_records(path, source.fields, source.group, source.format),
+            read_records(
+                path,
+                source.fields,
+                source.group,
+                source.format,
+                source.header,
+                source.encoding,
+            ),
             source.holdout,
             part,
         )

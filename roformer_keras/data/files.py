@@ -3,67 +3,69 @@
 The extension, or `format`, says what a file is; `.gz` or `.xz` after it is unpacked.
 
 .jsonl          an object a line; fields are its keys
-.csv, .tsv      a row a line; fields are columns, by number from "1" or by name
+.json           a list of objects
+.csv, .tsv, .xlsx
+                a row a row; fields are columns, by number from "1" or by name; see
+                `cells`
 .bio, .conll    a token and its tag a line, an empty line after each text
 .parquet, .arrow, .ipc, .feather, and folders of `datasets.Dataset.save_to_disk`:
                 a row a row; fields are columns, as the keys of .jsonl; see `arrow`
 format "squad"  a question a row, in one nested JSON object; see `squad`
 format "c3", "chid"
                 a question with choices a row; see `choices`
-any other       a corpus has a text a line; labelled texts are in .txt, as in .tsv
+any other       a corpus has a text a line; labelled texts are in .txt, with tabs
+                between
 
 In a table, if `fields` are names, the first line must be a header that contains them;
 if they are numbers of columns, there is no header. Without `fields`, a corpus is in the
 first column and has no header, and labelled texts have a header if the first line
 contains `text` and `label` (`first`, `second` and `label` for pairs; `context`,
-`question`, `choices` and `label` for rows with choices).
+`question`, `choices` and `label` for rows with choices). `header` says it instead.
+
+All rows of a table have as many cells as its header, or else as most rows. No column
+name, and no key of an object, comes twice.
 """
 
-import contextlib
-import csv
-import itertools
-import json
 import os
-import re
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from roformer_keras.data import arrow, choices, squad
+from roformer_keras.checks import check_choice
+from roformer_keras.data import arrow, cells, choices, squad
 from roformer_keras.data.lines import (
     OPENERS,
-    columns_error,
+    UTF_8,
     file_name,
     place_line,
     read_lines,
 )
-from roformer_keras.data.tagged import read_tagged
+from roformer_keras.data.objects import read_objects
+from roformer_keras.data.tagged import TokenTags, join_tokens, read_tagged
 from roformer_keras.errors import ConfigurationError, SourceError
-from roformer_keras.io.json_file import check_unicode
+from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
-_TABLES = (".csv", ".tsv")
-_LONGEST_CELL = 2**31 - 1
 _TAGGED = (".bio", ".conll")
+_OTHER_NAMES = {".ndjson": ".jsonl"}
+_OBJECTS = (".jsonl", ".json")
 # Files whose fields have names in each row.
-_KEYED = (".jsonl", ".parquet", ".arrow", ".squad", *choices.FIELDS)
+_KEYED = (*_OBJECTS, ".parquet", ".arrow", ".squad", *choices.FIELDS)
+# Files that have rows and no lines.
+_ROWS = (".json", ".xlsx", ".parquet", ".arrow", ".squad", ".c3")
 _TEXT_HINT = "name the texts with fields=; leave rows without one out"
-# What `format` can be.
-FORMATS = (
-    *("csv", "tsv", "txt", "jsonl", "bio", "conll", "parquet", "arrow", "squad"),
-    *("c3", "chid"),
-)
+# What `format`, `header` and `encoding` can be.
+FORMATS: tuple[str, ...] = typing.get_args(FileFormat)
+HEADERS: tuple[str, ...] = typing.get_args(FileHeader)
+ENCODINGS: tuple[str, ...] = typing.get_args(FileEncoding)
+# Formats that no extension says.
+_NAMED = ("squad", *(kind[1:] for kind in choices.FIELDS))
 # Files that have lines, but no texts in them.
 _NO_CORPUS = (
-    *(".json", ".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad"),
+    *(".zip", ".tar", ".bz2", ".zst", ".gz", ".xz", ".squad"),
     *choices.FIELDS,
-)
-# What a column of labels is often called, and a label seldom.
-_LABEL_NAME = re.compile(
-    r"(\w+[_ ])?(label|class|category|tag|target|score|rating|stars?|sentiment|emotion"
-    r"|intent|topic|similarity|duplicate)s?|标签|类别|分类|情感|评分|分数|得分|星级|答案",
-    re.IGNORECASE,
 )
 
 
@@ -128,6 +130,9 @@ def read_table(
     groups: Sequence[str] = (),
     skipped: list[tuple[int, str]] | None = None,
     has_choices: bool = False,
+    has_tokens: bool = False,
+    header: str | None = None,
+    encoding: str = UTF_8,
 ) -> Table:
     """Reads the texts and labels of a file.
 
@@ -147,15 +152,25 @@ def read_table(
             out, and their lines and reasons are added to it.
         has_choices: bool. Whether the last text of a row is a list of choices: in a
             table a JSON list in its cell, or the numbered columns of
-            `choices.gather_columns`.
+            `choices.choice_columns`.
+        has_tokens: bool. Whether a text that is a list is one of tokens, which
+            `tagged.join_tokens` joins; a label of as many tags becomes a `TokenTags`.
+        header: `"first"` if the first row of a table names its columns, `"none"` if it
+            is a row as the others; as above if None.
+        encoding: of a text file, one of `ENCODINGS`; `"auto"` tries some.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels, or one
             comes again.
         SourceError: the file does not exist, is not of its kind or has no row, a field
-            is missing, or the first row seems to be a header. Names file and line.
+            is missing, a row has another number of cells, a name comes twice, or the
+            label of the first row is on no other and may be a name. Names file and
+            line.
     """
     path, kind = os.fspath(path), _kind(os.fspath(path), format)
+    check_choice("encoding", encoding, ENCODINGS)
+    if header is not None:
+        check_choice("header", header, HEADERS)
     if kind in choices.FIELDS:
         if not has_choices:
             raise SourceError(
@@ -173,7 +188,7 @@ def read_table(
         raise ConfigurationError(
             f"fields must name different columns, got {', '.join(fields)}"
         )
-    fields = tuple(fields[:wanted])
+    where = name_places(path, format)
     names = (*text_names(count, has_choices), "label")[:wanted]
     places: list[int] = []
     keys: tuple[str, ...] = ()
@@ -183,51 +198,42 @@ def read_table(
                 f"{file_name(path)} has tags and no columns {', '.join(groups)}",
                 hint="leave holdout_by out",
             )
-        rows = read_tagged(path, count)
+        rows = read_tagged(path, count, encoding)
     elif kind in _KEYED:
         if kind == ".squad":
             names = _squad_names(path, count)[:wanted]
-        keys = fields or names
+        keys = tuple(fields[:wanted]) or names
         # A number is that of a field.
         numbers = {str(number): key for number, key in enumerate(keys, start=1)}
         named = [numbers.get(group, group) for group in groups]
         keys = tuple(dict.fromkeys((*keys, *named)))
         places = [keys.index(group) for group in named]
-        rows = _read_keys(path, kind, keys)
-    elif kind in _TABLES or kind == ".txt":
-        cells = _read_cells(path, kind)
-        last = (fields or names)[count - 1]
-        if has_choices and not _are_numbers([last]):
-            cells = choices.gather_columns(path, cells, last)
-        rows, first = _peek(cells)
-        first = [cell.strip() for cell in first]
-        if kind == ".txt" and or_first and not _has_columns(first, fields):
+        rows = _read_keys(path, kind, keys, encoding, has_tokens)
+    elif kind in cells.KINDS:
+        sheet = cells.Sheet(path, kind, where, encoding)
+        if kind == ".txt" and or_first and not sheet.has_columns(fields):
             fields = ()
-        if not fields:
-            # A text that stands alone in a line of a `.txt` is a text.
-            found = [cell.lower() for cell in first]
-            has_names = set(names) <= set(found) and (kind != ".txt" or len(found) > 1)
-            columns = map(found.index, names) if has_names else range(wanted)
-            fields = [str(column + 1) for column in columns]
-            rows = itertools.islice(rows, int(has_names), None)
-            header = first if has_names else []
-        else:
-            header = [] if _are_numbers(fields) else first
-        if groups:
-            fields, places = _add_columns(path, fields, names, header, groups)
-        rows = _take_columns(path, rows, fields)
-    else:
-        raise SourceError(
-            "a file of labelled texts must be .csv, .tsv, .txt, .jsonl, .bio or "
-            ".conll, with or without .gz or .xz after it, or .parquet or .arrow, got "
-            f"{path}",
-            hint="give format= if it is one of these under another name",
+        rows, places = sheet.select(
+            *(fields, names, count),
+            header=header,
+            groups=groups,
+            has_choices=has_choices,
         )
-    where = name_places(path, format)
+    else:
+        own = [f".{one}" for one in FORMATS if one not in _NAMED]
+        raise SourceError(
+            f"a file of labelled texts must be {', '.join(own[:-1])} or {own[-1]}, or "
+            f"text of these with .gz or .xz after it, got {path}",
+            hint=f"give format= if it is one of {', '.join(FORMATS)} under another "
+            "name",
+        )
     table = Table([], [] if labelled else None, [], [] if groups else None)
     for line, values in rows:
         error = values if isinstance(values, SourceError) else None
-        texts = () if error else tuple(map(_joined, values[: count - has_choices]))
+        texts = () if error else tuple(values[: count - has_choices])
+        if texts and has_tokens and labelled:
+            values[count] = _token_tags(texts[-1], values[count])
+        texts = tuple(_joined(text, has_tokens) for text in texts)
         for number, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
                 column = f" in {keys[number]!r}" if keys else ""
@@ -253,15 +259,13 @@ def read_table(
         if table.labels is not None:
             table.labels.append(values[count])
         if table.groups is not None:
-            cells = [(max(p - count + 1, 0), _group_of(values[p])) for p in places]
-            table.groups.append(tuple(cell for cell in cells if cell[1]))
+            found = [(max(p - count + 1, 0), _group_of(values[p])) for p in places]
+            table.groups.append(tuple(cell for cell in found if cell[1]))
     if not table.texts:
         line, reason = skipped[0] if skipped else (0, "")
         unit = row_unit(path, format)
         why = f" that can be read; {unit} {line}: {reason}" if reason else ""
         raise SourceError(f"{file_name(path)} has no row{why}")
-    if labelled and kind not in (*_KEYED, *_TAGGED):
-        _check_first_label(path, table)
     return table
 
 
@@ -286,21 +290,20 @@ def _group_of(value):
     return "" if is_missing(value) else str(value).strip()
 
 
-def _joined(text):
-    """A list of texts, such as keywords, as one text."""
-    is_list = isinstance(text, list) and all(isinstance(part, str) for part in text)
-    return "、".join(text) if is_list else text
+def _joined(text, has_tokens):
+    """A list of texts, such as tokens or keywords, as one text."""
+    if not isinstance(text, list) or not all(isinstance(part, str) for part in text):
+        return text
+    return join_tokens(text) if has_tokens else "、".join(text)
 
 
-def _check_first_label(path, table):
-    first = table.labels[0].strip()
-    if _LABEL_NAME.fullmatch(first) and table.labels.count(table.labels[0]) == 1:
-        raise SourceError(
-            f"{place_line(table.lines[0], path)} seems to be a header: its "
-            f"label {first!r} is on no other line",
-            hint="name the columns of the header with fields=; if it is a row, move it "
-            "to another line",
-        )
+def _token_tags(tokens, label):
+    """A label of a tag for each token, with the tokens; others unchanged."""
+    if not isinstance(tokens, list) or not isinstance(label, list):
+        return label
+    is_tags = all(isinstance(one, str | int) for one in label)
+    fits = is_tags and len(label) == len(tokens)
+    return TokenTags(tuple(tokens), tuple(label)) if fits else label
 
 
 # === Records of corpora ===
@@ -311,6 +314,8 @@ def read_records(
     fields: Sequence[str] = (),
     group: str | None = None,
     format: str | None = None,
+    header: str | None = None,
+    encoding: str = UTF_8,
 ) -> Iterator[tuple[tuple[str, ...], str | None]]:
     """The records of a file of a corpus, and the group of each.
 
@@ -323,7 +328,7 @@ def read_records(
             The values of JSON are strings, lists of strings, which are joined, or
             numbers. Plain text has no fields: its records are the lines.
         group: the key or column of the group, or None.
-        format: str of `FORMATS`, where the extension does not say it.
+        format, header, encoding: as in `read_table`.
 
     Raises:
         ConfigurationError: plain text has neither fields nor groups.
@@ -333,17 +338,18 @@ def read_records(
     kind = _kind(path, format)
     if kind in _NO_CORPUS:
         raise SourceError(
-            "a corpus must be of .parquet, .arrow, .jsonl, .csv, .tsv or plain text "
-            "such as .txt, the last four with or without .gz or .xz after it, got "
+            "a corpus must be of .parquet, .arrow, .xlsx, .json, .jsonl, .csv, .tsv or "
+            "plain text such as .txt, text with or without .gz or .xz after it, got "
             f"{path}: convert it, or unpack it"
         )
     more = () if group is None else (group,)
     if kind in _KEYED:
         names = (*(fields or ("text",)), *more)
-        rows = _read_keys(path, kind, names)
-    elif kind in _TABLES:
+        rows = _read_keys(path, kind, names, encoding)
+    elif kind in cells.KINDS and kind != ".txt":
         names = (*(fields or ("1",)), *more)
-        rows = _take_columns(path, _read_cells(path, kind), names)
+        sheet = cells.Sheet(path, kind, name_places(path, format), encoding)
+        rows = sheet.stream(names, header)
     elif fields or group is not None:
         raise ConfigurationError(
             f"plain text has neither fields nor group, {path} is given "
@@ -351,7 +357,7 @@ def read_records(
             hint="name it .jsonl, .csv or .tsv if it is that",
         )
     else:
-        rows = ((line, [text]) for line, text in read_lines(path))
+        rows = ((line, [text]) for line, text in read_lines(path, encoding))
     return _clean(rows, group is not None, name_places(path, format))
 
 
@@ -400,8 +406,7 @@ def place(line: int, path: str, format: str | None = None) -> str:
 
 def row_unit(path: str, format: str | None = None) -> str:
     """`"row"` for files that have rows and no lines, such as Parquet; else `"line"`."""
-    rows = (".parquet", ".arrow", ".squad", ".c3")
-    return "row" if _kind(path, format) in rows else "line"
+    return "row" if _kind(path, format) in _ROWS else "line"
 
 
 def _kind(path, format=None):
@@ -412,160 +417,20 @@ def _kind(path, format=None):
     stem, kind = os.path.splitext("stdin.txt" if path == "-" else path.lower())
     if kind in arrow.KINDS:
         return arrow.KINDS[kind]
-    return os.path.splitext(stem)[1] if kind in OPENERS else kind
+    if kind in OPENERS:
+        kind = os.path.splitext(stem)[1]
+    return _OTHER_NAMES.get(kind, kind)
 
 
-def _read_cells(path, kind):
-    """Line numbers and cells of the rows that are not empty."""
-    if kind != ".csv":
-        for line, text in read_lines(path):
-            cells = text.rstrip("\r\n").split("\t")
-            if any(cells):
-                yield line, cells
-        return
-    # A quoted cell may contain line feeds.
-    reader = csv.reader((text for _, text in read_lines(path)), strict=True)
-    line = 1
-    while True:
-        try:
-            with long_cells():
-                cells = next(reader, None)
-        except csv.Error as error:
-            raise SourceError(f"{place_line(line, path)} is no CSV: {error}") from error
-        if cells is None:
-            return
-        if any(cells):
-            yield line, cells
-        line = reader.line_num + 1
-
-
-@contextlib.contextmanager
-def long_cells():
-    """Lets cells be longer than the 131,072 characters that `csv` allows at first."""
-    before = csv.field_size_limit(_LONGEST_CELL)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
-def _peek(rows):
-    """The same rows, and the cells of the first."""
-    first = next(rows, None)
-    return (rows, []) if first is None else (itertools.chain([first], rows), first[1])
-
-
-def _take_columns(path, rows, fields):
-    """The cells of some columns, by number or by the names of the first row.
-
-    In place of the cells of a row that lacks some, its SourceError.
-    """
-    if _are_numbers(fields):
-        places = [int(name) - 1 for name in fields]
-    else:
-        line, names = next(rows, (1, []))
-        names = [cell.strip() for cell in names]
-        if not _has_columns(names, fields):
-            numbers = ",".join(str(number + 1) for number in range(len(fields)))
-            raise SourceError(
-                f"{place_line(line, path)} must name the columns "
-                f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}",
-                hint=f"fields={numbers} takes columns by number",
-            )
-        places = [names.index(name) for name in fields]
-    for line, cells in rows:
-        if isinstance(cells, SourceError):
-            yield line, cells
-        elif max(places) < len(cells):
-            yield line, [cells[place] for place in places]
-        else:
-            yield line, columns_error(line, path, max(places) + 1, len(cells))
-
-
-def _add_columns(path, fields, names, header, groups):
-    """More columns to read after the fields, and where the values of each group are.
-
-    Args:
-        fields: names or numbers of columns.
-        names: those that fields have if there is no header.
-        header: cells of the header, empty if there is none.
-        groups: names or numbers of columns.
-    """
-    fields, places, are_numbers = list(fields), [], _are_numbers(fields)
-    for group in groups:
-        if are_numbers and group not in header and group in names:
-            places.append(names.index(group))
-            continue
-        if group in header:
-            column = header.index(group)
-        elif _are_numbers([group]) and (not header or int(group) <= len(header)):
-            column = int(group) - 1
-        else:
-            shown = f", got {', '.join(map(repr, header))}" if header else ""
-            raise SourceError(
-                f"{file_name(path)} must have the column {group!r} of "
-                f"holdout_by{shown}",
-                hint="columns have numbers from 1",
-            )
-        field = str(column + 1) if are_numbers else header[column]
-        if field not in fields:
-            fields.append(field)
-        places.append(fields.index(field))
-    return fields, places
-
-
-def _has_columns(names, fields):
-    if _are_numbers(fields):
-        return all(int(name) <= len(names) for name in fields)
-    return set(fields) <= set(names)
-
-
-def _are_numbers(fields):
-    # int() takes no number of thousands of digits.
-    return all(name.isdecimal() and len(name) < 10 and int(name) > 0 for name in fields)
-
-
-def _read_keys(path, kind, keys):
-    """Line or row numbers and the values of some keys; as in `_take_columns`."""
-    if kind == ".jsonl":
-        return _read_objects(path, keys)
+def _read_keys(path, kind, keys, encoding, has_tokens=False):
+    """Line or row numbers and the values of some keys, or a SourceError."""
+    if kind in _OBJECTS:
+        return read_objects(path, kind, keys, encoding)
     own = {
         ".squad": squad.read_questions,
         ".c3": choices.read_c3,
         ".chid": choices.read_chid,
     }
     if kind in own:
-        return own[kind](path, keys)
-    return arrow.read_columns(path, kind, keys)
-
-
-def _read_objects(path, keys):
-    """Line numbers and the values of some keys; as in `_take_columns`."""
-    for line, text in read_lines(path):
-        if not text.isspace():
-            try:
-                yield line, _values_of(text, keys, line, path)
-            except SourceError as error:
-                yield line, error
-
-
-def _values_of(text, keys, line, path):
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(
-            f"{place_line(line, path)} must be a JSON object: {error}"
-        ) from error
-    if not isinstance(found, dict):
-        raise SourceError(
-            f"{place_line(line, path)} must be a JSON object, got {found!r:.60}"
-        )
-    if "\\u" in text:
-        check_unicode(found, place_line(line, path), SourceError)
-    if not found.keys() >= set(keys):
-        raise SourceError(
-            f"{place_line(line, path)} must have {', '.join(map(repr, keys))}, got "
-            f"{', '.join(map(repr, found)) or 'none'}",
-            hint="name others with fields=",
-        )
-    return [found[key] for key in keys]
+        return own[kind](path, keys, encoding)
+    return arrow.read_columns(path, kind, keys, has_tokens)

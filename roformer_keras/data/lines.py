@@ -1,5 +1,6 @@
-"""Lines of text files and of standard input, packed or not."""
+"""Lines of text files and of standard input, packed or not, in any encoding."""
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -14,10 +15,13 @@ from collections.abc import Iterator
 from roformer_keras.errors import SourceError
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+UTF_8 = "utf-8"
 # Bytes of a line, of which a hostile file can have any number: /dev/zero is one line.
 _LONGEST_LINE = 2**26
 # Bytes that a packed file may become if it is this many times smaller, or any larger.
 _UNPACKED_EXEMPT, _MAX_RATIO = 2**30, 200
+# Bytes that are tried together.
+_BLOCK = 2**16
 
 
 def file_name(path: str) -> str:
@@ -30,34 +34,37 @@ def place_line(line: int, path: str) -> str:
     return f"line {line} of {file_name(path)}"
 
 
-def columns_error(line: int, path: str, wanted: int, found: int) -> SourceError:
-    """The error of a line that has too few columns."""
-    return SourceError(
-        f"{place_line(line, path)} must have {wanted} columns, got {found}"
-    )
+def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
+    """Numbers and texts of the lines, with their ends.
 
+    Args:
+        path: of the file; "-" is standard input.
+        encoding: of `types.FileEncoding`.
 
-def read_lines(path) -> Iterator[tuple[int, str]]:
-    """Numbers and texts of the lines, with their ends; "-" is standard input."""
+    Raises:
+        SourceError: the file cannot be read, or is of another encoding.
+    """
     number = 0
     try:
         with _open(path) as file:
-            largest, total = _largest(path), 0
-            while line := file.readline(_LONGEST_LINE + 1):
-                number += 1
-                total += len(line)
-                if len(line) > _LONGEST_LINE or total > largest:
+            limit = _limit(path)
+            if encoding == "auto":
+                file, encoding = _detect(file, path, limit)
+            total = 0
+            for number, size, text in _decoded(file, encoding):
+                total += size
+                if size > _LONGEST_LINE or total > limit:
                     raise SourceError(
                         f"{place_line(number, path)} must be of at most "
                         f"{_LONGEST_LINE:,} bytes, and a packed file at most "
                         f"{_MAX_RATIO} times smaller than its content"
                     )
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield number, text
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"{place_line(number, path)} must be UTF-8: {error}",
-            hint="convert it, for instance with iconv",
+            f"{place_line(number + 1, path)} must be {encoding.upper()}: {error}",
+            hint="give its encoding, such as encoding='gbk', or encoding='auto'; or "
+            "convert it, for instance with iconv",
         ) from error
     except SourceError:
         raise
@@ -67,7 +74,78 @@ def read_lines(path) -> Iterator[tuple[int, str]]:
         raise SourceError(f"cannot read {file_name(path)}{where}: {reason}") from error
 
 
-def _largest(path):
+class Lines:
+    """Lines that can be read several times, also those of a pipe.
+
+    Args:
+        path, encoding: as in `read_lines`.
+    """
+
+    def __init__(self, path: str, encoding: str = UTF_8):
+        self.path, self._encoding = path, encoding
+        self._kept: list | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        if self._kept is None and not os.path.isfile(self.path):
+            self._kept = list(read_lines(self.path, self._encoding))
+        kept = self._kept
+        return read_lines(self.path, self._encoding) if kept is None else iter(kept)
+
+
+def _decoded(file, encoding):
+    """Number, size and text of each line; a line that is too long is cut."""
+    if encoding.startswith("utf-16"):
+        # A line feed is two bytes, and each of them part of other characters.
+        text = io.TextIOWrapper(file, encoding, newline="\n")
+        try:
+            lines = iter(lambda: text.readline(_LONGEST_LINE + 1), "")
+            for number, line in enumerate(lines, start=1):
+                yield number, len(line), line
+        finally:
+            # An error closes the file first.
+            with contextlib.suppress(ValueError):
+                text.detach()
+        return
+    lines = iter(lambda: file.readline(_LONGEST_LINE + 1), b"")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > _LONGEST_LINE:
+            yield number, len(line), ""
+        is_marked = number == 1 and encoding == UTF_8
+        yield number, len(line), line.decode("utf-8-sig" if is_marked else encoding)
+
+
+def _detect(file, path, limit):
+    """A file at its begin, and its encoding."""
+    if not file.seekable():
+        file = io.BytesIO(file.read())
+    head = file.read(_BLOCK)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        candidates = ["utf-16"]
+    elif b"\0" in head:
+        # Without a mark: characters below 256 have a zero as their high byte.
+        is_little = head[1::2].count(0) > head[::2].count(0)
+        candidates = ["utf-16-le" if is_little else "utf-16-be"]
+    else:
+        candidates = [UTF_8, "gb18030"]
+    for encoding in candidates:
+        file.seek(0)
+        decoder, total = codecs.getincrementaldecoder(encoding)(), 0
+        try:
+            while total <= limit and (block := file.read(_BLOCK)):
+                total += len(block)
+                decoder.decode(block)
+            decoder.decode(b"", final=total <= limit)
+        except UnicodeDecodeError:
+            continue
+        file.seek(0)
+        return file, encoding
+    raise SourceError(
+        f"{file_name(path)} must be UTF-8, UTF-16 or GB18030, and is none of them",
+        hint="give its encoding, such as encoding='big5'",
+    )
+
+
+def _limit(path):
     """Bytes that a file may have, which is bounded if it is packed."""
     if path == "-" or os.path.splitext(path)[1].lower() not in OPENERS:
         return math.inf

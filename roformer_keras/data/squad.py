@@ -8,7 +8,7 @@ questions, and their fields the keys of question, paragraph and article.
 import itertools
 from collections.abc import Iterator, Sequence
 
-from roformer_keras.data.lines import file_name, read_lines
+from roformer_keras.data.lines import UTF_8, file_name, read_lines
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.io.json_file import check_unicode, parse_json
 
@@ -21,7 +21,7 @@ _LAYOUT = (
 
 
 def read_questions(
-    path: str, fields: Sequence[str]
+    path: str, fields: Sequence[str], encoding: str = UTF_8
 ) -> Iterator[tuple[int, list | SourceError]]:
     """Numbers of the questions, from 1, and the values of some fields.
 
@@ -31,13 +31,15 @@ def read_questions(
         path: of the file; "-" is standard input.
         fields: keys of a question, its paragraph or its article; that of a question is
             taken if several have one.
+        encoding: as in `read_lines`.
 
     Raises:
         SourceError: the file is not of this layout.
     """
     name = file_name(path)
     try:
-        content = parse_json("".join(text for _, text in read_lines(path)), name)
+        text = "".join(line for _, line in read_lines(path, encoding))
+        content = parse_json(text, name, strict=True)
     except ConfigurationError as error:
         raise SourceError(error.message, hint=_LAYOUT) from error
     check_unicode(content, name, SourceError)

@@ -1,25 +1,129 @@
-"""Files of tags (.bio, .conll): a token and its tag a line."""
+"""Tokens and their tags: of files (.bio, .conll) and of lists."""
 
 import itertools
 import logging
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from roformer_keras.data.lines import file_name, place_line, read_lines
-from roformer_keras.errors import SourceError
+from roformer_keras.checks import is_integer
+from roformer_keras.data.lines import UTF_8, file_name, place_line, read_lines
+from roformer_keras.errors import ConfigurationError, SourceError
 
 _LOGGER = logging.getLogger(__name__)
+_TAG = re.compile(r"([BIOMES])(?:[-_](.+))?", re.IGNORECASE | re.DOTALL)
+# The first characters of scripts that have no blanks between words.
+_FIRST_CHINESE = "\u2e80"
 
 
-def read_tagged(path: str, count: int) -> Iterator[tuple[int, Any]]:
+# === Lists ===
+
+
+@dataclass(frozen=True)
+class TokenTags:
+    """Tokens of a text, and a tag for each.
+
+    Attributes:
+        tokens: tuple of str.
+        tags: tuple of str, or of numbers of tags.
+    """
+
+    tokens: tuple
+    tags: tuple
+
+    def of_characters(self, names: Sequence[str] = ()) -> list[str]:
+        """A tag for each character of `join_tokens(tokens)`.
+
+        Args:
+            names: of the tags that are numbers, in their order.
+
+        Raises:
+            ConfigurationError: a number is that of no name.
+        """
+        tags = name_tags(self.tags, names)
+        found: list[str] = []
+        blanks = _blanks(self.tokens)
+        for token, tag, blank in zip(self.tokens, tags, blanks, strict=True):
+            if blank:
+                # A blank within a span belongs to it.
+                kind, _, label = tag.partition("-")
+                is_inside = kind in ("I", "M", "E") and found[-1][2:] == label
+                found.append(f"I-{label}" if is_inside else "O")
+            found += _tags_of(token, tag)
+        return found
+
+
+def join_tokens(tokens: Sequence[str]) -> str:
+    """The text of tokens, without blanks if one is Chinese, or all are characters."""
+    pairs = zip(tokens, _blanks(tokens), strict=True)
+    return "".join(" " * blank + token for token, blank in pairs)
+
+
+def _blanks(tokens):
+    """Whether there is a blank before each token."""
+    is_joined = all(len(token) == 1 for token in tokens) or any(
+        character >= _FIRST_CHINESE for token in tokens for character in token
+    )
+    return [bool(place) and not is_joined for place in range(len(tokens))]
+
+
+def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
+    """Tags as str, with a large letter and `-` before the label: `b_LOC` is `B-LOC`.
+
+    Args:
+        tags: str, or numbers.
+        names: of the tags that are numbers, in their order.
+
+    Raises:
+        ConfigurationError: a number is that of no name.
+    """
+    found = []
+    for tag in tags:
+        if is_integer(tag):
+            if not 0 <= tag < len(names):
+                known = f"one of 0 to {len(names) - 1}" if names else "one with a name"
+                raise ConfigurationError(
+                    f"a tag that is a number must be {known}, got {tag}",
+                    hint="give the tags as names such as B-LOC, or the labels of the "
+                    "spans as labels=, in the order of the numbers O, B, I, B, I, ...",
+                )
+            tag = names[int(tag)]
+        match = _TAG.fullmatch(tag)
+        if match and (match[1] in "Oo") != bool(match[2]):
+            tag = match[1].upper() + (f"-{match[2]}" if match[2] else "")
+        found.append(tag)
+    return found
+
+
+def _tags_of(token, tag):
+    """A tag for each character of a token."""
+    kind, label, more = tag[:1], tag[1:], len(token) - 1
+    if not more or not label:
+        return [tag] * (more + 1)
+    # The first and the last character of a token that begins and ends a span.
+    first = {"S": "B", "E": "I"}.get(kind, kind)
+    last = {"S": "E", "B": "I"}.get(kind, kind)
+    return [first + label, *["I" + label] * (more - 1), last + label]
+
+
+# === Files ===
+
+
+def read_tagged(
+    path: str, count: int, encoding: str = UTF_8
+) -> Iterator[tuple[int, Any]]:
     """Line numbers, and the text and its tags, one of each character.
 
-    In place of a text with a line that is no token and tag, its SourceError. Lines
-    `-DOCSTART-`, between the documents of CoNLL, are left out.
+    In place of a text with a line that is no token and tag, or has another number of
+    columns than most, its SourceError. Lines `-DOCSTART-`, between the documents of
+    CoNLL, are left out.
 
     Args:
         path: of the file.
         count: int. Texts of a row, which must be 1.
+        encoding: as in `read_lines`.
 
     Raises:
         SourceError: a row has several texts.
@@ -30,8 +134,10 @@ def read_tagged(path: str, count: int) -> Iterator[tuple[int, Any]]:
         )
     texts: list[tuple[int, list]] = []
     errors: dict[int, SourceError] = {}
+    widths: dict[int, dict[int, int]] = {}
+    counts: Counter[int] = Counter()
     is_inside = False
-    for line, text in read_lines(path):
+    for line, text in read_lines(path, encoding):
         if not text.strip() or text.startswith("-DOCSTART-"):
             is_inside = False
             continue
@@ -42,12 +148,25 @@ def read_tagged(path: str, count: int) -> Iterator[tuple[int, Any]]:
         words = _words_of(text)
         if len(words) > 1:
             tokens.append((words[0], words[-1]))
+            # The first line of each number of columns is that of an error.
+            widths.setdefault(begins, {}).setdefault(len(words), line)
+            counts[len(words)] += 1
         else:
             error = SourceError(
                 f"{place_line(line, path)} must be a token and its tag, got "
                 f"{text!r:.60}"
             )
             errors.setdefault(begins, error)
+    width = counts.most_common(1)[0][0] if counts else 0
+    for begins, found in widths.items():
+        for number, line in found.items():
+            if number != width:
+                error = SourceError(
+                    f"{place_line(line, path)} must have {width} columns, as most "
+                    f"lines, got {number}",
+                    hint="a token with blanks needs tabs between the columns",
+                )
+                errors.setdefault(begins, error)
     readable = [tokens for begins, tokens in texts if begins not in errors]
     has_places = all(_have_places([token for token, _ in found]) for found in readable)
     if readable and has_places:
@@ -61,13 +180,8 @@ def read_tagged(path: str, count: int) -> Iterator[tuple[int, Any]]:
             continue
         if has_places:
             tokens = [(token[0], tag) for token, tag in tokens]
-        yield (
-            begins,
-            [
-                "".join(token for token, _ in tokens),
-                [tag for token, whole in tokens for tag in _tags_of(token, whole)],
-            ],
-        )
+        words, tags = zip(*tokens, strict=True)
+        yield begins, [join_tokens(words), TokenTags(words, tags).of_characters()]
 
 
 def _words_of(text):
@@ -94,14 +208,3 @@ def _have_places(tokens):
     pairs = itertools.pairwise([-1, *places])
     is_row = all(place in (0, before + 1) for before, place in pairs)
     return is_row and len(places) == len(tokens)
-
-
-def _tags_of(token, tag):
-    """A tag for each character of a token."""
-    kind, label, more = tag[:1], tag[1:], len(token) - 1
-    if not more or not label:
-        return [tag] * (more + 1)
-    # The first and the last character of a token that begins and ends a span.
-    first = {"S": "B", "E": "I"}.get(kind, kind)
-    last = {"S": "E", "B": "I"}.get(kind, kind)
-    return [first + label, *["I" + label] * (more - 1), last + label]

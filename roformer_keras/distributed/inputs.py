@@ -6,26 +6,33 @@ of all files.
 
 .parquet        rows; a piece lies in one row group
 .jsonl, .ndjson an object a line; empty lines are no rows
-.csv, .tsv      a row a line, the first line names the columns; cells are texts
+.csv, .tsv      a row a line, the first line names the columns; without a header
+                they have numbers; cells are texts, in quotes as `data.cells` says
 .txt            a row a line; several texts of a row have tabs between
 """
 
 import csv
 import dataclasses
 import fnmatch
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from roformer_keras.data.files import long_cells
+from roformer_keras.data.cells import has_quoted_cells, long_cells, separator_of
+from roformer_keras.data.objects import parse_object
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import one_line
 
 _KINDS = {"parquet", "jsonl", "csv", "tsv", "txt"}
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst", ".lz4", ".br", ".zip"}
+# Encodings in which no part of a character is a line feed.
+_ENCODINGS = ("utf-8", "gbk", "gb18030", "big5")
+# A TSV whose quotes are characters.
+_PLAIN = "plain"
 _KIND_OF = {".ndjson": "jsonl", **{f".{kind}": kind for kind in _KINDS}}
 # Bytes that are read at once, and files that are indexed at once.
 _BLOCK, _THREADS = 2**24, 16
@@ -59,12 +66,20 @@ class Inputs:
         kind: `"parquet"`, `"jsonl"`, `"csv"`, `"tsv"` or `"txt"`.
         files: lists of path, size in bytes and time of change in ns.
         columns: names of the columns; empty for objects, each of which has its own.
+        has_header: bool. Whether the first row of a table names them; else they have
+            numbers from "1".
+        encoding: of text files.
+        separators: what is between the cells of each table, if these may be in quotes;
+            else `"plain"`.
     """
 
     filesystem: Any
     kind: str
     files: list[list]
     columns: tuple[str, ...] = ()
+    has_header: bool = True
+    encoding: str = "utf-8"
+    separators: tuple[str, ...] = ()
 
     def place(self, file: int, line: int) -> str:
         """Where a row stands, as errors say it."""
@@ -95,7 +110,12 @@ def open_place(place: str | os.PathLike) -> tuple[Any, str]:
     return filesystem, f"{path.rstrip('/')}/{place[len(head) :]}".rstrip("/")
 
 
-def find_inputs(place: str | os.PathLike, format: str | None = None) -> Inputs:
+def find_inputs(
+    place: str | os.PathLike,
+    format: str | None = None,
+    header: str | None = None,
+    encoding: str = "utf-8",
+) -> Inputs:
     """The files of a path, a folder with all below it, or a pattern, sorted by path.
 
     Files and folders whose names begin with `.` or `_` are no inputs.
@@ -104,11 +124,20 @@ def find_inputs(place: str | os.PathLike, format: str | None = None) -> Inputs:
         place: path or URI; of a pattern, `*` also matches `/`.
         format: one of `.parquet`, `.jsonl`, `.csv`, `.tsv` and `.txt` without the dot,
             where extensions do not say it.
+        header: `"none"` if the first row of .csv and .tsv is no header.
+        encoding: of text files, one whose lines can be read alone.
 
     Raises:
+        ConfigurationError: pieces of files of the encoding cannot be read.
         SourceError: there are none, or they are of several kinds, or of another one.
     """
     fs = import_extra("pyarrow.fs", "--engine ray")
+    if encoding not in _ENCODINGS:
+        raise ConfigurationError(
+            f"pieces of files are read in {', '.join(_ENCODINGS)}, got "
+            f"encoding={encoding!r}",
+            hint="convert the files to UTF-8, for instance with iconv",
+        )
     filesystem, path = open_place(place)
     try:
         found = _list_files(fs, filesystem, path)
@@ -127,7 +156,10 @@ def find_inputs(place: str | os.PathLike, format: str | None = None) -> Inputs:
             hint="give a pattern such as 'FOLDER/*.jsonl', or format=",
         )
     files = [[one.path, one.size, one.mtime_ns] for one in found]
-    return Inputs(filesystem, known.pop(), files)
+    has_header = header != "none"
+    return Inputs(
+        filesystem, known.pop(), files, has_header=has_header, encoding=encoding
+    )
 
 
 def reads_from(place: str | os.PathLike, filesystem: Any, folder: str) -> bool:
@@ -166,12 +198,17 @@ def index_inputs(inputs: Inputs, rows: int) -> tuple[Inputs, list[Piece]]:
     Raises:
         SourceError: a file is damaged, or its columns are not those of the others.
     """
-    index = {"parquet": _index_parquet, "csv": _index_csv}.get(inputs.kind, _index_text)
 
     def index_file(number):
         path = inputs.files[number][0]
         try:
-            return index(inputs, path, rows)
+            if inputs.kind == "parquet":
+                return _index_parquet(inputs, path, rows)
+            if inputs.kind not in ("csv", "tsv"):
+                return _index_text(inputs, path, rows, [])
+            separator, columns = _layout(inputs, path)
+            index = _index_text if separator == _PLAIN else _index_csv
+            return *index(inputs, path, rows, columns, separator), separator
         except (SourceError, ConfigurationError):
             raise
         except (OSError, ValueError, csv.Error) as error:
@@ -180,7 +217,7 @@ def index_inputs(inputs: Inputs, rows: int) -> tuple[Inputs, list[Piece]]:
     with long_cells(), ThreadPoolExecutor(_THREADS) as threads:
         indexed = list(threads.map(index_file, range(len(inputs.files))))
     pieces, first = [], 0
-    for number, (columns, found) in enumerate(indexed):
+    for number, (columns, found, *_) in enumerate(indexed):
         if columns != indexed[0][0]:
             raise SourceError(
                 f"all files must have the same columns, got {_shown(columns)} in "
@@ -193,7 +230,8 @@ def index_inputs(inputs: Inputs, rows: int) -> tuple[Inputs, list[Piece]]:
     if not pieces:
         raise SourceError(f"{inputs.files[0][0]} has no row")
     names = tuple(name for name, _ in indexed[0][0])
-    return dataclasses.replace(inputs, columns=names), pieces
+    separators = tuple(one[2] for one in indexed if len(one) == 3)
+    return dataclasses.replace(inputs, columns=names, separators=separators), pieces
 
 
 def _shown(columns):
@@ -216,12 +254,11 @@ def _index_parquet(inputs, path, rows):
     return [(field.name, str(field.type)) for field in schema], found
 
 
-def _index_text(inputs, path, rows):
+def _index_text(inputs, path, rows, columns, separator=None):
     """Pieces of lines; line feeds are counted in blocks."""
     import numpy as np
 
-    has_header = inputs.kind == "tsv"
-    columns = [] if not has_header else _header(inputs, path, "\t")
+    has_header = bool(columns) and inputs.has_header
     # The line feed of a header is number 0, after which the first piece starts.
     count, at, last = -int(has_header), 0, b"\n"
     starts = [] if has_header else [0]
@@ -240,15 +277,14 @@ def _index_text(inputs, path, rows):
     ]
 
 
-def _index_csv(inputs, path, rows):
+def _index_csv(inputs, path, rows, columns, separator):
     """Pieces of records, whose quoted cells may contain line feeds."""
     found: list[tuple] = []
-    with inputs.filesystem.open_input_stream(
-        path, compression=None, buffer_size=_BLOCK
-    ) as stream:
-        lines = _Lines(_stream_lines(stream))
-        records = csv.reader(lines, strict=True)
-        columns = next(records, [])
+    with _opened(inputs, path) as stream:
+        lines = _Lines(_stream_lines(stream), inputs.encoding)
+        records = csv.reader(lines, delimiter=separator, strict=True)
+        if inputs.has_header:
+            next(records, [])
         start, line, count = lines.offset, lines.count + 1, 0
         for _ in records:
             count += 1
@@ -257,22 +293,53 @@ def _index_csv(inputs, path, rows):
                 start, line, count = lines.offset, lines.count + 1, 0
         if count:
             found.append((line, count, start, lines.offset))
-    return _names(columns, path), found
+    return columns, found
 
 
-def _header(inputs, path, separator):
-    with inputs.filesystem.open_input_stream(path, compression=None) as stream:
-        line = next(_stream_lines(stream), b"")
-    text = line.decode("utf-8-sig").rstrip("\r\n")
-    return _names(text.split(separator), path)
+def _opened(inputs, path):
+    return inputs.filesystem.open_input_stream(
+        path, compression=None, buffer_size=_BLOCK
+    )
 
 
-def _names(cells, path):
+class _TableLines:
+    """Lines of a table as `data.cells` reads them, again by each loop."""
+
+    def __init__(self, inputs, path):
+        self._inputs, self.path = inputs, path
+
+    def __iter__(self):
+        with _opened(self._inputs, self.path) as stream:
+            lines = _Lines(_stream_lines(stream), self._inputs.encoding)
+            yield from enumerate(lines, start=1)
+
+
+def _layout(inputs, path):
+    """What is between the cells of a table, and its columns."""
+    lines = _TableLines(inputs, path)
+    if inputs.kind == "csv":
+        separator = separator_of(lines)
+    else:
+        separator = "\t" if has_quoted_cells(lines, path) else _PLAIN
+    texts = (text for _, text in lines)
+    if separator == _PLAIN:
+        cells = next(texts, "").rstrip("\r\n").split("\t")
+    else:
+        cells = next(csv.reader(texts, delimiter=separator, strict=True), [])
+    if not inputs.has_header:
+        cells = [str(number) for number in range(1, len(cells) + 1)]
+    return separator, _names(cells, path, inputs.encoding)
+
+
+def _names(cells, path, encoding="utf-8"):
     names = [cell.strip() for cell in cells]
     try:
         ", ".join(names).encode()
     except UnicodeEncodeError as error:
-        raise SourceError(f"{path} must be UTF-8: {one_line(error)}") from error
+        raise SourceError(
+            f"{path} must be {encoding.upper()}: {one_line(error)}",
+            hint="give another encoding=",
+        ) from error
     if not names or "" in names or len(set(names)) < len(names):
         raise SourceError(
             f"{path} must name its columns, each once, got "
@@ -294,8 +361,8 @@ def _stream_lines(stream) -> Iterator[bytes]:
 class _Lines:
     """Decoded lines, of which it counts the bytes and the number."""
 
-    def __init__(self, lines):
-        self._lines, self.offset, self.count = lines, 0, 0
+    def __init__(self, lines, encoding):
+        self._lines, self._encoding, self.offset, self.count = lines, encoding, 0, 0
 
     def __iter__(self):
         return self
@@ -304,8 +371,8 @@ class _Lines:
         line = next(self._lines)
         self.offset += len(line)
         self.count += 1
-        # A row that is not UTF-8 is found when it is read.
-        text = line.decode("utf-8", "surrogateescape")
+        # A row of another encoding is found when it is read.
+        text = line.decode(self._encoding, "surrogateescape")
         return text.removeprefix("\ufeff") if self.count == 1 else text
 
 
@@ -375,13 +442,15 @@ class Reader:
             raise SourceError(f"cannot read {path}: {one_line(error)}") from error
         rows = Rows()
         read = {"jsonl": _read_object, "txt": self._read_text}
-        if self._inputs.kind == "csv":
+        separator = dict(enumerate(self._inputs.separators)).get(piece.file, _PLAIN)
+        if separator != _PLAIN:
             with long_cells():
-                self._read_csv(rows, piece, data)
+                self._read_csv(rows, piece, data, separator)
         else:
             parse = read.get(self._inputs.kind, self._read_cells)
             for at, line in enumerate(_split(data)):
-                text, problem = _decoded(line, is_first=piece.start == at == 0)
+                is_first = piece.start == at == 0
+                text, problem = _decoded(line, self._inputs.encoding, is_first)
                 if text.strip() or problem or self._inputs.kind == "txt":
                     _add(rows, piece.first + at, piece.line + at, text, problem, parse)
         return rows
@@ -400,9 +469,10 @@ class Reader:
         lines = list(range(piece.line, piece.line + piece.rows))
         return Rows(table, [], numbers, lines)
 
-    def _read_csv(self, rows, piece, data):
-        lines = _Lines(line + b"\n" for line in _split(data))
-        records = csv.reader(lines, strict=True)
+    def _read_csv(self, rows, piece, data, separator):
+        encoding = self._inputs.encoding
+        lines = _Lines((line + b"\n" for line in _split(data)), encoding)
+        records = csv.reader(lines, delimiter=separator, strict=True)
         for at in range(piece.rows):
             line = piece.line + lines.count
             try:
@@ -411,7 +481,8 @@ class Reader:
             except StopIteration:
                 return
             except (csv.Error, UnicodeEncodeError) as error:
-                cells, problem = [""], f"it must be CSV in UTF-8: {one_line(error)}"
+                rule = f"it must be CSV in {encoding.upper()}"
+                cells, problem = [""], f"{rule}: {one_line(error)}"
             if cells:
                 parse = self._match
                 _add(rows, piece.first + at, line, cells, problem, parse)
@@ -444,11 +515,12 @@ def _split(data):
     return lines if lines[-1] else lines[:-1]
 
 
-def _decoded(line, is_first):
+def _decoded(line, encoding, is_first):
+    is_marked = is_first and encoding == "utf-8"
     try:
-        text = line.decode("utf-8-sig" if is_first else "utf-8").removesuffix("\r")
+        text = line.decode("utf-8-sig" if is_marked else encoding).removesuffix("\r")
     except UnicodeDecodeError as error:
-        return "", f"it must be UTF-8: {one_line(error)}"
+        return "", f"it must be {encoding.upper()}: {one_line(error)}"
     return text, None
 
 
@@ -463,13 +535,11 @@ def _add(rows, number, line, content, problem, parse):
 
 
 def _read_object(text):
-    import json
-
     try:
-        record = json.loads(text)
+        record = parse_object(text)
         json.dumps(record, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+    except UnicodeEncodeError as error:
         raise SourceError(f"it must be a JSON object: {one_line(error)}") from error
-    if not isinstance(record, dict):
-        raise SourceError(f"it must be a JSON object, got {record!r:.60}")
+    except ValueError as error:
+        raise SourceError(f"it {one_line(error)}") from error
     return record

@@ -107,7 +107,7 @@ class FolderJob:
             config=verb.config and os.path.abspath(verb.config),
             vocabulary=verb.vocabulary and os.path.abspath(verb.vocabulary),
         )
-        self._inputs = find_inputs(place, format)
+        self._inputs = find_inputs(place, format, options.header, options.encoding)
         if any(
             one[0].startswith(f"{self._folder.path}/") for one in self._inputs.files
         ):
@@ -182,7 +182,9 @@ class FolderJob:
             self._start(metadata, ours)
         else:
             self._inputs = dataclasses.replace(
-                self._inputs, columns=tuple(record["columns"])
+                self._inputs,
+                columns=tuple(record["columns"]),
+                separators=tuple(record["separators"]),
             )
             self.pieces = [Piece(*fields) for fields in record["pieces"]]
             self._record = record
@@ -210,6 +212,8 @@ class FolderJob:
             **dataclasses.asdict(self._verb),
             "input": self._place,
             "fields": options.fields,
+            "header": options.header,
+            "encoding": options.encoding,
             "output_format": self._format,
             "piece_rows": self._piece_rows,
         }
@@ -232,6 +236,7 @@ class FolderJob:
             **metadata,
             "seed": secrets.randbits(63) if seed is None else seed,
             "columns": self._inputs.columns,
+            "separators": self._inputs.separators,
             "pieces": self.pieces,
         }
         self._folder.filesystem.create_dir(self._folder.path)

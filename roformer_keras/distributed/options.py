@@ -1,10 +1,12 @@
 """How a job is spread over processes and machines."""
 
 import dataclasses
+from typing import get_args
 
 from roformer_keras.checks import Settings, choice, columns, integer, number
 from roformer_keras.distributed.worker import ON_BAD_ROW
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.types import FileEncoding, FileHeader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,6 +22,9 @@ class RayOptions(Settings):
         batch_tokens: maximum of tokens of a batch, padding included.
         fields: columns or keys of the texts (default: text; of pairs first,second; of a
             fine-tuned model as in its training).
+        header: none if the first row of .csv and .tsv is no header; fields are numbers
+            of columns then.
+        encoding: of text files.
         output_format: of the parts (default: parquet for Parquet, else jsonl).
         on_bad_row: report keeps a row that cannot be answered, without an answer and
             with the reason in error; error ends the command.
@@ -33,6 +38,8 @@ class RayOptions(Settings):
     address: str | None = None
     batch_tokens: int | None = integer(None, minimum=1)
     fields: tuple[str, ...] = columns(())
+    header: str | None = choice(None, choices=(None, *get_args(FileHeader)))
+    encoding: str = choice("utf-8", choices=get_args(FileEncoding))
     output_format: str | None = choice(None, choices=("jsonl", "parquet"))
     on_bad_row: str = choice("report", choices=ON_BAD_ROW)
     piece_rows: int | None = integer(None, minimum=1)

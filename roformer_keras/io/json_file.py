@@ -38,19 +38,45 @@ def check_unicode(
         ) from cause
 
 
-def parse_json(text: str | bytes, label: str, kind: type = dict) -> Any:
+def strict_json(text: str | bytes) -> Any:
+    """What a JSON text holds, if no key of an object comes twice.
+
+    Raises:
+        ValueError: it is no JSON, to which NaN and Infinity do not belong.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+
+
+def _unique_keys(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r:.60} is there twice")
+    return found
+
+
+def _no_constant(name):
+    raise ValueError(f"{name} is no JSON, and a missing value is null")
+
+
+def parse_json(
+    text: str | bytes, label: str, kind: type = dict, strict: bool = False
+) -> Any:
     """The object of a JSON text, or its list.
 
     Args:
         text: str or bytes.
         label: str. What errors call it.
         kind: dict or list.
+        strict: bool. Whether it is read by `strict_json`.
 
     Raises:
         ConfigurationError: it is not valid JSON, or holds something else.
     """
     try:
-        content = json.loads(text)
+        content = strict_json(text) if strict else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{label} is not valid JSON: {error}") from error
     if not isinstance(content, kind):

@@ -1,8 +1,9 @@
 """Labels as a file has them, and numbers as JSON has them."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Number
+from numbers import Number, Real
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,45 @@ import numpy as np
 from roformer_keras.checks import check_integer, check_number, is_integer
 from roformer_keras.errors import ConfigurationError
 
+# A number, and a truth value, as CSV has them.
+_WHOLE, _TRUTH = re.compile(r"([-+]?\d+)\.0+"), re.compile(r"true|false", re.I)
+
 
 def parse_name(value) -> str:
-    """A class; a JSON file may have an integer for its name."""
-    if isinstance(value, str) and value.strip():
-        return value.strip()
+    """The name of a class: the same for 1, 1.0, "1" and "1.0", or True and "TRUE"."""
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, str) and (name := value.strip()):
+        if match := _WHOLE.fullmatch(name):
+            return match[1]
+        return name.lower() if _TRUTH.fullmatch(name) else name
     # pandas makes a column of integers one of floats if a value is missing.
-    is_whole = isinstance(value, float) and value.is_integer()
-    if is_whole or (isinstance(value, int) and not isinstance(value, bool)):
+    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    if is_whole or is_integer(value):
         return str(int(value))
-    raise ConfigurationError(f"a label must be a name, or an integer, got {value!r}")
+    raise ConfigurationError(
+        f"a label must be a name, an integer or a truth value, got {value!r}"
+    )
+
+
+def label_kind(values: Iterable) -> type:
+    """The type of the labels of a file: int or bool if all of them are, else str.
+
+    Args:
+        values: labels, or lists of them, as the file has them.
+    """
+    parts = (part if isinstance(part, list) else [part] for part in values)
+    kinds = {
+        bool if isinstance(one, bool) else str if isinstance(one, str) else int
+        for part in parts
+        for one in part
+    }
+    return kinds.pop() if len(kinds) == 1 else str
+
+
+def typed_names(names: Iterable[str], kind: type) -> list:
+    """Names of `parse_name` as the labels that they were, see `label_kind`."""
+    return [name == "true" if kind is bool else kind(name) for name in names]
 
 
 def parse_number(value) -> float:
@@ -96,8 +126,11 @@ def parse_answers(value, text: str) -> list:
     return list(dict.fromkeys(found))
 
 
-def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | None]:
-    """The number of classes, and their names as str if they have any; checked."""
+def class_names(num_classes, classes, minimum: int) -> tuple[int, list | None]:
+    """The number of classes, and their names if they have any; checked.
+
+    Names that are integers, True or False stay what they are; others become str.
+    """
     if classes is not None:
         is_list = isinstance(classes, Iterable) and not isinstance(classes, str | dict)
         classes = list(classes) if is_list else classes
@@ -106,7 +139,7 @@ def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | No
             raise ConfigurationError(
                 f"classes must be a list of names, got {classes!r}"
             )
-        classes = [str(name) for name in classes]
+        classes = [_class_name(name) for name in classes]
     if num_classes is None and classes is not None:
         num_classes = len(classes)
     if num_classes is None:
@@ -115,40 +148,65 @@ def class_names(num_classes, classes, minimum: int) -> tuple[int, list[str] | No
             "or their number as num_classes="
         )
     check_integer("num_classes", num_classes, minimum=minimum)
-    if classes is not None and len(set(classes)) != num_classes:
+    if classes is not None and len(set(map(str, classes))) != num_classes:
         raise ConfigurationError(
             f"classes must be {num_classes} different names, got {classes!r}"
         )
     return int(num_classes), classes
 
 
+def _class_name(name):
+    name = _plain_label(name)
+    return name if isinstance(name, bool | int) else str(name)
+
+
+def _plain_label(label):
+    """A label as a Python type; a whole float as int."""
+    if isinstance(label, np.generic):
+        label = label.item()
+    # pandas makes a column of integers one of floats if a value is missing.
+    return int(label) if isinstance(label, float) and label.is_integer() else label
+
+
+def as_name(label: Any) -> str:
+    """A class as str: the key of its probability in JSON."""
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
 def class_number(
-    label, num_classes: int, classes: list[str] | None, row=None, what="a label"
+    label, num_classes: int, classes: list | None, row=None, what="a label"
 ) -> int:
     """The number of a class, from its number or name.
 
+    Integers are names if classes are integers; else the places of classes.
+
     Args:
-        label: int or str.
+        label: int, str or bool.
         num_classes, classes: of the model.
         row, what: how errors name the row and the label.
     """
-    if isinstance(label, str):
-        names = list(map(str, range(num_classes))) if classes is None else classes
-        if label in names:
-            return names.index(label)
-    # pandas makes a column of integers one of floats if a value is missing.
-    elif (is_integer(label) or isinstance(label, float | np.floating)) and (
-        label in range(num_classes)
-    ):
-        number, name = int(label), str(int(label))
-        if classes and name in classes and classes.index(name) != number:
+    known = list(range(num_classes)) if classes is None else classes
+    value = _plain_label(label)
+    if type(value) is type(known[0]) and value in known:
+        return known.index(value)
+    if isinstance(value, bool) and known in ([0, 1], [1, 0]):
+        return known.index(int(value))
+    if is_integer(value) and not all(map(is_integer, known)):
+        name = str(value)
+        if value in range(num_classes) and name in known and known[value] != name:
             raise ConfigurationError(
                 f"a number is the place of a class, and {label!r} is also the name of "
                 f"another one of {classes}",
                 row=row,
                 hint="give names as str, or classes in the order of their numbers",
             )
-        return number
+        if value in range(num_classes):
+            return value
+    elif isinstance(value, bool | int | str):
+        # A name may be of another type, as in another file.
+        name, names = _alike(value), list(map(_alike, known))
+        if name in names:
+            return names.index(name)
     or_names = f", or a name of {classes}" if classes else ""
     raise ConfigurationError(
         f"{what} must be an integer from 0 to {num_classes - 1}{or_names}, got "
@@ -181,6 +239,50 @@ def weights_by_number(
         check_number(f"class_weight of {label!r}", weight, minimum=0)
         weights[number] = weight
     return weights
+
+
+def _alike(label):
+    """What equal names of all types have in common."""
+    try:
+        return parse_name(label)
+    except ConfigurationError:
+        # Of a name that is blank.
+        return label
+
+
+def single_labels(y: Any, num_classes: int) -> Any:
+    """A label for each row; rows of one-hot become numbers, rows of one label this.
+
+    Args:
+        y: labels, in any container.
+        num_classes: int.
+
+    Raises:
+        ConfigurationError: a row has several labels, or 0 and 1 for several classes.
+    """
+    if getattr(y, "ndim", 1) == 2:
+        y = np.asarray(y)
+    found = []
+    for row, label in enumerate(y):
+        if isinstance(label, list | tuple | np.ndarray) and np.ndim(label) == 1:
+            values = list(label)
+            if len(values) == num_classes > 1:
+                if sorted(_numbers(values)) != [*[0] * (num_classes - 1), 1]:
+                    raise ConfigurationError(
+                        f"a row of {num_classes} numbers must have one 1, for its "
+                        f"class, and 0 for the others, got {label!r}",
+                        row=row,
+                        hint="multi_label=True is for texts of several classes",
+                    )
+                label = _numbers(values).index(1)
+            elif len(values) == 1:
+                label = values[0]
+        found.append(label)
+    return found
+
+
+def _numbers(values):
+    return [one if isinstance(one, Real | np.bool_) else -1 for one in values]
 
 
 def choice_number(label, choices: Sequence[str], row: int | None = None) -> int:

@@ -27,11 +27,13 @@ from roformer_keras.tasks.baselines import (
 )
 from roformer_keras.tasks.heads import dense_head, sequence_of
 from roformer_keras.tasks.labels import (
+    as_name,
     class_names,
     class_number,
     parse_name,
     parse_number,
     rounded,
+    single_labels,
     sorted_names,
     weights_by_number,
 )
@@ -180,6 +182,7 @@ class RoFormerSentenceEncoder(TextTask):
         if self.objective == "classification":
             assert self.num_classes is not None
             options = self.num_classes, self.classes
+            y = single_labels(y, self.num_classes)
             y = [class_number(label, *options, row) for row, label in enumerate(y)]
         elif self.objective == "contrastive":
             # Only which are equal counts, and float32 merges integers above 2**24.
@@ -256,7 +259,7 @@ class RoFormerSentenceEncoder(TextTask):
     def _names(self):
         """Names of the classes, which are their numbers if they have none."""
         assert self.num_classes is not None
-        return self.classes or list(map(str, range(self.num_classes)))
+        return list(map(as_name, self.classes or range(self.num_classes)))
 
     def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
         if len(texts[0]) == 1:

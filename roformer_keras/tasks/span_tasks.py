@@ -6,6 +6,7 @@ from typing import Any, overload
 import keras
 from keras import ops
 
+from roformer_keras.data.tagged import TokenTags
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import Baseline, CharacterTags
@@ -24,6 +25,7 @@ class SpanTask(TextTask):
     """
 
     text_counts = (1,)
+    has_tokens = True
     min_names = 1
     # Whether spans may overlap.
     may_nest = False
@@ -48,7 +50,7 @@ class SpanTask(TextTask):
         found = []
         for row, labels in enumerate(y):
             text = rows.texts[row][-1]
-            found.append(as_spans(labels, text, row))
+            found.append(as_spans(labels, text, row, tags_of(self.labels)))
             for _, _, label in found[-1]:
                 if label not in self.labels:
                     raise ConfigurationError(
@@ -60,7 +62,9 @@ class SpanTask(TextTask):
     def parse_label(
         cls, value: Any, texts: tuple[str, ...], options: Mapping[str, Any]
     ) -> Any:
-        return as_spans(parse_spans(value), texts[0], None)
+        if not isinstance(value, TokenTags):
+            value = parse_spans(value)
+        return as_spans(value, texts[0], None, tags_of(options.get("labels", ())))
 
     @classmethod
     def find_names(cls, labels: list, options: Mapping[str, Any]) -> list[str]:
@@ -106,6 +110,13 @@ class SpanTask(TextTask):
             A list of `Span` for each text; for an iterator an iterator of lists.
         """
         return self.map_outputs(x, self._find_spans, lambda found, _: found, **kwargs)
+
+
+def tags_of(labels: Sequence[str]) -> list[str]:
+    """The tags of labels of spans, in the order of their numbers."""
+    return ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")] * bool(
+        labels
+    )
 
 
 def checked_labels(labels: Sequence[str] | None) -> list[str]:

@@ -66,6 +66,8 @@ class TextTask(TextTrainer, SavedTask):
     tokenizer: RoFormerTokenizer
     text_counts: tuple[int, ...] = (1, 2)
     has_choices = False
+    # Whether a text may be a list of tokens.
+    has_tokens = False
     # How many names labels must have.
     min_names = 2
     # Whether a row may have no label.

@@ -18,10 +18,12 @@ from roformer_keras.tasks.baselines import (
     PairThreshold,
 )
 from roformer_keras.tasks.labels import (
+    as_name,
     class_names,
     class_number,
     parse_name,
     rounded,
+    single_labels,
     sorted_names,
     weights_by_number,
 )
@@ -39,7 +41,8 @@ class RoFormerTextClassifier(VectorTask):
         backbone, tokenizer, pooling, head_dropout, max_length: as in `VectorTask`.
         num_classes: int, at least 1 with `multi_label`, else at least 2. If not given,
             that of `classes`.
-        classes: sequence of str: their names, by which labels may be given.
+        classes: their names, by which labels may be given: sequence of str, or of
+            integers or truth values, of which `classify` then answers.
         multi_label: bool. Whether a text may be of several classes, or of none; a label
             is then a list of classes, or an array with 0 or 1 for each class.
         kwargs: as in `keras.Model`, such as `name`.
@@ -119,6 +122,7 @@ class RoFormerTextClassifier(VectorTask):
 
     def make_targets(self, y: Texts, rows: Rows | None = None) -> Any:
         if not self.multi_label:
+            y = single_labels(y, self.num_classes)
             return np.array([self._class(label, row) for row, label in enumerate(y)])
         if hasattr(y, "to_numpy"):
             y = y.to_numpy()
@@ -238,14 +242,14 @@ class RoFormerTextClassifier(VectorTask):
         return found
 
     def to_json(self, texts: list[tuple[str, ...]], **options: Any) -> list[dict]:
-        lines = []
+        lines, classes = [], self.classes or self._names
         for row in self.classify(texts, probabilities=True, verbose=0, **options):
             if self.multi_label:
                 line: dict[str, Any] = {
-                    "labels": [self._names[n] for n in np.flatnonzero(row >= 0.5)]
+                    "labels": [classes[n] for n in np.flatnonzero(row >= 0.5)]
                 }
             else:
-                line = {"label": self._names[row.argmax()]}
+                line = {"label": classes[row.argmax()]}
             numbers = map(rounded, row)
             line["probabilities"] = dict(zip(self._names, numbers, strict=True))
             lines.append(line)
@@ -254,7 +258,7 @@ class RoFormerTextClassifier(VectorTask):
     @property
     def _names(self):
         """Names of the classes, which are their numbers if they have none."""
-        return self.classes or list(map(str, range(self.num_classes)))
+        return list(map(as_name, self.classes or range(self.num_classes)))
 
     # === Answering ===
 

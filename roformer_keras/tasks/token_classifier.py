@@ -11,7 +11,12 @@ from roformer_keras.checks import check_flag, check_number
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
-from roformer_keras.tasks.span_tasks import SpanTask, checked_labels, text_tokens
+from roformer_keras.tasks.span_tasks import (
+    SpanTask,
+    checked_labels,
+    tags_of,
+    text_tokens,
+)
 from roformer_keras.tasks.spans import SpanRows, spans_of_tags, tags_of_spans
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts
@@ -68,7 +73,7 @@ class RoFormerTokenClassifier(SpanTask):
         labels = checked_labels(labels)
         check_flag("crf", crf)
         check_number("crf_rate", crf_rate, above=0)
-        tags = ["O", *(f"{kind}-{label}" for label in labels for kind in "BI")]
+        tags = tags_of(labels)
         scores = dense_head(backbone, len(tags), "tags")(sequence_of(backbone))
         field = None
         if crf:

@@ -173,6 +173,8 @@ def read_pairs(
     fields: Sequence[str] = (),
     format: str | None = None,
     skipped: list[tuple[int, str]] | None = None,
+    header: str | None = None,
+    encoding: str = "utf-8",
 ) -> list[tuple[str, str]]:
     """Sources and references of a file as `read_table` takes it.
 
@@ -180,7 +182,7 @@ def read_pairs(
         path: of the file; "-" is standard input, with tabs.
         fields: two columns or keys; the first two columns, or `first` and `second` of
             JSON, if none are given.
-        format, skipped: as in `read_table`.
+        format, skipped, header, encoding: as in `read_table`.
 
     Raises:
         ConfigurationError: there are not two fields.
@@ -191,5 +193,10 @@ def read_pairs(
             f"fields must name a source and a reference, got {', '.join(fields)}"
         )
     return read_table(
-        path, 2, fields, labelled=False, format=format, skipped=skipped
+        *(path, 2, fields),
+        labelled=False,
+        format=format,
+        skipped=skipped,
+        header=header,
+        encoding=encoding,
     ).texts

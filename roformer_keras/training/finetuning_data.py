@@ -14,6 +14,7 @@ from roformer_keras.data.rows import draw_held_out
 from roformer_keras.data.tables import LABEL
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
+from roformer_keras.tasks.labels import label_kind, typed_names
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
 # With more rows than these, classes must come again.
@@ -34,6 +35,7 @@ class Examples:
         groups: as in `Table`.
         skipped: list of pairs (line, reason): rows that were left out.
         format: str of `FORMATS`, or None where the extension says it.
+        kind: type of the labels in the file, see `label_kind`.
     """
 
     path: str
@@ -43,6 +45,7 @@ class Examples:
     groups: list | None = None
     skipped: list = dataclasses.field(default_factory=list)
     format: str | None = None
+    kind: type = str
 
     @property
     def unit(self) -> str:
@@ -145,6 +148,8 @@ def read_data(settings: FinetuningSettings) -> Data:
         fields=settings.fields,
         skips=skips,
         format=settings.format,
+        header=settings.header,
+        encoding=settings.encoding,
     )
     train = read(settings.train, groups=settings.holdout_by)
     names = options.get("classes", options.get("labels"))
@@ -152,6 +157,8 @@ def read_data(settings: FinetuningSettings) -> Data:
         names = task_class.find_names(train.labels, options)
         if names is not None:
             _check_classes(train, settings)
+        if names is not None and "classes" in task_class.name_options(names, options):
+            names = typed_names(names, train.kind)
     names = list(names) if isinstance(names, tuple) else names
     if names is not None and not isinstance(names, list):
         raise ConfigurationError(f"names of labels must be a list, got {names!r}")
@@ -177,6 +184,8 @@ def read_examples(
     skips: bool = False,
     format: str | None = None,
     groups: Sequence[str] = (),
+    header: str | None = None,
+    encoding: str = "utf-8",
 ) -> Examples:
     """Reads one file for a task with these options; see `read_table`.
 
@@ -192,10 +201,14 @@ def read_examples(
         groups=groups,
         skipped=skipped,
         has_choices=task_class.has_choices,
+        has_tokens=task_class.has_tokens,
+        header=header,
+        encoding=encoding,
     )
     assert table.labels is not None
     columns: list | None = None if table.groups is None else []
-    found = Examples(str(path), [], [], [], columns, format=format)
+    kind = label_kind(table.labels)
+    found = Examples(str(path), [], [], [], columns, format=format, kind=kind)
     found.skipped.extend(skipped or [])
     for row, (value, texts, line) in enumerate(
         zip(table.labels, table.texts, table.lines, strict=True)
@@ -224,8 +237,15 @@ def read_examples(
 
 
 def _check_classes(examples, settings):
-    """Refuses texts in the column of the classes."""
+    """Refuses texts in the column of the classes, and 1 next to True."""
     labels = examples.labels
+    if labels and all(isinstance(label, str) for label in labels):
+        names = set(labels)
+        if names & {"true", "false"} and names & {"0", "1"}:
+            raise SourceError(
+                f"{examples.path} must have labels of one kind, got numbers and truth "
+                f"values: {', '.join(sorted(names)):.80}"
+            )
     if len(labels) <= _FEW_ROWS or not isinstance(labels[0], str):
         return
     task = tasks.TASKS[settings.task]

@@ -13,7 +13,7 @@ from roformer_keras.checks import (
     number,
     source_path,
 )
-from roformer_keras.data.files import FORMATS
+from roformer_keras.data.files import ENCODINGS, FORMATS, HEADERS
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks import TASKS, TaskOptions
 from roformer_keras.training.optimizer_settings import (
@@ -46,6 +46,10 @@ class FinetuningSettings(Settings):
         fields: columns or keys of the texts and of the label; see `read_table`. Of
             multiple-choice, a context, a question or none, the choices, and the label.
         format: str of `FORMATS`, for files whose extension does not say it.
+        header: `"first"` if the first row of a table names its columns, `"none"` if it
+            is a row as the others; see `read_table`.
+        encoding: of text files: `"utf-8"`, `"gbk"`, `"gb18030"`, `"big5"`, `"utf-16"`,
+            or `"auto"`, which looks for a byte-order mark, or tries UTF-8 and GB18030.
         on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the task
             takes, and to list them in the report.
         pairs: bool. Whether a row has two texts, if the task takes one or two.
@@ -105,6 +109,8 @@ class FinetuningSettings(Settings):
     holdout_by: tuple[str, ...] = columns(())
     fields: tuple[str, ...] = columns(())
     format: str | None = choice(None, choices=(None, *FORMATS))
+    header: str | None = choice(None, choices=(None, *HEADERS))
+    encoding: str = choice("utf-8", choices=ENCODINGS)
     on_bad_row: str = choice("error", choices=("error", "skip"))
     pairs: bool = False
     options: Mapping = dataclasses.field(

@@ -40,6 +40,7 @@ class FinetunedTask:
         preset: Path of its preset folder.
         text_count: int. Texts of a row, if a file does not say it.
         fields: as in `FinetuningSettings`.
+        header, encoding: likewise.
         learned: what baselines learned of the training data, as `fit_baselines` of
             `tasks.evaluation` returns it; None if the preset does not say it.
     """
@@ -49,9 +50,16 @@ class FinetunedTask:
     text_count: int
     fields: tuple[str, ...] = ()
     learned: dict | None = None
+    header: str | None = None
+    encoding: str = "utf-8"
 
     def read_rows(
-        self, path: str, fields: Sequence[str] = (), format: str | None = None
+        self,
+        path: str,
+        fields: Sequence[str] = (),
+        format: str | None = None,
+        header: str | None = None,
+        encoding: str | None = None,
     ) -> list[tuple[str, tuple[Any, ...], dict[str, str]]]:
         """Rows of a file to answer: the place of each, its texts, and what names it.
 
@@ -64,6 +72,8 @@ class FinetunedTask:
                 training if none are given, or the first columns on standard input and
                 of a `.txt` that lacks those.
             format: str of `FORMATS`, where the extension does not say it.
+            header, encoding: as in `read_table`; those of the training if not given,
+                the header with its fields only.
 
         Raises:
             SourceError, ConfigurationError: as in `read_table`.
@@ -76,6 +86,9 @@ class FinetunedTask:
         or_first = not fields
         if not fields and path != "-":
             fields = self.fields
+            # A `.txt` may lack what the files of the training have.
+            if header is None and not path.lower().endswith(".txt"):
+                header = self.header
         columns = (BLANK_NAME,) if format == "chid" else ()
         table = read_table(
             path,
@@ -86,6 +99,9 @@ class FinetunedTask:
             format=format,
             groups=columns,
             has_choices=self.task.has_choices,
+            has_tokens=self.task.has_tokens,
+            header=header,
+            encoding=encoding or self.encoding,
         )
         where = name_places(path, format)
         groups = table.groups or [()] * len(table.texts)
@@ -151,6 +167,8 @@ class FinetunedTask:
         *,
         on_bad_row: str = "error",
         format: str | None = None,
+        header: str | None = None,
+        encoding: str | None = None,
         verbose: bool = False,
     ) -> dict:
         """How good the model is on a file, and whether it is better than baselines.
@@ -162,6 +180,7 @@ class FinetunedTask:
             on_bad_row: `"error"`, or `"skip"` to leave out rows that are not what the
                 task takes; they are listed in the report as `skipped`.
             format: str of `FORMATS`, where the extension does not say it.
+            header, encoding: as in `read_rows`.
             verbose: bool. Whether a progress bar is shown.
 
         Returns:
@@ -174,6 +193,7 @@ class FinetunedTask:
         skips = on_bad_row == "skip"
         count = len(fields) - 1 if fields else self.text_count
         options = self.task.preset_options()
+        header = header or (None if fields else self.header)
         fields = fields or self.fields
         kind = type(self.task)
         if count not in self.task.text_counts:
@@ -182,7 +202,11 @@ class FinetunedTask:
                 f"fields must name {counts} {'text' if counts == '1' else 'texts'} and "
                 f"a label, got {', '.join(fields)}"
             )
-        examples = read_examples(path, kind, options, count, fields, skips, format)
+        examples = read_examples(
+            *(path, kind, options, count, fields, skips, format),
+            header=header,
+            encoding=encoding or self.encoding,
+        )
         if skips:
             examples = examples.usable_by(self.task)
         return report_on(self.task, examples, self.learned, verbose=verbose)
@@ -241,7 +265,11 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
     preset = folder / PRESET
     task = _load_task(preset, **options)
     count, learned = settings.text_count, _read_baselines(preset)
-    return FinetunedTask(task, preset, count, settings.fields, learned)
+    return FinetunedTask(
+        *(task, preset, count, settings.fields, learned),
+        header=settings.header,
+        encoding=settings.encoding,
+    )
 
 
 def _load_task(folder, **options):

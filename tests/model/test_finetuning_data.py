@@ -68,7 +68,8 @@ def test_names_of_classes(tmp_path):
     assert data_of(tmp_path, SWAPPED, fields=("2", "1")).names == ["0", "1"]
     assert data_of(tmp_path, SWAPPED, options={"classes": TEXTS}).names == TEXTS
     # Of a few rows each may have a different class.
-    assert len(data_of(tmp_path, lines(*enumerate(TEXTS[:20]))).names) == 20
+    few = data_of(tmp_path, lines(*enumerate(TEXTS[:20])), header="none")
+    assert len(few.names) == 20
     data = data_of(tmp_path, "你好\t1\n天气\t 1 \n今天\t0\n")
     assert (data.names, data.train.labels) == (["0", "1"], ["1", "1", "0"])
 

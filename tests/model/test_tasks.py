@@ -243,13 +243,15 @@ def test_labels_that_may_be_numbers_of_classes_or_0_and_1():
 
 
 def test_a_number_that_is_the_name_of_another_class():
-    model = classifier(classes=[1, 0])
+    model = classifier(classes=["1", "0"])
     rows = model.make_rows([("好",), ("坏",)])
     with pytest.raises(ConfigurationError, match=r"1 is also the name of .* in row 0"):
         model.make_targets([1, 0], rows)
     assert model.make_targets(["1", "0"], rows).tolist() == [0, 1]
     in_order = classifier(classes=["0", "1"])
     assert in_order.make_targets([1, 0], rows).tolist() == [1, 0]
+    # Integers that are the classes are names.
+    assert classifier(classes=[1, 0]).make_targets([1, 0], rows).tolist() == [0, 1]
 
 
 @pytest.mark.slow

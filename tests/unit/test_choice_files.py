@@ -330,7 +330,7 @@ BAD_TABLES = [
     ("x.jsonl", row({"a": 1}), "must be a list of texts, got {'a': 1}"),
     ("x.jsonl", row([["a"], "b"]), "a choice must be a str that is not .*got ['a']"),
     ("x.jsonl", row(["a", 1]), "a choice must be a str that is not empty, got 1"),
-    ("x.json", "[]", "a file of labelled texts must be .csv, .tsv"),
+    ("x.json", "[]", "x.json has no row"),
     ("x.bio", "甲 O\n", "x.bio has tags, which are for"),
 ]
 

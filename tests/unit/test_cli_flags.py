@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import tomllib
+import typing
 from importlib import metadata
 
 import pytest
@@ -21,13 +22,14 @@ from roformer_keras.training.pretraining_settings import (
     PretrainingSettings,
     TrainingStage,
 )
+from roformer_keras.types import FileEncoding, FileFormat
 
 # What scripts rely on: a name that goes or comes is a decision, made here.
 LINES = "config output overwrite quiet source text vocabulary"
 OPTIMIZER = "beta-1 beta-2 clip-norm ema epsilon optimizer weight-decay"
 RAY = (
     "address batch-tokens cpus-per-worker engine gpus-per-worker num-workers "
-    "on-bad-row output-format piece-rows"
+    "encoding header on-bad-row output-format piece-rows"
 )
 FLAGS = {
     "convert": "config dtype format ignore model overwrite private quiet vocabulary",
@@ -35,13 +37,14 @@ FLAGS = {
     "embed": f"{RAY} config dtype fields format max-length no-normalize output "
     "overwrite quiet source vocabulary",
     "evaluate": "batch-size fields json length-penalty max-new-tokens num-beams output "
-    "format on-bad-row overwrite quiet tokenize",
+    "encoding format header on-bad-row overwrite quiet tokenize",
     "export": "calibration-texts config format generator int8 json overwrite "
     "vocabulary",
     "fill-mask": f"{RAY} config fields json output overwrite quiet source top-k "
     "vocabulary",
     "finetune": f"{OPTIMIZER} accumulation adversarial-epsilon batch-size "
-    "class-weights config coordinator crf data dropout dtype epochs fields format "
+    "class-weights config coordinator crf data dropout dtype encoding epochs fields "
+    "format header "
     "freeze-embeddings "
     "freeze-layers gradient-checkpointing holdout holdout-by ignore keep-best "
     "layer-decay "
@@ -61,7 +64,8 @@ FLAGS = {
     "port": "output overwrite",
     "predict": f"{RAY} fields format output overwrite quiet text",
     "pretrain": f"{OPTIMIZER} accumulation average-checkpoints batch-size "
-    "config coordinator dtype evaluate-every evaluation-batches fields format group "
+    "config coordinator dtype encoding evaluate-every evaluation-batches fields format "
+    "group header "
     "hidden-dim holdout ignore "
     "initialize-heads learning-rate length log-every lower-case max-vocabulary "
     "min-count name no-initialize-heads no-lower-case no-packed no-subwords num-heads "
@@ -71,8 +75,8 @@ FLAGS = {
     "max-batch max-body max-characters max-connections max-length max-texts max-tokens "
     "num-replicas port queue-size quiet read-timeout timeout turn-tokens "
     "worker-engine",
-    "similarity": f"{RAY} config fields max-length output overwrite pair quiet source "
-    "vocabulary",
+    "similarity": f"{RAY} config fields format max-length output overwrite pair quiet "
+    "source vocabulary",
     "tokenize": "decode json max-length source vocabulary",
     "verify": "against bert4keras config json lengths published python quiet "
     "reference save-reference",
@@ -115,7 +119,8 @@ def test_the_help_names_every_command(capsys):
 
 # === Types of flags ===
 
-FORMATS = "csv tsv txt jsonl bio conll parquet arrow squad c3 chid"
+FORMATS = " ".join(typing.get_args(FileFormat))
+ENCODINGS = " ".join(typing.get_args(FileEncoding))
 ENGINES = "keras openvino openvino-int8 onnx onnx-int8"
 # What values of flags must be; a flag of one command has the command before it.
 RULES = {
@@ -152,6 +157,8 @@ RULES = {
     "one of bert4keras transformers": "against",
     "one of cosent classification contrastive": "objective",
     f"one of {FORMATS}": "format",
+    f"one of {ENCODINGS}": "encoding",
+    "one of first none": "header",
     "one of error skip": "evaluate:on-bad-row finetune:on-bad-row",
     "one of first mean": "pooling",
     "one of float32 bfloat16": "embed:dtype",

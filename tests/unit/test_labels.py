@@ -14,7 +14,8 @@ from roformer_keras.tasks.labels import (
 )
 
 NAN, INFINITY, HUGE = float("nan"), float("inf"), 10**400
-NO_VALUES = [None, NAN, True, [], [1], {}, "", " "]
+NO_NAMES = [None, NAN, [], [1], {}, "", " "]
+NO_VALUES = [*NO_NAMES, True]
 
 
 def unparsed(parse, *groups):
@@ -24,8 +25,8 @@ def unparsed(parse, *groups):
 
 
 def test_names():
-    message = "a label must be a name, or an integer, got "
-    values = [*NO_VALUES, 1.5, ["好"]]
+    message = "a label must be a name, an integer or a truth value, got "
+    values = [*NO_NAMES, 1.5, INFINITY, ["好"]]
     groups = [([value], f"{message}{value!r}") for value in values]
     assert unparsed(parse_name, *groups) == []
 

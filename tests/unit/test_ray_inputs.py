@@ -123,3 +123,31 @@ def test_options_that_break_a_rule():
         ConfigurationError,
     )
     assert wrong == []
+
+
+def test_tables_of_jobs_have_the_rules_of_others(tmp_path):
+    """Quotes of TSV, semicolons, no header, encodings, and objects."""
+    cases = [
+        ("a.tsv", 't\tn\n"两\n行"\t1\n"""引"""\t"1"\n', {}, ["两\n行", '"引"']),
+        ("a.tsv", 't\tn\n"两\t1\n行"x\t1\n', {}, ['"两', '行"x']),
+        ("a.csv", "t;n\n好,了;1\n不;0\n", {}, ["好,了", "不"]),
+        ("a.tsv", "好\t1\n不\t0\n", {"header": "none"}, ["好", "不"]),
+        ("a.csv", '"好,了",1\n不,0\n', {"header": "none"}, ["好,了", "不"]),
+        ("a.csv", "好,了;1\n不;0\n一;0\n", {"header": "none"}, ["好,了", "不", "一"]),
+        ("a.csv", "t\n好\n", {"encoding": "gbk"}, ["好"]),
+        ("a.tsv", "t\n好\n", {"encoding": "gbk"}, ["好"]),
+        ("a.txt", "好\n", {"encoding": "big5"}, ["好"]),
+        ("a.jsonl", '{"t": "好", "t": "不"}\n{"t": NaN}\n', {}, [None, None]),
+    ]
+    for rows in (1, 2, 100):
+        for name, content, options, texts in cases:
+            encoding = options.get("encoding", "utf-8")
+            (tmp_path / name).write_bytes(content.encode(encoding))
+            found = find_inputs(tmp_path / name, **options)
+            inputs, pieces = index_inputs(found, rows)
+            field = "1" if "header" in options else "t"
+            reader = Reader(inputs, [field])
+            read = [text for one in pieces for text in reader.read(one).column(field)]
+            assert read == texts, (name, content)
+    with pytest.raises(ConfigurationError, match="got encoding='utf-16'"):
+        find_inputs(tmp_path / "a.tsv", encoding="utf-16")

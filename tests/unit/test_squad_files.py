@@ -101,7 +101,7 @@ def test_what_questions_are_not_for(tmp_path):
         read_table(path, 1, format="squad")
     with pytest.raises(SourceError, match="a corpus must be of"):
         list(read_records(path, format="squad"))
-    with pytest.raises(SourceError, match="give format= if it is one of these"):
+    with pytest.raises(SourceError, match="and 'squad', 'c3' and 'chid' these"):
         read_table(path, 2)
 
 

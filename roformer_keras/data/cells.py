@@ -1,0 +1,535 @@
+"""Rows of cells: CSV, TSV, plain text with tabs, and sheets of Excel.
+
+.csv    cells are in quotes where they hold a comma, a quote or a line end. Semicolons
+        are between the cells if more rows have equally many cells with them
+.tsv    as CSV with tabs, if every quote of the file stands where a CSV writer puts it;
+        else quotes are characters
+.txt    tabs are between the cells; quotes are characters
+.xlsx   the only sheet that has rows; numbers and dates are texts, as in CSV
+"""
+
+import contextlib
+import csv
+import datetime
+import itertools
+import logging
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from roformer_keras.data.choices import choice_columns, gather_choices
+from roformer_keras.data.lines import UTF_8, Lines, file_name, place_line
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.extras import import_extra
+
+_LOGGER = logging.getLogger(__name__)
+KINDS = (".csv", ".tsv", ".txt", ".xlsx")
+_LONGEST_CELL = 2**31 - 1
+# Characters of a quoted cell, which may go over lines.
+_LONGEST_RECORD = 2**26
+# Bytes that the parts of a packed workbook may become, or how many times its size.
+_UNPACKED_EXEMPT, _MAX_RATIO = 2**28, 200
+# A row in which each quote opens or closes a cell, or is doubled within one.
+_CELL = r'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\t\r\n]*+)'
+_QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+")
+
+Row = tuple[int, Any]
+
+
+def read_cells(path: str, kind: str, encoding: str = UTF_8) -> Iterator[Row]:
+    """Numbers of lines or rows, and the cells of those that are not empty.
+
+    Args:
+        path: of the file; "-" is standard input.
+        kind: str of `KINDS`.
+        encoding: as in `read_lines`.
+
+    Raises:
+        SourceError: the file is not of its kind. Names file and line.
+    """
+    if kind == ".xlsx":
+        return _read_sheet(path)
+    lines = Lines(path, encoding)
+    if kind == ".csv":
+        return _read_quoted(lines, separator_of(lines))
+    if kind == ".tsv" and has_quoted_cells(lines, path):
+        return _read_quoted(lines, "\t")
+    return _read_plain(lines)
+
+
+@contextlib.contextmanager
+def long_cells():
+    """Lets cells be longer than the 131,072 characters that `csv` allows at first."""
+    before = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _read_plain(lines):
+    for line, text in lines:
+        cells = text.rstrip("\r\n").split("\t")
+        if any(cells):
+            yield line, cells
+
+
+def _read_quoted(lines, separator):
+    texts = (text for _, text in lines)
+    reader = csv.reader(texts, delimiter=separator, strict=True)
+    line = 1
+    while True:
+        try:
+            with long_cells():
+                cells = next(reader, None)
+        except csv.Error as error:
+            raise SourceError(
+                f"{place_line(line, lines.path)} is no CSV: {error}"
+            ) from error
+        if cells is None:
+            return
+        if any(cells):
+            yield line, cells
+        line = reader.line_num + 1
+
+
+def separator_of(lines):
+    """A comma, or a semicolon where more rows have equally many cells with it.
+
+    Args:
+        lines: `Lines`, or others that can be read again.
+    """
+    try:
+        _, first = next(_read_quoted(lines, ","), (1, []))
+    except SourceError:
+        # It is raised again where the row is read.
+        return ","
+    if ";" not in "".join(first):
+        return ","
+    shares = {separator: _share_of_rows(lines, separator) for separator in ",;"}
+    return max(shares, key=shares.__getitem__)
+
+
+def _share_of_rows(lines, separator):
+    """How many rows have the most frequent number of cells, if this is above 1."""
+    counts: Counter[int] = Counter()
+    with contextlib.suppress(SourceError):
+        counts.update(len(cells) for _, cells in _read_quoted(lines, separator))
+    width, rows = max(counts.items(), key=lambda item: item[1], default=(1, 0))
+    return rows if width > 1 else 0
+
+
+def has_quoted_cells(lines: Iterable[tuple[int, str]], path: str) -> bool:
+    """True if a TSV has quotes, and each stands where a CSV writer puts it.
+
+    Args:
+        lines: numbers and texts of the lines, with their ends.
+        path: of the file, for errors.
+
+    Raises:
+        SourceError: a quoted cell goes over lines that are rows by themselves too.
+    """
+    record: list[str] = []
+    has_quotes, first, quotes, size = False, 0, 0, 0
+    for line, text in lines:
+        if not record and '"' not in text:
+            continue
+        first = first if record else line
+        record.append(text)
+        quotes, size = quotes + text.count('"'), size + len(text)
+        if size > _LONGEST_RECORD:
+            return False
+        if quotes % 2:
+            continue
+        row = "".join(record).rstrip("\r\n")
+        if not _QUOTED_ROW.fullmatch(row):
+            _LOGGER.info(
+                "quotes of %s are characters: one in line %s is not as in CSV",
+                *(file_name(path), first),
+            )
+            return False
+        if len(record) > 1:
+            _check_record(record, row, first, path)
+        has_quotes, record, quotes, size = True, [], 0, 0
+    return has_quotes and not record
+
+
+def _check_record(record, row, line, path):
+    (cells,) = csv.reader([row.replace("\r", " ").replace("\n", " ")], delimiter="\t")
+    if {text.count("\t") + 1 for text in record} == {len(cells)}:
+        raise SourceError(
+            f"the quote in {place_line(line, path)} closes {len(record) - 1} lines "
+            "below, and each of these lines is a row by itself too",
+            hint="write the file as .csv if it is one cell; format='txt' takes quotes "
+            "as characters",
+        )
+
+
+# === Excel ===
+
+
+def _read_sheet(path):
+    """Rows of a workbook; as in CSV, cells at the end of a row may be empty."""
+    openpyxl = import_extra("openpyxl", "an .xlsx file")
+    try:
+        with open(path, "rb") as file:
+            _check_size(file, path)
+            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+            yield from _sheet_rows(book, path)
+    except (SourceError, ConfigurationError, GeneratorExit):
+        raise
+    # Errors of the parsers of ZIP and XML are of many types.
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise SourceError(
+            f"cannot read {path} as Excel: {' '.join(reason.split()):.200}",
+            hint="if it is damaged, write or fetch it again",
+        ) from error
+
+
+def _check_size(file, path):
+    with zipfile.ZipFile(file) as archive:
+        packed = sum(one.compress_size for one in archive.infolist())
+        size = sum(one.file_size for one in archive.infolist())
+    if size > max(_UNPACKED_EXEMPT, _MAX_RATIO * packed):
+        raise SourceError(
+            f"{path} must be at most {_MAX_RATIO} times smaller than its content"
+        )
+    file.seek(0)
+
+
+def _sheet_rows(book, path):
+    names, width = [], 0
+    for sheet in book.worksheets:
+        # The size that a file states can be wrong.
+        sheet.reset_dimensions()
+        for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
+            cells = [_cell_text(value) for value in values]
+            while cells and not cells[-1]:
+                cells.pop()
+            if not cells:
+                continue
+            if sheet.title not in names:
+                names.append(sheet.title)
+            if len(names) > 1:
+                raise SourceError(
+                    f"{path} must have one sheet with rows, got "
+                    f"{', '.join(map(repr, names))}",
+                    hint="save the sheet as a file of its own",
+                )
+            width = width or len(cells)
+            yield number, cells + [""] * (width - len(cells))
+
+
+def _cell_text(value):
+    """A cell as CSV has it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+        return value.date().isoformat()
+    return str(value)
+
+
+# === Headers and columns ===
+
+
+class Sheet:
+    """A table of cells, of which some columns are read once.
+
+    Args:
+        path, kind, encoding: as in `read_cells`.
+        where: from the number of a row to what errors call it.
+    """
+
+    def __init__(self, path: str, kind: str, where: Callable[[int], str], encoding):
+        self._path, self._kind, self._where = path, kind, where
+        rows = read_cells(path, kind, encoding)
+        self._line, first = next(rows, (1, []))
+        begin: list[Row] = [(self._line, first)] if first else []
+        self._rows: Iterator[Row] = itertools.chain(begin, rows)
+        self._first = [cell.strip() for cell in first]
+
+    def has_columns(self, fields: Sequence[str]) -> bool:
+        """Whether the first row has the fields."""
+        return has_columns(self._first, fields)
+
+    def select(
+        self,
+        fields: Sequence[str],
+        names: Sequence[str],
+        count: int,
+        *,
+        header: str | None,
+        groups: Sequence[str],
+        has_choices: bool,
+    ) -> tuple[Iterator[Row], list[int]]:
+        """The rows of labelled texts, and where the values of `groups` are in them.
+
+        In place of the values of a row that does not fit, its SourceError.
+
+        Args:
+            fields: as `read_table` takes them, perhaps with a label that is not read.
+            names: that fields have if none are given.
+            count: int. Texts of a row.
+            header, groups, has_choices: as in `read_table`.
+        """
+        wanted, own = len(names), tuple(fields[: len(names)])
+        numbered: list[int] = []
+        last = (own or names)[count - 1]
+        if has_choices and header != "none" and not are_numbers([last]):
+            numbered = choice_columns(self._first, last)
+        found = self._first
+        if numbered:
+            found = [name for at, name in enumerate(found) if at not in numbered]
+            found = [*found, last]
+        lower = [name.lower() for name in found]
+        # A text that stands alone in a line of a `.txt` is a text.
+        has_names = set(names) <= set(lower) and (
+            self._kind != ".txt" or len(found) > 1
+        )
+        has_header = self._has_header(own, header, has_names)
+        if own:
+            columns = find_columns(self._where(self._line), found, own)
+        elif has_header and has_names:
+            check_names(lower, self._where(self._line))
+            columns = [lower.index(name) for name in names]
+        else:
+            columns = list(range(wanted))
+        shown = found if has_header else []
+        columns, places = self._with_groups(columns, own or names, shown, groups)
+        if has_header:
+            self._rows, width = itertools.islice(self._rows, 1, None), len(self._first)
+        else:
+            whole = list(self._rows)
+            width = most_frequent_width(whole)
+            self._rows = iter(whole)
+            label = self._label_column(fields, columns, count, width)
+            if header is None and label is not None:
+                self._check_first(whole, label, width, len(names) > count)
+        if not numbered:
+            width = max(width, *(column + 1 for column in columns))
+        header_cells = self._first if has_header else ()
+        rows = fit_rows(self._where, self._rows, width, header_cells)
+        return _select(rows, columns, numbered), places
+
+    def stream(self, fields: Sequence[str], header: str | None) -> Iterator[Row]:
+        """Some cells of the rows, which fit the first one.
+
+        In place of the cells of a row that does not fit, its SourceError.
+
+        Args:
+            fields: names or numbers of columns.
+            header: as in `read_table`.
+        """
+        has_header = self._has_header(fields, header, False)
+        columns = find_columns(self._where(self._line), self._first, fields)
+        width = max(len(self._first), *(column + 1 for column in columns))
+        rows = itertools.islice(self._rows, int(has_header), None)
+        header_cells = self._first if has_header else ()
+        return _select(fit_rows(self._where, rows, width, header_cells), columns, [])
+
+    def _has_header(self, fields, header, has_names):
+        has_numbers = are_numbers(fields)
+        if header == "none" and not has_numbers:
+            raise ConfigurationError(
+                "without a header, fields must be numbers of columns, got "
+                f"{', '.join(fields)} and header='none'"
+            )
+        if header is not None:
+            return header == "first"
+        return has_names if not fields else not has_numbers
+
+    def _label_column(self, fields, columns, count, width):
+        """The place of the labels, also if they are not read; None if unknown."""
+        if len(columns) > count:
+            return columns[count]
+        if not fields:
+            return count if width == count + 1 else None
+        if len(fields) > count and are_numbers(fields[count:]):
+            return int(fields[count]) - 1
+        return None
+
+    def _check_first(self, rows, column, width, is_sure):
+        """Asks whether a first row that may be a header is one."""
+        rows = [cells for _, cells in rows if len(cells) == width > column]
+        labels = [cells[column] for cells in rows]
+        if len(self._first) != width or not seems_header(labels, is_sure):
+            return
+        names = ",".join(self._first)
+        example = f" such as fields={names}" if re.fullmatch(r"[\w.,-]+", names) else ""
+        raise SourceError(
+            f"{self._where(self._line)} seems to be a header: its label "
+            f"{labels[0].strip()!r} is on no other row",
+            hint=f"name its columns with fields={example}; if it is a row, pass "
+            "header='none'",
+        )
+
+    def _with_groups(self, columns, names, header, groups):
+        """The columns with those of groups, and the places of these among them.
+
+        Args:
+            columns: places of the fields.
+            names: of the fields.
+            header: names of all columns, empty if there is no header.
+            groups: names or numbers of columns.
+        """
+        columns, places = list(columns), []
+        for group in groups:
+            if group in header:
+                column = header.index(group)
+            elif group in names and not are_numbers([group]):
+                places.append(list(names).index(group))
+                continue
+            elif are_numbers([group]) and (not header or int(group) <= len(header)):
+                column = int(group) - 1
+            else:
+                shown = f", got {', '.join(map(repr, header))}" if header else ""
+                raise SourceError(
+                    f"{file_name(self._path)} must have the column {group!r} of "
+                    f"holdout_by{shown}",
+                    hint="columns have numbers from 1",
+                )
+            if column not in columns:
+                columns.append(column)
+            places.append(columns.index(column))
+        return columns, places
+
+
+def _select(rows, columns, numbered):
+    """Some cells of each row, after numbered columns became one; errors unchanged."""
+    for line, cells in rows:
+        if isinstance(cells, SourceError):
+            yield line, cells
+            continue
+        if numbered:
+            cells = gather_choices(cells, numbered)
+        yield line, [cells[column] for column in columns]
+
+
+def are_numbers(fields: Sequence[str]) -> bool:
+    """Whether fields are numbers of columns, from "1"."""
+    # int() takes no number of thousands of digits.
+    return all(name.isdecimal() and len(name) < 10 and int(name) > 0 for name in fields)
+
+
+def has_columns(names: Sequence[str], fields: Sequence[str]) -> bool:
+    """Whether a first row of these names, or of as many cells, has the fields."""
+    if are_numbers(fields):
+        return all(int(name) <= len(names) for name in fields)
+    return set(fields) <= set(names)
+
+
+def find_columns(place: str, names: Sequence[str], fields: Sequence[str]) -> list[int]:
+    """The places of some columns of a header, by number or name.
+
+    Args:
+        place: what errors call the header.
+        names: of all columns.
+        fields: names or numbers.
+
+    Raises:
+        SourceError: one is missing, or a name of the header comes twice.
+    """
+    if are_numbers(fields):
+        return [int(name) - 1 for name in fields]
+    if not has_columns(names, fields):
+        numbers = ",".join(str(number + 1) for number in range(len(fields)))
+        raise SourceError(
+            f"{place} must name the columns "
+            f"{', '.join(map(repr, fields))}, got {', '.join(map(repr, names))}",
+            hint=f"fields={numbers} takes columns by number",
+        )
+    check_names(names, place)
+    return [names.index(name) for name in fields]
+
+
+def check_names(names: Sequence[str], place: str) -> None:
+    """Checks that columns have different names.
+
+    Args:
+        names: of all columns; those that are empty do not count.
+        place: what errors call the header.
+
+    Raises:
+        SourceError: a name comes twice.
+    """
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    if twice:
+        raise SourceError(
+            f"{place} must name each column once, got {twice[0]!r} "
+            f"{names.count(twice[0])} times",
+            hint="give the columns different names",
+        )
+
+
+def most_frequent_width(rows: Iterable[Row]) -> int:
+    """The number of cells that most rows have; the first of equally many."""
+    counts = Counter(len(cells) for _, cells in rows).most_common(1)
+    return counts[0][0] if counts else 0
+
+
+def fit_rows(
+    where: Callable[[int], str],
+    rows: Iterable[Row],
+    width: int,
+    header: Sequence[str] = (),
+) -> Iterator[Row]:
+    """The rows, with a SourceError in place of cells that do not fit.
+
+    Args:
+        where: from the number of a row to what errors call it.
+        rows: numbers and cells.
+        width: cells that a row must have.
+        header: cells of the header, which no row repeats.
+    """
+    for line, cells in rows:
+        problem = None
+        if len(cells) != width:
+            problem = f"must have {width} columns, got {len(cells)}"
+        elif header and [cell.strip() for cell in cells] == list(header):
+            problem = "must be a row, and repeats the header"
+        if problem:
+            hint = None
+            if len(cells) > width:
+                hint = "a cell that holds the separator must be in quotes"
+            yield line, SourceError(f"{where(line)} {problem}", hint=hint)
+        else:
+            yield line, cells
+
+
+def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:
+    """Whether the first label of a table may be the name of its column.
+
+    It is on no other row, and is neither a number nor JSON nor tags.
+
+    Args:
+        labels: of all rows.
+        is_sure: bool. Whether the column is known to be that of the labels; else others
+            must come again, or be numbers.
+    """
+    first, *others = [label.strip() for label in labels] or [""]
+    if not others or len(first) > _LONGEST_NAME or _NO_NAME.fullmatch(first):
+        return False
+    # A row may be of several classes.
+    known = {name.strip() for label in others for name in label.split(",")}
+    if not known.isdisjoint(name.strip() for name in first.split(",")):
+        return False
+    if all(map(_NUMBER.fullmatch, known)):
+        return is_sure or len(others) > 1
+    # Two rows are too few for a header and classes; many that differ are no classes.
+    return len(known) < len(others) or (is_sure and 1 < len(others) < _FEW_ROWS)
+
+
+# Characters of the name of a column; rows whose classes may all differ.
+_LONGEST_NAME, _FEW_ROWS = 40, 20
+_NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
+_NO_NAME = re.compile(
+    rf"|{_NUMBER.pattern}|[\[{{].*|(O|[BIMES][-_]\S+)(\s+(O|[BIMES][-_]\S+))*",
+    re.IGNORECASE | re.DOTALL,
+)

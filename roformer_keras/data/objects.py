@@ -1,0 +1,94 @@
+"""Objects of JSON: one a line, or a list of them."""
+
+from collections.abc import Iterator, Sequence
+
+from roformer_keras.data.lines import UTF_8, file_name, place_line, read_lines
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.io.json_file import check_unicode, parse_json, strict_json
+
+_LAYOUT = (
+    "a .json file is a list of objects; format='jsonl' reads an object a line, and "
+    "'squad', 'c3' and 'chid' these data sets"
+)
+
+
+def read_objects(
+    path: str, kind: str, keys: Sequence[str], encoding: str = UTF_8
+) -> Iterator[tuple[int, list | SourceError]]:
+    """Numbers of lines, or of objects from 1, and the values of some keys.
+
+    In place of the values of an object that lacks some, its SourceError.
+
+    Args:
+        path: of the file; "-" is standard input.
+        kind: `".jsonl"`, an object a line, or `".json"`, a list of objects.
+        keys: of the values.
+        encoding: as in `read_lines`.
+
+    Raises:
+        SourceError: a list cannot be read.
+    """
+    if kind == ".json":
+        yield from _read_list(path, keys, encoding)
+        return
+    for line, text in read_lines(path, encoding):
+        if text.isspace():
+            continue
+        place = place_line(line, path)
+        try:
+            found = parse_object(text)
+            if "\\u" in text:
+                check_unicode(found, place, SourceError)
+            yield line, _values_of(found, keys, place)
+        except ValueError as error:
+            yield line, SourceError(f"{place} {error}")
+        except SourceError as error:
+            yield line, error
+
+
+def parse_object(text: str) -> dict:
+    """The object that a JSON text holds.
+
+    Raises:
+        ValueError: it holds none; says what it must be.
+    """
+    try:
+        found = strict_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"must be a JSON object: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"must be a JSON object, got {found!r:.60}")
+    return found
+
+
+def _read_list(path, keys, encoding):
+    name = file_name(path)
+    text = "".join(line for _, line in read_lines(path, encoding))
+    if not text.strip():
+        return
+    try:
+        content = parse_json(text, name, kind=list, strict=True)
+    except ConfigurationError as error:
+        raise SourceError(error.message, hint=_LAYOUT) from error
+    if "\\u" in text:
+        check_unicode(content, name, SourceError)
+    for number, found in enumerate(content, start=1):
+        place = f"row {number} of {name}"
+        try:
+            if not isinstance(found, dict):
+                raise SourceError(
+                    f"{place} must be an object, got {found!r:.60}", hint=_LAYOUT
+                )
+            yield number, _values_of(found, keys, place)
+        except SourceError as error:
+            yield number, error
+
+
+def _values_of(found, keys, place):
+    if not found.keys() >= set(keys):
+        raise SourceError(
+            f"{place} must have {', '.join(map(repr, keys))}, got "
+            f"{', '.join(map(repr, found)) or 'none'}",
+            hint="name others with fields=",
+        )
+    return [found[key] for key in keys]

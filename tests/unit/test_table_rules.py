@@ -1,0 +1,258 @@
+"""The same rules for tables of every container: headers, cells, names, encodings."""
+
+import csv
+import io
+import json
+
+import openpyxl
+import pandas
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from roformer_keras.data.files import FORMATS, read_records, read_table
+from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.tasks.labels import label_kind, parse_name, typed_names
+
+CELLS = ("csv", "semicolons.csv", "tsv", "quoted.tsv", "txt", "xlsx")
+KEYED = ("jsonl", "json", "parquet", "arrow")
+TEXT = ("csv", "semicolons.csv", "tsv", "txt", "jsonl", "json")
+
+
+def write(folder, kind, rows, encoding="utf-8"):
+    """A file of this container; the first row names the columns of objects."""
+    path = folder / f"x.{kind}"
+    names, *values = rows
+    if kind == "xlsx":
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        book.save(path)
+        return path
+    if kind in ("parquet", "arrow"):
+        columns = [pyarrow.array(column) for column in zip(*values, strict=True)]
+        table = pyarrow.table(columns, names=names)
+        if kind == "parquet":
+            parquet.write_table(table, path)
+        else:
+            with pyarrow.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+        return path
+    if kind in ("jsonl", "json"):
+        pairs = [zip(names, map(dumped, row), strict=True) for row in values]
+        lines = ["{" + ", ".join(f'"{k}": {v}' for k, v in one) + "}" for one in pairs]
+        text = "\n".join(lines) if kind == "jsonl" else f"[{','.join(lines)}]"
+    else:
+        separator = {"csv": ",", "semicolons.csv": ";"}.get(kind, "\t")
+        quoting = csv.QUOTE_ALL if kind == "quoted.tsv" else csv.QUOTE_MINIMAL
+        stream = io.StringIO()
+        csv.writer(stream, delimiter=separator, quoting=quoting).writerows(rows)
+        text = stream.getvalue()
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def dumped(value):
+    return json.dumps(value, ensure_ascii=False)
+
+
+ROWS = [["好", "1"], ["坏", "0"], ["好好", "1"], ["坏坏", "0"]]
+TEXTS = [(text,) for text, _ in ROWS]
+HEADERS = (
+    *("review mood", "评论 心情", "comment polarity", "content senti_label", "x y"),
+    *("text mood", "sentence label", "Review Text,Gold Label", "q a", "内容 打分"),
+)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_header_of_own_names_is_asked_about(kind, tmp_path):
+    for line in HEADERS:
+        names = line.split("," if "," in line else " ")
+        for classes in ("10", "好坏"):
+            labels = [classes[0] if label == "1" else classes[1] for _, label in ROWS]
+            rows = [[text, y] for (text, _), y in zip(ROWS, labels, strict=True)]
+            path = write(tmp_path, kind, [names, *rows])
+            unit = "row" if kind == "xlsx" else "line"
+            with pytest.raises(SourceError, match=f"{unit} 1 of .* a header") as error:
+                read_table(path, 1)
+            assert "fields=" in error.value.hint and "header='none'" in error.value.hint
+            with pytest.raises(SourceError, match="seems to be a header"):
+                read_table(path, 1, ("1", "2"), skipped=[])
+            # Texts alone are asked about where the labels are next to them.
+            if "text" not in names:
+                with pytest.raises(SourceError, match="seems to be a header"):
+                    read_table(path, 1, labelled=False)
+            assert read_table(path, 1, header="none").labels == [names[1], *labels]
+            for fields in ((), names, ("1", "2")):
+                table = read_table(path, 1, fields, header="first")
+                assert (table.texts, table.labels) == (TEXTS, labels)
+    with pytest.raises(ConfigurationError, match="without a header, fields must be"):
+        read_table(path, 1, names, header="none")
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize(
+    "labels",
+    [
+        *("1010", ["0.5", "1e-3", "-2", "3"], "好坏好好"),
+        # Of several classes, of tags, of spans, of long answers.
+        *(["a,b", "b", "a,c", "c"], ["B-x O", "O O", "O O", "O O"]),
+        *([["a" * 50, "b", "b", "b"], ["[]", "x", "x", "x"]]),
+    ],
+)
+def test_first_rows_that_are_no_header(kind, labels, tmp_path):
+    rows = [[text, label] for (text,), label in zip(TEXTS, labels, strict=True)]
+    assert read_table(write(tmp_path, kind, rows), 1).labels == list(labels)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CELLS if kind != "xlsx"])
+@pytest.mark.parametrize("header", [["text", "label"], ["review", "mood"], None])
+def test_rows_have_as_many_cells_as_the_header_or_most(kind, header, tmp_path):
+    bad = [["味道不错", "下次再来", "好"], ["只有一格"]]
+    rows = [["今天", "好"], *bad, ["明天", "坏"], ["后天", "好"], ["大后天", "坏"]]
+    path = write(tmp_path, kind, [*([header] if header else []), *rows])
+    fields, first = tuple(header or ()), 2 if header else 1
+    with pytest.raises(SourceError, match=f"line {first + 1} of .*2 columns, got 3"):
+        read_table(path, 1, fields)
+    skipped = []
+    table = read_table(path, 1, fields, skipped=skipped)
+    assert table.labels == list("好坏好坏")
+    assert [line for line, _ in skipped] == [first + 1, first + 2]
+    assert all("must have 2 columns" in reason for _, reason in skipped)
+    if kind != "txt":
+        with pytest.raises(SourceError, match="columns, got 3"):
+            list(read_records(str(path), fields[:1]))
+
+
+def test_a_row_that_repeats_the_header_is_none(tmp_path):
+    names = ["text", "label"]
+    for kind in CELLS:
+        path = write(tmp_path, kind, [names, *ROWS, names, *ROWS])
+        with pytest.raises(SourceError, match=r"6 of .* repeats the header"):
+            read_table(path, 1)
+        read_table(path, 1, skipped=(skipped := []))
+        assert len(skipped) == 1
+
+
+def test_quotes_of_tsv(tmp_path):
+    texts = ['他说"好"', "制\t表", "两\n行", '"开', "好", '"全"']
+    frame = pandas.DataFrame({"text": texts, "label": list("aabbab")})
+    path = tmp_path / "x.tsv"
+    frame.to_csv(path, sep="\t", index=False)
+    assert read_table(path, 1).texts == [(text,) for text in texts]
+    assert [text for (text,), _ in read_records(str(path), ("text",))] == texts
+    # One quote that no CSV writer leaves: all are characters.
+    raw = ['他说"好"', '"开', '"好"', '不"', '""']
+    path.write_text("".join(f"{text}\ta\n" for text in raw), encoding="utf-8")
+    for format in (None, "txt"):
+        assert read_table(path, 1, format=format).texts == [(text,) for text in raw]
+    path.write_text('"好"\ta\n"不"\ta\n', encoding="utf-8")
+    assert read_table(path, 1).texts == [("好",), ("不",)]
+    assert read_table(path, 1, format="txt").texts == [('"好"',), ('"不"',)]
+    path.write_text('"好\ta\n不"\ta\n', encoding="utf-8")
+    with pytest.raises(SourceError, match=r"line 1 of .* closes 1 lines below"):
+        read_table(path, 1)
+
+
+@pytest.mark.parametrize("kind", [*CELLS, *KEYED])
+def test_names_that_come_twice_are_refused(kind, tmp_path):
+    for names in (["text", "label", "text"], ["text", "label", "x", "x"]):
+        rows = [[f"{name}{n}" for name in names] for n in range(3)]
+        path = write(tmp_path, kind, [names, *rows])
+        for fields in ((), ("text", "label")):
+            with pytest.raises(SourceError, match=r"once|twice"):
+                read_table(path, 1, fields)
+        if kind in CELLS:
+            table = read_table(path, 1, ("1", "2"), header="first")
+            assert table.labels == ["label0", "label1", "label2"]
+
+
+@pytest.mark.parametrize("kind", [*TEXT, "bio"])
+def test_encodings(kind, tmp_path):
+    rows = [["text", "label"], ["繁體，好", "好"], ["壞", "壞"], ["𠀀", "好"]]
+    for encoding, others in (
+        ("gb18030", ["auto"]),
+        ("utf-16", ["auto"]),
+        ("utf-16-le", ["auto"]),
+        ("utf-16-be", ["auto"]),
+        ("utf-8-sig", ["utf-8", "auto"]),
+        ("gbk", ["gb18030", "auto"]),
+        ("big5", []),
+    ):
+        known = [row for row in rows if "𠀀" not in row or encoding[0] in "u"]
+        known = rows if encoding == "gb18030" else known
+        if kind == "bio":
+            path, text = tmp_path / "x.bio", "".join(f"{c} O\n" for c in "繁體，好")
+            path.write_bytes(text.encode(encoding))
+            expected = [("繁體，好",)]
+        else:
+            path = write(tmp_path, kind, known, encoding)
+            expected = [(text,) for text, _ in known[1:]]
+        names = ["gbk", "gb18030", "big5", "utf-16"]
+        for name in [encoding] * (encoding in names) + others:
+            assert read_table(path, 1, encoding=name).texts == expected
+        if encoding != "utf-8-sig":
+            with pytest.raises(SourceError, match=r"UTF-8.*encoding='auto'|is no CSV"):
+                read_table(path, 1)
+    (tmp_path / "x.tsv").write_bytes(b"\xff\xff\t1\n")
+    with pytest.raises(SourceError, match="must be UTF-8, UTF-16 or GB18030"):
+        read_table(tmp_path / "x.tsv", 1, encoding="auto")
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "kind"),
+    [
+        ([1, 0, 1], ["1", "0", "1"], int),
+        ([1.0, 0.0, 1.0], ["1", "0", "1"], int),
+        ([True, False, True], ["true", "false", "true"], bool),
+        (["1", "0", "1"], ["1", "0", "1"], str),
+    ],
+)
+def test_a_label_is_the_same_class_in_every_container(values, names, kind, tmp_path):
+    rows = [
+        ["text", "label"],
+        *([text, y] for text, y in zip("甲乙丙", values, strict=True)),
+    ]
+    for container in (*CELLS, *KEYED):
+        labels = read_table(write(tmp_path, container, rows), 1).labels
+        assert [parse_name(label) for label in labels] == names, container
+        own = kind if container in KEYED else str
+        assert label_kind(labels) is own
+        expected = values if own is not str else names
+        assert typed_names(map(parse_name, labels), own) == expected
+
+
+def test_rows_of_excel(tmp_path):
+    book = openpyxl.Workbook()
+    for row in ([], ["text", None, "label"], ["好", 2.5, True], [7, None, 0], []):
+        book.active.append(row)
+    book.create_sheet("empty")
+    book.save(tmp_path / "x.xlsx")
+    table = read_table(tmp_path / "x.xlsx", 1)
+    assert (table.texts, table.labels) == ([("好",), ("7",)], ["true", "0"])
+    assert table.lines == [3, 4]
+    book["empty"].append(["x"])
+    book.save(tmp_path / "x.xlsx")
+    with pytest.raises(SourceError, match="one sheet with rows, got 'Sheet', 'empty'"):
+        read_table(tmp_path / "x.xlsx", 1)
+
+
+def test_semicolons_are_between_cells_where_no_comma_is(tmp_path):
+    path = tmp_path / "x.csv"
+    for content, texts in (
+        ("好,极了;1\n不;0\n好;1\n", ["好,极了", "不", "好"]),
+        ("好,极了;1\n", ["好"]),
+        ("a;好,1\nb;不,0\n不,0\n", ["a;好", "b;不", "不"]),
+        ("好;1\n不,是;0\n好;1\n", ["好", "不,是", "好"]),
+        ("text;label\n不;0\n好;1\n一;格;1\n", ["不", "好"]),
+        ('"好;极了",1\n不,0\n', ["好;极了", "不"]),
+    ):
+        path.write_text(content, encoding="utf-8")
+        found = read_table(path, 1, skipped=[]).texts
+        assert found == [(text,) for text in texts]
+
+
+def test_an_error_of_a_format_names_all(tmp_path):
+    (tmp_path / "x.doc").write_bytes(b"")
+    with pytest.raises(SourceError, match=f"format= .* {', '.join(FORMATS)} under"):
+        read_table(tmp_path / "x.doc", 1)
