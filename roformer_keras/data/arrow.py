@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from roformer_keras.errors import RoFormerError, SourceError
 from roformer_keras.extras import import_extra
@@ -76,7 +77,7 @@ def read_columns(
                 values = [column.to_pylist() for column in batch.columns]
                 if tag_names:
                     values = [
-                        _named(column, _names_of(batch.schema, number))
+                        with_names(column, stored_names(batch.schema, number))
                         for number, column in enumerate(values)
                     ]
                 for row in zip(*values, strict=True):
@@ -88,21 +89,26 @@ def read_columns(
             raise _damaged(file, kind, error) from error
 
 
-def _names_of(schema, number):
-    """Names of the numbers in the lists of a column, as `datasets` stores them."""
+def stored_names(schema: Any, column: int) -> list[str]:
+    """Names of the numbers in the lists of a column, as `datasets` stores them.
+
+    Args:
+        schema: `pyarrow.Schema`, or that of another library, which has none.
+        column: int. Its place.
+    """
     try:
-        stored = json.loads((schema.metadata or {})[b"huggingface"])
-        feature = stored["info"]["features"][schema.names[number]]
+        stored = json.loads(schema.metadata[b"huggingface"])
+        feature = stored["info"]["features"][schema.names[column]]
         # Older versions write a list of one feature.
         feature = feature[0] if isinstance(feature, list) else feature["feature"]
         names = feature["names"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (AttributeError, ValueError, LookupError, TypeError, RecursionError):
         return []
     is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
     return names if is_list else []
 
 
-def _named(column, names):
+def with_names(column: list, names: Sequence[str]) -> list:
     """Lists of numbers as lists of names; other values as they are."""
     numbers = range(len(names))
     return [

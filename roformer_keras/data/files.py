@@ -44,7 +44,7 @@ from roformer_keras.data.lines import (
     read_lines,
 )
 from roformer_keras.data.objects import read_objects
-from roformer_keras.data.tagged import TokenTags, join_tokens, read_tagged
+from roformer_keras.data.tagged import join_tokens, read_tagged, token_tags
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.types import FileEncoding, FileFormat, FileHeader
 
@@ -232,7 +232,7 @@ def read_table(
         error = values if isinstance(values, SourceError) else None
         texts = () if error else tuple(values[: count - has_choices])
         if texts and has_tokens and labelled:
-            values[count] = _token_tags(texts[-1], values[count])
+            values[count] = token_tags(texts[-1], values[count])
         texts = tuple(_joined(text, has_tokens) for text in texts)
         for number, text in enumerate(texts):
             if not isinstance(text, str) or not text.strip():
@@ -295,15 +295,6 @@ def _joined(text, has_tokens):
     if not isinstance(text, list) or not all(isinstance(part, str) for part in text):
         return text
     return join_tokens(text) if has_tokens else "、".join(text)
-
-
-def _token_tags(tokens, label):
-    """A label of a tag for each token, with the tokens; others unchanged."""
-    if not isinstance(tokens, list) or not isinstance(label, list):
-        return label
-    is_tags = all(isinstance(one, str | int) for one in label)
-    fits = is_tags and len(label) == len(tokens)
-    return TokenTags(tuple(tokens), tuple(label)) if fits else label
 
 
 # === Records of corpora ===

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from roformer_keras.data.arrow import ROWS_AT_A_TIME
+from roformer_keras.data.arrow import ROWS_AT_A_TIME, stored_names, with_names
 from roformer_keras.data.files import is_missing, text_names
 from roformer_keras.errors import ConfigurationError
 
@@ -129,6 +129,7 @@ def split_labels(
     fields: Sequence[str] = (),
     or_none: bool = False,
     has_choices: bool = False,
+    has_tokens: bool = False,
 ) -> tuple["TextRows", list]:
     """The texts and the labels of a table.
 
@@ -138,6 +139,8 @@ def split_labels(
         fields: names of the columns of the texts and of the label; if not given
             `text_columns`, and `label`.
         or_none: bool. Whether a row may have no label, which is None then.
+        has_tokens: bool. Whether numbers in lists of labels become the names that
+            `datasets` has stored for them.
 
     Raises:
         ConfigurationError: a column is missing or there twice, or the label of a row
@@ -172,6 +175,11 @@ def split_labels(
                 )
             value = None
         labels.append(value)
+    if has_tokens:
+        # `datasets` keeps its own description of the columns.
+        schema = getattr(getattr(x, "features", None), "arrow_schema", None)
+        schema = getattr(x, "schema", None) if schema is None else schema
+        labels = with_names(labels, stored_names(schema, names.index(label)))
     return TextRows(x, columns), labels
 
 

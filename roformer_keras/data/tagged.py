@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from roformer_keras.checks import is_integer
 from roformer_keras.data.lines import UTF_8, file_name, place_line, read_lines
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -67,6 +69,37 @@ def _blanks(tokens):
         character >= _FIRST_CHINESE for token in tokens for character in token
     )
     return [bool(place) and not is_joined for place in range(len(tokens))]
+
+
+def token_tags(tokens: Any, label: Any) -> Any:
+    """A label of a tag for each of several tokens as `TokenTags`; others unchanged.
+
+    Args:
+        tokens: of the text; any other value if it is none of tokens.
+        label: of the text.
+    """
+    label = label.tolist() if isinstance(label, np.ndarray) else label
+    if not isinstance(tokens, list | np.ndarray) or not isinstance(label, list | tuple):
+        return label
+    is_tags = all(isinstance(one, str) or is_integer(one) for one in label)
+    fits = is_tags and len(label) == len(tokens)
+    return TokenTags(tuple(tokens), tuple(label)) if fits else label
+
+
+def join_row(row: Any) -> Any:
+    """The text of a row that is a list of tokens; other rows unchanged."""
+    tokens = row_tokens(row)
+    return row if tokens is None else join_tokens(tokens)
+
+
+def row_tokens(row: Any) -> list | None:
+    """The tokens of a row: a list of str, or a tuple of one; None of other rows."""
+    if isinstance(row, tuple) and len(row) == 1:
+        row = row[0]
+    if isinstance(row, np.ndarray):
+        row = row.tolist()
+    is_tokens = isinstance(row, list) and bool(row)
+    return row if is_tokens and all(isinstance(one, str) for one in row) else None
 
 
 def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:

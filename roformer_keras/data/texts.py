@@ -1,7 +1,7 @@
 """Texts and labels of any container, checked."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,11 +13,15 @@ from roformer_keras.data.tables import (
     plain,
     text_columns,
 )
+from roformer_keras.data.tagged import join_row
 from roformer_keras.errors import ConfigurationError
 
 
 def as_texts(
-    x, counts: Sequence[int] = (1, 2), has_choices: bool = False
+    x,
+    counts: Sequence[int] = (1, 2),
+    has_choices: bool = False,
+    has_tokens: bool = False,
 ) -> list[tuple[str, ...]]:
     """Texts as a user has them, as a list of tuples, each of what makes one row.
 
@@ -29,37 +33,17 @@ def as_texts(
         counts: how many texts a row may have, choices counted as one.
         has_choices: bool. Whether the last text of a row is a list of choices, which
             becomes a tuple.
+        has_tokens: bool. Whether a row that is a list is one of tokens, which
+            `join_tokens` joins.
 
     Raises:
         ConfigurationError: there is no text, one is no str or blank, or rows have
             different or wrong numbers of texts.
     """
-    _check_list(x)
-    has_columns = is_table(x)
-    check_no_mapping(x)
-    if isinstance(x, tuple) and x and not any(isinstance(part, str) for part in x):
-        for part in x:
-            if not hasattr(part, "__len__"):
-                raise ConfigurationError(
-                    "a tuple of texts must be of str, or of lists of one length, got "
-                    f"{part!r:.60} in it"
-                )
-        lengths = [len(part) for part in x]
-        if len(set(lengths)) != 1:
-            raise ConfigurationError(
-                "a tuple of lists of texts must have lists of one length, got "
-                f"{', '.join(map(str, lengths))}"
-            )
-        x = list(zip(*x, strict=True))
-    elif has_columns:
-        x = TextRows(x, text_columns(column_names(x), counts, has_choices))
-    elif hasattr(x, "to_pylist"):
-        x = plain(x)
-    elif hasattr(x, "to_numpy"):
-        x = x.to_numpy()
+    x = raw_rows(x, counts, has_choices)
     rows = [
         (row,) if isinstance(row, str) else _tuple(row, number)
-        for number, row in enumerate(x)
+        for number, row in enumerate(map(join_row, x) if has_tokens else x)
     ]
     if not rows:
         raise ConfigurationError("there must be at least one text, got none")
@@ -90,6 +74,34 @@ def as_texts(
         if has_choices:
             rows[number] = (*texts, check_choices(row[-1], number))
     return rows
+
+
+def raw_rows(x, counts: Sequence[int], has_choices: bool = False) -> Iterable:
+    """The rows of any container, not yet checked; arguments as in `as_texts`."""
+    _check_list(x)
+    has_columns = is_table(x)
+    check_no_mapping(x)
+    if isinstance(x, tuple) and x and not any(isinstance(part, str) for part in x):
+        for part in x:
+            if not hasattr(part, "__len__"):
+                raise ConfigurationError(
+                    "a tuple of texts must be of str, or of lists of one length, got "
+                    f"{part!r:.60} in it"
+                )
+        lengths = [len(part) for part in x]
+        if len(set(lengths)) != 1:
+            raise ConfigurationError(
+                "a tuple of lists of texts must have lists of one length, got "
+                f"{', '.join(map(str, lengths))}"
+            )
+        x = list(zip(*x, strict=True))
+    elif has_columns:
+        x = TextRows(x, text_columns(column_names(x), counts, has_choices))
+    elif hasattr(x, "to_pylist"):
+        x = plain(x)
+    elif hasattr(x, "to_numpy"):
+        x = x.to_numpy()
+    return x
 
 
 def check_no_mapping(x) -> None:

@@ -8,7 +8,7 @@ from .multiple_choice import RoFormerMultipleChoice as RoFormerMultipleChoice
 from .question_answerer import RoFormerQuestionAnswerer as RoFormerQuestionAnswerer
 from .sentence_encoder import RoFormerSentenceEncoder as RoFormerSentenceEncoder
 from .span_extractor import RoFormerSpanExtractor as RoFormerSpanExtractor
-from .spans import Span as Span
+from .span_labels import Span as Span
 from .text_classifier import RoFormerTextClassifier as RoFormerTextClassifier
 from .text_regressor import RoFormerTextRegressor as RoFormerTextRegressor
 from .token_classifier import RoFormerTokenClassifier as RoFormerTokenClassifier

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from roformer_keras.checks import check_integer, check_number, is_integer
+from roformer_keras.data.files import is_missing
 from roformer_keras.errors import ConfigurationError
 
 # A number, and a truth value, as CSV has them.
@@ -39,10 +40,10 @@ def label_kind(values: Iterable) -> type:
         values: labels, or lists of them, as the file has them.
     """
     parts = (part if isinstance(part, list) else [part] for part in values)
+    labels = (one for part in parts for one in part if not is_missing(one))
     kinds = {
         bool if isinstance(one, bool) else str if isinstance(one, str) else int
-        for part in parts
-        for one in part
+        for one in labels
     }
     return kinds.pop() if len(kinds) == 1 else str
 

@@ -14,7 +14,8 @@ from roformer_keras.tasks.baselines import Baseline, BestSentence, NoAnswer
 from roformer_keras.tasks.heads import EXCLUDED, dense_head, sequence_of
 from roformer_keras.tasks.labels import parse_answers
 from roformer_keras.tasks.measures import AnswerMeasure, Measure
-from roformer_keras.tasks.spans import Span, SpanRows, as_spans, offsets_of
+from roformer_keras.tasks.span_labels import Span, as_spans
+from roformer_keras.tasks.spans import SpanRows, offsets_of
 from roformer_keras.tasks.task import MAX_LENGTH, TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts, Verbose

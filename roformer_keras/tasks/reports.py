@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from roformer_keras.extras import import_extra
-from roformer_keras.tasks.spans import Span
+from roformer_keras.tasks.span_labels import Span
 
 # Rows of the matrix of cosines that are computed at a time.
 _ROWS_AT_A_TIME = 512

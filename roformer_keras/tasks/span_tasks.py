@@ -12,7 +12,8 @@ from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.baselines import Baseline, CharacterTags
 from roformer_keras.tasks.labels import parse_spans, sorted_names
 from roformer_keras.tasks.measures import Measure, SpanMeasure
-from roformer_keras.tasks.spans import Span, SpanRows, as_spans
+from roformer_keras.tasks.span_labels import Span, as_spans
+from roformer_keras.tasks.spans import SpanRows
 from roformer_keras.tasks.task import TextTask
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import TensorLike, Texts, Verbose

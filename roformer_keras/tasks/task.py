@@ -18,7 +18,8 @@ from roformer_keras.data.tables import (
     split_labels,
     text_columns,
 )
-from roformer_keras.data.texts import as_texts
+from roformer_keras.data.tagged import row_tokens, token_tags
+from roformer_keras.data.texts import as_texts, raw_rows
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.models.forward import run_model
@@ -365,7 +366,7 @@ class TextTask(TextTrainer, SavedTask):
         """
         model, make_rows = model or self, make_rows or self.make_rows
         counts = text_counts or self.text_counts
-        has_choices = self.has_choices
+        has_choices, has_tokens = self.has_choices, self.has_tokens
         if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
             x = texts_of(x, counts, has_choices)
         check: Callable = _checked if isinstance(x, Iterator) else as_texts
@@ -377,7 +378,7 @@ class TextTask(TextTrainer, SavedTask):
             else:
                 x, check = iter(rows), _checked
         return map_rows(
-            check(x, counts, has_choices),
+            check(x, counts, has_choices, has_tokens),
             make_rows,
             lambda rows, numbers: decode(
                 run_model(model, rows.batch(numbers)), rows, numbers
@@ -433,7 +434,7 @@ class TextTask(TextTrainer, SavedTask):
                 f"with {type(x).__name__}{'' if y is None else ' and y'}: leave it out"
             )
         if y is None and is_table(x):
-            options = fields, self.or_none, self.has_choices
+            options = fields, self.or_none, self.has_choices, self.has_tokens
             x, y = split_labels(x, self.text_counts, *options)
         y = plain(y)
         if y is None:
@@ -442,7 +443,12 @@ class TextTask(TextTrainer, SavedTask):
             raise ConfigurationError(
                 f"labels must be a list or another container, got {y!r:.60}"
             )
-        texts = as_texts(x, self.text_counts, self.has_choices)
+        if self.has_tokens:
+            x = list(raw_rows(x, self.text_counts))
+            if len(x) == len(y):
+                pairs = zip(x, y, strict=True)
+                y = [token_tags(row_tokens(row), label) for row, label in pairs]
+        texts = as_texts(x, self.text_counts, self.has_choices, self.has_tokens)
         if len(y) != len(texts):
             raise ConfigurationError(
                 f"there must be a label for each row, got {len(texts)} rows and "
@@ -489,11 +495,11 @@ class TextTask(TextTrainer, SavedTask):
 class _SizedRows:
     """The rows of a table, each checked when it is read."""
 
-    def __init__(self, table, counts, has_choices):
+    def __init__(self, table, *options):
         self._rows, self._size = table
-        self._options = counts, has_choices
+        self._options = options
         if not self._size:
-            as_texts([], counts)
+            as_texts([], options[0])
 
     def __iter__(self):
         return _checked(self._rows, *self._options)
@@ -502,11 +508,11 @@ class _SizedRows:
         return self._size
 
 
-def _checked(stream, counts, has_choices):
+def _checked(stream, *options):
     """Rows of an iterator, each checked when it is read."""
     for number, row in enumerate(stream):
         try:
-            yield as_texts([row], counts, has_choices)[0]
+            yield as_texts([row], *options)[0]
         except ConfigurationError as error:
             raise ConfigurationError(
                 error.message, row=number, hint=error.hint

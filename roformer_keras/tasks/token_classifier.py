@@ -11,13 +11,14 @@ from roformer_keras.checks import check_flag, check_number
 from roformer_keras.layers import ConditionalRandomField, TagAccuracy
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.tasks.heads import dense_head, sequence_of
+from roformer_keras.tasks.span_labels import spans_of_tags
 from roformer_keras.tasks.span_tasks import (
     SpanTask,
     checked_labels,
     tags_of,
     text_tokens,
 )
-from roformer_keras.tasks.spans import SpanRows, spans_of_tags, tags_of_spans
+from roformer_keras.tasks.spans import SpanRows, tags_of_spans
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.types import Texts
 

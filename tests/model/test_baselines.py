@@ -37,7 +37,7 @@ from roformer_keras.tasks.measures import (
     SpanMeasure,
 )
 from roformer_keras.tasks.reports import format_report, nearest_rows
-from roformer_keras.tasks.spans import Span
+from roformer_keras.tasks.span_labels import Span
 
 JACCARD, TF_IDF = SIMILARITIES
 

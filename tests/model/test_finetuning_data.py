@@ -74,6 +74,24 @@ def test_names_of_classes(tmp_path):
     assert (data.names, data.train.labels) == (["0", "1"], ["1", "1", "0"])
 
 
+def test_names_have_the_type_of_the_labels(tmp_path):
+    for labels, names in (
+        ("1 0 1", [0, 1]),
+        ("1.0 0.0", [0, 1]),
+        ("true false", [False, True]),
+        ('"1" "0"', ["0", "1"]),
+        ('1 "0" "1"', ["0", "1"]),
+        ('true "False"', ["false", "true"]),
+        ("2 10 1", [1, 2, 10]),
+    ):
+        rows = [f'{{"text": "甲", "label": {label}}}' for label in labels.split()]
+        found = data_of(tmp_path, "\n".join(rows), name="a.jsonl").names
+        assert found == names and set(map(type, found)) == {type(names[0])}
+    rows = [f'{{"text": "甲", "label": {label}}}' for label in ("1", '"1"', "true")]
+    with pytest.raises(SourceError, match="labels of one kind, got numbers and truth"):
+        data_of(tmp_path, "\n".join(rows), name="a.jsonl")
+
+
 def test_rows_with_a_bad_label_are_left_out(tmp_path):
     content = "坏 X-LOC\n的 O\n\n她 O\n在 O\n北 B-LOC\n京 E-LOC\n\n我 S-PER\n在 O\n"
     data = data_of(tmp_path, content, TAG, "a.bio", on_bad_row="skip")

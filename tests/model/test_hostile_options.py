@@ -18,7 +18,7 @@ from roformer_keras.serving import load_exported
 from roformer_keras.serving.export import check_export
 from roformer_keras.serving.generator import check_generator_export
 from roformer_keras.tasks import RoFormerQuestionAnswerer, RoFormerTripletRanker
-from roformer_keras.tasks.spans import as_spans
+from roformer_keras.tasks.span_labels import as_spans
 from roformer_keras.training.finetune import FinetuningRun
 from roformer_keras.training.finetuning_data import read_data
 
@@ -52,7 +52,7 @@ SPANS = [
     (["O"], "there must be a tag for each character, got 1 tags for 4"),
     *(
         ([tag, "O", "O", "O"], NO_TAG)
-        for tag in ("X", "X-a", "b-a", "B", "B-", "I", "O-a", "科" + "9" * 5000)
+        for tag in ("X", "X-a", "x_a", "B", "B-", "I", "O-a", "科" + "9" * 5000)
     ),
 ]
 ANSWERS = [
@@ -102,7 +102,7 @@ def test_spans_tags_and_answers_that_are_none():
 def test_labels_of_several_classes_that_are_none():
     cases = [
         *((value, "a label of multi_label must be a list of") for value in (3, None)),
-        *((value, "a label must be a name, or an") for value in ([[]], [None], [1.5])),
+        *((value, "a label must be a name, an") for value in ([[]], [None], [1.5])),
     ]
     wrong = unrefused(
         [((value, (), {"multi_label": True}), message) for value, message in cases],

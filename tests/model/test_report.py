@@ -15,7 +15,7 @@ from roformer_keras.tasks.reports import (
     neighbour_report,
     span_report,
 )
-from roformer_keras.tasks.spans import Span, spans_of_tags
+from roformer_keras.tasks.span_labels import Span, spans_of_tags
 
 
 def test_classes():

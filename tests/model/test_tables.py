@@ -17,6 +17,7 @@ from roformer_keras import (
     RoFormerSentenceEncoder,
     RoFormerTextClassifier,
     RoFormerTextRegressor,
+    RoFormerTokenClassifier,
 )
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
@@ -248,7 +249,11 @@ def test_a_question_may_have_no_answer(make, backbone):
 def test_labels_that_are_missing_in_files(name, tmp_path):
     path = tmp_path / name
     for column, (task, labels, rule) in {
-        "label": (RoFormerTextClassifier, ["好", None], "a name, or an integer"),
+        "label": (
+            RoFormerTextClassifier,
+            ["好", None],
+            "a name, an integer or a truth value",
+        ),
         "stars": (RoFormerTextRegressor, [1.5, None], "a finite number"),
         "score": (RoFormerTextRegressor, [1.5, float("nan")], "a finite number"),
     }.items():
@@ -302,3 +307,43 @@ def test_a_file_without_a_label_names_a_row(tmp_path):
     parquet.write_table(pa.table({"text": TEXTS[:2], "label": [None, ""]}), path)
     with pytest.raises(SourceError, match="no row with a label; row 1: a label must"):
         read_examples(str(path), RoFormerTextClassifier, {}, 1, skips=True)
+
+
+@tables
+def test_tokens_and_their_tags(make, backbone):
+    """Of a table with names or numbers of tags, and as lists, as of the joined text."""
+    tokens = [["她", "在", "New", "北京"], ["好"]]
+    tags, numbers = [["O", "O", "O", "S-LOC"], ["O"]], [[0, 0, 0, 1], [0]]
+    model = RoFormerTokenClassifier(backbone, backbone.tokenizer, labels=["LOC"])
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    texts = ["她在New北京", "好"]
+    loss = model.evaluate(texts, [[(5, 7, "LOC")], []], verbose=0)
+    for y in (tags, numbers):
+        table = make({"tokens": tokens, "ner_tags": y})
+        fields = ("tokens", "ner_tags")
+        assert model.evaluate(table, fields=fields, verbose=0) == loss
+        assert model.evaluate(tokens, y, verbose=0) == loss
+    entities = [{"LOC": {"北京": [[5, 6]]}}, {}]
+    assert model.evaluate(texts, entities, verbose=0) == loss
+    found = model.extract(make({"text": tokens}), verbose=0)
+    assert list(found) == model.extract(texts, verbose=0)
+    assert model.extract(tokens, verbose=0) == model.extract(texts, verbose=0)
+
+
+def test_numbers_of_tags_have_the_names_of_the_dataset(backbone, tmp_path):
+    names = datasets.ClassLabel(names=["O", "I-LOC", "B-LOC"])
+    features = {"tokens": datasets.Sequence(datasets.Value("string"))}
+    features["ner_tags"] = datasets.Sequence(names)
+    rows = {"tokens": [["她", "在", "北", "京"]], "ner_tags": [[0, 0, 2, 1]]}
+    table = datasets.Dataset.from_dict(rows, datasets.Features(features))
+    model = RoFormerTokenClassifier(backbone, backbone.tokenizer, labels=["LOC"])
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    fields = ("tokens", "ner_tags")
+    expected = model.evaluate(["她在北京"], [[(2, 4, "LOC")]], verbose=0)
+    for one in (table, table.data.table):
+        assert model.evaluate(one, fields=fields, verbose=0) == expected
+    table.save_to_disk(tmp_path / "saved")
+    table.to_parquet(tmp_path / "x.parquet")
+    for path in (tmp_path / "saved", tmp_path / "x.parquet"):
+        examples = read_examples(str(path), RoFormerTokenClassifier, {}, 1, fields)
+        assert examples.labels == [[(2, 4, "LOC")]]

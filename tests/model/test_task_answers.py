@@ -14,7 +14,7 @@ from roformer_keras.tasks.question_answerer import (
     Windows,
 )
 from roformer_keras.tasks.reports import format_report
-from roformer_keras.tasks.spans import Span
+from roformer_keras.tasks.span_labels import Span
 
 ROWS = [
     ("她在", "她在北京工作，我在上海"),

@@ -13,13 +13,8 @@ from roformer_keras import RoFormerTokenizer
 from roformer_keras.data.files import read_table
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.span_extractor import RoFormerSpanExtractor
-from roformer_keras.tasks.spans import (
-    Span,
-    SpanRows,
-    as_spans,
-    spans_of_tags,
-    tags_of_spans,
-)
+from roformer_keras.tasks.span_labels import Span, as_spans, spans_of_tags
+from roformer_keras.tasks.spans import SpanRows, tags_of_spans
 from roformer_keras.tasks.token_classifier import RoFormerTokenClassifier
 
 pytestmark = pytest.mark.slow

@@ -649,3 +649,31 @@ def test_names_of_many_digits_are_sorted_as_texts():
     assert sorted_names(["10", "9"]) == ["9", "10"]
     long = "1" * 5000
     assert sorted_names([long, "9", "2"]) == [long, "2", "9"]
+
+
+def test_answers_have_the_type_of_the_classes(tmp_path):
+    """Also in JSON and after a preset; labels of one-hot give the same loss."""
+    for classes, given in (
+        ([0, 1], np.eye(2)[[1, 0]]),
+        ([False, True], [True, False]),
+        (["0", "1"], [[0, 1], [1, 0]]),
+        (None, [True, False]),
+    ):
+        model = classifier(classes=classes, num_classes=2)
+        known = [0, 1] if classes is None else classes
+        labels = [known[1], known[0]]
+        model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+        losses = [model.evaluate(TEXTS[:2], y, verbose=0)[0] for y in (given, labels)]
+        assert losses[0] == losses[1]
+        model.save_to_preset(tmp_path / "preset", overwrite=True)
+        loaded = RoFormerTextClassifier.from_preset(tmp_path / "preset")
+        for one in (model, loaded):
+            (answer,) = one.classify(TEXTS[:1], verbose=0)
+            assert (type(answer), answer in known) == (type(known[0]), True)
+            (line,) = one.to_json([(TEXTS[0],)])
+            names = list(line["probabilities"])
+            assert names == [str(name).lower() for name in known]
+            if classes is not None:
+                assert type(line["label"]) is type(known[0])
+            else:
+                assert line["label"] in names

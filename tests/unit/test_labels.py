@@ -1,7 +1,11 @@
 """Labels of files that are none: each value with each parser."""
 
+import numpy as np
+import pandas
 from hostile.run import unrefused
 
+from roformer_keras.data.tagged import TokenTags, join_tokens, token_tags
+from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.labels import (
     choice_number,
@@ -11,7 +15,9 @@ from roformer_keras.tasks.labels import (
     parse_name,
     parse_number,
     parse_spans,
+    single_labels,
 )
+from roformer_keras.tasks.span_labels import as_spans
 
 NAN, INFINITY, HUGE = float("nan"), float("inf"), 10**400
 NO_NAMES = [None, NAN, [], [1], {}, "", " "]
@@ -103,3 +109,100 @@ def test_classes_of_a_model():
         ),
     ]
     assert unrefused(cases, class_names, ConfigurationError) == []
+
+
+def test_numbers_of_classes_in_every_type():
+    cases = [
+        # Without names: numbers, numbers as text, and truth values of two classes.
+        (None, 2, [(0, 0), ("1", 1), (1.0, 1), (np.int8(1), 1), (True, 1), ("1.0", 1)]),
+        (["差", "好"], 2, [(1, 1), ("好", 1), (" 差 ", 0)]),
+        ([1, 0], 2, [(1, 0), (0, 1), ("1", 0), (0.0, 1), (True, 0), (np.bool_(0), 1)]),
+        ([5, 7], 2, [(7, 1), ("5", 0), (np.int64(5), 0)]),
+        ([False, True], 2, [(True, 1), ("TRUE", 1), ("false", 0), (1, 1)]),
+        (["1", "0"], 2, [("1", 0), ("0", 1)]),
+        (["yes", "true"], 2, [(True, 1), ("True", 1)]),
+    ]
+    for classes, count, labels in cases:
+        count, names = class_names(count, classes, 2)
+        assert classes is None or list(map(type, names)) == list(map(type, classes))
+        for label, number in labels:
+            assert class_number(label, count, names) == number, (classes, label)
+    refused = [
+        ((1, 2, ["1", "0"]), "is also the name of another one"),
+        ((True, 3, None), "got True"),
+        ((0, 2, [5, 7]), "got 0"),
+        ((True, 2, ["差", "好"]), "got True"),
+    ]
+    assert unrefused(refused, class_number, ConfigurationError) == []
+
+
+def test_rows_of_one_hot_and_of_one_label():
+    expected = [1, 0, 1]
+    for y in (
+        [[0, 1], [1, 0], [0, 1]],
+        np.eye(2)[expected],
+        np.eye(2, dtype=bool)[expected],
+        [(0.0, 1.0), np.array([1, 0]), [False, True]],
+        [[1], [0], [1]],
+        np.array(expected)[:, None],
+        expected,
+        pandas.DataFrame({"a": [0, 1, 0], "b": [1, 0, 1]}),
+    ):
+        assert [class_number(one, 2, None) for one in single_labels(y, 2)] == expected
+    message = "must have one 1, for its class, and 0 for the others"
+    groups = [([[[0, 0]], [[1, 1]], [[0.5, 0.5]], [["a", 1]], [[2, 0]]], message)]
+    assert unparsed(lambda value: single_labels(value, 2), *groups) == []
+
+
+TEXT, SPANS = "她在北京", [(2, 4, "LOC")]
+
+
+def test_spans_in_every_form():
+    tags = ["O", "B-LOC", "I-LOC"]
+    labels = [
+        [[2, 4, "LOC"]],
+        [{"start": 2, "end": 4, "label": "LOC"}],
+        [{"id": 1, "start_offset": 2, "end_offset": 4, "label": "LOC"}],
+        [{"start_idx": 2, "end_idx": 3, "type": "LOC", "entity": "北京"}],
+        [{"start_idx": 2, "end_idx": 4, "type": "LOC", "entity": "北京"}],
+        {"LOC": {"北京": [[2, 3]]}},
+        ["O", "O", "B-LOC", "I-LOC"],
+        ["o", "O", "b-LOC", "e_LOC"],
+        ["O", "O", "B_LOC", "m-LOC"],
+        [0, 0, np.int64(1), 2],
+        TokenTags(("她", "在", "北京"), ("O", "O", "B-LOC")),
+        TokenTags(("她在", "北京"), ("O", "S_LOC")),
+        TokenTags(("她", "在", "北京"), (0, 0, 1)),
+    ]
+    for label in labels:
+        assert as_spans(label, TEXT, None, tags) == SPANS, label
+    # The label of a tag stays as it is.
+    assert as_spans(["o", "o", "b-loc", "i-loc"], TEXT, None) == [(2, 4, "loc")]
+    cmeee = {"start_idx": 2, "end_idx": 3, "type": "LOC"}
+    groups = [
+        ([[{**cmeee, "entity": "她在"}]], "must be its piece of the text"),
+        ([[cmeee]], "a span must be (start, end"),
+        ([{"LOC": [[2, 3]]}], "spans in an object must be"),
+        ([[0, 0, 1, 2]], "a tag that is a number must be one with a name, got 0"),
+        ([["O", "O", "BLOC", "O"]], "a tag must be O, or one of B, I, M, E and S"),
+    ]
+    assert unparsed(lambda value: as_spans(value, TEXT, None), *groups) == []
+
+
+def test_tokens_of_a_text():
+    for tokens, tags, text, spans in (
+        (["New", "York", "is", "big"], "B-L I-L O O", "New York is big", [(0, 8, "L")]),
+        (
+            ["in", "New", "York"],
+            "O S-L S-L",
+            "in New York",
+            [(3, 6, "L"), (7, 11, "L")],
+        ),
+        (["我", "爱", "New", "York"], "O O B-L E-L", "我爱NewYork", [(2, 9, "L")]),
+        (["A", "B", "1"], "B-L I-L O", "AB1", [(0, 2, "L")]),
+    ):
+        assert join_tokens(tokens) == text
+        label = token_tags(tokens, tags.split())
+        assert as_spans(label, text, None) == spans
+        assert as_texts([tokens], (1,), has_tokens=True) == [(text,)]
+    assert as_texts([("好",), "好", ["好"]], (1,), has_tokens=True) == [("好",)] * 3

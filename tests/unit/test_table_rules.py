@@ -13,6 +13,7 @@ from pyarrow import parquet
 from roformer_keras.data.files import FORMATS, read_records, read_table
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.tasks.labels import label_kind, parse_name, typed_names
+from roformer_keras.tasks.span_labels import as_spans
 
 CELLS = ("csv", "semicolons.csv", "tsv", "quoted.tsv", "txt", "xlsx")
 KEYED = ("jsonl", "json", "parquet", "arrow")
@@ -31,13 +32,7 @@ def write(folder, kind, rows, encoding="utf-8"):
         return path
     if kind in ("parquet", "arrow"):
         columns = [pyarrow.array(column) for column in zip(*values, strict=True)]
-        table = pyarrow.table(columns, names=names)
-        if kind == "parquet":
-            parquet.write_table(table, path)
-        else:
-            with pyarrow.ipc.new_file(path, table.schema) as writer:
-                writer.write_table(table)
-        return path
+        return write_table(folder, kind, pyarrow.table(columns, names=names))
     if kind in ("jsonl", "json"):
         pairs = [zip(names, map(dumped, row), strict=True) for row in values]
         lines = ["{" + ", ".join(f'"{k}": {v}' for k, v in one) + "}" for one in pairs]
@@ -49,6 +44,16 @@ def write(folder, kind, rows, encoding="utf-8"):
         csv.writer(stream, delimiter=separator, quoting=quoting).writerows(rows)
         text = stream.getvalue()
     path.write_bytes(text.encode(encoding))
+    return path
+
+
+def write_table(folder, kind, table):
+    path = folder / f"x.{kind}"
+    if kind == "parquet":
+        parquet.write_table(table, path)
+    else:
+        with pyarrow.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
     return path
 
 
@@ -256,3 +261,48 @@ def test_an_error_of_a_format_names_all(tmp_path):
     (tmp_path / "x.doc").write_bytes(b"")
     with pytest.raises(SourceError, match=f"format= .* {', '.join(FORMATS)} under"):
         read_table(tmp_path / "x.doc", 1)
+
+
+TOKENS, TAGS = ["她", "在", "New", "北京"], ["O", "O", "O", "S-LOC"]
+NAMES = ["O", "B-LOC", "I-LOC"]
+SPANS = [(5, 7, "LOC")]
+
+
+@pytest.mark.parametrize("kind", KEYED)
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        (TOKENS, TAGS),
+        (TOKENS, ["o", "O", "O", "b_LOC"]),
+        (TOKENS, [0, 0, 0, 1]),
+        ("她在New北京", [{"start_offset": 5, "end_offset": 7, "label": "LOC"}]),
+        (
+            "她在New北京",
+            [{"start_idx": 5, "end_idx": 6, "type": "LOC", "entity": "北京"}],
+        ),
+        ("她在New北京", {"LOC": {"北京": [[5, 6]]}}),
+        ("她在New北京", ["O"] * 5 + ["B-LOC", "I-LOC"]),
+    ],
+)
+def test_tags_and_spans_of_every_container(kind, text, label, tmp_path):
+    path = write(tmp_path, kind, [["tokens", "entities"], [text, label]])
+    table = read_table(path, 1, ("tokens", "entities"), has_tokens=True)
+    assert table.texts == [("她在New北京",)]
+    assert as_spans(table.labels[0], table.texts[0][0], None, NAMES) == SPANS
+    unlabelled = read_table(path, 1, ("tokens",), labelled=False, has_tokens=True)
+    assert unlabelled.texts == table.texts
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_numbers_of_tags_have_the_names_that_datasets_stores(kind, tmp_path):
+    own = {"names": ["O", "B-PER", "B-LOC"], "_type": "ClassLabel"}
+    for feature in ({"feature": own, "_type": "List"}, [own]):
+        stored = {"info": {"features": {"x": {}, "tags": feature}}}
+        columns = {"x": [TOKENS], "tags": [[0, 0, 0, 2]]}
+        table = pyarrow.table(columns).replace_schema_metadata(
+            {"huggingface": json.dumps(stored)}
+        )
+        path = write_table(tmp_path, kind, table)
+        for names in ((), NAMES):
+            found = read_table(path, 1, ("x", "tags"), has_tokens=True)
+            assert as_spans(found.labels[0], "她在New北京", None, names) == SPANS

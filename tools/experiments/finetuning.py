@@ -40,7 +40,7 @@ from roformer_keras.io.journal import digest
 from roformer_keras.models import RoFormerBackbone
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.tasks.reports import correlation_report, span_report
-from roformer_keras.tasks.spans import spans_of_tags
+from roformer_keras.tasks.span_labels import spans_of_tags
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 from roformer_keras.text.train_vocabulary import build_vocabulary
 from tools.experiments.harness import Experiment, linear_schedule, spread
