@@ -6,7 +6,7 @@ from roformer_keras.cli.terminal import start_backend
 from roformer_keras.cli.texts import json_line, read_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.sources import load_tokenizer
-from roformer_keras.types import RunsOn
+from roformer_keras.types import FileEncoding, RunsOn
 
 EXAMPLES = ("fill-mask 床前明[MASK]光", "fill-mask 太祖[MASK]位，大赦天下。 --top-k 3")
 
@@ -20,6 +20,7 @@ def run(
     config: str | None = None,
     vocabulary: str | None = None,
     top_k: Count = 5,
+    encoding: FileEncoding = "utf-8",
     as_json: bool = False,
     output: str = "-",
     engine: RunsOn = "keras",
@@ -32,6 +33,7 @@ def run(
     Args:
         texts: with [MASK] in it; - is the lines of standard input.
         top_k: tokens for each [MASK].
+        encoding: of standard input or files, as in `embed`.
         output: with --engine ray, the folder of the parts.
         engine: ray computes in many processes, see `embed`: the text is then that of
             a path, folder or pattern of files.
@@ -43,6 +45,7 @@ def run(
         ray_jobs.run_on_ray(
             FillMask(source=source, config=config, vocabulary=vocabulary, top_k=top_k),
             *(texts[0] if len(texts) == 1 else None, output, options),
+            encoding=encoding,
             overwrite=overwrite,
             quiet=quiet,
         )
@@ -50,7 +53,7 @@ def run(
     ray_jobs.check_no_options(options)
     if output != "-":
         raise ConfigurationError("--output is for files of texts: add --engine ray")
-    texts = read_texts(texts)
+    texts = read_texts(texts, encoding)
     start_backend()
     from roformer_keras.models import RoFormerMaskedLM
     from roformer_keras.models.fill_mask import fill_mask

@@ -19,7 +19,7 @@ from roformer_keras.cli.texts import (
     read_inputs,
 )
 from roformer_keras.tasks.sources import load_writer
-from roformer_keras.types import Engine, EngineOrRay
+from roformer_keras.types import Engine, EngineOrRay, FileEncoding
 
 EXAMPLES = (
     "generate --text 床前明月光，",
@@ -40,6 +40,7 @@ def run(
     source: str | None = None,
     config: str | None = None,
     vocabulary: str | None = None,
+    encoding: FileEncoding = "utf-8",
     output: str = "-",
     model: Literal["RoFormerCausalLM", "RoFormerSim"] | None = None,
     unilm: bool = False,
@@ -66,6 +67,7 @@ def run(
         text: prompt to take instead of a file; may be repeated.
         source: checkpoint (default: roformer-gpt-char; with --unilm or --model
             RoFormerSim roformer-sim-char).
+        encoding: of the file, as in `embed`.
         output: .jsonl, or .tsv with rows of prompt, text and score, in which tabs and
             line ends are escaped; - for JSON lines on standard output.
         model: class to load, if the source does not say it.
@@ -115,11 +117,15 @@ def run(
             seed=seed,
         )
         ray_jobs.run_on_ray(
-            *(verb, file, output, on_ray), texts=text, overwrite=overwrite, quiet=quiet
+            *(verb, file, output, on_ray),
+            texts=text,
+            encoding=encoding,
+            overwrite=overwrite,
+            quiet=quiet,
         )
         return
     ray_jobs.check_no_options(on_ray, worker_engine)
-    prompts = read_inputs(file, text)
+    prompts = read_inputs(file, text, encoding)
     style = output_style(output, text)
 
     def load():

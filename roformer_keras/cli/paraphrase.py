@@ -10,7 +10,7 @@ from roformer_keras.cli.texts import (
     read_inputs,
 )
 from roformer_keras.tasks.sources import load_paraphraser
-from roformer_keras.types import Engine, EngineOrRay
+from roformer_keras.types import Engine, EngineOrRay, FileEncoding
 
 EXAMPLES = ("paraphrase --text 学习了又时常温习，不是很愉快吗？ --n 20 --k 5",)
 SETTINGS = "roformer_keras.generation.options.GenerationConfig"
@@ -25,6 +25,7 @@ def run(
     source: str = "roformer-sim-char",
     config: str | None = None,
     vocabulary: str | None = None,
+    encoding: FileEncoding = "utf-8",
     output: str = "-",
     n: Count = 100,
     k: Count = 20,
@@ -47,6 +48,7 @@ def run(
     Args:
         file: sentences, one a line; - is standard input.
         text: sentence to take instead of a file; may be repeated.
+        encoding: of the file, as in `embed`.
         output: .jsonl, or .tsv with rows of sentence, similar sentence and cosine, in
             which tabs and line ends are escaped; - for JSON lines on standard
             output.
@@ -82,11 +84,15 @@ def run(
             seed=seed,
         )
         ray_jobs.run_on_ray(
-            *(verb, file, output, on_ray), texts=text, overwrite=overwrite, quiet=quiet
+            *(verb, file, output, on_ray),
+            texts=text,
+            encoding=encoding,
+            overwrite=overwrite,
+            quiet=quiet,
         )
         return
     ray_jobs.check_no_options(on_ray, worker_engine)
-    sentences = read_inputs(file, text)
+    sentences = read_inputs(file, text, encoding)
     style = output_style(output, text)
 
     def load():

@@ -48,11 +48,11 @@ def read_lines(
     return lines
 
 
-def read_texts(texts: Iterable[str]) -> list[str]:
+def read_texts(texts: Iterable[str], encoding: str = "utf-8") -> list[str]:
     """Texts of the command line, where "-" is the lines of standard input."""
     found = []
     for text in texts:
-        found += read_lines("-") if text == "-" else [text]
+        found += read_lines("-", encoding=encoding) if text == "-" else [text]
     return found
 
 
@@ -66,7 +66,9 @@ def number_lines(
     ]
 
 
-def read_inputs(file: str | None, texts: Sequence[str] | None) -> list:
+def read_inputs(
+    file: str | None, texts: Sequence[str] | None, encoding: str = "utf-8"
+) -> list:
     """Pairs of where a text comes from and the text: of a file, or of `--text`.
 
     Raises:
@@ -78,7 +80,8 @@ def read_inputs(file: str | None, texts: Sequence[str] | None) -> list:
         return [(f"text {at}", text) for at, text in enumerate(texts, start=1)]
     assert file is not None
     try:
-        return number_lines(file, read_lines(file), itertools.count(1))
+        lines = read_lines(file, encoding=encoding)
+        return number_lines(file, lines, itertools.count(1))
     except SourceError as error:
         if file == "-" or os.path.exists(file):
             raise
