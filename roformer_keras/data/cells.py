@@ -294,6 +294,8 @@ class Sheet:
             self._kind != ".txt" or len(found) > 1
         )
         has_header = self._has_header(own, header, has_names)
+        if not has_header:
+            numbered = []
         if own:
             columns = find_columns(self._where(self._line), found, own)
         elif has_header and has_names:

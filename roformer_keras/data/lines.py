@@ -48,8 +48,8 @@ def read_lines(path: str, encoding: str = UTF_8) -> Iterator[tuple[int, str]]:
     try:
         with _open(path) as file:
             limit = _limit(path)
-            if encoding == "auto":
-                file, encoding = _detect(file, path, limit)
+            if encoding in ("auto", "utf-16"):
+                file, encoding = _detect(file, path, limit, encoding)
             total = 0
             for number, size, text in _decoded(file, encoding):
                 total += size
@@ -114,19 +114,22 @@ def _decoded(file, encoding):
         yield number, len(line), line.decode("utf-8-sig" if is_marked else encoding)
 
 
-def _detect(file, path, limit):
-    """A file at its begin, and its encoding."""
+def _detect(file, path, limit, encoding):
+    """A file at its begin, and its encoding: of "utf-16" the order of the bytes."""
     if not file.seekable():
         file = io.BytesIO(file.read())
     head = file.read(_BLOCK)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         candidates = ["utf-16"]
-    elif b"\0" in head:
+    elif b"\0" in head or encoding == "utf-16":
         # Without a mark: characters below 256 have a zero as their high byte.
-        is_little = head[1::2].count(0) > head[::2].count(0)
+        is_little = head[1::2].count(0) >= head[::2].count(0)
         candidates = ["utf-16-le" if is_little else "utf-16-be"]
     else:
         candidates = [UTF_8, "gb18030"]
+    if encoding == "utf-16":
+        file.seek(0)
+        return file, candidates[0]
     for encoding in candidates:
         file.seek(0)
         decoder, total = codecs.getincrementaldecoder(encoding)(), 0

@@ -178,8 +178,8 @@ def test_encodings(kind, tmp_path):
     for encoding, others in (
         ("gb18030", ["auto"]),
         ("utf-16", ["auto"]),
-        ("utf-16-le", ["auto"]),
-        ("utf-16-be", ["auto"]),
+        ("utf-16-le", ["utf-16", "auto"]),
+        ("utf-16-be", ["utf-16", "auto"]),
         ("utf-8-sig", ["utf-8", "auto"]),
         ("gbk", ["gb18030", "auto"]),
         ("big5", []),

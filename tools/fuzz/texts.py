@@ -246,13 +246,18 @@ def _read_tables(folder: Path):
         for labelled, or_first in ((True, False), (False, True))
         if len(fields) in (0, count + labelled, count + 1)
     ]
-    kinds = ("csv", "tsv", "txt", "jsonl", "bio")
+    kinds = ("csv", "tsv", "txt", "xlsx", "json", "jsonl", "bio")
     reads += [functools.partial(read_table, path, 1, format=kind) for kind in kinds]
+    ways = [{"header": name} for name in ("first", "none")]
+    ways += [{"encoding": name} for name in ("auto", "gb18030", "utf-16")]
+    ways += [{"has_tokens": True, "skipped": []}]
+    reads += [functools.partial(read_table, path, 1, **way) for way in ways]
     try_each(reads)
 
 
-def _arrow_files():
-    """A small table as Parquet, as an Arrow file and as a stream."""
+def _packed_tables():
+    """A small table as Excel, Parquet, as an Arrow file and as a stream."""
+    import openpyxl
     import pyarrow
     from pyarrow import ipc, parquet
 
@@ -261,7 +266,11 @@ def _arrow_files():
     )
     whole = io.BytesIO()
     parquet.write_table(table, whole)
-    found = [{"a.parquet": whole.getvalue()}]
+    book, sheet = openpyxl.Workbook(), io.BytesIO()
+    for row in (["text", "label"], ["甲，乙", 1], [2.5, True]):
+        book.active.append(row)
+    book.save(sheet)
+    found = [{"a.parquet": whole.getvalue()}, {"a.xlsx": sheet.getvalue()}]
     for new in (ipc.new_file, ipc.new_stream):
         stream = io.BytesIO()
         with new(stream, table.schema) as writer:
@@ -368,7 +377,7 @@ TARGETS = {
     "saved-tokenizer": Target(lambda _: [seeds.tokenizer()], _read_saved_tokenizer),
     "tokenizer": Target(_texts, _read_text, _mutate_text_file),
     "tables": Target(
-        lambda _: _tables(_) + _arrow_files(), _read_tables, _mutate_table
+        lambda _: _tables(_) + _packed_tables(), _read_tables, _mutate_table
     ),
     "choices": Target(
         lambda _: [{"x.json": seeds.C3.encode()}, seeds.CHID], _read_choices
