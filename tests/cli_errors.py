@@ -102,7 +102,7 @@ WITH_MODELS = [
     ("verify SMALL --save-reference no/x", 4, "no is not a folder: make it first"),
     ("verify SMALL --python nowhere", 6, "cannot run nowhere: No such file"),
     ("evaluate SMALL half.tsv --num-beams 4", 2, "is not the preset folder of a"),
-    ("evaluate CLASSES half.tsv", 2, "line 1 of half.tsv: a label must be a name, or"),
+    ("evaluate CLASSES half.tsv", 2, "line 1 of half.tsv: a label must be a name"),
     (
         "evaluate CLASSES half.tsv --on-bad-row skip",
         2,

@@ -16,7 +16,7 @@ import logging
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from roformer_keras.data.choices import choice_columns, gather_choices
@@ -268,6 +268,7 @@ class Sheet:
         header: str | None,
         groups: Sequence[str],
         has_choices: bool,
+        classes: Collection[str] = (),
     ) -> tuple[Iterator[Row], list[int]]:
         """The rows of labelled texts, and where the values of `groups` are in them.
 
@@ -277,7 +278,7 @@ class Sheet:
             fields: as `read_table` takes them, perhaps with a label that is not read.
             names: that fields have if none are given.
             count: int. Texts of a row.
-            header, groups, has_choices: as in `read_table`.
+            header, groups, has_choices, classes: as in `read_table`.
         """
         wanted, own = len(names), tuple(fields[: len(names)])
         numbered: list[int] = []
@@ -312,7 +313,8 @@ class Sheet:
             width = most_frequent_width(whole)
             self._rows = iter(whole)
             label = self._label_column(fields, columns, count, width)
-            if header is None and label is not None:
+            own_label = self._first[label : label + 1] if label is not None else []
+            if header is None and own_label and own_label[0] not in classes:
                 self._check_first(whole, label, width, len(names) > count)
         if not numbered:
             width = max(width, *(column + 1 for column in columns))
@@ -508,7 +510,7 @@ def fit_rows(
 def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:
     """Whether the first label of a table may be the name of its column.
 
-    It is on no other row, and is neither a number nor JSON nor tags.
+    It is on no other row, and is neither a number nor JSON, tags or several classes.
 
     Args:
         labels: of all rows.
@@ -520,7 +522,7 @@ def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:
         return False
     # A row may be of several classes.
     known = {name.strip() for label in others for name in label.split(",")}
-    if not known.isdisjoint(name.strip() for name in first.split(",")):
+    if first in known:
         return False
     if all(map(_NUMBER.fullmatch, known)):
         return is_sure or len(others) > 1
@@ -532,6 +534,6 @@ def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:
 _LONGEST_NAME, _FEW_ROWS = 40, 20
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
 _NO_NAME = re.compile(
-    rf"|{_NUMBER.pattern}|[\[{{].*|(O|[BIMES][-_]\S+)(\s+(O|[BIMES][-_]\S+))*",
+    rf"|{_NUMBER.pattern}|[\[{{].*|.*,.*|(O|[BIMES][-_]\S+)(\s+(O|[BIMES][-_]\S+))*",
     re.IGNORECASE | re.DOTALL,
 )

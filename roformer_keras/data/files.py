@@ -28,7 +28,7 @@ name, and no key of an object, comes twice.
 
 import os
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +133,7 @@ def read_table(
     has_tokens: bool = False,
     header: str | None = None,
     encoding: str = UTF_8,
+    classes: Collection[str] = (),
 ) -> Table:
     """Reads the texts and labels of a file.
 
@@ -158,6 +159,7 @@ def read_table(
         header: `"first"` if the first row of a table names its columns, `"none"` if it
             is a row as the others; as above if None.
         encoding: of a text file, one of `ENCODINGS`; `"auto"` tries some.
+        classes: labels that are known, which are no names of a column.
 
     Raises:
         ConfigurationError: there are not as many fields as texts and labels, or one
@@ -218,6 +220,7 @@ def read_table(
             header=header,
             groups=groups,
             has_choices=has_choices,
+            classes=classes,
         )
     else:
         own = [f".{one}" for one in FORMATS if one not in _NAMED]

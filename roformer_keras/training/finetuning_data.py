@@ -14,7 +14,7 @@ from roformer_keras.data.rows import draw_held_out
 from roformer_keras.data.tables import LABEL
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
-from roformer_keras.tasks.labels import label_kind, typed_names
+from roformer_keras.tasks.labels import as_name, label_kind, typed_names
 from roformer_keras.training.finetuning_settings import FinetuningSettings
 
 # With more rows than these, classes must come again.
@@ -157,7 +157,7 @@ def read_data(settings: FinetuningSettings) -> Data:
         names = task_class.find_names(train.labels, options)
         if names is not None:
             _check_classes(train, settings)
-        if names is not None and "classes" in task_class.name_options(names, options):
+        if _are_classes(task_class, names, options):
             names = typed_names(names, train.kind)
     names = list(names) if isinstance(names, tuple) else names
     if names is not None and not isinstance(names, list):
@@ -167,12 +167,19 @@ def read_data(settings: FinetuningSettings) -> Data:
         raise SourceError(
             f"{train.path} must have labels of at least {min_names} names, got {names}"
         )
+    classes = names if _are_classes(task_class, names, options) else None
     valid, test = (
-        read(path) if path else None for path in (settings.valid, settings.test)
+        read(path, classes=classes) if path else None
+        for path in (settings.valid, settings.test)
     )
     if settings.holdout:
         train, valid = _split(train, settings)
     return Data(task_class, names, train, valid, test)
+
+
+def _are_classes(task_class, names, options):
+    """Whether names are those of classes, and not of spans."""
+    return names is not None and "classes" in task_class.name_options(names, options)
 
 
 def read_examples(
@@ -186,13 +193,15 @@ def read_examples(
     groups: Sequence[str] = (),
     header: str | None = None,
     encoding: str = "utf-8",
+    classes: Sequence | None = None,
 ) -> Examples:
     """Reads one file for a task with these options; see `read_table`.
 
-    `skips` leaves out rows that have no text or a label that is none, instead of
-    raising an error.
+    `classes` are those of the training, if they are known; `skips` leaves out rows that
+    have no text or a label that is none, instead of raising an error.
     """
     skipped: list[tuple[int, str]] | None = [] if skips else None
+    classes = options.get("classes") if classes is None else classes
     table = read_table(
         path,
         count,
@@ -202,6 +211,9 @@ def read_examples(
         skipped=skipped,
         has_choices=task_class.has_choices,
         has_tokens=task_class.has_tokens,
+        classes=list(map(as_name, classes))
+        if isinstance(classes, list | tuple)
+        else (),
         header=header,
         encoding=encoding,
     )

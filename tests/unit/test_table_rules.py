@@ -129,6 +129,13 @@ def test_rows_have_as_many_cells_as_the_header_or_most(kind, header, tmp_path):
             list(read_records(str(path), fields[:1]))
 
 
+def test_a_label_that_is_known_is_no_header(tmp_path):
+    path = write(tmp_path, "csv", [["好", "正"], ["坏", "负"], ["一般", "中"]])
+    with pytest.raises(SourceError, match="seems to be a header"):
+        read_table(path, 1, classes=["负", "中"])
+    assert len(read_table(path, 1, classes=["正"]).texts) == 3
+
+
 def test_a_row_that_repeats_the_header_is_none(tmp_path):
     names = ["text", "label"]
     for kind in CELLS:
