@@ -363,7 +363,10 @@ class Sheet:
         """Asks whether a first row that may be a header is one."""
         rows = [cells for _, cells in rows if len(cells) == width > column]
         labels = [cells[column] for cells in rows]
-        if len(self._first) != width or not seems_header(labels, is_sure):
+        has_texts = any(
+            len(cell) > _LONGEST_NAME or _SENTENCE.search(cell) for cell in self._first
+        )
+        if has_texts or len(self._first) != width or not seems_header(labels, is_sure):
             return
         names = ",".join(self._first)
         example = f" such as fields={names}" if re.fullmatch(r"[\w.,-]+", names) else ""
@@ -518,7 +521,7 @@ def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:
             must come again, or be numbers.
     """
     first, *others = [label.strip() for label in labels] or [""]
-    if not others or len(first) > _LONGEST_NAME or _NO_NAME.fullmatch(first):
+    if not others or _NO_NAME.fullmatch(first):
         return False
     # A row may be of several classes.
     known = {name.strip() for label in others for name in label.split(",")}
@@ -532,6 +535,8 @@ def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:
 
 # Characters of the name of a column; rows whose classes may all differ.
 _LONGEST_NAME, _FEW_ROWS = 40, 20
+# What is in sentences, and in no name.
+_SENTENCE = re.compile("[，。！？；…]")
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
 _NO_NAME = re.compile(
     rf"|{_NUMBER.pattern}|[\[{{].*|.*,.*|(O|[BIMES][-_]\S+)(\s+(O|[BIMES][-_]\S+))*",

@@ -108,6 +108,10 @@ def test_a_header_of_own_names_is_asked_about(kind, tmp_path):
 def test_first_rows_that_are_no_header(kind, labels, tmp_path):
     rows = [[text, label] for (text,), label in zip(TEXTS, labels, strict=True)]
     assert read_table(write(tmp_path, kind, rows), 1).labels == list(labels)
+    # What is a sentence, or long, is no name of a column.
+    for text in ("很好。", "好" * 41):
+        path = write(tmp_path, kind, [[text, "中"], *ROWS])
+        assert read_table(path, 1).labels == ["中", *"1010"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CELLS if kind != "xlsx"])
