@@ -61,25 +61,30 @@ def is_ready(x) -> bool:
     return isinstance(first, dict) and any("token_ids" in name for name in first)
 
 
-def texts_of(dataset, counts: Sequence[int], has_choices: bool = False) -> list:
+def texts_of(
+    dataset,
+    counts: Sequence[int],
+    has_choices: bool = False,
+    has_tokens: bool = False,
+) -> list:
     """Rows of a `tf.data.Dataset` or `PyDataset` of texts, with or without labels.
 
     Args:
         dataset: whose batches, or rows, are as `fit` takes them.
-        counts, has_choices: as in `as_texts`.
+        counts, has_choices, has_tokens: as in `as_texts`.
     """
     found: list = []
     for element in _elements(dataset):
         # As in Keras, a tuple holds inputs, and then labels and weights.
         parts = element if isinstance(element, tuple) else (element,)
         if isinstance(dataset, keras.utils.PyDataset):
-            found += as_texts(parts[0], counts, has_choices)
+            found += as_texts(parts[0], counts, has_choices, has_tokens)
         else:
             found += [record[0] for record in _records(*parts)]
     return found
 
 
-def labelled_texts(dataset, y):
+def labelled_texts(dataset, y=None):
     """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
     check_container(dataset, y)
     records: list = []

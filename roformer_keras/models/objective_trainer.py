@@ -8,7 +8,12 @@ import keras
 
 from roformer_keras.checks import check_integer
 from roformer_keras.data.batches import NumberedBatches
-from roformer_keras.data.datasets import check_container, is_ready, texts_of
+from roformer_keras.data.datasets import (
+    check_container,
+    is_ready,
+    labelled_texts,
+    texts_of,
+)
 from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
 from roformer_keras.data.rows import draw_held_out
@@ -238,7 +243,7 @@ def _items(objective, x, y=None):
     check_container(x, y)
     fields = (objective.fields or 1,)
     if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
-        x = texts_of(x, fields)
+        x, y = _texts_of_dataset(x, fields)
     if isinstance(x, Iterator):
         raise ConfigurationError(
             f"texts must be a list or another container, got a {type(x).__name__}, "
@@ -250,6 +255,20 @@ def _items(objective, x, y=None):
     if not items:
         raise ConfigurationError("texts must have tokens, got none")
     return items
+
+
+def _texts_of_dataset(dataset, fields):
+    """Texts of a dataset, and the second texts of pairs."""
+    is_dataset = hasattr(dataset, "as_numpy_iterator")
+    spec = dataset.element_spec if is_dataset else dataset[0]
+    if not isinstance(spec, tuple) or len(spec) == 1:
+        return texts_of(dataset, fields), None
+    if fields == (2,) and len(spec) == 2:
+        return labelled_texts(dataset)[:2]
+    raise ConfigurationError(
+        "texts must come without labels and weights, got a "
+        f"{type(dataset).__name__} of {len(spec)} parts: leave out all but the texts"
+    )
 
 
 def _split(items, share, seed):

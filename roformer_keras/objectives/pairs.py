@@ -382,6 +382,10 @@ class CoSENT(_LabelledPairs):
         check_number("scale", scale, above=0)
         self.scale = scale
 
+    def batch(self, items, rng, number=0):
+        # One loss for the whole batch, in which rows have no weights.
+        return *super().batch(items, rng, number)[:2], None
+
     def _output(self, vectors):
         return PairCosines(dtype="float32", name="similarities")(vectors)
 

@@ -368,7 +368,7 @@ class TextTask(TextTrainer, SavedTask):
         counts = text_counts or self.text_counts
         has_choices, has_tokens = self.has_choices, self.has_tokens
         if hasattr(x, "as_numpy_iterator") or isinstance(x, keras.utils.PyDataset):
-            x = texts_of(x, counts, has_choices)
+            x = texts_of(x, counts, has_choices, has_tokens)
         check: Callable = _checked if isinstance(x, Iterator) else as_texts
         if is_table(x):
             rows = TextRows(x, text_columns(column_names(x), counts, has_choices))

@@ -122,8 +122,10 @@ def test_loss_is_the_weighted_mean(name):
     expected = expected()
     assert loss.name == name
     close(loss(targets, outputs), expected.mean())
-    weights = np.arange(len(expected), dtype="float32")
-    close(loss(targets, outputs, weights), (weights * expected).sum() / weights.sum())
+    if name != "cosent":  # It refuses them.
+        weights = np.arange(len(expected), dtype="float32")
+        mean = (weights * expected).sum() / weights.sum()
+        close(loss(targets, outputs, weights), mean)
     restored = keras.losses.deserialize(keras.losses.serialize(loss))
     assert type(restored) is type(loss)
     assert restored(targets, outputs) == loss(targets, outputs)

@@ -625,11 +625,13 @@ def test_a_model_is_copied_by_its_configuration():
     np.testing.assert_array_equal(copy.predict(TEXTS[:2], verbose=0), expected)
 
 
-def test_a_language_model_refuses_a_dataset_of_texts():
+def test_a_language_model_refuses_labels_and_streams():
     model = RoFormerMaskedLM.from_preset(CHARACTER)
     for method in (model.fit, model.evaluate):
-        with pytest.raises(ConfigurationError, match=r"must be a list .*got Batches"):
+        with pytest.raises(ConfigurationError, match="without labels .* got a Batches"):
             method(Batches())
+        with pytest.raises(ConfigurationError, match="which ends after one epoch"):
+            method(iter(TEXTS))
 
 
 @pytest.mark.slow
