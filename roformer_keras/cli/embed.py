@@ -52,8 +52,9 @@ def run(
 
     Args:
         file: texts, one a line; or a table as `finetune --train` takes it, with
-            --fields or if it is .parquet or .arrow; - is standard input.
-        fields: column or key of the texts (default: text, of .parquet and .arrow).
+            --fields, --format or --header, or if it is .json, .xlsx, .parquet or
+            .arrow; - is standard input.
+        fields: column or key of the texts (default: text).
         format: of the file, if its extension does not say it.
         header: first if the first row of a table names its columns, none if it does
             not (default: it does if it has the names of the fields).

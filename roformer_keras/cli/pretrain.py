@@ -48,8 +48,9 @@ def run(
         task: mlm (fill masks), lm (continue texts), unilm (write a second text from a
             first, as bert4keras does), sim (sentence vectors and similar sentences) or
             seq2seq (write a second text from a first, with an encoder-decoder).
-        files: .txt, .jsonl, .csv or .tsv, each also .gz or .xz; .parquet or .arrow; a
-            folder of datasets.Dataset.save_to_disk; or a pattern such as 'a/*.txt'.
+        files: .txt, .jsonl, .json, .csv or .tsv, each also .gz or .xz; .xlsx, .parquet
+            or .arrow; a folder of datasets.Dataset.save_to_disk; or a pattern such as
+            'a/*.txt'.
         output: folder of the training; a training of the same settings that was
             interrupted there is resumed.
         config: settings in TOML.

@@ -357,7 +357,7 @@ class FinetuningRun(ResumableRun):
             for name, examples in held_out.items()
         }
         kept = self.kept_epoch(self.progress) or self.progress["done"]
-        if reports:
+        if reports or train.skipped:
             metadata = {
                 "task": self.settings.task,
                 "epochs": self.progress["done"],
@@ -375,9 +375,9 @@ class FinetuningRun(ResumableRun):
                 for name, examples in held_out.items()
             }
             if skipped := train.skipped:
-                metadata["left out of train"] = "; ".join(
-                    f"{train.unit} {line}: {reason}" for line, reason in skipped
-                )
+                places = (f"{train.unit} {line}: {reason}" for line, reason in skipped)
+                rows = f"{len(skipped):,} row{'s' * (len(skipped) > 1)}"
+                metadata["left out of train"] = f"{rows}; {'; '.join(places)}"
             write_reports(self.folder, metadata, reports)
         metrics = [metric.name for metric in self.model.default_metrics()]
         draw_curves(

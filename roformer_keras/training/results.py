@@ -349,8 +349,9 @@ def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str
         folder: where to.
         metadata: lines above the reports; `leaks` is a dict of the name of a split to
             how many of its rows have a text that is also in the training data.
-        reports: dict of the name of a split to a result of `report_on`. The last one
-            is drawn: the model next to its baselines, and the confusion of classes.
+        reports: dict of the name of a split to a result of `report_on`, or empty. The
+            last one is drawn: the model next to its baselines, and the confusion of
+            classes.
 
     Returns:
         The text.
@@ -358,7 +359,8 @@ def write_reports(folder: Path, metadata: dict, reports: dict[str, dict]) -> str
     Raises:
         OutputError: one cannot be written.
     """
-    text, drawn = format_page(metadata, reports), list(reports.values())[-1]
+    text = format_page(metadata, reports)
+    drawn = list(reports.values())[-1] if reports else {}
     if any(drawn.get("intervals", ())):
         draw_comparison(drawn, folder / COMPARISON)
     else:

@@ -266,6 +266,24 @@ def test_classes_may_have_numbers_for_names(multi_label, small, tmp_path):
 
 
 @pytest.mark.usefixtures("eagerly")
+def test_answers_have_the_type_of_the_labels_and_bad_rows_are_listed(
+    settings_of, tmp_path
+):
+    rows = [{"text": text, "label": n % 2 > 0} for n, text in enumerate(GOOD)]
+    content = "".join(f"{json.dumps(row)}\n" for row in [*rows, {"text": "今天"}])
+    path = written(tmp_path, "a.jsonl", content)
+    settings = settings_of(path, on_bad_row="skip", epochs=1)
+    train(settings, tmp_path / "run")
+    tuned = load_finetuned(tmp_path / "run")
+    (answer,) = tuned.answer([("今天",)])
+    assert answer["label"] in (True, False)
+    assert {*answer["probabilities"]} == {"true", "false"}
+    assert tuned.evaluate(written(tmp_path, "b.csv", "今天,TRUE\n"))["rows"] == 1
+    text = read_report(tmp_path / "run")["left out of train"]
+    assert text.startswith("1 row; line 5: ") and "must have 'text', 'label'" in text
+
+
+@pytest.mark.usefixtures("eagerly")
 def test_aids_go_together(reviews, settings_of, tmp_path):
     """Nothing that may be combined stands in another's way."""
     model = train(
