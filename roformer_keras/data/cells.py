@@ -101,13 +101,11 @@ def separator_of(lines):
     Args:
         lines: `Lines`, or others that can be read again.
     """
-    try:
+    # What is no CSV with commas may be it with semicolons.
+    with contextlib.suppress(SourceError):
         _, first = next(_read_quoted(lines, ","), (1, []))
-    except SourceError:
-        # It is raised again where the row is read.
-        return ","
-    if ";" not in "".join(first):
-        return ","
+        if ";" not in "".join(first):
+            return ","
     shares = {separator: _share_of_rows(lines, separator) for separator in ",;"}
     return max(shares, key=shares.__getitem__)
 

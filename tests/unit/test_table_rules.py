@@ -262,6 +262,7 @@ def test_semicolons_are_between_cells_where_no_comma_is(tmp_path):
         ("好;1\n不,是;0\n好;1\n", ["好", "不,是", "好"]),
         ("text;label\n不;0\n好;1\n一;格;1\n", ["不", "好"]),
         ('"好;极了",1\n不,0\n', ["好;极了", "不"]),
+        ('"好";"1"\n"不";"0"\n', ["好", "不"]),
     ):
         path.write_text(content, encoding="utf-8")
         found = read_table(path, 1, skipped=[]).texts
