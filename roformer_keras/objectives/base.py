@@ -59,6 +59,8 @@ class Objective(Protocol):
     ) -> tuple:
         """Inputs, targets and weights of some items, those of batch `number`.
 
+        The weights are None where the loss has none.
+
         Args:
             items: as the encoder makes them.
             rng: `numpy.random.Generator`. What is hidden depends on it.

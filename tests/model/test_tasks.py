@@ -628,7 +628,9 @@ def test_a_model_is_copied_by_its_configuration():
 def test_a_language_model_refuses_labels_and_streams():
     model = RoFormerMaskedLM.from_preset(CHARACTER)
     for method in (model.fit, model.evaluate):
-        with pytest.raises(ConfigurationError, match="without labels .* got a Batches"):
+        with pytest.raises(
+            ConfigurationError, match=r"without labels .* got a Batches"
+        ):
             method(Batches())
         with pytest.raises(ConfigurationError, match="which ends after one epoch"):
             method(iter(TEXTS))
