@@ -8,7 +8,7 @@ import numpy as np
 
 from roformer_keras.conversion.peft import Adapter
 from roformer_keras.conversion.weights import Weight
-from roformer_keras.errors import CheckpointError
+from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.models.paths import weights_by_path
 
 # What PEFT saves once more, though it is one with another weight here.
@@ -73,8 +73,15 @@ def matched_head(
                 f"this model, got {found}: load the model that the adapter was trained "
                 "on"
             )
-    if adapter.model == type(model).__name__:
+    kind, options = type(model).__name__, model.preset_options()
+    if adapter.model == kind:
         model.check_saved_options(adapter.model_options, label)
+    elif options.get("labels") or options.get("classes"):
+        raise ConfigurationError(
+            f"{label} does not say in which order the labels of its head are: load the "
+            f"adapter of a {kind} that save_lora wrote, or merge it into the model by "
+            "PEFT's merge_and_unload, then convert it"
+        )
     return [
         (variable, value.T if row.transposed else value)
         for name, (row, variable) in rows.items()

@@ -6,6 +6,7 @@ import numpy as np
 
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows, unit_rows
+from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
 from roformer_keras.text.matching import check_match
 from roformer_keras.types import Texts, Verbose
@@ -41,11 +42,17 @@ def embed(
         for an iterator an iterator of the vectors.
 
     Raises:
-        ConfigurationError: tokenizer and model do not match, a text is no str, or a
-            table has no column of texts.
+        ConfigurationError: tokenizer and model do not match, attention is causal, a
+            text is no str, or a table has no column of texts.
     """
     check_match(model, tokenizer)
     backbone = getattr(model, "backbone", model)
+    if backbone.config.attention == "causal":
+        raise ConfigurationError(
+            "the vector of a text is that of its first position, which sees nothing of "
+            "the text in a model with attention='causal'",
+            hint="load a RoFormerBackbone with attention='bidirectional'",
+        )
 
     def vectors_of(inputs):
         outputs = run_model(backbone, inputs)

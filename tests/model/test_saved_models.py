@@ -1,5 +1,6 @@
 """What is saved is what was trained, in every format, for every reader."""
 
+import shutil
 import zipfile
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from allpairspy import AllPairs
 from common import CHARACTER, GPT
+from safetensors.numpy import load_file, save_file
 from saved_models import CELLS, CLASSES, FORMATS, READERS, STATES, wrong_cells
 
 from roformer_keras import (
@@ -20,6 +22,7 @@ from roformer_keras import (
     load_model,
 )
 from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.models.embedding import embed
 
 # What takes long to write, or says little.
 EXPORT, FRESH = "saved_model", "fresh"
@@ -120,13 +123,19 @@ def adapter(tmp_path_factory):
     return folder
 
 
-def test_an_adapter_is_for_the_labels_that_it_was_trained_with(adapter):
+def test_an_adapter_is_for_the_labels_that_it_was_trained_with(adapter, tmp_path):
     model = classifier("好", "差")
     with pytest.raises(ConfigurationError, match="was saved with classes="):
         model.load_lora(adapter)
     with pytest.raises(CheckpointError, match=r"shape \(3, 32\) .* got \(2, 32\)"):
         classifier("差", "好", "中").load_lora(adapter)
-    # Nothing was changed by either.
+    # As PEFT saves it again: without what this package knows of the labels.
+    folder = shutil.copytree(adapter, tmp_path / "again")
+    path = folder / "adapter_model.safetensors"
+    save_file(load_file(path), path)
+    with pytest.raises(ConfigurationError, match="does not say in which order"):
+        model.load_lora(folder)
+    # Nothing was changed by any.
     assert not any("lora" in weight.path for weight in model.weights)
 
 
@@ -157,6 +166,9 @@ def test_a_causal_source_stays_causal(tmp_path):
         assert RoFormerBackbone.from_preset(source).config.attention == "causal"
         with pytest.raises(ConfigurationError, match="pass attention='bidirectional'"):
             RoFormerTextClassifier.from_preset(source, num_classes=2)
+    model = RoFormerCausalLM.from_preset(GPT)
+    with pytest.raises(ConfigurationError, match="sees nothing of the text"):
+        embed(model, model.tokenizer, ["今天"])
     for attention in ("bidirectional", "causal"):
         options = {"num_classes": 2, "attention": attention}
         model = RoFormerTextClassifier.from_preset(GPT, **options)
