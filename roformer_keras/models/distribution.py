@@ -128,3 +128,28 @@ def _allowing_uneven_batches(distribute):
 
     distribute_data_input.allows_uneven_batches = True
     return distribute_data_input
+
+
+def refuse_strategy(model: keras.Model) -> None:
+    """Refuses to train on texts under `tf.distribute`.
+
+    Its devices clip gradients, and weigh rows and tokens, each for itself: on odd or
+    padded batches the numbers are others than those of one device.
+
+    Args:
+        model: that is to be trained or evaluated.
+
+    Raises:
+        ConfigurationError: the model was made, or is used, in the scope of a strategy.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    if getattr(model, "_distribute_strategy", None) or tf.distribute.has_strategy():
+        raise ConfigurationError(
+            f"{type(model).__name__} does not learn texts under tf.distribute, whose "
+            "devices weigh their rows and clip their gradients each for itself",
+            hint="use keras.distribution.DataParallel on the backend JAX, see "
+            "docs/several-devices.md; ids are trained as Keras does",
+        )

@@ -19,6 +19,7 @@ from roformer_keras.data.loader import batch_maker, items_of
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.distribution import refuse_strategy
 from roformer_keras.models.training_loop import ForModel, with_order
 from roformer_keras.objectives import OBJECTIVES
 from roformer_keras.optimizers import make_optimizer
@@ -216,6 +217,7 @@ class ObjectiveTrainer(_Model):
         return trainer, _batches(objective, items, rows)[0]
 
     def _training_model(self, max_length, options):
+        refuse_strategy(self)
         kind = OBJECTIVES[self.objective_name]
         objective = kind(self.text_tokenizer(), max_length, **(options or {}))
         trainer = objective.training_model(self)

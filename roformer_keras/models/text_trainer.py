@@ -13,6 +13,7 @@ from roformer_keras.data.datasets import check_container, is_ready, labelled_tex
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.data.tables import is_table
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.models.distribution import refuse_strategy
 from roformer_keras.models.training_loop import with_order
 from roformer_keras.types import Texts
 
@@ -391,6 +392,7 @@ class TextTrainer(_Model):
         return self._read(*parts, **options).batches(batch_size)
 
     def _read(self, x, y=None, sample_weight=None, class_weight=None, **options):
+        refuse_strategy(self)
         if hasattr(x, "as_numpy_iterator"):
             x, y, sample_weight = labelled_texts(x, y)
         return self.labelled(x, y, sample_weight, class_weight, **options)

@@ -331,3 +331,15 @@ def test_after_an_interrupted_fit_the_next_one_has_its_own_validation():
         )
     history = model.fit(texts, labels, validation_data=(texts, labels), verbose=0)
     assert history.history["val_loss"] == pytest.approx(history.history["loss"])
+
+
+def test_texts_are_not_learned_under_a_strategy_of_tensorflow():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        kind, options, texts, labels, *_ = TASKS["classifier"]
+        model = getattr(tasks, f"RoFormer{kind}").from_preset(
+            CHARACTER, **ONE_BLOCK, **options
+        )
+    for method in (model.fit, model.evaluate, model.train_on_batch):
+        with pytest.raises(ConfigurationError, match=r"under tf\.distribute"):
+            method(texts, labels)
+    assert model.predict(texts, verbose=0).shape == (6, 2)
