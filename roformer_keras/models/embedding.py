@@ -51,7 +51,9 @@ def embed(
         raise ConfigurationError(
             "the vector of a text is that of its first position, which sees nothing of "
             "the text in a model with attention='causal'",
-            hint="load a RoFormerBackbone with attention='bidirectional'",
+            hint="load a RoFormerBackbone with attention='bidirectional'; for a "
+            "command, first write a bidirectional preset by `convert --model "
+            "RoFormerMaskedLM`",
         )
 
     def vectors_of(inputs):

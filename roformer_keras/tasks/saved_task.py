@@ -100,7 +100,8 @@ class SavedTask(BackboneModel):
                 f"{cls.__name__} reads texts in both directions, and the attention of "
                 f"{checkpoint.label} is causal",
                 hint="pass attention='bidirectional' to fine-tune it so, or "
-                "attention='causal' to keep it",
+                "attention='causal' to keep it; for a command, first write a "
+                "bidirectional preset by `convert --model RoFormerMaskedLM`",
             )
 
     def _matched(self, checkpoint, initialize_heads, ignore):
