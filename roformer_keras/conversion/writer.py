@@ -110,8 +110,10 @@ def write_head(path: Path, checkpoint: Checkpoint) -> None:
     rows, quantized = checkpoint.rows, _quantized_by_row(checkpoint)
     with h5py.File(path, "w") as file:
         for name, tensor in checkpoint.tensors.items():
-            # Numbers that are not finite too, as Keras saves them.
-            value = tensor.read().astype("float32", copy=False)
+            # As Keras saves it: also numbers that are not finite.
+            value = tensor.read()
+            if value.dtype.name == "bfloat16":
+                value = value.astype("float32")
             for key, array in _stored(rows[name], value, quantized).items():
                 file.create_dataset(key, data=array)
 

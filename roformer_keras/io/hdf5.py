@@ -154,11 +154,23 @@ def hdf5_tensor(blob: Blob, name: str, dataset) -> Tensor:
             f"{type(dataset).__name__}: save or download the file again"
         )
 
+    with hdf5_errors(what):
+        # HDF5 has no such type: Keras writes its bytes, and what they are.
+        is_bfloat16 = (
+            dataset.dtype.str == "|V2" and dataset.attrs.get("dtype") == "bfloat16"
+        )
+
     def read():
         with hdf5_errors(what):
-            return dataset[()]
+            value = dataset[()]
+            if is_bfloat16:
+                import ml_dtypes
 
-    return Tensor(tuple(dataset.shape), dataset.dtype.name, read)
+                value = value.view(ml_dtypes.bfloat16)
+            return value
+
+    dtype = "bfloat16" if is_bfloat16 else dataset.dtype.name
+    return Tensor(tuple(dataset.shape), dtype, read)
 
 
 def hdf5_text(name) -> str:

@@ -15,6 +15,7 @@ from roformer_keras import (
     FastModel,
     RoFormerBackbone,
     RoFormerCausalLM,
+    RoFormerMaskedLM,
     RoFormerTextClassifier,
     RoFormerTextRegressor,
     RoFormerTokenClassifier,
@@ -88,6 +89,23 @@ def test_a_folder_of_keras_is_read(tmp_path):
     again = load_model(tmp_path / "folder")
     for ours, theirs in zip(again.weights, model.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_weights_of_other_types(dtype, tmp_path):
+    for cls, options in (
+        (RoFormerMaskedLM, {}),
+        (RoFormerTokenClassifier, {"labels": ["地"], "crf": True}),
+    ):
+        options |= {"num_layers": 1, "dtype": dtype}
+        model = cls.from_preset(CHARACTER, **options)
+        for variable in model.weights:
+            noise = np.random.default_rng(0).normal(size=variable.shape)
+            variable.assign(noise.astype("float32" if dtype == "bfloat16" else dtype))
+        model.save(tmp_path / "model.keras")
+        again = load_model(tmp_path / "model.keras", dtype=dtype)
+        for ours, theirs in zip(again.weights, model.weights, strict=True):
+            np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
 
 
 def test_no_hdf5_of_whole_models(tmp_path):
