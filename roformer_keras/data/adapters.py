@@ -166,18 +166,25 @@ def _is_dense(array):
     return array is None or isinstance(array, np.ndarray | tf.Tensor)
 
 
+def has_strategy(model: keras.Model) -> bool:
+    """True for a model that was made, or is used, in the scope of `tf.distribute`."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    is_own = getattr(model, "_distribute_strategy", None) is not None
+    return is_own or tf.distribute.has_strategy()
+
+
 def _is_left_to_keras(model, options):
     """Whether data must be Keras's own: elsewhere, or where Keras divides it."""
     if get_data_adapter is None or keras.backend.backend() != "tensorflow":
         return True
-    import tensorflow as tf
-
     return bool(
         # The data that `fit` has prepared for `evaluate`.
         options.get("_use_cached_eval_dataset")
         # Keras counts the steps for itself then.
         or keras.config.max_steps_per_epoch()
-        or getattr(model, "_distribute_strategy", None)
-        or tf.distribute.has_strategy()
+        or has_strategy(model)
         or keras.distribution.distribution()
     )

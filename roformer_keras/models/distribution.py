@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from roformer_keras.config import RoFormerConfig
+from roformer_keras.data.adapters import has_strategy
 from roformer_keras.errors import ConfigurationError
 
 # === The layout of a model that is wider than a device ===
@@ -142,11 +143,7 @@ def refuse_strategy(model: keras.Model) -> None:
     Raises:
         ConfigurationError: the model was made, or is used, in the scope of a strategy.
     """
-    if keras.backend.backend() != "tensorflow":
-        return
-    import tensorflow as tf
-
-    if getattr(model, "_distribute_strategy", None) or tf.distribute.has_strategy():
+    if has_strategy(model):
         raise ConfigurationError(
             f"{type(model).__name__} does not learn texts under tf.distribute, whose "
             "devices weigh their rows and clip their gradients each for itself",
