@@ -8,7 +8,8 @@
 
 Set-up installs this package, TensorFlow and what the tests need into `.venv`, and two
 versions of the real bert4keras into `.reference`. It is done once. Further arguments of
-`test` go to pytest; of these, `--durations-report=FILE` writes where the seconds went.
+`test` go to pytest; of these, `--durations-report=FILE` writes where the seconds went,
+with `--all` those of `tests/e2e` into a second file.
 """
 
 import argparse
@@ -24,6 +25,8 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 REFERENCE = ROOT / ".reference"
 BERT4KERAS_VERSIONS = ("0.11.5", "0.10.6")
+# How pytest ends that was given none.
+NO_TESTS = 5
 
 
 def main():
@@ -101,13 +104,38 @@ def test(every_test, pytest_arguments):
     run(PYTHON, "-m", "ruff", "check", ".")
     run(PYTHON, "-m", "ruff", "format", "--check", ".")
     run(PYTHON, "-m", "mypy")
-    marks = "not weekly" if every_test else "not e2e and not slow and not weekly"
     # A process takes up to 4 GB.
     processes = min(4, len(os.sched_getaffinity(0)))
     # All processes find what one of them, or an earlier run, has compiled.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(VENV / "jax-cache"))
-    command = ["pytest", "-m", marks, "-n", processes, "--dist", "worksteal"]
-    run(PYTHON, "-m", *command, *pytest_arguments)
+    command = ["pytest", "-n", processes, "--dist", "worksteal"]
+    if not every_test:
+        marks = "not e2e and not slow and not weekly"
+        run(PYTHON, "-m", *command, "-m", marks, *pytest_arguments)
+        return
+    # Programs run in new processes: those of the models keep what TensorFlow compiled.
+    names_tests = any(Path(ROOT, word).exists() for word in pytest_arguments)
+    folders = (
+        ([], []) if names_tests else (["tests/unit", "tests/model"], ["tests/e2e"])
+    )
+    code = 0
+    for marks, paths in zip(("not e2e", "e2e"), folders, strict=True):
+        marks += " and not weekly"
+        arguments = [*paths, *pytest_arguments]
+        found = run(PYTHON, "-m", *command, "-m", marks, *arguments, ends=False)
+        if not (names_tests and found == NO_TESTS):
+            code = max(code, found)
+        # The report of the second run is a file of its own.
+        pytest_arguments = [_with_tier(word) for word in pytest_arguments]
+    sys.exit(code)
+
+
+def _with_tier(argument):
+    """`--durations-report=FILE.tsv` as that of `FILE-e2e.tsv`; others as they are."""
+    if not argument.startswith("--durations-report="):
+        return argument
+    path = Path(argument)
+    return str(path.with_name(f"{path.stem}-e2e{path.suffix}"))
 
 
 def docs():
@@ -119,16 +147,20 @@ def cli(*arguments, input=None):
     run(VENV / "bin" / "roformer-keras", *arguments, input=input)
 
 
-def run(*command, input=None):
-    """Shows a command, runs it in the root, and ends with its exit code if not 0."""
+def run(*command, input=None, ends=True):
+    """Shows a command and runs it in the root; ends with its exit code if not 0.
+
+    With `ends=False` it returns the code instead.
+    """
     words = [str(word) for word in command]
     shown = shlex.join(
         word.removeprefix(f"{VENV}/bin/").removeprefix(f"{ROOT}/") for word in words
     )
     print(f"\n$ {shown}", flush=True)
     done = subprocess.run(words, cwd=ROOT, input=input, encoding="utf-8", check=False)
-    if done.returncode:
+    if done.returncode and ends:
         sys.exit(done.returncode)
+    return done.returncode
 
 
 if __name__ == "__main__":
