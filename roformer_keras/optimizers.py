@@ -344,7 +344,7 @@ def dense_gradient(gradient: TensorLike, variable: TensorLike) -> TensorLike:
 
 
 def _clipped_by_global_norm(gradients, most):
-    """Clips as Keras does, in one pass over memory; in two if the norm is above.
+    """What Keras computes, in one pass over memory; in two if the norm is above.
 
     Keras makes three: it writes the squares, sums them and scales each gradient.
 
@@ -354,11 +354,14 @@ def _clipped_by_global_norm(gradients, most):
     """
     import tensorflow as tf
 
-    # The rows of an embedding, one for each token, are summed before their norm, as on
-    # the other backends and under accumulation. Keras takes the norm of all rows.
-    known = [tf.convert_to_tensor(one) for one in gradients if one is not None]
-    halves = [tf.nn.l2_loss(gradient) for gradient in known]
+    known = [gradient for gradient in gradients if gradient is not None]
+    # The rows of an embedding, one for each token, are not summed for the norm: as in
+    # Keras and bert4keras on TensorFlow. Those of JAX, PyTorch and accumulation are.
+    halves = [
+        tf.nn.l2_loss(getattr(gradient, "values", gradient)) for gradient in known
+    ]
     norm = tf.sqrt(2 * tf.add_n(halves))
+    known = [tf.convert_to_tensor(gradient) for gradient in known]
 
     def scaled():
         # Of an infinite norm NaN, as in Keras.
@@ -524,7 +527,9 @@ def make_optimizer(
         beta_1, beta_2: float in [0, 1). Momenta of the gradients' mean and square.
         epsilon: float. Added to the root of the second moment; 1e-6 as in BERT.
         weight_decay: float, 0 for none. Decoupled; never on biases, gamma and beta.
-        clip_norm: float, 0 for none. Maximum global gradient norm.
+        clip_norm: float, 0 for none. Maximum global gradient norm. On TensorFlow the
+            gradient of a token counts once for each place of the token, as in
+            bert4keras; not on other backends, nor under accumulation.
         ema: float in [0, 1), 0 for none. Momentum of a running mean of the weights.
         accumulation: int. Batches per update.
         rates: of `AdamW`.

@@ -59,7 +59,7 @@ class Objective(Protocol):
     ) -> tuple:
         """Inputs, targets and weights of some items, those of batch `number`.
 
-        The weights are None where the loss has none.
+        There are no weights where the loss takes none.
 
         Args:
             items: as the encoder makes them.

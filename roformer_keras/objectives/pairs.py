@@ -368,7 +368,7 @@ class CoSENT(_LabelledPairs):
         >>> tokenizer = roformer_keras.RoFormerTokenizer.from_preset(source)
         >>> objective = objectives.CoSENT(tokenizer, 16)
         >>> items = objective.encoder(tokenizer, 16)(("你好", "您好", "4.5"))
-        >>> inputs, targets, weights = objective.batch(items, np.random.default_rng(0))
+        >>> inputs, targets = objective.batch(items, np.random.default_rng(0))
         >>> inputs["token_ids"].shape
         (2, 16)
 
@@ -384,7 +384,7 @@ class CoSENT(_LabelledPairs):
 
     def batch(self, items, rng, number=0):
         # One loss for the whole batch, in which rows have no weights.
-        return *super().batch(items, rng, number)[:2], None
+        return super().batch(items, rng, number)[:2]
 
     def _output(self, vectors):
         return PairCosines(dtype="float32", name="similarities")(vectors)

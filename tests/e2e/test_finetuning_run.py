@@ -330,7 +330,9 @@ def test_rates_and_weights_are_those_of_the_settings(settings_of, tmp_path):
     training = FinetuningRun(settings, tmp_path)
     training.prepare()
     labels = training.data.train.labels
-    row_weights = dict(zip(labels, training.train_rows.weights.tolist(), strict=True))
+    row_weights = dict(
+        zip(labels, training.train_rows.class_weights.tolist(), strict=True)
+    )
     assert row_weights == pytest.approx({"好": 4 / 6, "坏": 2})
     # Two updates an epoch.
     rate = training.trained.optimizer._learning_rate

@@ -73,7 +73,7 @@ def shapes(batch):
     return [
         {name: (array.shape, array.dtype) for name, array in part.items()}
         if isinstance(part, dict)
-        else part is not None and (part.shape, part.dtype)
+        else (part.shape, part.dtype)
         for part in batch
     ]
 
@@ -626,14 +626,14 @@ def test_labelled_pairs_give_rows_side_by_side():
     a, b = np.array([9, 10]), np.array([11, 12, 13])
     first, second = [CLS, 9, 10, SEP, 0, 0], [CLS, 11, 12, 13, SEP, 0]
     for objective in (CoSENT(TOKENIZER, 6), PairClassification(TOKENIZER, 6)):
-        inputs, labels, weights = objective.batch(
+        inputs, labels, *weights = objective.batch(
             [Item((a, b), None, 1.0), Item((b, a), None, 4.0)], rng()
         )
         assert inputs["token_ids"].tolist() == [first, second, second, first]
         assert labels.tolist() == [1, 4]
         # CoSENT is one number for all rows.
         is_weighted = isinstance(objective, PairClassification)
-        assert (weights is not None and weights.tolist()) == (is_weighted and [1, 1])
+        assert [one.tolist() for one in weights] == [[1, 1]] * is_weighted
 
 
 def test_labels_that_are_in_no_set():

@@ -258,7 +258,7 @@ def test_missing_and_damaged_files_are_refused(sim, changed):
 def test_a_model_without_vectors_is_refused(tmp_path):
     for source, message in (
         (CHARACTER, "holds a RoFormerMaskedLM, and sentence-transformers takes a"),
-        (GPT, "finetune --task sentence-embedding"),
+        (GPT, "finetune sentence-embedding"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             convert(source, tmp_path / "x", **FORMAT)
