@@ -343,7 +343,7 @@ def _crossentropy(is_target, scores):
 
 
 def _column(values):
-    """`(rows, 1)`, as of `Dense(1)` or a column of a table, as `(rows,)`."""
+    """An array `(rows, 1)`, such as the output of `Dense(1)`, as `(rows,)`."""
     values = ops.convert_to_tensor(values)
     is_column = len(values.shape) == 2 and values.shape[-1] == 1
     return ops.squeeze(values, axis=-1) if is_column else values

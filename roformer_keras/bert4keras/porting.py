@@ -46,7 +46,7 @@ _PYTHON_CELLS = ("capture", "prun", "python", "python3", "time", "timeit")
 
 
 class Remark(NamedTuple):
-    """What a line needs that stays as it is.
+    """Advice on a line that was not changed.
 
     Attributes:
         cell: int. Of a notebook, from 1; 0 in a script.

@@ -14,7 +14,7 @@ from roformer_keras.errors import CheckpointError, ConfigurationError, printable
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.tensor_bundle import write_shard
 from roformer_keras.models.initializers import TruncatedNormal
-from roformer_keras.models.preset import KeptTokens
+from roformer_keras.models.kept_tokens import KeptTokens
 
 
 class Transformer:

@@ -385,7 +385,7 @@ def _encoder_decoder_rows(config: Seq2SeqConfig) -> Iterator[Weight]:
 
 
 def seq2seq_dataset(row: Weight) -> str:
-    """Where Keras stores a weight of an encoder-decoder.
+    """The path at which Keras stores a weight of an encoder-decoder.
 
     Args:
         row: one of `weight_table`.

@@ -111,7 +111,7 @@ def separator_of(lines):
 
 
 def _share_of_rows(lines, separator):
-    """How many rows have the most frequent number of cells, if this is above 1."""
+    """Number of rows with the most frequent number of cells; 0 if they have one."""
     counts: Counter[int] = Counter()
     with contextlib.suppress(SourceError):
         counts.update(len(cells) for _, cells in _read_quoted(lines, separator))
@@ -215,7 +215,7 @@ def _sheet_rows(book, path):
                 raise SourceError(
                     f"{path} must have one sheet with rows, got "
                     f"{', '.join(map(repr, names))}",
-                    hint="save the sheet as a file of its own",
+                    hint="save the sheet as a separate file",
                 )
             width = width or len(cells)
             yield number, cells + [""] * (width - len(cells))
@@ -254,7 +254,7 @@ class Sheet:
         self._first = [cell.strip() for cell in first]
 
     def has_columns(self, fields: Sequence[str]) -> bool:
-        """Whether the first row has the fields."""
+        """True if the first row has the fields."""
         return has_columns(self._first, fields)
 
     def select(
@@ -418,13 +418,13 @@ def _select(rows, columns, numbered):
 
 
 def are_numbers(fields: Sequence[str]) -> bool:
-    """Whether fields are numbers of columns, from "1"."""
+    """True for fields that are numbers of columns, from "1"."""
     # int() takes no number of thousands of digits.
     return all(name.isdecimal() and len(name) < 10 and int(name) > 0 for name in fields)
 
 
 def has_columns(names: Sequence[str], fields: Sequence[str]) -> bool:
-    """Whether a first row of these names, or of as many cells, has the fields."""
+    """True if a first row of these names, or of as many cells, has the fields."""
     if are_numbers(fields):
         return all(int(name) <= len(names) for name in fields)
     return set(fields) <= set(names)
@@ -509,7 +509,7 @@ def fit_rows(
 
 
 def seems_header(labels: Sequence[str], is_sure: bool = True) -> bool:
-    """Whether the first label of a table may be the name of its column.
+    """True if the first label of a table may be the name of its column.
 
     It is on no other row, and is neither a number nor JSON, tags or several classes.
 

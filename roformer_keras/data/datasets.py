@@ -49,7 +49,7 @@ def check_container(
 
 
 def is_ready(x) -> bool:
-    """Whether `x` is input for Keras itself: batches, or dicts of ids."""
+    """True for input that Keras takes itself: batches, or dicts of ids."""
     is_own = isinstance(x, TextBatches | NumberedBatches | MappedDataset)
     if is_own or is_adapter(x):
         return True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_names, is_integer
+from roformer_keras.checks import check_names
 from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
@@ -28,6 +28,7 @@ from roformer_keras.hub.catalog import resolve
 from roformer_keras.io.tensor import Tensor
 from roformer_keras.models.distribution import allow_uneven_batches
 from roformer_keras.models.initializers import weights_to_be_loaded
+from roformer_keras.models.kept_tokens import KeptTokens
 from roformer_keras.models.lora import PartialTraining, backbone_of
 from roformer_keras.models.paths import weights_by_path
 from roformer_keras.models.quantization import (
@@ -549,55 +550,3 @@ def _assign(model, checkpoint, rows, kept):
         if row.name in _BY_TOKEN:
             value = kept.rows_of(value)
         variables[row.path].assign(value.T if row.transposed else value)
-
-
-class KeptTokens:
-    """Which rows of the embedding and of the output bias a model takes."""
-
-    def __init__(self, vocabulary_size, keep_tokens, compound_tokens):
-        self.keep_tokens = None if keep_tokens is None else list(keep_tokens)
-        kept = vocabulary_size if keep_tokens is None else len(self.keep_tokens)
-        _check_ids("keep_tokens", self.keep_tokens or [], vocabulary_size)
-        self.compounds = []
-        for compound in compound_tokens or ():
-            ids, weights = _ids_and_weights(compound)
-            _check_ids("compound_tokens", ids, kept)
-            self.compounds.append((ids, weights))
-        self.count = kept + len(self.compounds)
-        if self.count == 0:
-            raise ConfigurationError("keep_tokens must name at least one token")
-
-    def rows_of(self, table: np.ndarray) -> np.ndarray:
-        """`(vocabulary, ...)` to `(count, ...)`."""
-        if self.keep_tokens is not None:
-            table = table[self.keep_tokens]
-        if not self.compounds:
-            return table
-        means = [
-            np.average(table[ids].astype("float64"), axis=0, weights=weights)
-            for ids, weights in self.compounds
-        ]
-        return np.concatenate([table, np.asarray(means, dtype=table.dtype)])
-
-
-def _ids_and_weights(compound):
-    try:
-        ids, weights = (
-            compound if isinstance(compound, tuple) else (compound, [1] * len(compound))
-        )
-        if len(ids) == len(weights) and sum(weights) != 0:
-            return list(ids), list(weights)
-    except (TypeError, ValueError):
-        pass
-    raise ConfigurationError(
-        "a compound token must be a list of ids, or a pair of ids and as many weights "
-        f"that do not sum to zero, got {compound!r}"
-    )
-
-
-def _check_ids(name, ids, limit):
-    wrong = [i for i in ids if not is_integer(i) or not 0 <= i < limit]
-    if wrong:
-        raise ConfigurationError(
-            f"{name} must be ids from 0 to {limit - 1}, got {wrong[0]!r}"
-        )

@@ -37,9 +37,9 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 class SavedTask(BackboneModel):
     """A task as files hold it.
 
-    Presets and `.keras` files hold the head under the paths of its variables, in a file
-    of its own; Keras's own file names layers by their classes, which only a built model
-    knows.
+    Presets and `.keras` files hold the head under the paths of its variables, in a
+    separate file; Keras's own file names layers by their classes, which only a built
+    model knows.
     """
 
     tokenizer: RoFormerTokenizer
