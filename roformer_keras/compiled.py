@@ -1,11 +1,13 @@
 """One function, compiled by whichever backend Keras runs on."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
 from roformer_keras.errors import BackendError
 from roformer_keras.processes import refuse_forked_process
+from roformer_keras.types import Shape
 
 
 def refuse_inference_backend() -> None:
@@ -30,6 +32,8 @@ class Compiled:
         any_shape: bool. Whether TensorFlow makes one graph for all shapes, without
             XLA; otherwise XLA makes one program for each. JAX always does the latter.
         xla: bool. False for one graph for each shape, without XLA, on TensorFlow.
+        sizes: shapes of the flat arguments, of which such a graph keeps the sizes that
+            are not None: layers such as LayerNormalization need them.
 
     Raises:
         BackendError: Keras runs on another backend.
@@ -41,7 +45,9 @@ class Compiled:
         weights: Sequence[keras.Variable],
         any_shape: bool,
         xla: bool = True,
+        sizes: Sequence[Shape] = (),
     ):
+        self._sizes = sizes
         self._weights = list(weights)
         self._any_shape = any_shape
         self._xla = xla and not any_shape
@@ -70,7 +76,10 @@ def _in_tensorflow(compiled, function):
     kept = {}
 
     def call(*arguments):
-        specs = keras.tree.map_structure(spec, arguments)
+        if compiled._any_shape:
+            specs = general_specs(arguments, compiled._sizes)
+        else:
+            specs = keras.tree.map_structure(spec, arguments)
         key = str(specs)
         if key not in kept:
             # A function that has several signatures would be warned of.
@@ -83,10 +92,35 @@ def _in_tensorflow(compiled, function):
         return kept[key](*arguments)
 
     def spec(array):
-        sizes = [None] * len(array.shape) if compiled._any_shape else array.shape
-        return tf.TensorSpec(sizes, array.dtype)
+        return tf.TensorSpec(array.shape, array.dtype)
 
     return call
+
+
+def general_specs(arguments: Any, sizes: Sequence[Shape] = ()) -> Any:
+    """Specifications of TensorFlow for tensors of any shape.
+
+    Args:
+        arguments: nested tensors; what is none stays as it is.
+        sizes: of the flat tensors, as in `Compiled`.
+    """
+    import tensorflow as tf
+
+    flat = keras.tree.flatten(arguments)
+    known = list(sizes) if len(sizes) == len(flat) else [()] * len(flat)
+
+    def spec(tensor, shape):
+        if not hasattr(tensor, "shape"):
+            return tensor
+        free = [None] * len(tensor.shape)
+        # A wrong size is an error of the layer that needs another.
+        fits = len(shape) == len(free) and all(
+            one in (None, other) for one, other in zip(shape, tensor.shape, strict=True)
+        )
+        return tf.TensorSpec(shape if fits else free, tensor.dtype)
+
+    specs = [spec(*pair) for pair in zip(flat, known, strict=True)]
+    return keras.tree.pack_sequence_as(arguments, specs)
 
 
 def _in_jax(compiled, function):

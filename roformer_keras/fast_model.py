@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from roformer_keras.compiled import Compiled
+from roformer_keras.compiled import Compiled, general_specs
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers.fused import fused
 from roformer_keras.layers.projection import Structure
 from roformer_keras.processes import refuse_forked_process
+from roformer_keras.types import Shape
 
 # A mixin calls what a Keras model has.
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ class FastInference(_Model):
         # A step of the user's may need the sizes of its batch.
         is_own = type(self).predict_step is FastInference.predict_step
         if is_new and is_own and self._is_graph_of_tensorflow():
-            self.predict_function = _for_any_shape(self.predict_function)
+            self.predict_function = _for_any_shape(
+                self.predict_function, known_sizes(self)
+            )
         return self.predict_function
 
     def _is_graph_of_tensorflow(self):
@@ -182,7 +185,10 @@ class _Call:
     def __init__(self, model, call):
         self.structure = Structure(model)
         self._call = call
-        self._graph = Compiled(self._with_masks, model.weights, any_shape=True)
+        sizes = known_sizes(model)
+        self._graph = Compiled(
+            self._with_masks, model.weights, any_shape=True, sizes=sizes
+        )
 
     def __call__(self, inputs):
         convert = keras.ops.convert_to_tensor
@@ -220,7 +226,13 @@ def _is_outside_graph(inputs):
     )
 
 
-def _for_any_shape(function):
+def known_sizes(model: keras.Model) -> list[Shape]:
+    """Shapes of the flat inputs of a functional model, with None for free sizes."""
+    inputs = getattr(model, "inputs", None) or ()
+    return [(None, *x.shape[1:]) for x in inputs]
+
+
+def _for_any_shape(function, sizes):
     """A TensorFlow function of a batch that is traced once for all shapes of it."""
     import tensorflow as tf
 
@@ -229,14 +241,9 @@ def _for_any_shape(function):
     def tensor(x):
         return tf.convert_to_tensor(x) if isinstance(x, np.ndarray) else x
 
-    def spec(x):
-        if not isinstance(x, tf.Tensor):
-            return x
-        return tf.TensorSpec([None] * len(x.shape), x.dtype)
-
     def call(data):
         data = keras.tree.map_structure(tensor, data)
-        specs = keras.tree.map_structure(spec, data)
+        specs = general_specs(data, sizes)
         if str(specs) not in traced:
             # TensorFlow runs the most general graph that it has for some arguments.
             function.get_concrete_function(specs)

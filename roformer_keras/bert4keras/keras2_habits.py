@@ -37,6 +37,7 @@ from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches, as_inputs
 from roformer_keras.checks import check_choice
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.fast_model import FastInference
 from roformer_keras.io.archive import scratch_folder
 from roformer_keras.io.atomic import replacing
 
@@ -191,8 +192,10 @@ def _compiling(compile_):
     @functools.wraps(compile_)
     def call(self, *arguments, **options):
         compile_(self, *arguments, **options)
-        self._trained_ids = None
-        if self.built:
+        self._trained_ids = self._compiled_ids = None
+        # Models of this package train what is trainable when they train, as in Keras 3.
+        if self.built and not isinstance(self, FastInference):
+            self._compiled_ids = frozenset(id(x) for x in self.variables)
             # Keras takes variables in an attribute for weights of the model.
             self._trained_ids = frozenset(id(x) for x in self.trainable_variables)
 
@@ -203,7 +206,8 @@ def _training_as_compiled(train):
     @functools.wraps(train)
     def call(self, *arguments, **options):
         trained = getattr(self, "_trained_ids", None)
-        if not trained:
+        # Keras 2 has nothing, such as LoRA, that adds weights after `compile`.
+        if not trained or self._compiled_ids != {id(x) for x in self.variables}:
             return train(self, *arguments, **options)
         others = [x for x in self.variables if x.trainable != (id(x) in trained)]
         before = self._trainable

@@ -14,6 +14,7 @@ from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.engines import choose_engine, make_decoder, weight_sums
 from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.generation.search import decode, stream
+from roformer_keras.layers.projection import Structure
 from roformer_keras.progress import progress_bar
 
 # A mixin calls what a Keras model has.
@@ -498,7 +499,8 @@ class TextGeneration(_Model):
         engine = choose_engine(engine)
         begin = getattr(self.tokenizer, "cls_id", None)
         # A Performer's random features are no weights; their seed is in the config.
-        version = [engine, self.config, begin, *(id(weight) for weight in self.weights)]
+        version = [engine, self.config, begin, Structure(self).state]
+        version += [id(weight) for weight in self.weights]
         if engine != "keras":
             # Its programs hold the weights.
             version += weight_sums(self.weights)

@@ -7,27 +7,48 @@ _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 
 
 class Structure:
-    """Detects that weights of a model were added or replaced since this was made.
+    """Detects that a model computes something else than when this was made.
 
-    LoRA, quantization and new random features do so, and a compiled function does not
-    notice. Layers of this package count their changes in `structure_changes`; Keras
-    quantizes a layer at most once.
+    LoRA, quantization, another dtype policy, new random features and changed attributes
+    of layers do so, and a compiled function does not notice. Layers of this package
+    count new and replaced weights in `structure_changes`.
     """
 
     def __init__(self, model):
         layers = list(model._flatten_layers())
         self._layers = [x for x in layers if hasattr(x, "structure_changes")]
-        kinds = keras.layers.Dense, keras.layers.Embedding
-        self._quantizable = [x for x in layers if isinstance(x, kinds)]
-        self._changes = self._count()
+        kinds = keras.layers.Dense, keras.layers.Embedding, keras.layers.EinsumDense
+        self._changeable = [x for x in layers if isinstance(x, kinds)]
+        own = [
+            x for x in layers if type(x).__module__.startswith("roformer_keras.layers")
+        ]
+        self._attributes = [
+            (vars(layer), name) for layer in own for name in _plain_attributes(layer)
+        ]
+        self.state = self.read()
 
-    def _count(self):
-        changes = sum(layer.structure_changes for layer in self._layers)
-        modes = (layer.quantization_mode for layer in self._quantizable)
-        return changes + sum(mode is not None for mode in modes)
+    def read(self) -> tuple:
+        """Counts and values that differ where the model computes something else."""
+        return (
+            [layer.structure_changes for layer in self._layers],
+            [
+                (layer.quantization_mode, layer.lora_enabled, layer.compute_dtype)
+                for layer in self._changeable
+            ],
+            [values[name] for values, name in self._attributes],
+        )
 
     def has_changed(self) -> bool:
-        return self._count() != self._changes
+        return self.read() != self.state
+
+
+def _plain_attributes(layer):
+    """Names of the public attributes that are numbers, flags, words or None."""
+    return [
+        name
+        for name, value in vars(layer).items()
+        if not name.startswith("_") and isinstance(value, str | int | float | None)
+    ]
 
 
 @keras.saving.register_keras_serializable("roformer_keras")

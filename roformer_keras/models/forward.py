@@ -5,6 +5,7 @@ import numpy as np
 
 from roformer_keras.compiled import Compiled
 from roformer_keras.errors import CheckpointError
+from roformer_keras.fast_model import known_sizes
 from roformer_keras.layers.fused import fused, runs_on_cpu
 from roformer_keras.layers.projection import Structure
 
@@ -76,7 +77,8 @@ class _Forward:
         def of_short(inputs):
             return model(inputs, training=False)
 
-        self.of_any = Compiled(of_any, model.weights, any_shape=True)
+        sizes = known_sizes(model)
+        self.of_any = Compiled(of_any, model.weights, any_shape=True, sizes=sizes)
         self.of_short = Compiled(of_short, model.weights, any_shape=False)
 
     def short_length(self, count, length):

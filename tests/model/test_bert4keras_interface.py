@@ -5,13 +5,15 @@ import json
 import keras
 import numpy as np
 import pytest
-from common import ROOT
+from common import CHARACTER, ROOT
+from finetuning_cases import GOOD, ONE_BLOCK
 
 from roformer_keras.bert4keras import backend, keras2_habits, layers
 from roformer_keras.bert4keras.backend import K
 from roformer_keras.bert4keras.basic_layers import MERGES
 from roformer_keras.bert4keras.snippets import adversarial_training
 from roformer_keras.errors import ConfigurationError, RoFormerError
+from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 from tools.reference.interface import OF_BACKEND, OF_K, OF_LAYERS, OF_TAGS, answers
 
 GOLDEN = json.loads(
@@ -375,3 +377,28 @@ def test_a_training_function_of_keras_3_cannot_be_replaced_so():
     model.fit(np.ones((1, 3)), np.ones((1, 1)), verbose=0)
     with pytest.raises(ConfigurationError, match="has one of Keras 3"):
         MovedTable(model, 1)
+
+
+def test_what_is_trained_after_compile_is_that_of_keras_3_for_lora():
+    """Keras 2 trains what was trainable when `compile` was called, and has no LoRA."""
+    inputs = keras.Input((4,))
+    dense = keras.layers.Dense(3)
+    plain = keras.Model(inputs, dense(inputs))
+    task = RoFormerTextClassifier.from_preset(
+        CHARACTER, classes=["差", "好"], **ONE_BLOCK
+    )
+    texts = GOOD, ["好"] * len(GOOD)
+    for model, data in ((plain, (np.ones((4, 4)), np.ones((4, 3)))), (task, texts)):
+        model.compile(keras.optimizers.SGD(0.1), "mse" if model is plain else None)
+        (dense if model is plain else model).enable_lora(2)
+        before = [np.array(v) for v in model.variables]
+        trained = {id(v) for v in model.trainable_variables}
+        model.fit(*data, verbose=0)
+        moved = {
+            id(v)
+            for v, old in zip(model.variables, before, strict=True)
+            if (np.array(v) != old).any() and "seed" not in v.path
+        }
+        assert moved and moved <= trained
+    task.freeze()
+    task.fit(*texts, verbose=0)
