@@ -9,7 +9,7 @@
 Set-up installs this package, TensorFlow and what the tests need into `.venv`, and two
 versions of the real bert4keras into `.reference`. It is done once. Further arguments of
 `test` go to pytest; of these, `--durations-report=FILE` writes where the seconds went,
-with `--all` those of `tests/e2e` into a second file.
+with `--all` into one file for each tier.
 """
 
 import argparse
@@ -25,6 +25,12 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 REFERENCE = ROOT / ".reference"
 BERT4KERAS_VERSIONS = ("0.11.5", "0.10.6")
+# The marks of each part of all that CI runs.
+TIERS = {
+    "quick": "not e2e and not slow and not weekly",
+    "slow": "slow and not e2e and not weekly",
+    "e2e": "e2e and not weekly",
+}
 # How pytest ends that was given none.
 NO_TESTS = 5
 
@@ -110,32 +116,29 @@ def test(every_test, pytest_arguments):
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(VENV / "jax-cache"))
     command = ["pytest", "-n", processes, "--dist", "worksteal"]
     if not every_test:
-        marks = "not e2e and not slow and not weekly"
-        run(PYTHON, "-m", *command, "-m", marks, *pytest_arguments)
+        run(PYTHON, "-m", *command, "-m", TIERS["quick"], *pytest_arguments)
         return
-    # Programs run in new processes: those of the models keep what TensorFlow compiled.
+    # Each tier has new processes: TensorFlow keeps the programs that it compiled.
     names_tests = any(Path(ROOT, word).exists() for word in pytest_arguments)
-    folders = (
-        ([], []) if names_tests else (["tests/unit", "tests/model"], ["tests/e2e"])
-    )
     code = 0
-    for marks, paths in zip(("not e2e", "e2e"), folders, strict=True):
-        marks += " and not weekly"
-        arguments = [*paths, *pytest_arguments]
+    for tier, marks in TIERS.items():
+        folder = "tests/e2e" if tier == "e2e" else "tests/model"
+        folders = ["tests/unit"] * (tier == "quick") + [folder]
+        arguments = [_for_tier(word, tier) for word in pytest_arguments]
+        if not names_tests:
+            arguments = [*folders, *arguments]
         found = run(PYTHON, "-m", *command, "-m", marks, *arguments, ends=False)
         if not (names_tests and found == NO_TESTS):
             code = max(code, found)
-        # The report of the second run is a file of its own.
-        pytest_arguments = [_with_tier(word) for word in pytest_arguments]
     sys.exit(code)
 
 
-def _with_tier(argument):
-    """`--durations-report=FILE.tsv` as that of `FILE-e2e.tsv`; others as they are."""
+def _for_tier(argument, tier):
+    """`--durations-report=FILE.tsv` as that of `FILE-TIER.tsv`; others as they are."""
     if not argument.startswith("--durations-report="):
         return argument
     path = Path(argument)
-    return str(path.with_name(f"{path.stem}-e2e{path.suffix}"))
+    return str(path.with_name(f"{path.stem}-{tier}{path.suffix}"))
 
 
 def docs():
