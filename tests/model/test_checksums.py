@@ -15,8 +15,6 @@ from roformer_keras.errors import CheckpointError, RoFormerError
 from roformer_keras.tasks import RoFormerTextClassifier
 from roformer_keras.text.tokenizer import RoFormerTokenizer
 
-pytestmark = pytest.mark.slow
-
 
 def content(path):
     """All that a model gets from a file, as bytes."""

@@ -21,8 +21,6 @@ from roformer_keras import tasks
 from roformer_keras.data.rows import draw_held_out
 from roformer_keras.errors import ConfigurationError
 
-pytestmark = pytest.mark.slow
-
 SINGLES = ["今天天气不错", "她在北京", "天气不", "在上海工作的人", "不是我们", "学习"]
 COUPLES = [(text, text[::-1]) for text in SINGLES]
 TRIPLES = [(text, text[1:], text[0]) for text in SINGLES]

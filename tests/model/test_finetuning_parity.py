@@ -34,8 +34,6 @@ from roformer_keras.conversion.weights import weight_table
 from roformer_keras.optimizers import make_optimizer
 from roformer_keras.tasks import RoFormerTextClassifier
 
-pytestmark = pytest.mark.slow
-
 GOLDEN = ROOT / "tests" / "data" / "finetuning" / "golden.npz"
 STEPS = 3
 

@@ -14,8 +14,6 @@ from roformer_keras.layers import LayerNorm, RoPEAttention
 from roformer_keras.layers.fused import fused, fused_operations
 from roformer_keras.models.forward import run_model
 
-pytestmark = pytest.mark.slow
-
 LAYERS = 2
 CONFIG = {**SIZES, "vocabulary_size": 50, "num_layers": LAYERS}
 CONFIG |= {"hidden_dim": 32, "intermediate_dim": 64}

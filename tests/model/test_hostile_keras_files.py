@@ -12,8 +12,6 @@ from hostile.run import unrefused
 from roformer_keras import RoFormerMaskedLM, RoFormerTextClassifier
 from roformer_keras.errors import ConfigurationError
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):

@@ -15,8 +15,6 @@ from roformer_keras import (
 )
 from roformer_keras.errors import CheckpointError, ConfigurationError
 
-pytestmark = pytest.mark.slow
-
 POSITIONS = "bert/embeddings/position_embeddings"
 
 

@@ -14,8 +14,6 @@ from roformer_keras.layers.projection import Projection
 from roformer_keras.models.quantization import set_quantization_state
 from roformer_keras.tasks import RoFormerTextClassifier
 
-pytestmark = pytest.mark.slow
-
 TEXTS = ["白日依山尽", "黄河入海流，欲穷千里目", "怎么把大象放进冰箱？", "今天天气不错"]
 INT4_GROUPS = keras.quantizers.Int4QuantizationConfig(block_size=64)
 INT4_CHANNELS = keras.quantizers.Int4QuantizationConfig(block_size=None)

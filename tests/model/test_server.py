@@ -22,8 +22,6 @@ from roformer_keras.server.models import ServedModel
 from roformer_keras.server.protection import host_names
 from roformer_keras.server.run import find_address
 
-pytestmark = pytest.mark.slow
-
 TEXTS = ["今天天气不错", "我爱北京", "你好"]
 
 

@@ -11,8 +11,6 @@ from roformer_keras import RoFormerTokenizer
 from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.models.fill_mask import fill_mask
 
-pytestmark = pytest.mark.slow
-
 TEXTS = ["今天天气不错", "北京", "我爱北京天安门，天安门上太阳升。", "今天天气不错"]
 
 

@@ -10,8 +10,6 @@ from roformer_keras.errors import ConfigurationError
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.triplet_ranker import RoFormerTripletRanker
 
-pytestmark = pytest.mark.slow
-
 FIRST = ["今天天气不错", "她在北京", "我们学习语言", "你说的是这个人"]
 SECOND = ["天气不", "在北京工作的人", "不是我们", "他们不学习"]
 PAIRS = list(zip(FIRST, SECOND, strict=True))

@@ -17,8 +17,6 @@ from roformer_keras.tasks.span_labels import Span, as_spans, spans_of_tags
 from roformer_keras.tasks.spans import SpanRows, tags_of_spans
 from roformer_keras.tasks.token_classifier import RoFormerTokenClassifier
 
-pytestmark = pytest.mark.slow
-
 TEXTS = ["她在北京大学", "我们不在上海，在北京", "今天天气不错", "北京人"]
 LABELS = [
     [(2, 4, "LOC"), (2, 6, "ORG")],

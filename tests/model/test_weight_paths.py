@@ -10,8 +10,6 @@ import roformer_keras
 from roformer_keras.config import config_for_model
 from roformer_keras.conversion.weights import KERAS_BACKBONE, model_heads, weight_table
 
-pytestmark = pytest.mark.slow
-
 # The classes differ in their heads, and in nothing else that has weights.
 CASES = [("RoFormerMaskedLM", name) for name in CONFIGS if name != "eleven-layers"]
 BACKBONES = ("v1", "v2-embedding", "embedding-nsp", "eleven-layers")
