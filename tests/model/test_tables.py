@@ -23,8 +23,6 @@ from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.training.finetuning_data import read_examples
 
-pytestmark = pytest.mark.slow
-
 TEXTS, LABELS = ["好极了", "太差了", "不错", "很好"], ["好", "坏", "好", "好"]
 OTHERS = TEXTS[::-1]
 PAIRS = list(zip(TEXTS, OTHERS, strict=True))
