@@ -14,7 +14,6 @@ from roformer_keras.errors import ConfigurationError, VocabularyError
 from roformer_keras.generation.engines import choose_engine, make_decoder, weight_sums
 from roformer_keras.generation.options import MAX_TOKENS, GenerationConfig, Prompt
 from roformer_keras.generation.search import decode, stream
-from roformer_keras.layers.projection import Structure
 from roformer_keras.progress import progress_bar
 
 # A mixin calls what a Keras model has.
@@ -496,6 +495,9 @@ class TextGeneration(_Model):
 
     def _decoder(self, engine="keras"):
         """Kept with its programs, as long as the model computes with the same."""
+        # With Keras, which the functions of this module do without.
+        from roformer_keras.layers.projection import Structure
+
         engine = choose_engine(engine)
         begin = getattr(self.tokenizer, "cls_id", None)
         # A Performer's random features are no weights; their seed is in the config.
