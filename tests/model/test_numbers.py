@@ -102,7 +102,6 @@ def wrong(check, cells):
     return [f"{'/'.join(map(str, cell))}: {t}" for cell, t in found.items() if t]
 
 
-@pytest.mark.slow
 def test_losses_over_shapes_types_and_ways():
     assert wrong(wrong_loss, map(tuple, AllPairs(LOSS_FACTORS))) == []
 
@@ -138,6 +137,32 @@ def test_masks_count_beyond_the_type_of_ids(kind):
     mask = np.asarray(layers.unilm_mask(segments))[0, 0]
     columns, rows = np.meshgrid(np.arange(length), np.arange(length))
     np.testing.assert_array_equal(mask, (columns <= rows) | (columns < 10))
+
+
+@pytest.mark.parametrize("pattern", ["bidirectional", "causal", "unilm"])
+@pytest.mark.parametrize("pad_segments", [False, True])
+def test_masks_of_models(pattern, pad_segments):
+    ids, segments = np.array([[2, 7, 3, 8, 3, 0]]), np.array([[0, 0, 0, 1, 1, 0]])
+    columns, rows = np.meshgrid(np.arange(6), np.arange(6))
+    expected = np.broadcast_to(ids[0] != 0, (6, 6))
+    if pad_segments:
+        # Segment 0 is padding too, but at the first position.
+        expected = expected & ((segments[0] != 0) | (columns == 0))
+    if pattern == "causal":
+        expected = expected & (columns <= rows)
+    elif pattern == "unilm":
+        ones = np.cumsum(segments[0])
+        expected = expected & (ones[columns] <= ones[rows])
+    mask = layers.AttentionMask(pattern, pad_segments)(ids, segments)
+    np.testing.assert_array_equal(np.broadcast_to(mask, (1, 1, 6, 6))[0, 0], expected)
+    if not pad_segments:
+        default = layers.AttentionMask(pattern)(ids, segments)
+        np.testing.assert_array_equal(default, mask)
+
+
+def test_a_causal_mask_may_begin_later():
+    mask = np.asarray(layers.causal_mask(2, 5, offset=2))[0, 0]
+    assert mask.astype(int).tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]]
 
 
 def test_points_of_a_schedule_ascend():
