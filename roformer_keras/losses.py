@@ -361,6 +361,8 @@ class _MeanLoss(keras.losses.Loss):
     """The mean of a function over rows, in float32, weighted if rows have weights."""
 
     function: Callable
+    # Whether rows may have weights.
+    takes_weights = True
 
     def __init__(
         self,
@@ -370,6 +372,23 @@ class _MeanLoss(keras.losses.Loss):
     ):
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.options = options
+
+    def __call__(
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
+    ) -> TensorLike:
+        if sample_weight is not None and not self.takes_weights:
+            raise ConfigurationError(
+                f"{type(self).__name__} is one number a batch, in which rows have no "
+                "weights: leave sample_weight and class_weight out"
+            )
+        return super().__call__(self.exact(y_true), y_pred, sample_weight)
+
+    def exact(self, y_true: TensorLike) -> TensorLike:
+        """Targets that mean the same in float32, to which Keras casts them."""
+        return y_true
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> TensorLike:
         return self.function(y_true, y_pred, **self.options)
@@ -427,17 +446,11 @@ class SupervisedContrastive(_MeanLoss):
     ):
         super().__init__(name, scale=scale, **kwargs)
 
-    def __call__(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-    ) -> TensorLike:
-        # Keras casts targets to float32, in which integers above 2**24 are equal.
+    def exact(self, y_true: TensorLike) -> TensorLike:
+        # In float32 integers above 2**24 are equal: the first row of each class.
         labels = _column(y_true)
         is_same = ops.equal(labels[:, None], labels[None])
-        first_rows = ops.argmax(ops.cast(is_same, "int32"), axis=1)
-        return super().__call__(first_rows, y_pred, sample_weight)
+        return ops.argmax(ops.cast(is_same, "int32"), axis=1)
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)
@@ -514,22 +527,10 @@ class CoSENT(_MeanLoss):
     """
 
     function = staticmethod(cosent)
+    takes_weights = False
 
     def __init__(self, scale: float = 20.0, name: str = "cosent", **kwargs: Any):
         super().__init__(name, scale=scale, **kwargs)
-
-    def __call__(
-        self,
-        y_true: TensorLike,
-        y_pred: TensorLike,
-        sample_weight: TensorLike | None = None,
-    ) -> TensorLike:
-        if sample_weight is not None:
-            raise ConfigurationError(
-                "CoSENT is one number a batch, in which rows have no weights: leave "
-                "sample_weight and class_weight out"
-            )
-        return super().__call__(y_true, y_pred)
 
 
 @keras.saving.register_keras_serializable(_PACKAGE)
