@@ -100,8 +100,7 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     if given.get("x") is None or given.get("validation_split"):
         return method(*arguments, **options)
     batch_size = given.get("batch_size")
-    validation = given.get("validation_data")
-    x = given["x"]
+    x, validation = given["x"], given.get("validation_data")
     if validation is not None:
         given["validation_data"] = prepare_data(
             *keras.utils.unpack_x_y_sample_weight(validation),
@@ -109,7 +108,7 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
             steps=given.get("validation_steps"),
         )
     given["x"] = prepare_data(
-        given["x"],
+        x,
         **{name: given.pop(name) for name in _DATA if name in given},
         batch_size=batch_size,
         steps=given.get("steps_per_epoch" if is_fit else "steps"),

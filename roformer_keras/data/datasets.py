@@ -84,9 +84,8 @@ def texts_of(
     return found
 
 
-def labelled_texts(dataset, y=None):
+def labelled_texts(dataset):
     """Texts, labels and weights of a `tf.data.Dataset`, batched or not."""
-    check_container(dataset, y)
     records: list = []
     for element in _elements(dataset):
         if not isinstance(element, tuple) or len(element) not in (2, 3):

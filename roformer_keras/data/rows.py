@@ -32,6 +32,20 @@ def draw_held_out(count: int, share: float, seed: int) -> np.ndarray:
     return held_out
 
 
+def draw_validation(count: int, share: float, seed: int) -> np.ndarray:
+    """`draw_held_out` for `validation_split`.
+
+    Raises:
+        ConfigurationError: no text would be left for training, or for validation.
+    """
+    held_out = draw_held_out(count, share, seed)
+    if not 0 < share < 1 or held_out.all() or not held_out.any():
+        raise ConfigurationError(
+            f"validation_split must leave texts on both sides, got {share!r} of {count}"
+        )
+    return held_out
+
+
 # === Padding ===
 
 

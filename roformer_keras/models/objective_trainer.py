@@ -16,7 +16,7 @@ from roformer_keras.data.datasets import (
 )
 from roformer_keras.data.examples import EpochItems, ItemList
 from roformer_keras.data.loader import batch_maker, items_of
-from roformer_keras.data.rows import draw_held_out
+from roformer_keras.data.rows import draw_validation
 from roformer_keras.data.texts import as_texts
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.distribution import refuse_strategy
@@ -275,12 +275,7 @@ def _texts_of_dataset(dataset, fields):
 
 def _split(items, share, seed):
     """Items for training and for validation, drawn by the seed."""
-    held_out = draw_held_out(len(items), share, seed)
-    if not 0 < share < 1 or held_out.all() or not held_out.any():
-        raise ConfigurationError(
-            f"validation_split must leave texts on both sides, got {share!r} of "
-            f"{len(items)}"
-        )
+    held_out = draw_validation(len(items), share, seed)
     parts: tuple = ItemList(), ItemList()
     for item, is_held_out in zip(items, held_out, strict=True):
         parts[is_held_out].append(item)

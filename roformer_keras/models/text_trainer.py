@@ -10,7 +10,7 @@ import numpy as np
 from roformer_keras.checks import check_integer
 from roformer_keras.data.batches import MappedDataset, NumberedBatches, TextBatches
 from roformer_keras.data.datasets import check_container, is_ready, labelled_texts
-from roformer_keras.data.rows import draw_held_out
+from roformer_keras.data.rows import draw_validation
 from roformer_keras.data.tables import is_table
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.distribution import refuse_strategy
@@ -52,12 +52,7 @@ class TextData:
     def split(self, share: float, seed: int) -> tuple["TextData", "TextData"]:
         """Two parts; the second has that share of the texts, drawn by the seed."""
         owners = np.unique(self.owners)
-        held_out = draw_held_out(len(owners), share, seed)
-        if not 0 < share < 1 or held_out.all() or not held_out.any():
-            raise ConfigurationError(
-                f"validation_split must leave texts on both sides, got {share!r} of "
-                f"{len(owners)}"
-            )
+        held_out = draw_validation(len(owners), share, seed)
         # All rows of one text are on one side.
         is_held_out = np.isin(self.owners, owners[held_out])
         first, second = (
@@ -393,8 +388,9 @@ class TextTrainer(_Model):
 
     def _read(self, x, y=None, sample_weight=None, class_weight=None, **options):
         refuse_strategy(self)
+        check_container(x, y, sample_weight)
         if hasattr(x, "as_numpy_iterator"):
-            x, y, sample_weight = labelled_texts(x, y)
+            x, y, sample_weight = labelled_texts(x)
         return self.labelled(x, y, sample_weight, class_weight, **options)
 
     def _pop_row_options(self, kwargs):
