@@ -29,6 +29,16 @@ NSP = CHECKPOINTS / "roformer-nsp_L-2_H-24_A-4.zip"
 V2_EMBEDDING_SIZE = CHECKPOINTS / "roformer-v2-embedding-size_L-3_H-24_A-4.zip"
 
 
+def wrong_cells(check, cells):
+    """The messages of a check about cells of a table, each with its cell."""
+    messages = ((cell, check(*cell)) for cell in cells)
+    return [
+        f"{'/'.join(map(str, cell))}: {message:.150}"
+        for cell, message in messages
+        if message
+    ]
+
+
 def zipped_json(path, name="bert_config.json"):
     """The content of a JSON file in a checkpoint zip."""
     return json.loads(zipped(path, name))

@@ -14,7 +14,7 @@ import pandas
 import pytest
 import tensorflow as tf
 from allpairspy import AllPairs
-from common import CHARACTER
+from common import CHARACTER, wrong_cells
 from finetuning_cases import ONE_BLOCK
 
 from roformer_keras import tasks
@@ -278,19 +278,14 @@ def _wrong_outputs(name, container):
     return None
 
 
-def _wrong(cells):
-    found = {cell: check_cell(*cell) for cell in cells}
-    return [f"{'/'.join(cell)}: {text:.150}" for cell, text in found.items() if text]
-
-
 def test_a_sample_of_all_cells():
     """Each two values of two factors come together once."""
-    assert _wrong(map(tuple, AllPairs(FACTORS))) == []
+    assert wrong_cells(check_cell, map(tuple, AllPairs(FACTORS))) == []
 
 
 @pytest.mark.weekly
 def test_all_cells():
-    assert _wrong(itertools.product(*FACTORS)) == []
+    assert wrong_cells(check_cell, itertools.product(*FACTORS)) == []
 
 
 def test_a_trained_model_and_its_data_are_freed():

@@ -8,7 +8,7 @@ import plain_losses as plain
 import pytest
 import tensorflow as tf
 from allpairspy import AllPairs
-from common import CHARACTER
+from common import CHARACTER, wrong_cells
 from finetuning_cases import BAD, GOOD, ONE_BLOCK
 
 from roformer_keras import (
@@ -97,18 +97,13 @@ def wrong_loss(name, shape, target_type, output_type, way):
     return None if is_right else f"{found} instead of {expected}"
 
 
-def wrong(check, cells):
-    found = {cell: check(*cell) for cell in cells}
-    return [f"{'/'.join(map(str, cell))}: {t}" for cell, t in found.items() if t]
-
-
 def test_losses_over_shapes_types_and_ways():
-    assert wrong(wrong_loss, map(tuple, AllPairs(LOSS_FACTORS))) == []
+    assert wrong_cells(wrong_loss, map(tuple, AllPairs(LOSS_FACTORS))) == []
 
 
 @pytest.mark.weekly
 def test_all_losses_over_shapes_types_and_ways():
-    assert wrong(wrong_loss, itertools.product(*LOSS_FACTORS)) == []
+    assert wrong_cells(wrong_loss, itertools.product(*LOSS_FACTORS)) == []
 
 
 def test_classes_may_be_large_integers():
@@ -220,27 +215,29 @@ def wrong_at_rate_0(*values):
     cell = dict(zip(OPTIONS, values, strict=True))
     # FGM moves the embeddings and back, which rounds.
     epsilon = cell["adversarial_epsilon"]
-    most = epsilon * (2e-2 if cell["dtype"] == "bfloat16" else 1e-6)
+    tolerance = epsilon * (2e-2 if cell["dtype"] == "bfloat16" else 1e-6)
     distance = moved(*trained(0.0, **cell))
-    return None if distance <= most else f"moved {distance}"
+    return None if distance <= tolerance else f"moved {distance}"
 
 
 @pytest.mark.slow
 def test_at_rate_0_nothing_moves():
-    assert wrong(wrong_at_rate_0, map(tuple, AllPairs(list(OPTIONS.values())))) == []
+    assert (
+        wrong_cells(wrong_at_rate_0, map(tuple, AllPairs(list(OPTIONS.values())))) == []
+    )
+
+
+# Of which parts of a batch do the same as the batch. A norm that clips counts the rows
+# of tokens, which a sum has no more.
+ACCUMULATED = {
+    name: values
+    for name, values in {**OPTIONS, "clip_norm": [0.0, 10.0]}.items()
+    if name not in ("accumulation", "adversarial_epsilon", "dtype")
+}
 
 
 def wrong_accumulation(*values):
-    names = (
-        "name",
-        "ema",
-        "clip_norm",
-        "weight_decay",
-        "layer_decay",
-        "warmup",
-        "r_drop",
-    )
-    cell = dict(zip(names, values, strict=True))
+    cell = dict(zip(ACCUMULATED, values, strict=True))
     _, parts = trained(0.01, 2, epochs=3, accumulation=3, epsilon=0.1, **cell)
     _, whole = trained(0.01, 6, epochs=3, epsilon=0.1, **cell)
     distance = moved(parts, whole)
@@ -250,19 +247,8 @@ def wrong_accumulation(*values):
 @pytest.mark.slow
 def test_parts_of_a_batch_are_the_batch():
     """EMA, decay and clipping count updates, not the parts of their batches."""
-    names = (
-        "name",
-        "ema",
-        "clip_norm",
-        "weight_decay",
-        "layer_decay",
-        "warmup",
-        "r_drop",
-    )
-    # A norm that clips counts the rows of tokens, which a sum has no more.
-    values = {**OPTIONS, "clip_norm": [0.0, 10.0]}
-    cells = map(tuple, AllPairs([values[name] for name in names]))
-    assert wrong(wrong_accumulation, cells) == []
+    cells = map(tuple, AllPairs(list(ACCUMULATED.values())))
+    assert wrong_cells(wrong_accumulation, cells) == []
 
 
 @pytest.mark.parametrize("kind", [AdamW, Lamb])
