@@ -78,7 +78,7 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class _BertOptimizer(keras.optimizers.Optimizer):
-    """What the optimizers of this module change of Keras's, for each backend.
+    """The changes to Keras's optimizers that those of this module share.
 
     The running mean of the weights moves with each update, where Keras moves it with
     each batch of an accumulation. Names of weights that do not decay are saved.
@@ -98,7 +98,7 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         return {**super().get_config(), "not_decayed": list(self.not_decayed)}
 
     def mean_momentum(self, batches: TensorLike) -> TensorLike:
-        """How much of the running mean a batch keeps: 1 where it updates no weights.
+        """The share of the running mean that a batch keeps; 1 if it updates no weights.
 
         Args:
             batches: int scalar. Batches before this one.

@@ -127,7 +127,7 @@ def trained(name, state):
 
 
 def inputs_of(model):
-    """Ids for a model, the same whoever saved it."""
+    """Ids for a model, the same for each copy of it."""
     import numpy as np
 
     name = type(model).__name__

@@ -70,7 +70,7 @@ class Ported(NamedTuple):
     Attributes:
         text: str. All of it.
         sources: pairs of the Python code before and after, one for each cell.
-        remarks: what is not covered, or stays as it is, by line.
+        remarks: advice on names that are not covered and lines that stay, by line.
     """
 
     text: str
@@ -160,7 +160,7 @@ def _without_magics(source: str) -> tuple[str, list[tuple[int, str]]]:
     first = next((n for n, line in enumerate(lines) if line.strip()), 0)
     magic = re.match(r"\s*%%(\w+)", lines[first]) if lines else None
     is_python = magic is None or magic[1] in _PYTHON_CELLS
-    found, goes_on = [], False
+    remaining, goes_on = [], False
     for number, line in enumerate(lines):
         begins = not goes_on and is_python and _MAGIC.match(line) is not None
         if not (begins or goes_on or not is_python):
@@ -168,10 +168,10 @@ def _without_magics(source: str) -> tuple[str, list[tuple[int, str]]]:
         goes_on = line.rstrip("\r\n").endswith("\\")
         if _ORIGINAL in line.replace(_PACKAGE, ""):
             message = f"the line {line.strip()!r:.60} is no Python and stays"
-            found.append((number + 1, message))
+            remaining.append((number + 1, message))
         indent = line[: len(line) - len(line.lstrip())].rstrip("\r\n")
         lines[number] = f"{indent}pass\n" if begins else "\n"
-    return "".join(lines), found
+    return "".join(lines), remaining
 
 
 def _parsed(text) -> ast.Module:
@@ -183,8 +183,8 @@ def _parsed(text) -> ast.Module:
 
 def _reason(error):
     line = getattr(error, "lineno", None)
-    place = f" in line {line}" if line else ""
-    return f"{place}: {getattr(error, 'msg', error)}"
+    where = f" in line {line}" if line else ""
+    return f"{where}: {getattr(error, 'msg', error)}"
 
 
 # === Imports ===
@@ -211,10 +211,10 @@ def _with_imports(text, tree) -> str:
         # Columns are bytes.
         begin = starts[node.lineno - 1] + node.col_offset
         if isinstance(node, ast.ImportFrom):
-            found = _FROM.match(data, begin)
-            if node.level == 0 and found:
-                place = found.end()
-                edits.append((place, place + len(_ORIGINAL), _PACKAGE))
+            statement = _FROM.match(data, begin)
+            if node.level == 0 and statement:
+                module = statement.end()
+                edits.append((module, module + len(_ORIGINAL), _PACKAGE))
         elif any(_is_original(alias.name) for alias in node.names):
             end = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
             edits.append((begin, end, "; ".join(dict.fromkeys(_imports(node.names)))))
@@ -324,8 +324,8 @@ def _attribute(module, name) -> tuple[object, str]:
         return getattr(module, name), ""
     except (AttributeError, ConfigurationError) as error:
         is_package = module.__name__ == _PACKAGE
-        found = _module(f"{_ORIGINAL}.{name}")[0] if is_package else None
-        return found, "" if found else str(error)
+        submodule = _module(f"{_ORIGINAL}.{name}")[0] if is_package else None
+        return submodule, "" if submodule else str(error)
 
 
 def _is_ours(value) -> bool:

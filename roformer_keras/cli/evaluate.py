@@ -132,7 +132,8 @@ def _evaluate_pairs(source, file, fields, layout, on_bad_row, options, progress)
 
     skipped: list[tuple[int, str]] = []
     pairs = read_pairs(
-        *(file, fields),
+        file,
+        fields,
         skipped=skipped if on_bad_row == "skip" else None,
         **{name: value for name, value in layout.items() if value is not None},
     )

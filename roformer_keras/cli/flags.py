@@ -237,8 +237,8 @@ def _options_of(argument: _Argument) -> dict | None:
             return {"action": argparse.BooleanOptionalAction}
         return {"action": "store_false" if argument.default else "store_true"}
     if origin is typing.Literal or "choices" in rule:
-        given = kinds or rule["choices"]
-        return {"choices": tuple(one for one in given if one is not None), **count}
+        choices = kinds or rule["choices"]
+        return {"choices": tuple(one for one in choices if one is not None), **count}
     if origin is list:
         if argument.is_operand:
             return {"nargs": "*" if is_optional else "+"}

@@ -117,7 +117,10 @@ def run(
             seed=seed,
         )
         ray_jobs.run_on_ray(
-            *(verb, file, output, on_ray),
+            verb,
+            file,
+            output,
+            on_ray,
             texts=text,
             encoding=encoding,
             overwrite=overwrite,

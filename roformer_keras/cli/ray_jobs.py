@@ -61,9 +61,9 @@ def run_on_ray(
     from roformer_keras.distributed.verbs import Writing
     from roformer_keras.progress import progress_bar
 
-    own = {"fields": fields, "header": header, "encoding": encoding}
-    given = {name: value for name, value in own.items() if value}
-    settings = RayOptions(**{**given, **options})
+    layout = {"fields": fields, "header": header, "encoding": encoding}
+    stated = {name: value for name, value in layout.items() if value}
+    settings = RayOptions(**{**stated, **options})
     if file is None or file == "-" or texts is not None or output == "-":
         raise ConfigurationError(
             "--engine ray reads files and writes a folder: give both, as in "

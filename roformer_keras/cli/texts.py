@@ -33,7 +33,10 @@ def read_lines(
     """
     if fields or format or header or files.row_unit(path) == "row":
         table = files.read_table(
-            *(path, 1, fields, False),
+            path,
+            1,
+            fields,
+            labelled=False,
             format=format,
             header=header,
             encoding=encoding,

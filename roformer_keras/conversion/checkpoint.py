@@ -254,7 +254,7 @@ def check_size(checkpoint: Checkpoint, config: RoFormerConfig | Seq2SeqConfig) -
 
 
 def check_tokenizer(checkpoint: Checkpoint) -> None:
-    """Checks that a tokenizer can be made of the vocabulary and of what was saved.
+    """Checks that the vocabulary and the saved options make a tokenizer.
 
     Raises:
         VocabularyError: a token is missing or twice there, or the level is another.

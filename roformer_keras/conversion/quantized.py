@@ -113,7 +113,7 @@ class QuantizedLayer:
             return stored.shape[-1]
         if self.weight_name == "kernel":
             return scale.shape[-1]
-        # Scales of an embedding are those of its rows.
+        # An embedding has a scale for each row.
         groups = self.tensors.get("g_idx")
         return 2 * stored.shape[-1] if groups is None else groups.shape[0]
 

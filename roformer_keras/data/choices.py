@@ -192,7 +192,8 @@ def _questions(path, encoding):
     try:
         content = parse_json(
             "".join(text for _, text in read_lines(path, encoding)),
-            *(name, list),
+            name,
+            kind=list,
             strict=True,
         )
     except ConfigurationError as error:

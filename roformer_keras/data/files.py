@@ -216,7 +216,9 @@ def read_table(
         if kind == ".txt" and or_first and not sheet.has_columns(fields):
             fields = ()
         rows, places = sheet.select(
-            *(fields, names, count),
+            fields,
+            names,
+            count,
             header=header,
             groups=groups,
             has_choices=has_choices,

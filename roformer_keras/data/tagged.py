@@ -42,7 +42,7 @@ class TokenTags:
             names: of the tags that are numbers, in their order.
 
         Raises:
-            ConfigurationError: a number is that of no name.
+            ConfigurationError: no name has the number of a tag.
         """
         tags = name_tags(self.tags, names)
         found: list[str] = []
@@ -64,7 +64,7 @@ def join_tokens(tokens: Sequence[str]) -> str:
 
 
 def _blanks(tokens):
-    """Whether there is a blank before each token."""
+    """True for each token with a blank before it."""
     is_joined = all(len(token) == 1 for token in tokens) or any(
         character >= _FIRST_CHINESE for token in tokens for character in token
     )
@@ -110,7 +110,7 @@ def name_tags(tags: Iterable, names: Sequence[str] = ()) -> list[str]:
         names: of the tags that are numbers, in their order.
 
     Raises:
-        ConfigurationError: a number is that of no name.
+        ConfigurationError: no name has the number of a tag.
     """
     found = []
     for tag in tags:
@@ -181,7 +181,7 @@ def read_tagged(
         words = _words_of(text)
         if len(words) > 1:
             tokens.append((words[0], words[-1]))
-            # The first line of each number of columns is that of an error.
+            # An error names the first line with its number of columns.
             widths.setdefault(begins, {}).setdefault(len(words), line)
             counts[len(words)] += 1
         else:

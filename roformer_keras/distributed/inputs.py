@@ -315,7 +315,7 @@ class _TableLines:
 
 
 def _layout(inputs, path):
-    """What is between the cells of a table, and its columns."""
+    """The separator of the cells of a table, and its columns."""
     lines = _TableLines(inputs, path)
     if inputs.kind == "csv":
         separator = separator_of(lines)

@@ -39,7 +39,7 @@ def check_unicode(
 
 
 def strict_json(text: str | bytes) -> Any:
-    """What a JSON text holds, if no key of an object comes twice.
+    """The value of a JSON text, in which no key of an object comes twice.
 
     Raises:
         ValueError: it is no JSON, to which NaN and Infinity do not belong.

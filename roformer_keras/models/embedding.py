@@ -49,8 +49,8 @@ def embed(
     backbone = getattr(model, "backbone", model)
     if backbone.config.attention == "causal":
         raise ConfigurationError(
-            "the vector of a text is that of its first position, which sees nothing of "
-            "the text in a model with attention='causal'",
+            "the first position gives the vector of a text, and sees nothing of the "
+            "text in a model with attention='causal'",
             hint="load a RoFormerBackbone with attention='bidirectional'; for a "
             "command, first write a bidirectional preset by `convert --model "
             "RoFormerMaskedLM`",

@@ -73,7 +73,7 @@ def quantized_layers(model: keras.Layer) -> dict[str, QuantizedLayer]:
 
 
 def quantized_variables(layer: keras.Layer) -> set[str]:
-    """What quantization has made constants inside a layer, as in `weights_by_path`."""
+    """Paths of variables that quantization made constants, as in `weights_by_path`."""
     return {
         f"{path}/{name}"
         for path, found in quantized_layers(layer).items()

@@ -243,7 +243,7 @@ def weights_by_number(
 
 
 def _alike(label):
-    """What equal names of all types have in common."""
+    """A label as `parse_name` writes it, the same for equal names of all types."""
     try:
         return parse_name(label)
     except ConfigurationError:

@@ -1,4 +1,4 @@
-"""How tasks are loaded and saved: a backbone, a head, and a tokenizer."""
+"""Loading and saving of tasks: a backbone, a head, and a tokenizer."""
 
 import dataclasses
 import inspect
@@ -184,7 +184,7 @@ class SavedTask(BackboneModel):
         write_head(Path(folder, TASK_WEIGHTS), checkpoint)
 
     def _merged_kernels(self):
-        """Kernels of the head with the additions of their own LoRA, by tensor name."""
+        """Kernels of the head with their LoRA added, by tensor name."""
         found = {}
         for path, layer in layers_by_path(self).items():
             is_head = f"{path}/kernel" in self._head_weights()

@@ -167,7 +167,7 @@ class RoFormerTextClassifier(VectorTask):
         return targets
 
     def _may_be_flags(self, labels):
-        """True for an array of as many numbers as there are classes."""
+        """True for an array of numbers, one for each class."""
         return (
             isinstance(labels, np.ndarray)
             and labels.shape == (self.num_classes,)

@@ -193,7 +193,9 @@ def read_pairs(
             f"fields must name a source and a reference, got {', '.join(fields)}"
         )
     return read_table(
-        *(path, 2, fields),
+        path,
+        2,
+        fields,
         labelled=False,
         format=format,
         skipped=skipped,

@@ -203,7 +203,13 @@ class FinetunedTask:
                 f"a label, got {', '.join(fields)}"
             )
         examples = read_examples(
-            *(path, kind, options, count, fields, skips, format),
+            path,
+            kind,
+            options,
+            count,
+            fields,
+            skips,
+            format,
             header=header,
             encoding=encoding or self.encoding,
         )

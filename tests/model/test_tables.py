@@ -309,7 +309,7 @@ def test_a_file_without_a_label_names_a_row(tmp_path):
 
 @tables
 def test_tokens_and_their_tags(make, backbone):
-    """Of a table with names or numbers of tags, and as lists, as of the joined text."""
+    """Tags by name or number, in a table or lists, equal those of the joined text."""
     tokens = [["她", "在", "New", "北京"], ["好"]]
     tags, numbers = [["O", "O", "O", "S-LOC"], ["O"]], [[0, 0, 0, 1], [0]]
     model = RoFormerTokenClassifier(backbone, backbone.tokenizer, labels=["LOC"])
