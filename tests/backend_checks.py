@@ -50,12 +50,12 @@ from roformer_keras import (
 )
 from roformer_keras.compiled import refuse_inference_backend
 from roformer_keras.errors import BackendError
+from roformer_keras.export.model import export_model
+from roformer_keras.export.runtime import ServedEncoder
 from roformer_keras.layers import (
     LayerNorm,
     LinearRoPEAttention,
 )
-from roformer_keras.serving.export import export_model
-from roformer_keras.serving.runtime import ServedEncoder
 from roformer_keras.verification.counterpart import counterpart
 
 GOLDEN = CHECKPOINTS / "golden-0.11.5.npz"
@@ -355,7 +355,7 @@ def check_examples():
     names = [
         name
         for name in docs_blocks.examples()
-        if ".serving." not in name
+        if ".export." not in name
         and (reference_folder() or name != "roformer_keras.verification.verify.verify")
     ]
     with warnings.catch_warnings():

@@ -103,7 +103,7 @@ def write() -> None:
     assert_type(scored, str | Scored | list[Any])
     assert_type(model.stream("今天"), Iterator[str])
     assert_type(model.generate("今天", engine="openvino"), str)
-    assert_type(model.generate("今天", engine="onnx-int8"), str)
+    assert_type(model.generate("今天", engine="openvino-int8"), str)
     served = ServedGenerator("served")
     assert_type(served.generate("今天", seed=1), str)
     assert_type(served.paraphrase("今天", n=24), list[Scored])

@@ -49,14 +49,14 @@ def run(
             --format openvino.
     """
     start_backend()
+    from roformer_keras.export import check_export, export_model
     from roformer_keras.io.atomic import check_target
-    from roformer_keras.serving import check_export, export_model
 
     # Checked before a model is loaded.
     check_target(Path(target), overwrite, folder=True)
     texts = () if calibration_texts is None else read_lines(calibration_texts)
     if generator:
-        from roformer_keras.serving import check_generator_export, export_generator
+        from roformer_keras.export import check_generator_export, export_generator
 
         format = format or "openvino"
         check_generator_export(format, texts)

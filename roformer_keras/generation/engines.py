@@ -6,27 +6,16 @@ from typing import Any, get_args
 import numpy as np
 
 from roformer_keras.checks import check_choice
-from roformer_keras.errors import ConfigurationError
-from roformer_keras.generation.onnx_network import OnnxGraph
-from roformer_keras.generation.onnx_program import OnnxProgram
-from roformer_keras.generation.openvino_graph import OpenVINOGraph
-from roformer_keras.generation.stateful import (
-    OpenVINOProgram,
-    Program,
-    Reading,
-    StatefulDecoder,
-)
+from roformer_keras.engines.openvino_graph import OpenVINOGraph
+from roformer_keras.engines.programs import OpenVINOProgram, Program
+from roformer_keras.generation.stateful import Reading, StatefulDecoder
 from roformer_keras.generation.stateful_encoder_decoder import StatefulEncoderDecoder
 from roformer_keras.io.checksums import checksum
 from roformer_keras.types import Engine
 
 ENGINES = get_args(Engine)
-# The runtimes, which also are formats of exports -> what writes their networks, and the
-# end of a file's name.
-RUNTIMES: dict[str, tuple[type, str]] = {
-    "openvino": (OpenVINOGraph, ".xml"),
-    "onnx": (OnnxGraph, ".onnx"),
-}
+# The format of exported generators, and the ending of their networks' files.
+FORMAT, SUFFIX = "openvino", ".xml"
 
 # Name of a network -> function that writes it to a graph.
 Networks = Mapping[str, Callable[[Any], None]]
@@ -54,44 +43,18 @@ def make_decoder(
     Args:
         networks: `decoder`, and `encoder` of an encoder-decoder.
         engine: one of `ENGINES` but `"keras"`.
-        bfloat16: bool. Whether it computes in bfloat16.
+        bfloat16: bool. True computes in bfloat16, if the processor does.
 
     Raises:
-        ConfigurationError: the engine is not installed, or does not know the network or
-            bfloat16.
+        ConfigurationError: OpenVINO is not installed, or the engine does not know the
+            network.
     """
-    runtime = engine.removesuffix("-int8")
-    check_precision(runtime, bfloat16)
     programs: dict[str, Program] = {}
     for name, write in networks.items():
-        graph = RUNTIMES[runtime][0](int8=engine.endswith("int8"))
+        graph = OpenVINOGraph(int8=engine.endswith("int8"))
         write(graph)
-        programs[name] = load_program(runtime, graph.finish(), bfloat16)
+        programs[name] = OpenVINOProgram(graph.finish(), bfloat16)
     return decoder_of(programs, reading)
-
-
-def check_precision(runtime: str, bfloat16: bool) -> None:
-    """Raises ConfigurationError where a runtime does not compute in bfloat16."""
-    if runtime == "onnx" and bfloat16:
-        raise ConfigurationError(
-            "ONNX Runtime computes in float32 on a CPU, got a model in bfloat16",
-            hint="use dtype='float32', or OpenVINO",
-        )
-
-
-def load_program(runtime: str, model: Any, bfloat16: bool) -> Program:
-    """The program of a network that a graph of `RUNTIMES` has finished or saved.
-
-    Args:
-        model: what `finish` returned, or the path of a file.
-
-    Raises:
-        ConfigurationError: as `check_precision`, or the runtime is not installed.
-    """
-    check_precision(runtime, bfloat16)
-    if runtime == "onnx":
-        return OnnxProgram(model)
-    return OpenVINOProgram(model, bfloat16)
 
 
 def decoder_of(programs: Mapping[str, Program], reading: Reading) -> StatefulDecoder:

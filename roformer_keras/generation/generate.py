@@ -142,10 +142,9 @@ class TextGeneration(_Model):
                 prompts.
             engine: what computes the steps: `"keras"`; `"openvino"`, faster on a CPU;
                 or `"openvino-int8"`, with weights in 8 bits, the fastest for a few
-                texts; likewise `"onnx"` and `"onnx-int8"`, in float32 alone. All need
-                the extra `export`, and a few seconds when they are first used and when
-                weights have changed. With float weights they give the same texts up to
-                rounding.
+                texts. Both need the extra `export`, and a few seconds when they are
+                first used and when weights have changed. With float weights they give
+                the same texts up to rounding.
             on_step: function that is called after every few tokens, at most 32. An
                 exception that it raises stops the generation.
             verbose: 0 for no progress bar, 1 for one, `"auto"` for one on a terminal.

@@ -8,15 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from roformer_keras.checks import check_choice, check_integer
+from roformer_keras.engines.programs import OpenVINOProgram, Program
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
-from roformer_keras.generation.engines import (
-    ENGINES,
-    RUNTIMES,
-    decoder_of,
-    load_program,
-)
+from roformer_keras.generation.engines import ENGINES, FORMAT, SUFFIX, decoder_of
 from roformer_keras.generation.paraphrase import Paraphrasing
-from roformer_keras.generation.stateful import Program, Reading, hidden
+from roformer_keras.generation.stateful import Reading, hidden
 from roformer_keras.io.export_file import (
     check_types,
     has_export,
@@ -49,8 +45,7 @@ class ServedGenerator(Paraphrasing):
 
     Args:
         folder: the folder that `export_generator` wrote.
-        bfloat16: bool, for the format `"openvino"`. Whether it computes in bfloat16, if
-            the processor does.
+        bfloat16: bool. True computes in bfloat16, if the processor does.
 
     Attributes:
         folder: Path of the export.
@@ -60,12 +55,11 @@ class ServedGenerator(Paraphrasing):
     Raises:
         SourceError: there is no such export in the folder, or a file of it is missing
             or damaged.
-        ConfigurationError: the runtime of its format is not installed, or does not
-            know bfloat16; or its `export.json` is damaged.
+        ConfigurationError: OpenVINO is not installed, or its `export.json` is damaged.
 
     Example:
         >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
-        >>> found = serving.export_generator(model, "served", overwrite=True)
+        >>> found = export.export_generator(model, "served", overwrite=True)
         >>> served = generation.ServedGenerator("served")
         >>> text = served.generate("床前明月光，", method="greedy", max_new_tokens=5)
     """
@@ -77,7 +71,7 @@ class ServedGenerator(Paraphrasing):
                 f"--generator; {folder} has no {EXPORT} of one"
             )
         self.folder, self._bfloat16 = Path(folder), bfloat16
-        self.metadata = read_export(folder, RUNTIMES)
+        self.metadata = read_export(folder, (FORMAT,))
         with errors_at(self.folder / EXPORT):
             self._reads = _checked_reading(self.metadata)
         found = self.metadata[FIELD]
@@ -162,10 +156,9 @@ class ServedGenerator(Paraphrasing):
         return unit_rows(found["vectors"].astype("float32"))
 
     def _program(self, name):
-        format = self.metadata["format"]
-        path = self.folder / (name + RUNTIMES[format][1])
+        path = self.folder / (name + SUFFIX)
         with readable_network(path):
-            return load_program(format, str(path), self._bfloat16)
+            return OpenVINOProgram(str(path), self._bfloat16)
 
     # === What `TextGeneration` asks for ===
 

@@ -1,10 +1,9 @@
 """What an exported model says of itself, and errors for the files next to it."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from roformer_keras.errors import ConfigurationError, RoFormerError, SourceError
 from roformer_keras.io.json_file import parse_json
@@ -40,7 +39,7 @@ def parse_export(folder: str | os.PathLike) -> dict:
     return parse_json(text, str(path))
 
 
-def read_export(folder: str | os.PathLike, formats: Mapping[str, Any]) -> dict:
+def read_export(folder: str | os.PathLike, formats: Collection[str]) -> dict:
     """The content of `export.json`, whose common fields are checked.
 
     Args:

@@ -10,11 +10,11 @@ from keras import ops
 from roformer_keras.config import MODEL_FIELDS, RoFormerConfig
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import pair_cosines
+from roformer_keras.engines.network import write_language_model
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.cached import CachedDecoder
 from roformer_keras.generation.engines import Networks
 from roformer_keras.generation.generate import TextGeneration
-from roformer_keras.generation.network import write_language_model
 from roformer_keras.generation.paraphrase import Paraphrasing
 from roformer_keras.generation.recurrent import RecurrentDecoder
 from roformer_keras.generation.stateful import Reading

@@ -11,11 +11,11 @@ from roformer_keras.config import Seq2SeqConfig, config_from
 from roformer_keras.data.rows import PairRows
 from roformer_keras.data.tables import is_table
 from roformer_keras.data.texts import as_pairs, as_texts
+from roformer_keras.engines.network import write_decoder, write_encoder
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.encoder_decoder import EncoderDecoder
 from roformer_keras.generation.engines import Networks
 from roformer_keras.generation.generate import TextGeneration
-from roformer_keras.generation.network import write_decoder, write_encoder
 from roformer_keras.generation.stateful import Reading
 from roformer_keras.layers import (
     AttentionMask,

@@ -87,7 +87,7 @@ def test_generate(measure, monkeypatch):
     assert {engine for _, engine in generate.ENGINE_RUNS} == set(ENGINES)
     # Each type, and each kind of engine.
     engines = [("float32", "keras"), ("float32", "openvino")]
-    engines += [("bfloat16", "openvino-int8"), ("float32", "onnx-int8")]
+    engines += [("bfloat16", "openvino-int8")]
     monkeypatch.setattr(generate, "ENGINE_RUNS", engines)
     figures = measure(generate)
     names = {f"{engine} {dtype}" for dtype, engine in engines}

@@ -193,7 +193,7 @@ def test_a_short_job_shows_no_bar_whatever_it_compiles(monkeypatch, capsys):
     model = RoFormerCausalLM.from_preset(GPT)
     monkeypatch.setattr("roformer_keras.progress._DELAY", 1000)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    model.generate("今天天气", max_length=16, engine="onnx")
+    model.generate("今天天气", max_length=16, engine="openvino")
     assert capsys.readouterr() == ("", "")
 
 

@@ -117,7 +117,7 @@ def test_the_blocks_of_a_page_run(
 
 def test_the_examples_that_export_run(folder, one_layer, monkeypatch):
     read_shipped_from(one_layer, monkeypatch.setattr)
-    names = [name for name in docs_blocks.examples() if ".serving." in name]
+    names = [name for name in docs_blocks.examples() if ".export." in name]
     assert docs_blocks.run_examples(names) == (len(names), 0)
     assert len(names) > 5
 

@@ -6,7 +6,7 @@ import sys
 from common import ROOT, SIM
 
 from roformer_keras import RoFormerSim
-from roformer_keras.serving import export_generator, export_model
+from roformer_keras.export import export_generator, export_model
 
 FORKING = """
 import os, sys
@@ -38,18 +38,16 @@ compute_in_children({
 """
 SERVED = """
 from roformer_keras.generation import ServedGenerator
-from roformer_keras.serving import ServedEncoder
+from roformer_keras.export import ServedEncoder
 
-openvino, onnx = map(ServedGenerator, sys.argv[1:3])
-encoder = ServedEncoder(sys.argv[3])
+writer = ServedGenerator(sys.argv[1])
+encoder = ServedEncoder(sys.argv[2])
 compute_in_children({
-    "generate": lambda: openvino.generate("今天"),
-    "encode": lambda: openvino.encode("今天"),
+    "generate": lambda: writer.generate("今天"),
+    "encode": lambda: writer.encode("今天"),
     "load": lambda: ServedGenerator(sys.argv[1]),
-    "generate by onnx": lambda: onnx.generate("今天"),
-    "load onnx": lambda: ServedGenerator(sys.argv[2]),
     "vectors": lambda: encoder.encode("今天"),
-    "load vectors": lambda: ServedEncoder(sys.argv[3]),
+    "load vectors": lambda: ServedEncoder(sys.argv[2]),
 })
 """
 
@@ -75,8 +73,7 @@ def test_a_child_that_is_forked_after_loading_is_refused():
 def test_a_child_of_a_process_that_serves_is_refused(tmp_path):
     """The thread pools of a runtime are not in the child either."""
     sim = RoFormerSim.from_preset(SIM)
-    folders = [tmp_path / name for name in ("openvino", "onnx", "encoder")]
-    for folder in folders[:2]:
-        export_generator(sim, folder, format=folder.name)
-    export_model(sim, folders[2], "onnx")
-    assert_children_are_refused(SERVED, 7, *folders)
+    folders = [tmp_path / name for name in ("writer", "encoder")]
+    export_generator(sim, folders[0])
+    export_model(sim, folders[1], "onnx")
+    assert_children_are_refused(SERVED, 5, *folders)

@@ -28,7 +28,7 @@ from common import GPT, ROOT, SIM
 from hostile import requests
 
 from roformer_keras import RoFormerCausalLM, RoFormerSim
-from roformer_keras.serving import ServedGenerator, export_generator
+from roformer_keras.export import ServedGenerator, export_generator
 
 KEY_LINE = b"Authorization: Bearer secret\r\n"
 KEY = {"Authorization": "Bearer secret"}
@@ -106,7 +106,7 @@ def until(is_so):
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
     folder = tmp_path_factory.mktemp("export") / "roformer-sim-char"
-    export_generator(RoFormerSim.from_preset(SIM), folder, format="onnx")
+    export_generator(RoFormerSim.from_preset(SIM), folder)
     return folder
 
 

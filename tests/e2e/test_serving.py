@@ -25,14 +25,14 @@ from finetuning_cases import ONE_BLOCK
 from roformer_keras import RoFormerBackbone, RoFormerSim, RoFormerTokenizer, tasks
 from roformer_keras.cli import main
 from roformer_keras.errors import ConfigurationError, OutputError, SourceError
-from roformer_keras.serving import (
+from roformer_keras.export import (
     FORMATS,
     ServedEncoder,
     export,
     export_model,
     load_exported,
 )
-from roformer_keras.serving.onnx_graph import join_operations
+from roformer_keras.export.onnx_fusion import join_operations
 from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
 from roformer_keras.tasks.sentence_encoder import RoFormerSentenceEncoder
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
@@ -353,10 +353,10 @@ def test_what_cannot_be_exported_leaves_nothing(sim, tmp_path, monkeypatch, caps
     conditional = RoFormerBackbone.from_preset(CHARACTER, custom_position_ids=True)
     with pytest.raises(ConfigurationError, match="takes position_ids too"):
         export_model(conditional, folder)
-    monkeypatch.setattr("roformer_keras.serving.export._MIN_COSINE", 1.01)
+    monkeypatch.setattr("roformer_keras.export.model._MIN_COSINE", 1.01)
     with pytest.raises(OutputError, match=r"a cosine of at least 1\.01 .* got \d"):
         export_model(sim, folder, "onnx", int8=True)
-    monkeypatch.setattr("roformer_keras.serving.export._TOLERANCE", -1)
+    monkeypatch.setattr("roformer_keras.export.model._TOLERANCE", -1)
     with pytest.raises(OutputError, match="vectors of the export must be within"):
         export_model(sim, folder, "onnx")
     monkeypatch.setitem(sys.modules, "tf2onnx", None)

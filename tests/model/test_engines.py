@@ -14,15 +14,17 @@ import pytest
 from common import CHECKPOINTS, GPT, V2, V2_EMBEDDING_SIZE, random_lm
 
 from roformer_keras import RoFormerCausalLM
+from roformer_keras.engines import network
+from roformer_keras.engines.openvino_graph import OpenVINOGraph
+from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import CheckpointError, ConfigurationError
-from roformer_keras.generation import network, onnx_network, search
-from roformer_keras.generation.engines import RUNTIMES, load_program
+from roformer_keras.generation import search
 from roformer_keras.generation.stateful import StatefulDecoder
 
 KEY_SIZE = CHECKPOINTS / "roformer-key-size_L-3_H-24_A-4.zip"
 SHORT, LONG = (2, 7, 9), (2, 30, 8, 0, 11, 200, 41)
 STOPS = (5, 17, 60, 61, 62, 63, 101)
-ENGINES = ["openvino", "onnx"]
+ENGINES = ["openvino"]
 QUIET = {"verbose": 0}
 
 
@@ -83,24 +85,18 @@ def test_logits_of_every_architecture(name):
         plain.assert_logits(model, [SHORT, LONG], 36, room=9, decoder=decoder)
 
 
-def test_every_activation(engine):
-    make_graph, _ = RUNTIMES[engine]
+def test_every_activation():
     x = np.linspace(-8, 8, 33, dtype="float32")[None]
-    for name in make_graph.activations:
-        graph = make_graph()
+    for name in OpenVINOGraph.activations:
+        graph = OpenVINOGraph()
         node = graph.input("x", "float32", (None, None))
         # An input that is the output would have one of their names.
         node = graph.add(node, np.zeros(1, "float32"))
         graph.output("y", graph.activations[name](graph, node), x.shape)
-        program = load_program(engine, graph.finish(), bfloat16=False)
+        program = OpenVINOProgram(graph.finish())
         found = program.run(program.start(), {"x": x})["y"]
         expected = keras.ops.convert_to_numpy(keras.activations.get(name)(x))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def test_the_engines_know_the_same_activations():
-    known = [set(make_graph.activations) for make_graph, _ in RUNTIMES.values()]
-    assert known[0] == known[1]
 
 
 # Keras compiles one program of 16 rows for all.
@@ -341,12 +337,6 @@ def test_bfloat16(causal_lm):
     assert found.score == pytest.approx(score, abs=0.5)
 
 
-def test_bfloat16_on_onnx_runtime():
-    model = RoFormerCausalLM.from_preset(GPT, dtype="bfloat16")
-    with pytest.raises(ConfigurationError, match=r"float32 on a CPU, got .* bfloat16"):
-        model.generate(SHORT, stop_tokens=(), engine="onnx")
-
-
 def test_eight_bits(causal_lm, engine):
     """Close to the logits of the model, and not the same."""
     prompts = [causal_lm.as_prompt(ids, max_new_tokens=1) for ids in (SHORT, LONG)]
@@ -392,22 +382,10 @@ def test_a_model_that_keras_quantized():
 
 def test_without_a_library(monkeypatch):
     model = random_lm()
-    for engine, library in (
-        ("openvino", "openvino"),
-        ("onnx", "onnx"),
-        ("onnx", "onnxruntime"),
-    ):
-        message = rf"needs {library}, .*roformer-keras\[export\]"
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, library, None)
-            with pytest.raises(ConfigurationError, match=message):
-                model.generate(SHORT, stop_tokens=(), engine=engine)
-
-
-def test_weights_that_no_onnx_file_holds(monkeypatch):
-    monkeypatch.setattr(onnx_network, "_MAX_BYTES", 20_000)
-    with pytest.raises(ConfigurationError, match="use OpenVINO, or weights in 8 bits"):
-        random_lm().generate(SHORT, stop_tokens=(), engine="onnx")
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    message = r"needs openvino, .*roformer-keras\[export\]"
+    with pytest.raises(ConfigurationError, match=message):
+        model.generate(SHORT, stop_tokens=(), engine="openvino")
 
 
 @pytest.mark.slow

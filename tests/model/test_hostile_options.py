@@ -13,10 +13,10 @@ from roformer_keras import (
     RoFormerTokenClassifier,
 )
 from roformer_keras.errors import ConfigurationError, SourceError
+from roformer_keras.export import load_exported
+from roformer_keras.export.generator import check_generator_export
+from roformer_keras.export.model import check_export
 from roformer_keras.optimizers import make_optimizer
-from roformer_keras.serving import load_exported
-from roformer_keras.serving.export import check_export
-from roformer_keras.serving.generator import check_generator_export
 from roformer_keras.tasks import RoFormerQuestionAnswerer, RoFormerTripletRanker
 from roformer_keras.tasks.span_labels import as_spans
 from roformer_keras.training.finetune import FinetuningRun

@@ -66,7 +66,8 @@ def parts(folder):
 GENERATE = ("--source", GPT, "--max-length", 12, "--seed", 3)
 PARAPHRASE = ("--source", SIM, "--n", 3, "--k", 2, "--max-new-tokens", 5, "--seed", 3)
 # It compiles less than Keras.
-ONNX, RAY_ONNX = ("--engine", "onnx"), ("--engine", "ray", "--worker-engine", "onnx")
+OPENVINO = ("--engine", "openvino")
+RAY_OPENVINO = ("--engine", "ray", "--worker-engine", "openvino")
 
 
 @pytest.mark.slow
@@ -84,9 +85,9 @@ def test_answers_are_those_of_one_process(tmp_path, task, capsys):
         writes = verb in ("generate", "paraphrase")
         whole, folder = tmp_path / f"{number}.jsonl", tmp_path / str(number)
         words = [verb, *flags, file, "--quiet"]
-        engine = ONNX if writes else ()
+        engine = OPENVINO if writes else ()
         assert run_main(*words, *engine, "-o", whole, capsys=capsys)[0] == 0
-        engine = RAY_ONNX if writes else RAY_ONNX[:2]
+        engine = RAY_OPENVINO if writes else RAY_OPENVINO[:2]
         words += [*engine, "--piece-rows", 2, "-o", folder]
         code, out, err = run_main(*words, capsys=capsys)
         assert (code, out) == (0, f"{folder}\n"), err
@@ -192,7 +193,7 @@ def test_parquet_keeps_types_and_refuses_what_does_not_fit(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_job_resumes_what_has_no_part(tmp_path, capsys, computed):
     file, folder = write_lines(tmp_path / "a.txt", TEXTS), tmp_path / "out"
-    words = ["generate", file, *GENERATE[:-2], *RAY_ONNX, "-o", folder]
+    words = ["generate", file, *GENERATE[:-2], *RAY_OPENVINO, "-o", folder]
     words += ["--piece-rows", 2]
     assert run_main(*words, "--seed", 5, capsys=capsys)[0] == 0
     whole = {path.name: path.read_bytes() for path in folder.glob("part-*")}
@@ -215,7 +216,7 @@ def test_a_job_resumes_what_has_no_part(tmp_path, capsys, computed):
 
 def test_a_seed_that_is_drawn_is_kept(tmp_path, capsys, monkeypatch):
     file, folder = write_lines(tmp_path / "a.txt", ["今天"] * 4), tmp_path / "out"
-    words = ["generate", file, *GENERATE[:-2], *RAY_ONNX, "-o", folder]
+    words = ["generate", file, *GENERATE[:-2], *RAY_OPENVINO, "-o", folder]
     words += ["--piece-rows", 1]
     write = PieceWorker._write
 
@@ -291,7 +292,7 @@ def test_a_dataset_is_answered_as_by_one_process(causal_lm, sim, task):
     texts = [*TEXTS[:2], None, *TEXTS[3:]]
     data = pyarrow.table({"n": range(5), "text": texts, "other": ["天气"] * 5})
     good, batch = [0, 1, 3, 4], {"batch_rows": 2}
-    options = {"seed": 3, "max_new_tokens": 5, "engine": "onnx"}
+    options = {"seed": 3, "max_new_tokens": 5, "engine": "openvino"}
     numbers = {"number_field": "n", **batch}
 
     def answers(verb, *arguments, **options):

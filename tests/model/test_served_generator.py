@@ -6,7 +6,6 @@ import json
 import shutil
 
 import numpy as np
-import onnx
 import pytest
 from common import GPT, ROOT, SHARED, SIM, json_lines, random_lm
 from common import run as start_python
@@ -20,14 +19,14 @@ from roformer_keras.errors import (
     OutputError,
     SourceError,
 )
-from roformer_keras.generation import GenerationConfig, Prompt, RowState
-from roformer_keras.generation.served import is_served_generator
-from roformer_keras.generation.stateful import StatefulDecoder
-from roformer_keras.serving import (
+from roformer_keras.export import (
     ServedEncoder,
     ServedGenerator,
     export_generator,
 )
+from roformer_keras.generation import GenerationConfig, Prompt, RowState
+from roformer_keras.generation.served import is_served_generator
+from roformer_keras.generation.stateful import StatefulDecoder
 
 pytestmark = pytest.mark.slow
 
@@ -37,64 +36,59 @@ POEMS = SHARED / "data" / "poetry" / "tang_poems.jsonl.gz"
 
 @pytest.fixture(scope="module")
 def exports(request, tmp_path_factory):
-    """`exports(name, format, int8)`: the folder of an export of a fixture's model."""
+    """`exports(name, int8)`: the folder of an export of a fixture's model."""
     root = tmp_path_factory.mktemp("served")
 
     @functools.cache
-    def export(name, format, int8):
-        folder = root / f"{name}-{format}-{int8}"
+    def export(name, int8):
+        folder = root / f"{name}-{int8}"
         model = request.getfixturevalue(name)
-        metadata = export_generator(model, folder, format=format, int8=int8)
+        metadata = export_generator(model, folder, int8=int8)
         assert metadata["int8"] is int8
         return folder
 
-    return lambda name, format="openvino", int8=False: export(name, format, int8)
+    return lambda name, int8=False: export(name, int8)
 
 
 @pytest.fixture(scope="module")
 def served(request, exports):
-    """`served(name, format)`: the model of a fixture, and what was exported of it."""
+    """`served(name)`: the model of a fixture, and what was exported of it."""
 
     @functools.cache
-    def load(name, format="openvino"):
-        return request.getfixturevalue(name), ServedGenerator(exports(name, format))
+    def load(name):
+        return request.getfixturevalue(name), ServedGenerator(exports(name))
 
     return load
 
 
-@pytest.fixture(params=["openvino", "onnx"])
-def format(request):
-    return request.param
-
-
 @pytest.mark.parametrize("name", ["causal_lm", "sim", "seq2seq"])
-def test_an_export_writes_what_the_model_writes(name, format, served):
-    model, exported = served(name, format)
+def test_an_export_writes_what_the_model_writes(name, served):
+    model, exported = served(name)
     texts = ["天地玄黄", "日月"] if name == "seq2seq" else TEXTS
     for options in (
         {"method": "greedy", "max_new_tokens": 12},
         {"seed": 4, "num_return_sequences": 3, "max_new_tokens": 12, "top_p": 0.8},
         {"method": "beam", "num_beams": 3, "max_new_tokens": 6},
     ):
-        expected = model.generate(texts, engine=format, **options)
+        expected = model.generate(texts, engine="openvino", **options)
         assert exported.generate(texts, **options) == expected
     options = {"seed": 4, "max_new_tokens": 12}
     assert "".join(exported.stream(texts[0], **options)) == model.generate(
-        texts[0], engine=format, **options
+        texts[0], engine="openvino", **options
     )
     # Lengths count alike.
     for more in ({}, {"max_length": 20}, {"min_length": 9}):
         assert exported.as_prompt(texts[0], **more) == model.as_prompt(texts[0], **more)
 
 
-def test_paraphrases_and_vectors(format, served):
-    sim, exported = served("sim", format)
+def test_paraphrases_and_vectors(served):
+    sim, exported = served("sim")
     vectors = exported.encode(TEXTS)
     np.testing.assert_allclose(vectors, sim.encode(TEXTS), rtol=0, atol=1e-5)
     assert exported.encode(TEXTS[0]).shape == vectors[0].shape
     options = {"n": 8, "k": 5, "seed": 1, "max_new_tokens": 10}
     found = exported.paraphrase(TEXTS[:2], **options)
-    expected = sim.paraphrase(TEXTS[:2], engine=format, **options)
+    expected = sim.paraphrase(TEXTS[:2], engine="openvino", **options)
     for ours, theirs in zip(found, expected, strict=True):
         assert [text for text, _ in ours] == [text for text, _ in theirs]
         cosines = [cosine for _, cosine in theirs]
@@ -122,47 +116,34 @@ def test_it_is_refused_before_the_work(served, monkeypatch, capsys):
     assert (code, out) == (2, "") and "which gives vectors" in err
 
 
-def test_an_export_has_one_engine(format, served, exports, capsys):
-    _, exported = served("causal_lm", format)
+def test_an_export_has_one_engine(served, exports, capsys):
+    _, exported = served("causal_lm")
     options = {"method": "greedy", "max_new_tokens": 4}
     expected = exported.generate("今天", **options)
-    assert exported.generate("今天", engine=format, **options) == expected
-    message = f"computes with its own engine, '{format}', got"
-    for engine in {"openvino", "onnx", "onnx-int8"} - {format}:
-        for write in (exported.generate, exported.stream):
-            with pytest.raises(ConfigurationError, match=message):
-                write("今天", engine=engine, **options)
+    assert exported.generate("今天", engine="openvino", **options) == expected
+    message = "computes with its own engine, 'openvino', got"
+    for write in (exported.generate, exported.stream):
+        with pytest.raises(ConfigurationError, match=message):
+            write("今天", engine="openvino-int8", **options)
     with pytest.raises(ConfigurationError, match="engine must be one of 'keras'"):
         exported.generate("今天", engine="tensorrt", **options)
     flags = ["--engine", "openvino-int8", "--text", "今天"]
     code, out, err = run("generate", "--source", exported.folder, *flags, capsys=capsys)
     assert (code, out) == (2, "") and message in err and "leave out --engine" in err
-    rounded = ServedGenerator(exports("causal_lm", format, True))
-    assert rounded.generate("今天", engine=f"{format}-int8", **options)
-    with pytest.raises(ConfigurationError, match=f"'{format}-int8', got '{format}'"):
-        rounded.generate("今天", engine=format, **options)
+    rounded = ServedGenerator(exports("causal_lm", True))
+    assert rounded.generate("今天", engine="openvino-int8", **options)
+    with pytest.raises(ConfigurationError, match="'openvino-int8', got 'openvino'"):
+        rounded.generate("今天", engine="openvino", **options)
 
 
-def test_what_an_export_says_of_itself(format, served):
-    _, exported = served("sim", format)
+def test_what_an_export_says_of_itself(served):
+    _, exported = served("sim")
     metadata = exported.metadata
-    assert metadata["format"] == format
+    assert metadata["format"] == "openvino"
     assert metadata["model"] == "RoFormerSim" and metadata["int8"] is False
     assert metadata["generator"]["networks"] == ["decoder", "vectors"]
     assert 0 < metadata["differences"]["mean"] <= metadata["differences"]["largest"]
     assert metadata["differences"]["largest"] < 1e-4
-
-
-def test_onnx_files_follow_the_standard(exports, causal_lm):
-    for name in ("causal_lm", "seq2seq"):
-        for int8 in (False, True):
-            for path in exports(name, "onnx", int8).glob("*.onnx"):
-                onnx.checker.check_model(path, full_check=True)
-    # Each layer has keys and values.
-    graph = onnx.load(exports("causal_lm", "onnx") / "decoder.onnx").graph
-    past = [node.name for node in graph.input if node.name.startswith("past_")]
-    present = [node.name for node in graph.output if node.name.startswith("present_")]
-    assert len(past) == len(present) == 2 * causal_lm.config.num_layers
 
 
 def test_it_loads_and_writes_without_keras(exports, causal_lm):
@@ -170,33 +151,24 @@ def test_it_loads_and_writes_without_keras(exports, causal_lm):
         import sys
         from roformer_keras.generation import ServedGenerator
 
-        for folder in sys.argv[2:]:
-            served = ServedGenerator(folder)
-            print(served.generate(sys.argv[1], method="greedy", max_new_tokens=12))
+        served = ServedGenerator(sys.argv[2])
+        print(served.generate(sys.argv[1], method="greedy", max_new_tokens=12))
         print("keras" in sys.modules, "tensorflow" in sys.modules)
     """
-    folders = [exports("causal_lm", format) for format in ("openvino", "onnx")]
-    process = start_python(code, TEXTS[0], *folders)
+    process = start_python(code, TEXTS[0], exports("causal_lm"))
     out, err = process.communicate()
     assert process.returncode == 0, err
     options = {"method": "greedy", "max_new_tokens": 12}
     expected = causal_lm.generate(TEXTS[0], engine="openvino", **options)
-    assert out.splitlines() == [expected, expected, "False False"]
+    assert out.splitlines() == [expected, "False False"]
 
 
-def test_eight_bits_are_smaller(format, exports):
-    name = {"openvino": "decoder.bin", "onnx": "decoder.onnx"}[format]
-    folders = [exports("causal_lm", format, int8) for int8 in (False, True)]
-    exact, rounded = ((folder / name).stat().st_size for folder in folders)
+def test_eight_bits_are_smaller(exports):
+    folders = [exports("causal_lm", int8) for int8 in (False, True)]
+    exact, rounded = ((folder / "decoder.bin").stat().st_size for folder in folders)
     assert rounded < 0.5 * exact
     metadata = json.loads((folders[1] / "export.json").read_text(encoding="utf-8"))
     assert 1e-4 < metadata["differences"]["largest"] < 0.1
-
-
-def test_an_onnx_export_in_bfloat16(served):
-    _, exported = served("causal_lm", "onnx")
-    with pytest.raises(ConfigurationError, match="float32 on a CPU"):
-        ServedGenerator(exported.folder, bfloat16=True)
 
 
 @pytest.mark.e2e
@@ -207,12 +179,12 @@ def test_eight_bits_cost_less_than_a_percent_of_perplexity():
     with gzip.open(POEMS, "rt", encoding="utf-8") as lines:
         poems = ["".join(json.loads(line)["lines"]) for line in lines][-64:]
     rows = [model.text_tokenizer().encode(poem, max_length=48)[0] for poem in poems]
-    exact, *rounded = (
+    exact, rounded = (
         perplexity(model._decoder(engine), rows)
-        for engine in ("openvino", "openvino-int8", "onnx-int8")
+        for engine in ("openvino", "openvino-int8")
     )
     assert 10 < exact < 200
-    assert np.abs(np.array(rounded) / exact - 1).max() < 0.01
+    assert abs(rounded / exact - 1) < 0.01
 
 
 def perplexity(decoder, rows):
@@ -237,9 +209,9 @@ def perplexity(decoder, rows):
 # === Commands ===
 
 
-def test_commands_export_and_write(format, tmp_path, capsys):
+def test_commands_export_and_write(tmp_path, capsys):
     folder = tmp_path / "served"
-    arguments = ["export", SIM, folder, "--generator", "--format", format, "--json"]
+    arguments = ["export", SIM, folder, "--generator", "--json"]
     code, out, err = run(*arguments, capsys=capsys)
     assert code == 0, err
     assert json.loads(out)["model"] == "RoFormerSim"
@@ -249,7 +221,7 @@ def test_commands_export_and_write(format, tmp_path, capsys):
         ("paraphrase", ["--n", 4, "--max-new-tokens", 9]),
     ):
         lines = []
-        for source in (["--source", folder], ["--source", SIM, "--engine", format]):
+        for source in (["--source", folder], ["--source", SIM, "--engine", "openvino"]):
             code, out, err = run(verb, *source, *flags, *common, capsys=capsys)
             assert code == 0, err
             lines.append(json_lines(out))
@@ -274,7 +246,7 @@ def test_options_that_an_export_does_not_have(exports, tmp_path, capsys):
     for words, message in (
         (
             (*export, "--format", "saved_model"),
-            "'openvino' and 'onnx', got 'saved_model'",
+            "exported to the format 'openvino', got 'saved_model'",
         ),
         (
             (*export, "--calibration-texts", ROOT / "README.md"),
@@ -301,7 +273,7 @@ def test_what_is_no_generator(exports, tmp_path, causal_lm, masked_lm):
     with pytest.raises(ConfigurationError, match="vectors"):
         ServedEncoder(folder)
     write_metadata(folder, format="onyx")
-    with pytest.raises(SourceError, match=r"'openvino' or 'onnx'; .* is 'onyx'"):
+    with pytest.raises(SourceError, match=r"has the format 'openvino'; .* is 'onyx'"):
         ServedGenerator(folder)
     model = random_lm(residual_attention_scores=True, vocabulary_size=669)
     model.tokenizer = causal_lm.tokenizer
@@ -353,23 +325,17 @@ DAMAGED = [
     (generator_field(networks=["vectors"]), "networks must be decoder, and may be"),
     (generator_field(networks=[["decoder"]]), "networks must be decoder, and may be"),
 ]
-DAMAGED_FILES = {
-    "openvino": [
-        (lambda folder: (folder / "decoder.xml").unlink(), r"lacks .*decoder\.xml"),
-        (lambda folder: (folder / "decoder.bin").unlink(), "or lacks its weights"),
-        (cut("decoder.bin"), r"cannot load .*decoder\.xml, which is damaged"),
-        (cut("decoder.xml"), r"cannot load .*decoder\.xml, which is damaged"),
-    ],
-    "onnx": [
-        (lambda folder: (folder / "decoder.onnx").unlink(), r"lacks .*decoder\.onnx"),
-        (cut("decoder.onnx"), r"cannot load .*decoder\.onnx, which is damaged"),
-    ],
-}
+DAMAGED_FILES = [
+    (lambda folder: (folder / "decoder.xml").unlink(), r"lacks .*decoder\.xml"),
+    (lambda folder: (folder / "decoder.bin").unlink(), "or lacks its weights"),
+    (cut("decoder.bin"), r"cannot load .*decoder\.xml, which is damaged"),
+    (cut("decoder.xml"), r"cannot load .*decoder\.xml, which is damaged"),
+]
 
 
-def test_a_damaged_export(format, served, tmp_path, capsys):
-    _, exported = served("sim", format)
-    for number, (damage, message) in enumerate(DAMAGED + DAMAGED_FILES[format]):
+def test_a_damaged_export(served, tmp_path, capsys):
+    _, exported = served("sim")
+    for number, (damage, message) in enumerate(DAMAGED + DAMAGED_FILES):
         folder = tmp_path / str(number)
         shutil.copytree(exported.folder, folder)
         damage(folder)
@@ -383,7 +349,7 @@ def test_a_damaged_export(format, served, tmp_path, capsys):
 
 
 def test_a_damaged_export_of_vectors(served, tmp_path):
-    _, exported = served("sim", "onnx")
+    _, exported = served("sim")
     folder = shutil.copytree(exported.folder, tmp_path / "x")
     outputs = {"vectors": "float32 (batch, 32)"}
     for text, message in (
@@ -433,7 +399,7 @@ def test_an_export_is_not_compared_with_its_own_runtime(
 def test_an_export_is_not_exported_again(served, tmp_path, capsys):
     _, exported = served("causal_lm")
     with pytest.raises(ConfigurationError, match="is an export already"):
-        export_generator(exported, tmp_path / "x", format="onnx")
+        export_generator(exported, tmp_path / "x")
     folder = exported.folder
     code, out, err = run("export", folder, tmp_path / "x", "--generator", capsys=capsys)
     assert (code, out) == (2, "") and f"{folder} is an export already" in err
@@ -446,9 +412,8 @@ def test_weights_that_are_no_numbers_are_not_exported(tmp_path):
     value = kernel.numpy()
     value[0, 0] = np.nan
     kernel.assign(value)
-    for format in ("openvino", "onnx"):
-        with pytest.raises(CheckpointError, match=r"weights must be finite numbers"):
-            export_generator(model, tmp_path / "x", format=format, int8=True)
+    with pytest.raises(CheckpointError, match=r"weights must be finite numbers"):
+        export_generator(model, tmp_path / "x", int8=True)
     assert not (tmp_path / "x").exists()
 
 

@@ -27,13 +27,13 @@ TEXTS = ["今天天气不错", "我爱北京", "你好"]
 
 @pytest.fixture(scope="module")
 def sim():
-    with client_of(ServedModel(SIM, engine="onnx")) as client:
+    with client_of(ServedModel(SIM, engine="openvino")) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def gpt():
-    with client_of(ServedModel(GPT, engine="onnx")) as client:
+    with client_of(ServedModel(GPT, engine="openvino")) as client:
         yield client
 
 
@@ -69,7 +69,7 @@ def test_a_sim_compares_and_finds_similar_sentences(sim):
     np.testing.assert_allclose(found, expected, atol=1e-5)
     options = {"n": 4, "k": 2, "seed": 3}
     found = post(sim, "/paraphrase", texts=TEXTS[:1], max_tokens=8, **options)
-    options |= {"max_new_tokens": 8, "engine": "onnx"}
+    options |= {"max_new_tokens": 8, "engine": "openvino"}
     expected = model.paraphrase(TEXTS[:1], verbose=0, **options)
     assert [[one["text"] for one in own] for own in found["paraphrases"]] == [
         [one.output for one in own] for own in expected
@@ -82,13 +82,13 @@ def test_completions_are_those_of_generate(gpt):
     options = {"max_tokens": 6, "seed": 5, "top_p": 0.9, "temperature": 0.8}
     found = post(gpt, "/v1/completions", prompt=TEXTS, **options)
     options["max_new_tokens"] = options.pop("max_tokens")
-    expected = model.generate(TEXTS, engine="onnx", verbose=0, **options)
+    expected = model.generate(TEXTS, engine="openvino", verbose=0, **options)
     assert [choice["text"] for choice in found["choices"]] == expected
     assert found["usage"]["prompt_tokens"] == 6 + 4 + 2 + 3
     several = post(gpt, "/v1/completions", prompt="今天", n=3, max_tokens=4, seed=1)
     assert len(several["choices"]) == 3
     greedy = post(gpt, "/v1/completions", prompt="今天", temperature=0, max_tokens=4)
-    text = model.generate("今天", method="greedy", max_new_tokens=4, engine="onnx")
+    text = model.generate("今天", method="greedy", max_new_tokens=4, engine="openvino")
     assert greedy["choices"][0]["text"] == text
     assert greedy["choices"][0]["finish_reason"] == "length"
 
@@ -117,7 +117,7 @@ def test_a_stream_is_the_text_piece_by_piece(gpt):
 def test_a_completion_is_without_its_stop_token(gpt, place):
     model = RoFormerCausalLM.from_preset(GPT)
     tokenizer = model.tokenizer
-    options = {"method": "greedy", "max_new_tokens": 6, "engine": "onnx"}
+    options = {"method": "greedy", "max_new_tokens": 6, "engine": "openvino"}
     ids = model.generate([tokenizer.encode("今天")[0][:-1]], verbose=0, **options)[0]
     stop = tokenizer.id_to_token(ids[place])
     ended = ids[: ids.index(ids[place]) + 1]

@@ -20,12 +20,12 @@ LAYERS = (
     "cli",
     "server",
     "callbacks distributed keras_hub",
-    "bert4keras serving training verification",
+    "bert4keras export training verification",
     "tasks",
     "models",
     "objectives",
     "fast_model generation metrics",
-    "data layers",
+    "data engines layers",
     "compiled losses optimizers text",
     "conversion",
     "hub",
@@ -43,7 +43,7 @@ ALLOWED = {
     "tensorflow": """
         bert4keras/batches bert4keras/data_generator bert4keras/keras_functions
         bert4keras/train_functions compiled data/adapters fast_model keras_hub
-        layers/dropout layers/fused models/initializers optimizers serving/runtime
+        layers/dropout layers/fused models/initializers optimizers export/runtime
         tasks/adversarial verification/reference_process
     """,
     "tf_keras": "verification/reference_process",
@@ -51,8 +51,8 @@ ALLOWED = {
     "jax": "compiled models/distribution tasks/adversarial training/processes",
     "torch": "compiled tasks/adversarial verification/reference_process",
     "transformers": "verification/reference_process",
-    "onnx": "serving/export serving/onnx_graph",
-    "onnxruntime": "serving/export",
+    "onnx": "export/model export/onnx_fusion",
+    "onnxruntime": "export/model",
     "matplotlib": "training/plots training/finetuning_plots",
     **dict.fromkeys(("jieba", "sacrebleu", "scipy", "sklearn", "tensorboardX"), ""),
 }

@@ -121,7 +121,7 @@ def test_the_help_names_every_command(capsys):
 
 FORMATS = " ".join(typing.get_args(FileFormat))
 ENCODINGS = " ".join(typing.get_args(FileEncoding))
-ENGINES = "keras openvino openvino-int8 onnx onnx-int8"
+ENGINES = "keras openvino openvino-int8"
 # What values of flags must be; a flag of one command has the command before it.
 RULES = {
     "a finite number": "dropout length-penalty lora-alpha",

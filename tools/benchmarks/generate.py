@@ -69,8 +69,6 @@ ENGINE_RUNS = (
     ("bfloat16", "openvino"),
     ("float32", "openvino-int8"),
     ("bfloat16", "openvino-int8"),
-    ("float32", "onnx"),
-    ("float32", "onnx-int8"),
 )
 
 

@@ -132,7 +132,7 @@ class RoFormer(EncodeSide):
         return self.time_calls(lambda: self.embed(sentence()))
 
     def export(self, format, dtype):
-        from roformer_keras.serving import export_model
+        from roformer_keras.export import export_model
 
         int8, texts = dtype == "int8", ()
         if int8 and format == "openvino":
@@ -146,7 +146,7 @@ class Exported(EncodeSide):
     """What `export_model` wrote, on the runtime of its format; ids in, no texts."""
 
     def model(self, dtype):
-        from roformer_keras.serving import load_exported
+        from roformer_keras.export import load_exported
 
         stored = "int8" if dtype == "int8" else "float32"
         folder = self.folder / f"{self.name}-{stored}"

@@ -88,7 +88,7 @@ def _read_adapter(folder: Path):
 
 def _open_export(folder: Path):
     """What an `export.json` says is refused, or its network is missed."""
-    from roformer_keras.serving import ServedEncoder, ServedGenerator
+    from roformer_keras.export import ServedEncoder, ServedGenerator
 
     served = ServedGenerator if is_served_generator(folder) else ServedEncoder
     served(folder)

@@ -8,19 +8,18 @@ from typing import Any
 import keras
 import numpy as np
 
+from roformer_keras.engines.network import write_vectors
+from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.errors import BackendError, ConfigurationError, OutputError
 from roformer_keras.extras import import_extra
-from roformer_keras.generation.engines import RUNTIMES
+from roformer_keras.generation.engines import FORMAT, SUFFIX
 from roformer_keras.generation.generate import TextGeneration
-from roformer_keras.generation.network import write_vectors
 from roformer_keras.generation.options import Prompt
 from roformer_keras.generation.served import FIELD, ServedGenerator
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 
-# What each format of `RUNTIMES` needs.
-_LIBRARIES = {"openvino": ("openvino",), "onnx": ("onnx", "onnxruntime")}
 # Largest difference to Keras in float32, as a share of the largest logit (at least 1).
 _TOLERANCE = 1e-4
 # Tokens of the prompts that are compared.
@@ -42,16 +41,15 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
         BackendError: Keras runs on OpenVINO, which is nothing to compare with.
 
     Example:
-        >>> serving.check_generator_export("openvino")
-        >>> serving.check_generator_export("saved_model")
+        >>> export.check_generator_export("openvino")
+        >>> export.check_generator_export("saved_model")
         Traceback (most recent call last):
         ...
         roformer_keras.errors.ConfigurationError: a model that writes is exported ...
     """
-    if format not in tuple(RUNTIMES):
+    if format != FORMAT:
         raise ConfigurationError(
-            "a model that writes is exported to the formats "
-            f"{' and '.join(map(repr, RUNTIMES))}, got {format!r}"
+            f"a model that writes is exported to the format {FORMAT!r}, got {format!r}"
         )
     if calibration_texts:
         raise ConfigurationError(
@@ -64,8 +62,7 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
             "an export is compared with what Keras computes, which here is OpenVINO "
             "too: set KERAS_BACKEND to tensorflow, jax or torch"
         )
-    for library in _LIBRARIES[format]:
-        import_extra(library, f"the format {format!r}")
+    import_extra("openvino", f"the format {format!r}")
 
 
 def export_generator(
@@ -78,21 +75,19 @@ def export_generator(
 ) -> dict:
     """Exports a model that writes text, and checks it against Keras.
 
-    `ServedGenerator` loads it, and so do the commands `generate` and `paraphrase`. An
-    OpenVINO model is stateful: it keeps keys and values itself. An ONNX model has them
-    as inputs `past_*` and outputs `present_*`, and no input `rows`. See
-    `generation.network` for the other inputs.
+    `ServedGenerator` loads it, and so do the commands `generate` and `paraphrase`. The
+    model is stateful: it keeps keys and values itself. Its other inputs are those of
+    `engines.network`.
 
     Args:
         model: `RoFormerCausalLM`, `RoFormerSim` or `RoFormerSeq2Seq`, with its
             tokenizer.
-        folder: the folder to write: `decoder.xml` and `decoder.bin`, or `decoder.onnx`;
+        folder: the folder to write: `decoder.xml` and `decoder.bin`;
             likewise `encoder` of an encoder-decoder and `vectors` of a RoFormerSim; the
             tokenizer's files; and `export.json`.
-        format: `"openvino"` or `"onnx"`.
-        int8: bool. Whether kernels and embeddings are stored in 8 bits, with a scale
-            for each output and token. OpenVINO computes in floats; ONNX Runtime also
-            rounds what it multiplies with them.
+        format: `"openvino"`.
+        int8: bool. True stores kernels and embeddings in 8 bits, with a scale for each
+            output and token. Products are computed in floats.
         overwrite: bool. Whether an existing folder is replaced.
 
     Returns:
@@ -110,9 +105,9 @@ def export_generator(
 
     Example:
         >>> model = roformer_keras.RoFormerCausalLM.from_preset("roformer-gpt-char")
-        >>> found = serving.export_generator(model, "poems-onnx", format="onnx")
+        >>> found = export.export_generator(model, "poems-openvino")
         >>> found["model"], found["format"]
-        ('RoFormerCausalLM', 'onnx')
+        ('RoFormerCausalLM', 'openvino')
     """
     check_generator_export(format)
     if isinstance(model, ServedGenerator):
@@ -142,13 +137,12 @@ def export_generator(
             },
         },
     }
-    make_graph, suffix = RUNTIMES[format]
     with replacing(folder, overwrite, folder=True) as partial:
         tokenizer.save_to_preset(partial)
         for name, write in networks.items():
-            graph = make_graph(int8=int8)
+            graph = OpenVINOGraph(int8=int8)
             write(graph)
-            graph.save(partial / (name + suffix))
+            graph.save(partial / (name + SUFFIX))
         _write_metadata(partial, metadata)
         served = ServedGenerator(partial)
         metadata["differences"] = _compare(model, served, reading, int8)

@@ -8,17 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from roformer_keras.engines.eight_bits import round_to_8_bits
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
-from roformer_keras.generation.eight_bits import round_to_8_bits
 
 # In earlier opsets ONNX Runtime does not multiply with the integers of a table, and its
 # floats are made in each step. The second is the version of the format of the file.
 _OPSET, _IR_VERSION = 21, 10
 # Bytes of one file, a limit of its format.
 _MAX_BYTES = 2**31 - 2**20
-# Before the name of a cache: its input and its output.
-PAST, PRESENT = "past_", "present_"
 
 
 class OnnxGraph:
@@ -31,10 +29,6 @@ class OnnxGraph:
     Tensors are names, of shape `(rows, length, features)` where nothing else is said;
     arguments that are NumPy arrays become constants. The methods that are not explained
     are those of `OpenVINOGraph`.
-
-    Keys and values are inputs and outputs: `present_keys_0` of a step is `past_keys_0`
-    of the next. There is no input `rows`: the program reorders the rows of the caches,
-    which few steps need, and a graph would copy them in each.
     """
 
     # By their names in Keras: functions of the graph and a tensor.
@@ -72,8 +66,7 @@ class OnnxGraph:
     # === Inputs and outputs ===
 
     def input(self, name: str, dtype: str, shape: tuple) -> str:
-        if name != "rows":
-            self._declare(self._model.graph.input, name, dtype, shape)
+        self._declare(self._model.graph.input, name, dtype, shape)
         return name
 
     def output(self, name: str, x: str, shape: tuple) -> None:
@@ -151,28 +144,12 @@ class OnnxGraph:
         cos, sin = (self.node("Unsqueeze", part, np.array([1])) for part in angles)
         return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
-    def cached(self, name: str, new: str, heads: int, dim: int, rows: str) -> str:
-        shape = (None, heads, None, dim)
-        before = self.input(PAST + name, "float32", shape)
-        both = self.node("Concat", before, new, axis=2)
-        self.output(PRESENT + name, both, shape)
-        return both
-
     def attention(self, query: str, keys: str, values: str, mask: str, dim: int) -> str:
         # ONNX Runtime joins the transposition and the product.
         keys = self._with_axes(keys, 0, 1, 3, 2)
         scores = self.multiply(self.node("MatMul", query, keys), np.float32(dim**-0.5))
         weights = self.node("Softmax", self.add(scores, mask), axis=-1)
         return self.node("MatMul", weights, values)
-
-    def grouped(self, query: str, keys: str, heads: int, dim: int) -> str:
-        groups = self.node("Shape", keys, start=0, end=1)
-        shape = self.node("Concat", groups, np.array([-1, heads, dim]), axis=0)
-        return self._with_axes(self.node("Reshape", query, shape), 0, 2, 1, 3)
-
-    def ungrouped(self, x: str, width: int) -> str:
-        x = self._with_axes(x, 0, 2, 1, 3)
-        return self.node("Reshape", x, np.array([-1, 1, width]))
 
     def token(self, x: str, at: int) -> str:
         return self.node("Gather", x, np.int64(at), axis=1)

@@ -1,9 +1,9 @@
 """Models for serving, where neither this package nor Keras need be installed."""
 
+from roformer_keras.export.generator import check_generator_export, export_generator
+from roformer_keras.export.model import check_export, export_model
+from roformer_keras.export.runtime import FORMATS, ServedEncoder, load_exported
 from roformer_keras.generation.served import ServedGenerator
-from roformer_keras.serving.export import check_export, export_model
-from roformer_keras.serving.generator import check_generator_export, export_generator
-from roformer_keras.serving.runtime import FORMATS, ServedEncoder, load_exported
 
 __all__ = [
     "FORMATS",

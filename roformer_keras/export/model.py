@@ -15,13 +15,13 @@ import numpy as np
 from roformer_keras.checks import check_choice
 from roformer_keras.data.rows import padded
 from roformer_keras.errors import BackendError, ConfigurationError, OutputError
+from roformer_keras.export.onnx_fusion import OPSET, exact_products, join_operations
+from roformer_keras.export.runtime import FORMATS, MAX_LENGTH, load_exported
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
 from roformer_keras.models.forward import run_model
-from roformer_keras.serving.onnx_graph import OPSET, exact_products, join_operations
-from roformer_keras.serving.runtime import FORMATS, MAX_LENGTH, load_exported
 from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
 
 # Largest difference to Keras in float32, as a share of the largest output (at least 1).
@@ -81,7 +81,7 @@ def export_model(
 
     Example:
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
-        >>> found = serving.export_model(model, "sentences")
+        >>> found = export.export_model(model, "sentences")
         >>> found["outputs"]
         {'vectors': 'float32 (batch, 192)'}
     """
@@ -135,8 +135,8 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
         BackendError: Keras does not run on TensorFlow.
 
     Example:
-        >>> serving.check_export("saved_model", int8=False, calibration_texts=())
-        >>> serving.check_export("saved_model", int8=True, calibration_texts=())
+        >>> export.check_export("saved_model", int8=False, calibration_texts=())
+        >>> export.check_export("saved_model", int8=True, calibration_texts=())
         Traceback (most recent call last):
         ...
         roformer_keras.errors.ConfigurationError: int8 is for the formats ...

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from roformer_keras.engines.eight_bits import round_to_8_bits
 from roformer_keras.extras import import_extra
-from roformer_keras.generation.eight_bits import round_to_8_bits
 
 
 class OpenVINOGraph:

@@ -32,7 +32,7 @@ FORMATS = {
 """By format the model's path in the folder, and the modules that writing it needs.
 
 Example:
-    >>> sorted(serving.FORMATS)
+    >>> sorted(export.FORMATS)
     ['onnx', 'openvino', 'saved_model']
 """
 
@@ -59,8 +59,8 @@ def load_exported(
 
     Example:
         >>> model = roformer_keras.RoFormerBackbone.from_preset("roformer-char")
-        >>> found = serving.export_model(model, "encoder")
-        >>> run = serving.load_exported("encoder", "saved_model")
+        >>> found = export.export_model(model, "encoder")
+        >>> run = export.load_exported("encoder", "saved_model")
         >>> run(model.tokenizer(["今天天气不错"]))["outputs"].shape
         (1, 8, 192)
     """
@@ -132,8 +132,8 @@ class ServedEncoder:
 
     Example:
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
-        >>> found = serving.export_model(model, "integers", "onnx", int8=True)
-        >>> serving.ServedEncoder("integers").encode(["今天天气不错", "你好"]).shape
+        >>> found = export.export_model(model, "integers", "onnx", int8=True)
+        >>> export.ServedEncoder("integers").encode(["今天天气不错", "你好"]).shape
         (2, 192)
     """
 

@@ -1,0 +1,1 @@
+"""Networks for runtimes other than Keras: their description and their programs."""

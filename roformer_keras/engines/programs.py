@@ -1,0 +1,62 @@
+"""Compiled networks of runtimes other than Keras."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from roformer_keras.extras import import_extra
+from roformer_keras.processes import available_cores, refuse_forked_process
+
+
+class Program(Protocol):
+    """A network with a memory of keys and values."""
+
+    def start(self, arrays: Mapping[str, np.ndarray] | None = None) -> Any:
+        """A new memory, with no row or with what `read` has read."""
+
+    def read(self, memory: Any) -> dict[str, np.ndarray]:
+        """Keys and values by name, float32 `(rows, heads, keys, dim)`."""
+
+    def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
+        """The outputs by name, valid until the next call with this memory."""
+
+
+class OpenVINOProgram:
+    """A network of `OpenVINOGraph`.
+
+    Args:
+        model: `openvino.Model`, or the path of one.
+        bfloat16: bool. Whether it computes in bfloat16, if the processor does.
+    """
+
+    def __init__(self, model: Any, bfloat16: bool = False):
+        openvino = import_extra("openvino", "the engine 'openvino'")
+        refuse_forked_process()
+        dtype = "bf16" if bfloat16 else "f32"
+        options = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": available_cores(),
+            "INFERENCE_PRECISION_HINT": dtype,
+            # By default they are rounded to 8 bits.
+            "KV_CACHE_PRECISION": dtype,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        }
+        self._tensor = openvino.Tensor
+        self._compiled = openvino.Core().compile_model(model, "CPU", options)
+        self._names = [output.any_name for output in self._compiled.outputs]
+
+    def start(self, arrays: Mapping[str, np.ndarray] | None = None) -> Any:
+        memory = self._compiled.create_infer_request()
+        if arrays is not None:
+            for part in memory.query_state():
+                part.state = self._tensor(arrays[part.name])
+        return memory
+
+    def read(self, memory: Any) -> dict[str, np.ndarray]:
+        return {part.name: part.state.data.copy() for part in memory.query_state()}
+
+    def run(self, memory: Any, inputs: Mapping[str, np.ndarray]) -> dict:
+        refuse_forked_process()
+        found = memory.infer(inputs, share_inputs=True, share_outputs=True)
+        return dict(zip(self._names, found.values(), strict=True))
