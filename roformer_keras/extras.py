@@ -13,7 +13,7 @@ _EXTRAS = {
     "excel": ("openpyxl",),
     "ray": ("ray",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
-    "export": ("nncf", "onnx", "onnxruntime", "openvino", "tf2onnx"),
+    "export": ("nncf", "onnx", "onnxruntime", "openvino"),
 }
 _EXTRA_OF = {name: extra for extra, names in _EXTRAS.items() for name in names}
 

@@ -1,14 +1,41 @@
-"""The networks of this package that write text, for engines other than Keras.
+"""The networks of this package, for runtimes other than Keras.
 
-A graph, `OpenVINOGraph` or `OnnxGraph`, has the operations. Dropout is left out.
+A graph, `OpenVINOGraph` or `OnnxGraph`, has the operations. `NetworkWriter` writes the
+layers of a model to it, with their weights. Dropout is left out.
 """
 
+import functools
+import itertools
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras import layers
 from roformer_keras.errors import CheckpointError, ConfigurationError
+from roformer_keras.layers.norms import erf_gelu
+
+# Added to the score of a key that is hidden.
+HIDDEN = -1e9
+_WAY_OUT = "use engine='keras', or export with format='saved_model'"
+
+
+def write_model(graph: Any, model: keras.Model) -> None:
+    """Writes a functional model whose inputs and outputs are dicts.
+
+    Inputs are int32 `token_ids` and `segment_ids` `(rows, length)`; outputs float32, as
+    the model names them.
+
+    Raises:
+        ConfigurationError: the graph lacks an operation, or the model has a layer that
+            no network knows.
+        CheckpointError: weights are not finite numbers.
+    """
+    inputs = {name: graph.input(name, "int32", (None, None)) for name in model.input}
+    outputs = NetworkWriter(graph).functional(model, inputs)
+    for name, symbolic in model.output.items():
+        graph.output(name, outputs[name], symbolic.shape)
 
 
 def write_language_model(graph: Any, model: Any) -> None:
@@ -20,33 +47,17 @@ def write_language_model(graph: Any, model: Any) -> None:
     The output is `logits` of the token after the last: float32 `(rows, vocabulary)`.
 
     Raises:
-        ConfigurationError: the graph lacks an operation, or attention has another form.
-        CheckpointError: weights are not finite numbers.
+        ConfigurationError, CheckpointError: as `write_model`.
     """
     rows = graph.input("rows", "int32", (None,))
-    x, table = _run_backbone(graph, model.backbone, rows)
-    head, x = model.mlm_head, graph.token(x, -1)
-    if head.dense.built:
-        x = _dense(graph, head.dense, x)
-    if head.transform:
-        x = _activation(graph, head.activation, x)
-        x = _norm(graph, head.norm, x)
-    logits = graph.score(x, table)
-    if head.transform:
-        logits = graph.add(logits, _value(head.bias))
+    writer = NetworkWriter(graph, _mask(graph), _positions(graph), rows)
+    inputs = {name: _ids(graph, name) for name in ("token_ids", "segment_ids")}
+    if "position_ids" in model.backbone.input:
+        inputs["position_ids"] = writer.position_ids
+    x = writer.functional(model.backbone, inputs)
+    x = x["sequence_output"] if isinstance(x, dict) else x
+    logits = writer.masked_lm_head(model.mlm_head, graph.token(x, -1))
     graph.output("logits", logits, (None, None))
-
-
-def write_vectors(graph: Any, model: Any) -> None:
-    """Writes the pooled output of a `RoFormerSim`: float32 `vectors` `(rows, dim)`.
-
-    Inputs are those of `write_language_model` but `rows`.
-    """
-    x, _ = _run_backbone(graph, model.backbone)
-    pooler = model.backbone.pooler
-    x = _dense(graph, pooler.dense, graph.token(x, 0))
-    x = _activation(graph, pooler.activation, x)
-    graph.output("vectors", x, (None, None))
 
 
 def write_encoder(graph: Any, model: Any) -> None:
@@ -57,19 +68,17 @@ def write_encoder(graph: Any, model: Any) -> None:
     of the decoder, `(rows, heads, length, dim)`, by the names of `memory_names`.
     """
     ids, positions = _ids(graph, "token_ids"), _positions(graph)
-    mask = graph.input("mask", "float32", (None, 1, None, None))
-    x, _ = _embed_scaled(graph, model, ids, positions)
-    attend = _self_attention(graph, mask, positions)
+    writer = NetworkWriter(graph, _mask(graph), positions)
+    x, _ = writer.scaled_embeddings(model, ids)
     for block in model.encoder_layers:
-        x = _add(graph, block, x, attend, "attention")
-        x = _add(graph, block, x, _feed, "feed_forward")
+        x = writer.block(block, x)
     if model.encoder_norm:
-        x = _norm(graph, model.encoder_norm, x)
+        x = writer.norm(model.encoder_norm, x)
     names, shape = iter(memory_names(model.config.num_layers)), _memory_shape(model)
     for block in model.decoder_layers:
         attention = block.cross_attention
         for dense in (attention.key, attention.value):
-            projected = graph.heads(_dense(graph, dense, x), attention.num_heads)
+            projected = graph.heads(_linear(graph, dense, x), attention.num_heads)
             graph.output(next(names), projected, shape)
 
 
@@ -83,36 +92,383 @@ def write_decoder(graph: Any, model: Any) -> None:
     config = model.config
     ids, positions = _ids(graph, "token_ids"), _positions(graph)
     rows = graph.input("rows", "int32", (None,))
-    mask = graph.input("mask", "float32", (None, 1, None, None))
+    writer = NetworkWriter(graph, _mask(graph), positions, rows)
     memory_mask = graph.input("memory_mask", "float32", (None, 1, 1, None))
     names, shape = memory_names(config.num_layers), _memory_shape(model)
     memory = iter([graph.input(name, "float32", shape) for name in names])
 
-    def attend_to_memory(graph, block, x):
-        attention = block.cross_attention
+    def attend_to_memory(attention, x):
         keys, values = next(memory), next(memory)
-        query = graph.heads(_dense(graph, attention.query, x), attention.num_heads)
+        query = graph.heads(_linear(graph, attention.query, x), attention.num_heads)
         # Rows that share keys are more queries of one row.
         query = graph.grouped(query, keys, attention.num_heads, attention.key_dim)
         mixed = graph.attention(query, keys, values, memory_mask, attention.key_dim)
         width = attention.num_heads * attention.head_dim
-        return _dense(graph, attention.output_dense, graph.ungrouped(mixed, width))
+        return _linear(graph, attention.output_dense, graph.ungrouped(mixed, width))
 
-    x, table = _embed_scaled(graph, model, ids, positions)
-    attend = _self_attention(graph, mask, positions, rows)
+    x, table = writer.scaled_embeddings(model, ids)
     for block in model.decoder_layers:
-        x = _add(graph, block, x, attend, "attention")
-        x = _add(graph, block, x, attend_to_memory, "cross_attention")
-        x = _add(graph, block, x, _feed, "feed_forward")
+        x = writer.added(block, "attention", x, writer.attention)
+        x = writer.added(block, "cross_attention", x, attend_to_memory)
+        x = writer.added(block, "feed_forward", x, writer.feed_forward)
     if model.decoder_norm:
-        x = _norm(graph, model.decoder_norm, x)
-    logits = graph.score(graph.token(x, -1), table)
-    graph.output("logits", logits, (None, None))
+        x = writer.norm(model.decoder_norm, x)
+    graph.output("logits", graph.score(graph.token(x, -1), table), (None, None))
 
 
 def memory_names(layers: int) -> list[str]:
     """Names of the keys and values that an encoder makes for a decoder's blocks."""
     return [f"{kind}_{i}" for i in range(layers) for kind in ("keys", "values")]
+
+
+class NetworkWriter:
+    """Writes layers to a graph; each method takes a layer and what it is called on.
+
+    A layer that is not in `WRITERS` may write itself: by its own method
+    `write_network(writer, *inputs)`.
+
+    Args:
+        graph: `OpenVINOGraph` or `OnnxGraph`.
+        mask: float32, which is added to the scores of attention. Made of the ids by
+            `AttentionMask` if not given.
+        position_ids: float32 `(rows, length)`. 0, 1, 2, ... if not given.
+        rows: int32 `(rows,)`. Which row of the last step each row continues: keys and
+            values are kept from step to step. If not given, nothing is kept.
+    """
+
+    def __init__(
+        self, graph: Any, mask: Any = None, position_ids: Any = None, rows: Any = None
+    ):
+        self.graph, self.position_ids = graph, position_ids
+        self._mask, self._rows = mask, rows
+        self._angles: dict = {}
+        self._tables: dict = {}
+        self._cache_numbers = itertools.count()
+
+    def functional(self, model: keras.Model, inputs: dict, *args, **kwargs) -> Any:
+        """The outputs of a functional model, nested as the model nests them."""
+        return model._run_through_graph(inputs, operation_fn=self._writer_of)
+
+    def _writer_of(self, layer):
+        if hasattr(layer, "write_network"):
+            return functools.partial(layer.write_network, self)
+        if isinstance(layer, keras.Model):
+            return functools.partial(self.functional, layer)
+        for kind in type(layer).__mro__:
+            if kind.__name__ in WRITERS:
+                return functools.partial(WRITERS[kind.__name__], self, layer)
+        raise ConfigurationError(
+            f"engines other than Keras do not know the layer {layer.name!r}, a "
+            f"{type(layer).__name__}",
+            hint=_WAY_OUT,
+        )
+
+    # === Positions and masks ===
+
+    def positions(self, x: Any) -> Any:
+        """Numbers of the positions of `(rows, length, ...)`: float32 `(1, length)`."""
+        if self.position_ids is None:
+            self.position_ids = self.graph.positions(x)
+        return self.position_ids
+
+    def is_token(self, token_ids: Any) -> Any:
+        """As `layers.masks.is_token`: bool `(rows, length)`."""
+        graph = self.graph
+        is_first = graph.equal(self.positions(token_ids), np.float32(0))
+        return graph.either(
+            graph.inverted(graph.equal(token_ids, np.int32(0))), is_first
+        )
+
+    def attention_mask(self, layer: Any, token_ids: Any, segment_ids: Any) -> Any:
+        """What is added to scores, 0 or `HIDDEN`."""
+        if self._mask is not None:
+            return self._mask
+        graph = self.graph
+        visible = self.is_token(token_ids)
+        if layer.pad_segments:
+            visible = graph.both(visible, self.is_token(segment_ids))
+        visible = graph.expanded(visible, 1, 2)
+        if layer.pattern != "bidirectional":
+            order = self.positions(token_ids)
+            if layer.pattern == "unilm":
+                order = graph.counted(segment_ids)
+            keys, queries = graph.expanded(order, 1, 2), graph.expanded(order, 1, 3)
+            visible = graph.both(visible, graph.less_or_equal(keys, queries))
+        return graph.where(visible, np.float32(0), np.float32(HIDDEN))
+
+    # === Embeddings, dense layers and norms ===
+
+    def embedding(self, layer: Any, ids: Any) -> Any:
+        return self.graph.take(self.table(layer), ids)
+
+    def table(self, layer: Any) -> Any:
+        """The embeddings of a layer, written once."""
+        if id(layer) not in self._tables:
+            _refuse_quantized(layer)
+            self._tables[id(layer)] = self.graph.table(_value(layer.embeddings))
+        return self._tables[id(layer)]
+
+    def scaled_embeddings(self, model: Any, ids: Any) -> tuple[Any, Any]:
+        """Embeddings of a `RoFormerSeq2Seq`, and the table of tokens."""
+        graph, dim = self.graph, model.config.hidden_dim
+        table = self.table(model.token_embedding)
+        x = graph.multiply(graph.take(table, ids), np.float32(dim**0.5))
+        if model.position_embedding:
+            frequencies = _frequencies(dim, model.position_embedding.base)
+            cos, sin = graph.angles(self.positions(ids), np.repeat(frequencies, 2))
+            x = graph.add(x, graph.where(np.arange(dim) % 2 == 0, sin, cos))
+        return x, table
+
+    def add(self, layer: Any, *terms: Any) -> Any:
+        return functools.reduce(self.graph.add, keras.tree.flatten(terms))
+
+    def same(self, layer: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """The input, of a layer that only matters in training."""
+        return x[0] if isinstance(x, list | tuple) else x
+
+    def dense(self, layer: Any, x: Any) -> Any:
+        """A dense layer with its activation."""
+        return self.activation(layer.activation, _linear(self.graph, layer, x))
+
+    def activation(self, activation: Any, x: Any) -> Any:
+        """A Keras activation, or its name."""
+        name = activation
+        if callable(activation):
+            name = "gelu" if activation is erf_gelu else activation.__name__
+        if name not in self.graph.activations:
+            raise ConfigurationError(
+                "engines other than Keras know the activations "
+                f"{', '.join(map(repr, sorted(self.graph.activations)))}, got {name!r}",
+                hint=_WAY_OUT,
+            )
+        return self.graph.activations[name](self.graph, x)
+
+    def norm(self, layer: Any, x: Any, condition: Any = None) -> Any:
+        if getattr(layer, "conditional", False):
+            raise ConfigurationError(
+                f"engines other than Keras have no conditional norm, got {layer.name}",
+                hint=_WAY_OUT,
+            )
+        if hasattr(layer, "gamma"):
+            gamma, beta = _value(layer.gamma), _value(layer.beta)
+            return self.graph.layer_norm(x, gamma, beta, layer.epsilon)
+        return self.graph.rms_norm(x, layer.epsilon)
+
+    def unit_length(self, layer: Any, x: Any) -> Any:
+        """As `keras.layers.UnitNormalization`, over the last axis."""
+        graph = self.graph
+        square = graph.total(graph.multiply(x, x), -1)
+        return graph.divide(x, graph.root(graph.maximum(square, np.float32(1e-12))))
+
+    # === Blocks ===
+
+    def block(
+        self,
+        block: Any,
+        x: Any,
+        attention_mask: Any = None,
+        position_ids: Any = None,
+        condition: Any = None,
+        residual_scores: Any = None,
+        return_scores: bool = False,
+    ) -> Any:
+        """A `RoFormerBlock`; with `return_scores` a pair with its scores."""
+        scores = []
+
+        def attend(layer, x):
+            if not return_scores and residual_scores is None:
+                return self.attention(layer, x, attention_mask, position_ids)
+            x, own = self.scored_attention(
+                layer, x, attention_mask, position_ids, residual_scores
+            )
+            scores.append(own)
+            return x
+
+        x = self.added(block, "attention", x, attend)
+        x = self.added(block, "feed_forward", x, self.feed_forward)
+        return (x, *scores) if return_scores else x
+
+    def added(self, block: Any, name: str, x: Any, write: Any) -> Any:
+        """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`."""
+        layer, norm = getattr(block, name), getattr(block, f"{name}_norm")
+        inputs = self.norm(norm, x) if block.norm_first else x
+        x = self.graph.add(x, write(layer, inputs))
+        return x if block.norm_first else self.norm(norm, x)
+
+    def feed_forward(self, layer: Any, x: Any) -> Any:
+        hidden = self.activation(
+            layer.activation, _linear(self.graph, layer.intermediate_dense, x)
+        )
+        return _linear(self.graph, layer.output_dense, hidden)
+
+    def attention(
+        self, layer: Any, x: Any, mask: Any = None, position_ids: Any = None
+    ) -> Any:
+        """`RoPEAttention`; as one operation of a runtime that has it."""
+        query, key, value = self._heads(layer, x, position_ids)
+        mask = self._mask if mask is None else mask
+        mixed = self.graph.attention(query, key, value, mask, layer.key_dim)
+        return self._joined(layer, mixed)
+
+    def scored_attention(
+        self, layer: Any, x: Any, mask: Any, position_ids: Any, residual: Any
+    ) -> tuple[Any, Any]:
+        """`RoPEAttention` whose scores the next block adds to its own."""
+        graph = self.graph
+        query, key, value = self._heads(layer, x, position_ids)
+        factor = np.float32(layer.key_dim**-0.5)
+        scores = graph.multiply(graph.product(query, key, transposed=True), factor)
+        total = scores if residual is None else graph.add(scores, residual)
+        mask = self._mask if mask is None else mask
+        if mask is not None:
+            total = graph.add(total, mask)
+        mixed = graph.product(graph.softmax(total), value)
+        return self._joined(layer, mixed), scores
+
+    def _joined(self, layer, mixed):
+        joined = self.graph.joined(mixed, layer.num_heads * layer.head_dim)
+        return _linear(self.graph, layer.output_dense, joined)
+
+    def _heads(self, layer, x, position_ids):
+        """Query, key and value `(rows, heads, length, dim)`, rotated and kept."""
+        if not isinstance(layer, layers.RoPEAttention):
+            raise ConfigurationError(
+                "engines other than Keras need attention_type='softmax', got "
+                f"{getattr(layer, 'kind', type(layer).__name__)!r}",
+                hint=_WAY_OUT,
+            )
+        graph, heads, dim = self.graph, layer.num_heads, layer.key_dim
+        order = None
+        if layer.rotary:
+            # As halves: a score is a sum over features, in whichever order they are.
+            order = np.arange(dim)
+            if layer.layout == "interleaved":
+                order = order.reshape(-1, 2).T.ravel()
+        query, key, value = (
+            graph.heads(_linear(graph, dense, x, heads, columns), heads)
+            for dense, columns in (
+                (layer.query, order),
+                (layer.key, order),
+                (layer.value, None),
+            )
+        )
+        if layer.rotary:
+            angles = self.angles(x, dim, layer.base, position_ids)
+            query, key = (graph.rotated(part, angles, dim) for part in (query, key))
+        if self._rows is not None:
+            number = next(self._cache_numbers)
+            key = graph.cached(f"keys_{number}", key, heads, dim, self._rows)
+            name, size = f"values_{number}", layer.head_dim
+            value = graph.cached(name, value, heads, size, self._rows)
+        return query, key, value
+
+    def angles(
+        self, x: Any, dim: int, base: float, position_ids: Any = None
+    ) -> tuple[Any, Any]:
+        """Cosines and sines of the positions of `x`, shared by its layers."""
+        if position_ids is None:
+            position_ids = self.positions(x)
+        key = dim, base, id(position_ids)
+        if key not in self._angles:
+            frequencies = np.tile(_frequencies(dim, base), 2)
+            self._angles[key] = self.graph.angles(position_ids, frequencies)
+        return self._angles[key]
+
+    # === Heads of language models ===
+
+    def pooler(self, layer: Any, x: Any) -> Any:
+        return self.dense(layer.dense, self.graph.token(x, 0))
+
+    def masked_lm_head(self, layer: Any, x: Any, condition: Any = None) -> Any:
+        graph = self.graph
+        if layer.dense.built:
+            x = _linear(graph, layer.dense, x)
+        if layer.transform:
+            x = self.norm(layer.norm, self.activation(layer.activation, x))
+        logits = graph.score(x, self.table(layer.token_embedding))
+        return graph.add(logits, _value(layer.bias)) if layer.transform else logits
+
+    # === Heads of tasks ===
+
+    def crf(self, layer: Any, scores: Any, mask: Any) -> Any:
+        """Scores of tags, -inf where there is no token of a text."""
+        graph = self.graph
+        return graph.where(graph.expanded(mask, 2), scores, np.float32(-np.inf))
+
+    def pointer(self, layer: Any, x: Any, mask: Any = None) -> Any:
+        """Scores of spans of a `GlobalPointer` or `EfficientGlobalPointer`."""
+        graph, dim, heads = self.graph, layer.head_dim, layer.num_heads
+        projected, bias = _linear(graph, layer.dense, x), None
+        is_efficient = isinstance(layer, layers.EfficientGlobalPointer)
+        if is_efficient:
+            # The features of starts and ends alternate: (rows, length, 1, dim, 2).
+            pairs = graph.reshaped(projected, 0, 0, 1, dim, 2)
+            starts, ends = (
+                graph.reshaped(graph.item(pairs, number, 4), 0, 0, 1, dim)
+                for number in (0, 1)
+            )
+            added = _linear(graph, layer.type_dense, projected)
+            added = graph.multiply(added, np.float32(0.5))
+            added = graph.moved(graph.reshaped(added, 0, 0, heads, 2), 0, 2, 1, 3)
+            bias = graph.add(
+                graph.expanded(graph.item(added, 0, 3), 2),
+                graph.expanded(graph.item(added, 1, 3), 3),
+            )
+        else:
+            pairs = graph.reshaped(projected, 0, 0, heads, 2, dim)
+            starts, ends = (graph.item(pairs, number, 3) for number in (0, 1))
+        starts, ends = (graph.moved(part, 0, 2, 1, 3) for part in (starts, ends))
+        if layer.use_rotary:
+            starts, ends = (
+                self._rotated_pairs(x, part, dim) for part in (starts, ends)
+            )
+        scores = graph.product(starts, ends, transposed=True)
+        scores = graph.multiply(scores, np.float32(dim**-0.5))
+        if bias is not None:
+            scores = graph.add(scores, bias)
+        visible = None
+        if layer.upper_triangular:
+            place = self.positions(x)
+            visible = graph.less_or_equal(
+                graph.expanded(place, 1, 3), graph.expanded(place, 1, 2)
+            )
+        if mask is not None:
+            both = graph.both(graph.expanded(mask, 1, 3), graph.expanded(mask, 1, 2))
+            visible = both if visible is None else graph.both(visible, both)
+        if visible is None:
+            return scores
+        return graph.where(visible, scores, np.float32(-np.inf))
+
+    def _rotated_pairs(self, x, part, dim):
+        """Neighbouring features of `(rows, heads, length, dim)`, turned as halves.
+
+        A score is a sum over features, so that their order does not matter.
+        """
+        graph = self.graph
+        order = np.arange(dim).reshape(-1, 2).T.ravel()
+        part = graph.reordered(part, order, 3)
+        return graph.rotated(part, self.angles(x, dim, 10000.0), dim)
+
+
+# By the names of the classes, as the operations of Keras are not public.
+WRITERS: dict[str, Any] = {
+    "Embedding": NetworkWriter.embedding,
+    "Add": NetworkWriter.add,
+    "Dense": NetworkWriter.dense,
+    "Dropout": NetworkWriter.same,
+    "Identity": NetworkWriter.same,
+    "PaddingMask": NetworkWriter.same,
+    "LayerNorm": NetworkWriter.norm,
+    "RMSNorm": NetworkWriter.norm,
+    "UnitNormalization": NetworkWriter.unit_length,
+    "AttentionMask": NetworkWriter.attention_mask,
+    "RoFormerBlock": NetworkWriter.block,
+    "Pooler": NetworkWriter.pooler,
+    "MaskedLMHead": NetworkWriter.masked_lm_head,
+    "ConditionalRandomField": NetworkWriter.crf,
+    "GlobalPointer": NetworkWriter.pointer,
+    "EfficientGlobalPointer": NetworkWriter.pointer,
+}
 
 
 # === Parts ===
@@ -130,130 +486,21 @@ def _positions(graph):
     return graph.input("position_ids", "float32", (None, None))
 
 
-def _run_backbone(graph, backbone, rows=None):
-    """Hidden states, and the table of tokens.
-
-    With `rows` the tokens are new ones, and also see those of the steps before.
-    """
-    config = backbone.config
-    for name, computed in (
-        ("attention_type", "softmax"),
-        ("residual_attention_scores", False),
-        ("layer_norm_cond_size", None),
-    ):
-        if (value := getattr(config, name)) != computed:
-            raise ConfigurationError(
-                f"engines other than Keras need {name}={computed!r}, got {value!r}",
-                hint="generate with engine='keras' on TensorFlow, JAX or PyTorch",
-            )
-    ids, segments = _ids(graph, "token_ids"), _ids(graph, "segment_ids")
-    positions = _positions(graph)
-    mask = graph.input("mask", "float32", (None, 1, None, None))
-    table = segment_table = _table(graph, backbone.token_embedding)
-    if not config.shared_segment_embeddings:
-        segment_table = _table(graph, backbone.segment_embedding)
-    x = graph.add(graph.take(table, ids), graph.take(segment_table, segments))
-    x = _norm(graph, backbone.embedding_norm, x)
-    if backbone.embedding_mapping:
-        x = _dense(graph, backbone.embedding_mapping, x)
-    attend = _self_attention(graph, mask, positions, rows)
-    for block in backbone.transformer_layers:
-        x = _add(graph, block, x, attend, "attention")
-        x = _add(graph, block, x, _feed, "feed_forward")
-    return x, table
-
-
-def _embed_scaled(graph, model, ids, positions):
-    """Embeddings of a `RoFormerSeq2Seq`, and the table of tokens."""
-    dim, table = model.config.hidden_dim, _table(graph, model.token_embedding)
-    x = graph.multiply(graph.take(table, ids), np.float32(dim**0.5))
-    if model.position_embedding:
-        frequencies = np.repeat(_frequencies(dim, model.position_embedding.base), 2)
-        cos, sin = graph.angles(positions, frequencies)
-        x = graph.add(x, graph.where(np.arange(dim) % 2 == 0, sin, cos))
-    return x, table
-
-
-def _add(graph, block, x, layer, name):
-    """`norm(x + layer(x))`, or with `norm_first` `x + layer(norm(x))`."""
-    norm = getattr(block, f"{name}_norm")
-    inputs = _norm(graph, norm, x) if block.norm_first else x
-    x = graph.add(x, layer(graph, block, inputs))
-    return x if block.norm_first else _norm(graph, norm, x)
-
-
-def _feed(graph, block, x):
-    layer = block.feed_forward
-    x = _dense(graph, layer.intermediate_dense, x)
-    return _dense(graph, layer.output_dense, _activation(graph, layer.activation, x))
-
-
-def _activation(graph, name, x):
-    """A Keras activation by its name."""
-    if name not in graph.activations:
-        raise ConfigurationError(
-            "generation on other engines knows the activations "
-            f"{', '.join(map(repr, sorted(graph.activations)))}, got {name!r}",
-            hint="generate with engine='keras'",
-        )
-    return graph.activations[name](graph, x)
-
-
-def _self_attention(graph, mask, positions, rows=None):
-    """A function of graph, block and x; the blocks share the angles of positions."""
-    angles, numbers = {}, iter(range(10**6))
-
-    def attend(graph, block, x):
-        layer = block.attention
-        heads, dim = layer.num_heads, layer.key_dim
-        order = None
-        if layer.rotary:
-            # As halves: a score is a sum over features, in whichever order they are.
-            order = np.arange(dim)
-            if layer.layout == "interleaved":
-                order = order.reshape(-1, 2).T.ravel()
-            key = dim, layer.base
-            if key not in angles:
-                frequencies = np.tile(_frequencies(*key), 2)
-                angles[key] = graph.angles(positions, frequencies)
-        query, key, value = (
-            graph.heads(_dense(graph, dense, x, heads, columns), heads)
-            for dense, columns in (
-                (layer.query, order),
-                (layer.key, order),
-                (layer.value, None),
-            )
-        )
-        if layer.rotary:
-            turn = angles[dim, layer.base]
-            query, key = (graph.rotated(part, turn, dim) for part in (query, key))
-        if rows is not None:
-            number = next(numbers)
-            key = graph.cached(f"keys_{number}", key, heads, dim, rows)
-            value = graph.cached(f"values_{number}", value, heads, layer.head_dim, rows)
-        mixed = graph.attention(query, key, value, mask, dim)
-        joined = graph.joined(mixed, heads * layer.head_dim)
-        return _dense(graph, layer.output_dense, joined)
-
-    return attend
+def _mask(graph):
+    return graph.input("mask", "float32", (None, 1, None, None))
 
 
 def _frequencies(dim, base):
     return (base ** (-np.arange(0, dim, 2) / dim)).astype("float32")
 
 
-def _norm(graph, layer, x):
-    if hasattr(layer, "gamma"):
-        return graph.layer_norm(
-            x, _value(layer.gamma), _value(layer.beta), layer.epsilon
-        )
-    return graph.rms_norm(x, layer.epsilon)
+def _linear(graph, layer, x, heads=1, order=None):
+    """The product and bias of a dense layer, without its activation.
 
-
-def _dense(graph, layer, x, heads=1, order=None):
-    """A dense layer; its outputs in each head in another order, if one is given."""
-    if layer.quantization_mode is not None:
-        raise _quantized(layer)
+    Args:
+        order: ints, or None. Another order of its outputs in each head.
+    """
+    _refuse_quantized(layer)
     kernel = _value(layer.kernel)
     bias = _value(layer.bias) if layer.use_bias else None
     if order is not None:
@@ -268,18 +515,13 @@ def _dense(graph, layer, x, heads=1, order=None):
     return graph.linear(x, kernel, bias)
 
 
-def _table(graph, layer):
+def _refuse_quantized(layer):
     if layer.quantization_mode is not None:
-        raise _quantized(layer)
-    return graph.table(_value(layer.embeddings))
-
-
-def _quantized(layer):
-    return ConfigurationError(
-        f"engines other than Keras take float weights, got {layer.name} in "
-        f"{layer.quantization_mode}",
-        hint="load the model as floats, and use engine='openvino-int8'",
-    )
+        raise ConfigurationError(
+            f"engines other than Keras take float weights, got {layer.name} in "
+            f"{layer.quantization_mode}",
+            hint="load the model as floats, and use engine='openvino-int8'",
+        )
 
 
 def _value(variable) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The operations of a decoding network, as ONNX's.
+"""The operations of a network, as ONNX's.
 
 `network.py` writes networks of them.
 """
@@ -44,6 +44,7 @@ class OnnxGraph:
         "sigmoid": lambda graph, x: graph.node("Sigmoid", x),
         "silu": lambda graph, x: graph.multiply(x, graph.node("Sigmoid", x)),
         "swish": lambda graph, x: graph.multiply(x, graph.node("Sigmoid", x)),
+        "softmax": lambda graph, x: graph.softmax(x),
         "softplus": lambda graph, x: graph.node("Softplus", x),
         "tanh": lambda graph, x: graph.node("Tanh", x),
     }
@@ -89,13 +90,12 @@ class OnnxGraph:
         return self.multiply(floats, scale)
 
     def score(self, x: str, table: Any) -> str:
-        """`x` `(rows, features)` times the transposed `table`."""
         if not self._int8:
-            return self.node("Gemm", x, table, transB=1)
+            return self.node("MatMul", x, self.moved(table, 1, 0))
         integers, scale = table
         scale = self.node("Squeeze", scale, np.array([1]))
         floats = self.node("DequantizeLinear", integers, scale, axis=0)
-        return self.node("MatMul", x, self.node("Transpose", floats, perm=[1, 0]))
+        return self.node("MatMul", x, self.moved(floats, 1, 0))
 
     def linear(self, x: str, kernel: np.ndarray, bias: np.ndarray | None) -> str:
         stored: Any = kernel
@@ -127,15 +127,84 @@ class OnnxGraph:
         angles = self.multiply(positions, frequencies)
         return self.node("Cos", angles), self.node("Sin", angles)
 
-    def where(self, condition: np.ndarray, x: str, y: str) -> str:
+    def positions(self, x: str) -> str:
+        length = self.node("Shape", x, start=1, end=2)
+        length = self.node("Squeeze", length, np.array([0]))
+        numbers = self.node("Range", np.int64(0), length, np.int64(1))
+        return self.expanded(self.as_float(numbers), 0)
+
+    def divide(self, x: Any, y: Any) -> str:
+        return self.node("Div", x, y)
+
+    def maximum(self, x: Any, y: Any) -> str:
+        return self.node("Max", x, y)
+
+    def root(self, x: str) -> str:
+        return self.node("Sqrt", x)
+
+    def total(self, x: str, axis: int) -> str:
+        return self.node("ReduceSum", x, np.array([axis]))
+
+    def counted(self, x: str) -> str:
+        return self.node("CumSum", x, np.int64(1))
+
+    def softmax(self, x: str) -> str:
+        return self.node("Softmax", x, axis=-1)
+
+    def product(self, x: str, y: str, transposed: bool = False) -> str:
+        # ONNX Runtime joins the transposition and the product.
+        y = self.moved(y, 0, 1, 3, 2) if transposed else y
+        return self.node("MatMul", x, y)
+
+    def equal(self, x: Any, y: Any) -> str:
+        return self.node("Equal", x, y)
+
+    def less_or_equal(self, x: Any, y: Any) -> str:
+        return self.node("LessOrEqual", x, y)
+
+    def both(self, x: str, y: str) -> str:
+        return self.node("And", x, y)
+
+    def either(self, x: str, y: str) -> str:
+        return self.node("Or", x, y)
+
+    def inverted(self, x: str) -> str:
+        return self.node("Not", x)
+
+    def where(self, condition: Any, x: Any, y: Any) -> str:
         return self.node("Where", condition, x, y)
+
+    def as_float(self, x: str) -> str:
+        return self.node("Cast", x, to=self._onnx.TensorProto.FLOAT)
+
+    def expanded(self, x: str, *axes: int) -> str:
+        return self.node("Unsqueeze", x, np.array(axes))
+
+    def reshaped(self, x: str, *sizes: int) -> str:
+        return self.node("Reshape", x, np.array(sizes))
+
+    def moved(self, x: str, *axes: int) -> str:
+        return self.node("Transpose", x, perm=list(axes))
+
+    def item(self, x: str, number: int, axis: int) -> str:
+        return self.node("Gather", x, np.int64(number), axis=axis)
+
+    def reordered(self, x: str, order: np.ndarray, axis: int) -> str:
+        return self.node("Gather", x, order, axis=axis)
+
+    def shifted(self, x: str) -> str:
+        one, end = np.array([1]), np.array([2**31 - 1])
+        later = self.node("Slice", x, one, end, one)
+        first = self.node("Slice", x, np.array([0]), one, one)
+        zero = self.multiply(first, np.float32(0))
+        return self.node("Concat", later, zero, axis=1)
 
     def heads(self, x: str, heads: int) -> str:
         x = self.node("Reshape", x, np.array([0, 0, heads, -1]))
-        return self._with_axes(x, 0, 2, 1, 3)
+        return self.moved(x, 0, 2, 1, 3)
 
     def joined(self, x: str, width: int) -> str:
-        x = self._with_axes(x, 0, 2, 1, 3)
+        x = self.moved(x, 0, 2, 1, 3)
         return self.node("Reshape", x, np.array([0, 0, width]))
 
     def rotated(self, x: str, angles: tuple, dim: int) -> str:
@@ -145,11 +214,9 @@ class OnnxGraph:
         return self.add(self.multiply(x, cos), self.multiply(turned, sin))
 
     def attention(self, query: str, keys: str, values: str, mask: str, dim: int) -> str:
-        # ONNX Runtime joins the transposition and the product.
-        keys = self._with_axes(keys, 0, 1, 3, 2)
-        scores = self.multiply(self.node("MatMul", query, keys), np.float32(dim**-0.5))
-        weights = self.node("Softmax", self.add(scores, mask), axis=-1)
-        return self.node("MatMul", weights, values)
+        scores = self.product(query, keys, transposed=True)
+        scores = self.multiply(scores, np.float32(dim**-0.5))
+        return self.product(self.softmax(self.add(scores, mask)), values)
 
     def token(self, x: str, at: int) -> str:
         return self.node("Gather", x, np.int64(at), axis=1)
@@ -188,7 +255,6 @@ class OnnxGraph:
     def _declare(self, where, name, dtype, shape):
         helper = self._onnx.helper
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        names = ["batch", *["length"] * len(shape)]
+        shape = [size or name for size, name in zip(shape, names, strict=False)]
         where.append(helper.make_tensor_value_info(name, kind, shape))
-
-    def _with_axes(self, x, *axes):
-        return self.node("Transpose", x, perm=list(axes))

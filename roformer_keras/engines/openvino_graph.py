@@ -1,4 +1,4 @@
-"""The operations of a decoding network, as OpenVINO's.
+"""The operations of a network, as OpenVINO's.
 
 `network.py` writes networks of them.
 """
@@ -36,6 +36,7 @@ class OpenVINOGraph:
         "sigmoid": lambda graph, x: graph.op.sigmoid(x),
         "silu": lambda graph, x: graph.op.swish(x),
         "swish": lambda graph, x: graph.op.swish(x),
+        "softmax": lambda graph, x: graph.softmax(x),
         "softplus": lambda graph, x: graph.op.softplus(x),
         "tanh": lambda graph, x: graph.op.tanh(x),
     }
@@ -123,8 +124,84 @@ class OpenVINOGraph:
         angles = self.multiply(positions, frequencies)
         return self.op.cos(angles), self.op.sin(angles)
 
-    def where(self, condition: np.ndarray, x: Any, y: Any) -> Any:
+    def positions(self, x: Any) -> Any:
+        """0, 1, 2, ... along the second axis: float32 `(1, length)`."""
+        length = self.op.gather(self.op.shape_of(x, "i64"), np.int64(1), np.int64(0))
+        numbers = self.op.range(np.int64(0), length, np.int64(1), "f32")
+        return self.expanded(numbers, 0)
+
+    def divide(self, x: Any, y: Any) -> Any:
+        return self.op.divide(x, y)
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        return self.op.maximum(x, y)
+
+    def root(self, x: Any) -> Any:
+        return self.op.sqrt(x)
+
+    def total(self, x: Any, axis: int) -> Any:
+        """The sum over an axis, which stays with the size 1."""
+        return self.op.reduce_sum(x, np.array([axis]), True)
+
+    def counted(self, x: Any) -> Any:
+        """The sum up to each element of the second axis."""
+        return self.op.cum_sum(x, np.int64(1))
+
+    def softmax(self, x: Any) -> Any:
+        """Over the last axis."""
+        return self.op.softmax(x, -1)
+
+    def product(self, x: Any, y: Any, transposed: bool = False) -> Any:
+        """The product of two computed tensors; of `y` transposed, if asked for."""
+        return self.op.matmul(x, y, False, transposed)
+
+    def equal(self, x: Any, y: Any) -> Any:
+        return self.op.equal(x, y)
+
+    def less_or_equal(self, x: Any, y: Any) -> Any:
+        return self.op.less_equal(x, y)
+
+    def both(self, x: Any, y: Any) -> Any:
+        return self.op.logical_and(x, y)
+
+    def either(self, x: Any, y: Any) -> Any:
+        return self.op.logical_or(x, y)
+
+    def inverted(self, x: Any) -> Any:
+        return self.op.logical_not(x)
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
         return self.op.select(condition, x, y)
+
+    def as_float(self, x: Any) -> Any:
+        return self.op.convert(x, "f32")
+
+    def expanded(self, x: Any, *axes: int) -> Any:
+        """With new axes of size 1, where they are in the result."""
+        return self.op.unsqueeze(x, np.array(axes))
+
+    def reshaped(self, x: Any, *sizes: int) -> Any:
+        """Sizes of 0 stay, one of -1 is what is left."""
+        return self.op.reshape(x, np.array(sizes), True)
+
+    def moved(self, x: Any, *axes: int) -> Any:
+        """With the axes in another order."""
+        return self.op.transpose(x, np.array(axes))
+
+    def item(self, x: Any, number: int, axis: int) -> Any:
+        """One element of an axis, which is gone."""
+        return self.op.gather(x, np.int64(number), np.int64(axis))
+
+    def reordered(self, x: Any, order: np.ndarray, axis: int) -> Any:
+        """The elements of an axis in another order."""
+        return self.op.gather(x, order, np.int64(axis))
+
+    def shifted(self, x: Any) -> Any:
+        """The elements of the second axis one place earlier, and 0 at the end."""
+        one, end = np.array([1]), np.array([2**31 - 1])
+        later = self.op.slice(x, one, end, one, one)
+        first = self.op.slice(x, np.array([0]), one, one, one)
+        return self.op.concat([later, self.multiply(first, np.float32(0))], 1)
 
     def heads(self, x: Any, heads: int) -> Any:
         """`(rows, length, heads * dim)` to `(rows, heads, length, dim)`."""

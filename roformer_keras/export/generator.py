@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 
-from roformer_keras.engines.network import write_vectors
+from roformer_keras.engines.network import write_model
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
-from roformer_keras.errors import BackendError, ConfigurationError, OutputError
+from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.export.model import check_backend, served_model
 from roformer_keras.extras import import_extra
 from roformer_keras.generation.engines import FORMAT, SUFFIX
 from roformer_keras.generation.generate import TextGeneration
@@ -57,11 +57,7 @@ def check_generator_export(format: str, calibration_texts: Any = ()) -> None:
             "calibrate with",
             hint="leave out calibration_texts=",
         )
-    if keras.backend.backend() == "openvino":
-        raise BackendError(
-            "an export is compared with what Keras computes, which here is OpenVINO "
-            "too: set KERAS_BACKEND to tensorflow, jax or torch"
-        )
+    check_backend(format)
     import_extra("openvino", f"the format {format!r}")
 
 
@@ -121,7 +117,7 @@ def export_generator(
     tokenizer = model.text_tokenizer()
     networks: dict[str, Callable[[Any], None]] = dict(model._networks())
     if isinstance(model, RoFormerSim):
-        networks["vectors"] = lambda graph: write_vectors(graph, model)
+        networks["vectors"] = lambda graph: write_model(graph, served_model(model))
     reading = model._reading()
     metadata = {
         "model": type(model).__name__,

@@ -6,7 +6,6 @@ import logging
 import os
 import random
 import sys
-import warnings
 from collections.abc import Sequence
 
 import keras
@@ -14,8 +13,10 @@ import numpy as np
 
 from roformer_keras.checks import check_choice
 from roformer_keras.data.rows import padded
+from roformer_keras.engines.network import write_model
+from roformer_keras.engines.onnx_graph import OnnxGraph
+from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.errors import BackendError, ConfigurationError, OutputError
-from roformer_keras.export.onnx_fusion import OPSET, exact_products, join_operations
 from roformer_keras.export.runtime import FORMATS, MAX_LENGTH, load_exported
 from roformer_keras.extras import import_extra
 from roformer_keras.io.atomic import replacing
@@ -52,7 +53,7 @@ def export_model(
     `RoFormerMultipleChoice` scores each row of context and choice: `(batch, 1)`.
 
     Args:
-        model: any model of this package with its tokenizer, on the TensorFlow backend.
+        model: any model of this package with its tokenizer.
         folder: the folder to write: `saved_model/`, `model.onnx`, or `model.xml` and
             `model.bin`; the tokenizer's files; and `export.json`.
         format: `"saved_model"`, `"onnx"` or `"openvino"`.
@@ -77,7 +78,7 @@ def export_model(
             are too few texts to calibrate with.
         OutputError: the folder exists or cannot be written, or the export is too far
             from Keras: by 1e-4 in float32, or a cosine below 0.9 in integers.
-        BackendError: Keras does not run on TensorFlow.
+        BackendError: as `check_backend`.
 
     Example:
         >>> model = roformer_keras.RoFormerSim.from_preset("roformer-sim-char")
@@ -86,7 +87,7 @@ def export_model(
         {'vectors': 'float32 (batch, 192)'}
     """
     check_export(format, int8, calibration_texts)
-    exported, inputs = _served_model(model), _checked_batch(model)
+    exported, inputs = served_model(model), _checked_batch(model)
     tokenizer, rows = model.text_tokenizer(), []
     if calibration_texts:
         rows = _calibration_rows(model, tokenizer, calibration_texts)
@@ -132,7 +133,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
     Raises:
         ConfigurationError: the format is unknown, a library is missing for it, or the
             arguments do not go together.
-        BackendError: Keras does not run on TensorFlow.
+        BackendError: as `check_backend`.
 
     Example:
         >>> export.check_export("saved_model", int8=False, calibration_texts=())
@@ -167,11 +168,7 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
             f"texts like those to serve, got {count}",
             hint="give about 100 with calibration_texts=",
         )
-    if keras.backend.backend() != "tensorflow":
-        raise BackendError(
-            "models are exported on the TensorFlow backend, and Keras runs on "
-            f"{keras.backend.backend()}: set KERAS_BACKEND=tensorflow"
-        )
+    check_backend(format)
     modules = FORMATS[format][1]
     if calibrates:
         # Switches off its telemetry.
@@ -181,10 +178,30 @@ def check_export(format: str, int8: bool, calibration_texts: Sequence[str]) -> N
         import_extra(name, f"the format {format!r}")
 
 
+def check_backend(format: str) -> None:
+    """Raises BackendError where Keras's backend cannot write or check a format.
+
+    Args:
+        format: as in `export_model`.
+    """
+    backend = keras.backend.backend()
+    if backend == "openvino":
+        raise BackendError(
+            f"an export is compared with Keras, which runs on {backend} too: set "
+            "KERAS_BACKEND to tensorflow, jax or torch"
+        )
+    if format == "saved_model" and backend != "tensorflow":
+        raise BackendError(
+            "a SavedModel is written on the TensorFlow backend, and Keras runs on "
+            f"{backend}",
+            hint="set KERAS_BACKEND=tensorflow, or give format='openvino' or 'onnx'",
+        )
+
+
 # === What is exported ===
 
 
-def _served_model(model):
+def served_model(model):
     """A functional model whose outputs are a dict in float32."""
     if isinstance(model, RoFormerSim):
         vectors = model.backbone.output["pooled_output"]
@@ -259,57 +276,25 @@ def _write_saved_model(exported, folder):
     exported.export(path, format="tf_saved_model", verbose=False)
 
 
+def _write_network(graph, exported, path):
+    write_model(graph, exported)
+    graph.save(path)
+
+
 def _write_onnx(exported, folder):
-    import onnx
-
-    path = folder / FORMATS["onnx"][0]
-    with warnings.catch_warnings():
-        # Keras looks for a NumPy name that tf2onnx wants.
-        warnings.filterwarnings("ignore", message=".*np.object")
-        exported.export(str(path), format="onnx", verbose=False, opset_version=OPSET)
-    model = onnx.load(path)
-    join_operations(model)
-    # tf2onnx renames outputs, and keeps them in the order of their names in Keras.
-    _name_outputs(model.graph, sorted(exported.output))
-    onnx.save(model, path)
-
-
-def _name_outputs(graph, names):
-    new = {output.name: name for output, name in zip(graph.output, names, strict=True)}
-    for node in graph.node:
-        for tensors in (node.input, node.output):
-            tensors[:] = [new.get(name, name) for name in tensors]
-    for output in graph.output:
-        output.name = new[output.name]
-    for value in (*graph.input, *graph.output):
-        axes = value.type.tensor_type.shape.dim
-        for axis, name in zip(axes, ("batch", "length"), strict=False):
-            if not axis.dim_value:
-                axis.dim_param = name
+    _write_network(OnnxGraph(), exported, folder / FORMATS["onnx"][0])
 
 
 def _write_openvino(exported, folder):
-    import openvino
-
-    # By way of ONNX: from TensorFlow's graph, sizes of axes would be among the outputs.
-    _write_onnx(exported, folder)
-    source = folder / FORMATS["onnx"][0]
-    # `convert_model` would send telemetry.
-    model = openvino.Core().read_model(source)
-    path = folder / FORMATS["openvino"][0]
-    openvino.save_model(model, path, compress_to_fp16=False)
-    # The model maps the file's weights into memory.
-    del model
-    source.unlink()
+    _write_network(OpenVINOGraph(), exported, folder / FORMATS["openvino"][0])
 
 
 def _quantize_onnx(path, rows):
-    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     whole = path.with_name("float32.onnx")
     path.rename(whole)
-    # It warns that a graph should be prepared, as tf2onnx has done.
+    # It warns that a graph should be prepared, which has nothing to prepare.
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -319,7 +304,6 @@ def _quantize_onnx(path, rows):
             op_types_to_quantize=["MatMul"],
             per_channel=True,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=exact_products(onnx.load(whole)),
             extra_options={"MatMulConstBOnly": True},
         )
     finally:

@@ -26,8 +26,8 @@ from roformer_keras.text.tokenizer import RoFormerTokenizer
 MAX_LENGTH = 512
 FORMATS = {
     "saved_model": ("saved_model", ("tensorflow",)),
-    "onnx": ("model.onnx", ("onnx", "onnxruntime", "tf2onnx")),
-    "openvino": ("model.xml", ("onnx", "onnxruntime", "tf2onnx", "openvino")),
+    "onnx": ("model.onnx", ("onnx", "onnxruntime")),
+    "openvino": ("model.xml", ("openvino",)),
 }
 """By format the model's path in the folder, and the modules that writing it needs.
 

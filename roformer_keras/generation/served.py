@@ -12,7 +12,7 @@ from roformer_keras.engines.programs import OpenVINOProgram, Program
 from roformer_keras.errors import ConfigurationError, SourceError, errors_at
 from roformer_keras.generation.engines import ENGINES, FORMAT, SUFFIX, decoder_of
 from roformer_keras.generation.paraphrase import Paraphrasing
-from roformer_keras.generation.stateful import Reading, hidden
+from roformer_keras.generation.stateful import Reading
 from roformer_keras.io.export_file import (
     check_types,
     has_export,
@@ -137,23 +137,10 @@ class ServedGenerator(Paraphrasing):
         return self.encode(texts, verbose=0)
 
     def _unit_vectors(self, inputs):
-        from roformer_keras.data.vectors import unit_rows
-
-        token_ids, segment_ids = inputs["token_ids"], inputs["segment_ids"]
-        positions = np.arange(token_ids.shape[1], dtype="float32")[None]
-        visible = self._reads.visible(token_ids, segment_ids) | (positions == 0)
         assert self._vectors is not None
-        found = self._vectors.run(
-            self._vectors.start(),
-            {
-                "token_ids": token_ids,
-                "segment_ids": segment_ids,
-                "position_ids": np.repeat(positions, len(token_ids), axis=0),
-                # A text alone is seen both ways.
-                "mask": hidden(visible)[:, None, None, :],
-            },
-        )
-        return unit_rows(found["vectors"].astype("float32"))
+        names = "token_ids", "segment_ids"
+        ids = {name: inputs[name] for name in names}
+        return self._vectors.run(self._vectors.start(), ids)["vectors"].copy()
 
     def _program(self, name):
         path = self.folder / (name + SUFFIX)

@@ -268,6 +268,17 @@ class PlacesOfAnswer(keras.layers.Layer):
         places = ops.logical_or(ops.logical_and(is_text, is_before_text), is_first)
         return ops.where(places[..., None], scores, EXCLUDED)
 
+    def write_network(self, writer, scores, token_ids, segment_ids):
+        """As `NetworkWriter` asks for it."""
+        graph = writer.graph
+        is_text = graph.equal(segment_ids, np.int32(1))
+        is_before_text = graph.equal(
+            graph.shifted(graph.as_float(is_text)), np.float32(1)
+        )
+        is_first = graph.equal(writer.positions(token_ids), np.float32(0))
+        places = graph.either(graph.both(is_text, is_before_text), is_first)
+        return graph.where(graph.expanded(places, 2), scores, np.float32(EXCLUDED))
+
     def compute_mask(self, inputs, previous_mask=None):
         return None
 

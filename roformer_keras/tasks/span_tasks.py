@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import keras
+import numpy as np
 from keras import ops
 
 from roformer_keras.data.tagged import TokenTags
@@ -153,6 +154,15 @@ class TextTokens(keras.layers.Layer):
         for special in self.special_ids:
             found = ops.logical_and(found, ops.not_equal(token_ids, special))
         return found
+
+    def write_network(self, writer, token_ids):
+        """As `NetworkWriter` asks for it."""
+        graph = writer.graph
+        excluded = graph.equal(token_ids, np.int32(0))
+        for special in self.special_ids:
+            is_special = graph.equal(token_ids, np.int32(special))
+            excluded = graph.either(excluded, is_special)
+        return graph.inverted(excluded)
 
     def compute_output_spec(self, token_ids):
         return keras.KerasTensor(token_ids.shape, "bool")

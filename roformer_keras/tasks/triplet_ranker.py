@@ -174,6 +174,10 @@ class PairsOfScores(keras.layers.Layer):
     def call(self, scores):
         return ops.reshape(scores, (-1, 2))
 
+    def write_network(self, writer, scores):
+        """As `NetworkWriter` asks for it."""
+        return writer.graph.reshaped(scores, -1, 2)
+
     def compute_output_shape(self, scores_shape):
         return (None, 2)
 

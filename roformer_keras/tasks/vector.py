@@ -109,6 +109,16 @@ class TextVector(keras.layers.Layer):
         mean = total / ops.sum(weights, axis=1)
         return ops.cast(mean, hidden.dtype)
 
+    def write_network(self, writer, hidden, token_ids):
+        """As `NetworkWriter` asks for it."""
+        graph = writer.graph
+        if self.pooling == "first":
+            return graph.token(hidden, 0)
+        weights = graph.expanded(graph.as_float(writer.is_token(token_ids)), 2)
+        total = graph.total(graph.multiply(hidden, weights), 1)
+        mean = graph.divide(total, graph.total(weights, 1))
+        return graph.item(mean, 0, 1)
+
     def compute_mask(self, inputs, previous_mask=None):
         return None
 

@@ -37,7 +37,7 @@ FEATURES = {
     "adversarial_steps": "adversarial steps (FGM)",
     "partial_training": "LoRA, freezing, gradient checkpointing",
     "quantization": "Keras's `quantize`: int8 and int4",
-    "export": "`export_model`",
+    "export": "`export_model` to ONNX and OpenVINO (a SavedModel needs TensorFlow)",
 }
 # The examples of docstrings name it: a released zip.
 RELEASED = "checkpoints/chinese_roformer-sim-char-ft_L-12_H-768_A-12.zip"

@@ -68,6 +68,7 @@ MAKE = {
         pooler_activation="linear",
         shared_segment_embeddings=True,
     ),
+    "residual-scores": lambda: random_lm(residual_attention_scores=True),
     "no-rotation": lambda: random_lm(rotary=False, activation="silu"),
     "other-base-position-ids": lambda: random_lm(
         rotary_base=500.0, custom_position_ids=True, activation="relu"
@@ -359,10 +360,6 @@ def test_an_engine_that_does_not_exist(causal_lm):
 def test_a_model_that_the_engines_do_not_know():
     for fields, message in (
         ({"attention_type": "linear"}, "need attention_type='softmax', got 'linear'"),
-        (
-            {"residual_attention_scores": True},
-            "need residual_attention_scores=False, got True",
-        ),
         ({"activation": "celu"}, "'tanh', got 'celu'"),
     ):
         model = random_lm(**fields)

@@ -152,7 +152,7 @@ def test_choices_of_functions_that_are_none(value, tmp_path):
         make_optimizer(1e-3, name=value)
     with pytest.raises(ConfigurationError, match="format must be one of 'saved_model"):
         check_export(value, False, ())
-    with pytest.raises(ConfigurationError, match="to the formats 'openvino'"):
+    with pytest.raises(ConfigurationError, match="to the format 'openvino'"):
         check_generator_export(value)
 
 

@@ -275,9 +275,9 @@ def test_what_is_no_generator(exports, tmp_path, causal_lm, masked_lm):
     write_metadata(folder, format="onyx")
     with pytest.raises(SourceError, match=r"has the format 'openvino'; .* is 'onyx'"):
         ServedGenerator(folder)
-    model = random_lm(residual_attention_scores=True, vocabulary_size=669)
+    model = random_lm(attention_type="linear", vocabulary_size=669)
     model.tokenizer = causal_lm.tokenizer
-    with pytest.raises(ConfigurationError, match="residual_attention_scores"):
+    with pytest.raises(ConfigurationError, match="need attention_type='softmax'"):
         export_generator(model, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 

@@ -370,12 +370,12 @@ SIDES = {
     "openvino": Exported,
 }
 # What sides need that may not be installed.
-_ONNX = ("onnx", "onnxruntime", "tf2onnx")
+_ONNX = ("onnx", "onnxruntime")
 _NEEDED = {
     "transformers": ("torch", "transformers"),
     "keras_hub": ("keras_hub",),
     "onnx": _ONNX,
-    "openvino": (*_ONNX, "openvino"),
+    "openvino": ("openvino",),
 }
 
 

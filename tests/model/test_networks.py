@@ -1,0 +1,134 @@
+"""Networks for other runtimes give what Keras gives, for every kind of model."""
+
+import keras
+import numpy as np
+import onnxruntime
+import pytest
+
+import roformer_keras
+from roformer_keras import (
+    RoFormerBackbone,
+    RoFormerCausalLM,
+    RoFormerConfig,
+    RoFormerMaskedLM,
+    RoFormerSim,
+    RoFormerTokenizer,
+)
+from roformer_keras.engines.network import write_model
+from roformer_keras.engines.onnx_graph import OnnxGraph
+from roformer_keras.engines.openvino_graph import OpenVINOGraph
+from roformer_keras.engines.programs import OpenVINOProgram
+from roformer_keras.errors import ConfigurationError
+from roformer_keras.export.model import served_model
+from roformer_keras.tasks import TASKS
+
+SIZES = {
+    "vocabulary_size": 60,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+}
+TOKENIZER = RoFormerTokenizer(
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(chr, range(0x4E00, 0x4E00 + 56))]
+)
+UNILM = {"attention": "unilm", "pooler_activation": "linear"}
+BACKBONES = {
+    "plain": {},
+    "pooler-nsp": {"pooler_activation": "tanh", "with_nsp": True},
+    "causal": {"attention": "causal"},
+    "unilm": UNILM,
+    "shared-segments": {"shared_segment_embeddings": True},
+    "residual-scores": {"residual_attention_scores": True},
+    "embedding-size": {"embedding_dim": 8},
+    "v2": {"model_type": "roformer_v2"},
+    "no-rotation": {"rotary": False, "activation": "silu"},
+    "key-size": {"attention_key_size": 6, "rotary_base": 500.0},
+}
+LANGUAGE_MODELS = {
+    RoFormerMaskedLM: {},
+    RoFormerCausalLM: {"attention": "causal"},
+    RoFormerSim: UNILM,
+}
+OPTIONS = {
+    "RoFormerTextClassifier": [{"classes": ["a", "b"], "pooling": "mean"}],
+    "RoFormerTokenClassifier": [{"labels": ["X"]}, {"labels": ["X"], "crf": True}],
+    "RoFormerSpanExtractor": [{"labels": ["X", "Y"]}],
+}
+
+
+def models():
+    """One of each kind, by name."""
+    for name, fields in BACKBONES.items():
+        yield name, backbone(**fields)
+    for kind, fields in LANGUAGE_MODELS.items():
+        yield kind.__name__, kind(backbone(**fields))
+    for task in TASKS.values():
+        for options in OPTIONS.get(task.class_name, [{}]):
+            kind = getattr(roformer_keras, task.class_name)
+            yield f"{task.class_name} {options}", kind(backbone(), TOKENIZER, **options)
+
+
+def backbone(**fields):
+    return RoFormerBackbone(RoFormerConfig(**{**SIZES, **fields}))
+
+
+def draw_weights(model):
+    random = np.random.default_rng(3)
+    for weight in model.weights:
+        value = random.normal(size=weight.shape, scale=0.3)
+        weight.assign(value + 1 if weight.name == "gamma" else value)
+
+
+def batch():
+    """Rows of 9, 5, 2 and 1 tokens, with a second text and an id of padding inside."""
+    ids = np.random.default_rng(4).integers(1, 60, (4, 9)).astype("int32")
+    segments = np.zeros_like(ids)
+    segments[:, 4:] = 1
+    ids[0, 3] = 0
+    for row, length in enumerate((9, 5, 2, 1)):
+        ids[row, length:] = segments[row, length:] = 0
+    return {"token_ids": ids, "segment_ids": segments}
+
+
+def by_openvino(model, inputs):
+    graph = OpenVINOGraph()
+    write_model(graph, model)
+    program = OpenVINOProgram(graph.finish())
+    return program.run(program.start(), inputs)
+
+
+def by_onnx_runtime(model, inputs):
+    graph = OnnxGraph()
+    write_model(graph, model)
+    session = onnxruntime.InferenceSession(graph.finish())
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+@pytest.mark.slow
+def test_outputs_are_those_of_keras():
+    wrong, inputs = [], batch()
+    for name, model in models():
+        draw_weights(model)
+        served = served_model(model)
+        expected = served(inputs)
+        for run in (by_openvino, by_onnx_runtime):
+            outputs = run(served, inputs)
+            if outputs.keys() != expected.keys():
+                wrong.append(f"{name} {run.__name__}: {sorted(outputs)}")
+                continue
+            for key, output in outputs.items():
+                values = keras.ops.convert_to_numpy(expected[key])
+                if not np.allclose(output, values, rtol=1e-5, atol=1e-5):
+                    gap = np.abs(output - values).max()
+                    wrong.append(f"{name} {run.__name__} {key}: {gap:.1e}")
+    assert wrong == []
+
+
+def test_a_layer_that_no_network_knows():
+    plain = backbone()
+    hidden = keras.layers.LayerNormalization()(plain.output)
+    model = keras.Model(plain.input, {"outputs": hidden})
+    with pytest.raises(ConfigurationError, match=r"do not know .*Normalization"):
+        write_model(OpenVINOGraph(), model)
