@@ -100,6 +100,9 @@ class _BertOptimizer(keras.optimizers.Optimizer):
     def mean_momentum(self, batches: TensorLike) -> TensorLike:
         """The share of the running mean that a batch keeps; 1 if it updates no weights.
 
+        Until the first update the mean is the weights, also where a training ends
+        before it.
+
         Args:
             batches: int scalar. Batches before this one.
 
@@ -108,9 +111,9 @@ class _BertOptimizer(keras.optimizers.Optimizer):
         """
         parts = self.gradient_accumulation_steps or 1
         is_first = ops.equal(ops.floor_divide(batches, parts), 0)
-        momentum = ops.where(is_first, 0.0, self.ema_momentum)
         is_update = ops.equal(ops.mod(ops.add(batches, 1), parts), 0)
-        return ops.cast(ops.where(is_update, momentum, 1.0), "float32")
+        momentum = ops.where(is_update, self.ema_momentum, 1.0)
+        return ops.cast(ops.where(is_first, 0.0, momentum), "float32")
 
     def _update_model_variables_moving_average(self, trainable_variables):
         momentum = self.mean_momentum(self._iterations)

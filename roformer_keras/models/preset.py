@@ -1,6 +1,7 @@
 """Loading and saving of presets, which every model of this package shares."""
 
 import contextlib
+import dataclasses
 import inspect
 import os
 from collections.abc import Mapping, Sequence
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
 
 allow_uneven_batches()
 
-# What changes the outputs of a model and not the shapes of its weights.
-_NOT_IN_SHAPES = ("num_heads", "activation")
+# Fields that change the outputs of a model and not the shapes of its weights.
+_NOT_IN_SHAPES = ("num_heads", "activation", "position_embedding", "norm_first")
+# Those that a source states only where it differs from the default.
+_STATED = ("attention", "attention_type", "rotary", "rotary_base", "performer_seed")
 # Rows of these are kept and added by `keep_tokens` and `compound_tokens`.
 _BY_TOKEN = (WORD_EMBEDDINGS, OUTPUT_BIAS, "token_embedding/embeddings")
 
@@ -299,7 +302,8 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         Raises:
             CheckpointError: a tensor is missing, unexpected, mis-shaped or corrupt.
             ConfigurationError: the source has other heads of attention, another
-                activation or other labels; or this model is quantized.
+                activation, attention pattern, rotation or other labels; or this model
+                is quantized.
             SourceError: there is no such source, or it cannot be used.
 
         Example:
@@ -324,12 +328,16 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         heads = model_heads(type(self).__name__, config)
         ignore = _with_dropped_layers(ignore, checkpoint, config)
         rows = weights_to_read(checkpoint, config, heads, ignore, initialize_heads)
-        for name in _NOT_IN_SHAPES:
-            own, found = getattr(config, name), getattr(stored, name)
-            if own != found:
+        own = config.to_dict()
+        for field in dataclasses.fields(stored):
+            value = getattr(stored, field.name)
+            is_compared = field.name in _NOT_IN_SHAPES or (
+                field.name in _STATED and value != field.default
+            )
+            if is_compared and own[field.name] != value:
                 raise ConfigurationError(
-                    f"{checkpoint.label} has {name}={found!r}, and this model "
-                    f"{name}={own!r}: build one by from_preset"
+                    f"{checkpoint.label} has {field.name}={value!r}, and this model "
+                    f"{field.name}={own[field.name]!r}: build one by from_preset"
                 )
         variables = weights_by_path(self)
         return [(variables[row.path], row) for row in rows]

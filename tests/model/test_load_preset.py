@@ -134,6 +134,42 @@ def test_what_does_not_fit_changes_nothing(backbone):
         quantized.load_preset(CHARACTER)
 
 
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"attention": "causal"},
+        {"rotary_base": 50.0},
+        {"rotary": False},
+        {"attention_type": "linear"},
+    ],
+)
+def test_a_source_that_states_another_structure_is_refused(stated, tmp_path):
+    config = RoFormerBackbone.from_preset(CHARACTER, num_layers=1).config
+    source = RoFormerBackbone.from_roformer_config(config.replace(**stated))
+    source.save_to_preset(tmp_path / "source")
+    model = RoFormerBackbone.from_roformer_config(config)
+    before = weights_of(model)
+    (name, value) = next(iter(stated.items()))
+    with pytest.raises(ConfigurationError, match=f"{name}={value!r}.*from_preset"):
+        model.load_preset(tmp_path / "source")
+    for path, weight in weights_of(model).items():
+        np.testing.assert_array_equal(weight, before[path])
+    source.load_preset(tmp_path / "source")
+    # A checkpoint that states nothing is read by any structure.
+    source.load_preset(CHARACTER)
+
+
+def test_an_encoder_decoder_of_another_structure_is_refused(tmp_path):
+    options = {"hidden_dim": 8, "intermediate_dim": 8, "num_heads": 2, "num_layers": 1}
+    source = roformer_keras.RoFormerSeq2Seq(vocabulary_size=9, **options)
+    source.save_to_preset(tmp_path / "source")
+    model = roformer_keras.RoFormerSeq2Seq(
+        vocabulary_size=9, position_embedding="sinusoidal", **options
+    )
+    with pytest.raises(ConfigurationError, match="position_embedding='rotary'"):
+        model.load_preset(tmp_path / "source")
+
+
 # === Weights of a BERT ===
 
 

@@ -251,6 +251,10 @@ def test_parts_of_a_batch_are_the_batch():
     assert wrong_cells(wrong_accumulation, cells) == []
 
 
+def test_a_mean_before_the_first_update_is_the_weights():
+    assert moved(*trained(0.01, accumulation=99, ema=0.5)) == 0
+
+
 @pytest.mark.parametrize("kind", [AdamW, Lamb])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_weights_of_16_bits_go_where_those_of_32_go(kind, dtype):
