@@ -88,6 +88,43 @@ def check_choice(name: str, value, choices: Iterable[str | None]) -> None:
         )
 
 
+def check_path(name: str, value) -> None:
+    """Raises ConfigurationError unless it is a str or a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigurationError(f"{name} must be a path or a name, got {value!r:.80}")
+
+
+def check_iterable(name: str, value, description: str) -> None:
+    """Raises ConfigurationError unless it is an iterable and no str.
+
+    Args:
+        name: str. What the error calls the value.
+        value: the value.
+        description: str. What it must be, such as `"a list of ids"`.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ConfigurationError(f"{name} must be {description}, got {value!r:.80}")
+
+
+def as_names(name: str, value) -> tuple[str, ...]:
+    """A str or an iterable of them as a tuple; ConfigurationError for others."""
+    if isinstance(value, str):
+        return (value,)
+    check_iterable(name, value, "a name or a list of names")
+    names = tuple(value)
+    for item in names:
+        check_instance(f"each of {name}", item, str)
+    return names
+
+
+def check_instance(name: str, value, kind: type, hint: str | None = None) -> None:
+    """Raises ConfigurationError unless it is an instance of the class."""
+    if not isinstance(value, kind):
+        raise ConfigurationError(
+            f"{name} must be {_describe(kind)}, got {value!r:.80}", hint=hint
+        )
+
+
 # Names of bert4keras -> what to use here.
 _OF_BERT4KERAS = {
     "application": "the class, such as RoFormerCausalLM",

@@ -8,7 +8,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from roformer_keras.checks import check_choice, check_integer
+from roformer_keras.checks import (
+    check_choice,
+    check_instance,
+    check_integer,
+    check_number,
+)
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.types import TensorLike
 
@@ -54,7 +59,13 @@ class PiecewiseLinear(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, learning_rate: float, points: Sequence[tuple[int, float]] = ()):
         self.learning_rate = float(learning_rate)
-        self.points = [(int(step), float(factor)) for step, factor in points]
+        try:
+            self.points = [(int(step), float(factor)) for step, factor in points]
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(
+                "a schedule must be a list of pairs of a step and a factor, got "
+                f"{points!r:.80}"
+            ) from error
         steps = [step for step, _ in self.points]
         if steps != sorted(set(steps)) or min(steps, default=0) < 0:
             raise ConfigurationError(
@@ -400,8 +411,8 @@ def layerwise_rates(num_layers: int, decay: float) -> dict[str, float]:
     Source: Howard and Ruder 2018, arXiv:1801.06146, section 3.2 (discriminative
     fine-tuning).
     """
-    if not 0 < decay <= 1:
-        raise ConfigurationError(f"layer_decay must be in (0, 1], got {decay!r}")
+    check_integer("num_layers", num_layers, minimum=0)
+    check_number("layer_decay", decay, above=0, maximum=1)
     if decay == 1:
         return {}
     rates = {
@@ -553,6 +564,19 @@ def make_optimizer(
     """
     kinds: dict[str, Any] = {"adamw": AdamW, "lamb": Lamb}
     check_choice("name", name, kinds)
+    check_number("learning_rate", learning_rate)
+    for option, value in (("beta_1", beta_1), ("beta_2", beta_2), ("ema", ema)):
+        check_number(option, value, minimum=0, below=1)
+    for option, value in (
+        ("epsilon", epsilon),
+        ("weight_decay", weight_decay),
+        ("clip_norm", clip_norm),
+    ):
+        check_number(option, value, minimum=0)
+    check_integer("warmup", warmup, minimum=0)
+    check_integer("accumulation", accumulation, minimum=1)
+    if rates is not None:
+        check_instance("rates", rates, Mapping)
     optimizer = kinds[name](
         InverseSquareRoot(learning_rate, warmup, accumulation)
         if warmup

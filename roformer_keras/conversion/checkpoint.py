@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_keras.checks import as_names
 from roformer_keras.config import (
     MODEL_FIELDS,
     RoFormerConfig,
@@ -187,7 +188,7 @@ def weights_to_read(
     if getattr(config, "shared_segment_embeddings", False):
         known.add(SEGMENT_EMBEDDINGS)
     strict_heads = (None,) if task_shapes is None else (None, "task")
-    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    ignore = as_names("ignore", ignore)
     unexpected = [
         name
         for name in tensors

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from tqdm import tqdm
 
-from roformer_keras.checks import check_choice
+from roformer_keras.checks import as_names, check_choice, check_path
 from roformer_keras.config import ConfigSource, RoFormerConfig
 from roformer_keras.conversion.checkpoint import (
     Checkpoint,
@@ -110,6 +110,8 @@ def convert(
     target = Path(target)
     format = format or _format_of(target)
     check_choice("format", format, FORMATS)
+    if vocabulary is not None:
+        check_path("vocabulary", vocabulary)
     with open_prepared(
         source, format, model, config, vocabulary, ignore, verbose, **changes
     ) as ready:
@@ -130,7 +132,7 @@ def open_prepared(
 ) -> Iterator[Checkpoint]:
     """Opens a source as `prepare` makes it for a format; arguments of `convert`."""
     # Read twice below.
-    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
+    ignore = as_names("ignore", ignore)
     with open_checkpoint(resolve(source), config, vocabulary) as checkpoint:
         if model is None and checkpoint.is_task and format not in FOLDERS:
             if format != "bert4keras":

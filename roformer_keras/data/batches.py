@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+from roformer_keras.checks import check_integer
 from roformer_keras.data.examples import sorted_batches
 
 
@@ -33,6 +34,7 @@ class TextBatches(keras.utils.PyDataset):
         epoch: int = 0,
     ):
         super().__init__(workers=1)
+        check_integer("seed", seed, minimum=0)
         self._widths, self._make_batch = np.asarray(lengths), make_batch
         self._lengths = self._widths.reshape(len(lengths), -1).sum(axis=1)
         self._batch_size, self._shuffle = batch_size, shuffle

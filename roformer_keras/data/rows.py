@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_integer, check_number
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.progress import progress_bar
 from roformer_keras.types import Verbose
@@ -38,12 +38,32 @@ def draw_validation(count: int, share: float, seed: int) -> np.ndarray:
     Raises:
         ConfigurationError: no text would be left for training, or for validation.
     """
+    check_number("validation_split", share, minimum=0, below=1)
+    check_integer("seed", seed, minimum=0)
     held_out = draw_held_out(count, share, seed)
-    if not 0 < share < 1 or held_out.all() or not held_out.any():
+    if held_out.all() or not held_out.any():
         raise ConfigurationError(
             f"validation_split must leave texts on both sides, got {share!r} of {count}"
         )
     return held_out
+
+
+def as_weights(weights: Any, count: int) -> np.ndarray:
+    """The weights of so many rows: float32 `(count,)`.
+
+    Raises:
+        ConfigurationError: they are no numbers, or not one for each row.
+    """
+    try:
+        array = np.asarray(weights, "float32")
+    except (TypeError, ValueError):
+        array = None
+    if array is None or array.shape != (count,):
+        shape = f"{weights!r:.60}" if array is None else f"the shape {array.shape}"
+        raise ConfigurationError(
+            f"sample_weight must be a number for each of {count} rows, got {shape}"
+        )
+    return array
 
 
 # === Padding ===
@@ -168,6 +188,10 @@ def map_rows(
         The results of the texts: one array if `collect` returns arrays, else a list;
         for an iterator an iterator of them.
     """
+
+    check_integer("batch_tokens", batch_tokens, minimum=1)
+    if batch_size is not None:
+        check_integer("batch_size", batch_size, minimum=1)
 
     def each_window():
         total = len(texts) if isinstance(texts, Sized) else None

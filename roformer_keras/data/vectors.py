@@ -5,6 +5,7 @@ from typing import overload
 
 import numpy as np
 
+from roformer_keras.checks import check_iterable
 from roformer_keras.data.rows import Rows, map_rows
 from roformer_keras.data.tables import (
     TextRows,
@@ -59,6 +60,7 @@ def _one_column(texts):
         # A dataset without a length is a stream.
         return list(column) if hasattr(texts, "__len__") else column
     check_no_mapping(texts)
+    check_iterable("texts", texts, "a text or a list of texts")
     return plain(texts)
 
 
@@ -96,6 +98,8 @@ def pair_cosines(
         raise ConfigurationError(
             "similarity takes two texts or two lists of texts, got one of each"
         )
+    check_iterable("texts to compare", first, "a text or a list of texts")
+    check_iterable("texts to compare", second, "a text or a list of texts")
     first, second = list(first), list(second)
     if not first and not second:
         return np.zeros(0, "float32")

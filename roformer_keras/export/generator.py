@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from roformer_keras.checks import check_path
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.errors import ConfigurationError, OutputError
@@ -105,6 +106,7 @@ def export_generator(
         >>> found["model"], found["format"]
         ('RoFormerCausalLM', 'openvino')
     """
+    check_path("folder", folder)
     check_generator_export(format)
     if isinstance(model, ServedGenerator):
         raise ConfigurationError(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_choice
+from roformer_keras.checks import check_choice, check_instance, check_path
 from roformer_keras.data.rows import padded
 from roformer_keras.engines.network import write_model
 from roformer_keras.engines.onnx_graph import OnnxGraph
@@ -86,6 +86,8 @@ def export_model(
         >>> found["outputs"]
         {'vectors': 'float32 (batch, 192)'}
     """
+    check_instance("model", model, keras.Model)
+    check_path("folder", folder)
     check_export(format, int8, calibration_texts)
     exported, inputs = served_model(model), _checked_batch(model)
     tokenizer, rows = model.text_tokenizer(), []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_keras.checks import check_choice, check_integer
+from roformer_keras.checks import check_choice, check_integer, check_path
 from roformer_keras.data.rows import TOKENS_PER_BATCH
 from roformer_keras.data.vectors import embed_rows
 from roformer_keras.errors import ConfigurationError, errors_at
@@ -66,6 +66,7 @@ def load_exported(
     """
     refuse_forked_process()
     check_choice("format", format, FORMATS)
+    check_path("folder", folder)
     path = Path(folder) / FORMATS[format][0]
     if not path.exists() and has_export(folder):
         other = parse_export(folder).get("format")

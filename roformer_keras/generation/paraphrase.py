@@ -5,7 +5,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from roformer_keras.checks import check_integer, is_integer
+from roformer_keras.checks import check_integer, check_names, is_integer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.generation.generate import Scored, TextGeneration, as_rows
 from roformer_keras.generation.options import MAX_TEXTS
@@ -84,6 +84,7 @@ class Paraphrasing(TextGeneration):
         Source: https://github.com/ZhuiyiTechnology/roformer-sim, `generate.py`.
         """
         self._check_vectors()
+        check_names("paraphrase", "option", options, ("temperature", "top_k", "top_p"))
         for name, value in (("n", n), ("k", k)):
             check_integer(name, value, 1, MAX_TEXTS)
         rows, is_text, is_one = as_rows(texts)

@@ -8,6 +8,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from roformer_keras.checks import check_instance, check_path
 from roformer_keras.errors import SourceError
 from roformer_keras.hub.huggingface import PREFIX, fetch
 from roformer_keras.io.sources import list_files
@@ -232,6 +233,7 @@ def find(name: str) -> CatalogEntry:
         SourceError: there is none; names the closest. Or it need not be fetched, for
             it comes with this package.
     """
+    check_instance("name", name, str)
     stem = name.removesuffix(".zip")
     if stem in _SHIPPED_BY_NAME:
         raise SourceError(f"{name} comes with this package: use it by that name")
@@ -281,6 +283,7 @@ def resolve(
         SourceError: a catalogue name that is not downloaded (says how to get it), or
             a bare name that is neither a file nor in the catalogue.
     """
+    check_path("a source", source)
     text = os.fsdecode(source)
     if not text:
         # Path("") is the folder of the process.

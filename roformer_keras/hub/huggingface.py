@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from roformer_keras.checks import check_instance
 from roformer_keras.errors import (
     DownloadError,
     OutputError,
@@ -91,6 +92,7 @@ def check_repository(repository: str) -> str:
     Raises:
         OutputError: it has another form.
     """
+    check_instance("repository", repository, str)
     name = repository.removeprefix(PREFIX)
     match = _NAME.fullmatch(name)
     if match is None or match["revision"]:

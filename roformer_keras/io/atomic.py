@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from roformer_keras.checks import check_path
 from roformer_keras.errors import OutputError, RoFormerError, printable
 
 _IS_WINDOWS = os.name == "nt"
@@ -113,6 +114,7 @@ def one_line(error: BaseException) -> str:
 
 def check_name(target: str | os.PathLike) -> None:
     """Raises OutputError if no file can have this name, which may be too long."""
+    check_path("an output", target)
     if not os.fspath(target):
         # Path("") would be the folder of the process.
         raise OutputError("an output must have a name, got ''")

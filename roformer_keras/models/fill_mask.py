@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_integer
+from roformer_keras.checks import check_integer, check_iterable
 from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, padded
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.forward import run_model
@@ -52,6 +52,7 @@ def fill_mask(
     check_integer("top_k", top_k, minimum=1, maximum=tokenizer.vocabulary_size)
     if isinstance(texts, str):
         return fill_mask(model, tokenizer, [texts], top_k)[0]
+    check_iterable("texts", texts, "a text or a list of texts")
     rows = [tokenizer.encode(text, keep_mask=True)[0] for text in texts]
     for text, row in zip(texts, rows, strict=True):
         if tokenizer.mask_id not in row:

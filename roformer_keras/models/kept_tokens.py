@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from roformer_keras.checks import is_integer
+from roformer_keras.checks import check_iterable, is_integer
 from roformer_keras.errors import ConfigurationError
 
 
@@ -15,6 +15,12 @@ class KeptTokens:
     """
 
     def __init__(self, vocabulary_size, keep_tokens, compound_tokens):
+        for name, tokens in (
+            ("keep_tokens", keep_tokens),
+            ("compound_tokens", compound_tokens),
+        ):
+            if tokens is not None:
+                check_iterable(name, tokens, "a list")
         self.keep_tokens = None if keep_tokens is None else list(keep_tokens)
         kept = vocabulary_size if keep_tokens is None else len(self.keep_tokens)
         _check_ids("keep_tokens", self.keep_tokens or [], vocabulary_size)

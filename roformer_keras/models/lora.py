@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from roformer_keras.checks import check_integer, check_number
+from roformer_keras.checks import as_names, check_integer, check_number, check_path
 from roformer_keras.conversion.peft import Adapter, read_adapter, write_adapter
 from roformer_keras.conversion.weights import weight_table
 from roformer_keras.errors import CheckpointError, ConfigurationError
@@ -128,7 +128,7 @@ class PartialTraining:
         Source: Hu et al. 2021, arXiv:2106.09685.
         """
         backbone = backbone_of(self)
-        targets = (targets,) if isinstance(targets, str) else tuple(targets)
+        targets = as_names("targets", targets)
         unknown = [name for name in targets if name not in LORA_TARGETS]
         if unknown or not targets:
             raise ConfigurationError(
@@ -236,6 +236,7 @@ class PartialTraining:
                 with other labels; or LoRA is enabled already, or every block is frozen.
             SourceError: a file is missing or cannot be read.
         """
+        check_path("folder", folder)
         backbone = backbone_of(self)
         adapter = read_adapter(folder)
         known = _layers_of_transformers(backbone)

@@ -287,6 +287,7 @@ def _batches(
 ):
     """Batches of items; unless they advance, the same in each epoch."""
     check_integer("batch_size", batch_size, minimum=1)
+    check_integer("seed", seed, minimum=0)
     examples = EpochItems(items, [seed] if shuffle else None, whole_epochs=True)
     make = batch_maker(examples, objective, batch_size, [seed])
     count = math.ceil(len(examples) / items_of(objective, batch_size))

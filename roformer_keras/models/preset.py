@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_names
+from roformer_keras.checks import check_instance, check_names, check_path
 from roformer_keras.config import ConfigSource, RoFormerConfig, Seq2SeqConfig
 from roformer_keras.conversion.checkpoint import Checkpoint, weights_to_read
 from roformer_keras.conversion.convert import save
@@ -366,6 +366,7 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
             >>> model.save_to_preset("encoder-preset")
             >>> model = roformer_keras.RoFormerBackbone.from_preset("encoder-preset")
         """
+        check_path("folder", folder)
         # A folder in which only a tokenizer was saved waits for its model.
         waits = not (Path(folder) / "config.json").exists()
         saved = (Path(folder) / "tokenizer.json").is_file()
@@ -373,6 +374,7 @@ class PresetModel(FastInference, PartialTraining, Quantizable, keras.Model):
         if tokenizer is None and not (saved and waits):
             tokenizer = self.tokenizer
         if tokenizer is not None:
+            check_instance("tokenizer", tokenizer, RoFormerTokenizer)
             vocabulary, fields = tuple(tokenizer.vocabulary), tokenizer.to_dict()
         elif saved:
             vocabulary, fields = read_tokenizer(folder)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from roformer_keras.checks import check_instance, is_integer
 from roformer_keras.data.tagged import TokenTags
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models import RoFormerBackbone
@@ -125,6 +126,10 @@ def checked_labels(labels: Sequence[str] | None) -> list[str]:
     """Names of spans, each once and without the prefix of a tag."""
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise ConfigurationError(f"labels must be a list of names, got {labels!r}")
+    labels = list(labels)
+    for label in labels:
+        if not is_integer(label):
+            check_instance("each of labels", label, str)
     labels = [str(label) for label in labels]
     if not labels or len(set(labels)) != len(labels):
         raise ConfigurationError(f"labels must be different names, got {labels!r}")

@@ -9,7 +9,13 @@ from keras import ops
 
 from roformer_keras.checks import check_integer, check_number
 from roformer_keras.data.datasets import is_ready, texts_of
-from roformer_keras.data.rows import TOKENS_PER_BATCH, GroupRows, Rows, map_rows
+from roformer_keras.data.rows import (
+    TOKENS_PER_BATCH,
+    GroupRows,
+    Rows,
+    as_weights,
+    map_rows,
+)
 from roformer_keras.data.tables import (
     TextRows,
     column_names,
@@ -458,12 +464,7 @@ class TextTask(TextTrainer, SavedTask):
         targets = self.make_targets(y, rows)
         weights = None
         if sample_weight is not None:
-            if len(sample_weight) != len(texts):
-                raise ConfigurationError(
-                    f"there must be a weight for each row, got {len(texts)} rows and "
-                    f"{len(sample_weight)} weights"
-                )
-            weights = np.asarray(sample_weight, "float32")[rows.owners]
+            weights = as_weights(sample_weight, len(texts))[rows.owners]
         by_class = None
         if class_weight is not None:
             table = self.class_weights(class_weight)

@@ -21,7 +21,7 @@ from typing import Self
 
 import numpy as np
 
-from roformer_keras.checks import check_flag, is_integer
+from roformer_keras.checks import check_flag, check_instance, check_iterable, is_integer
 from roformer_keras.conversion.reader import read_tokenizer
 from roformer_keras.conversion.writer import save_tokenizer
 from roformer_keras.errors import ConfigurationError, SourceError, VocabularyError
@@ -159,6 +159,7 @@ class RoFormerTokenizer:
         Args:
             token: str.
         """
+        check_instance("a token", token, str)
         return self._ids.get(token, self.unk_id)
 
     def id_to_token(self, token_id: int) -> str:
@@ -187,6 +188,7 @@ class RoFormerTokenizer:
         Args:
             keep_tokens: ids of this vocabulary, in their new order.
         """
+        check_iterable("keep_tokens", keep_tokens, "a list of ids")
         tokens = [self.id_to_token(index) for index in keep_tokens]
         level = self.level if count_words(tokens) else None
         return RoFormerTokenizer(tokens, level, self.lower_case)
@@ -527,6 +529,7 @@ class RoFormerTokenizer:
 
         Source: bert4keras 0.11.5, `Tokenizer.decode`.
         """
+        check_iterable("ids to decode", ids, "a list of ids")
         tokens = [self.id_to_token(index) for index in ids]
         text = ""
         for token in itertools.filterfalse(_SPECIAL.fullmatch, tokens):

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from roformer_keras.checks import check_instance, check_iterable
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.extras import import_extra
 
@@ -49,17 +50,28 @@ def corpus_bleu(
 
     Source: Papineni et al. 2002; Post 2018, arXiv:1804.08771.
     """
-    hypotheses, references = list(hypotheses), list(references)
+    hypotheses = _texts("hypotheses", hypotheses)
+    references = _texts("references", references)
     if len(hypotheses) != len(references) or not references:
         raise ConfigurationError(
             "there must be a reference for each hypothesis, and at least one, got "
             f"{len(hypotheses)} hypotheses and {len(references)} references"
         )
-    if tokenize is None:
+    if tokenize is not None:
+        check_instance("tokenize", tokenize, str)
+    else:
         tokenize = tokenize_of(references)
     metric = make_metric(tokenize)
     score = metric.corpus_score(hypotheses, [references]).score
     return Bleu(score, tokenize, str(metric.get_signature()))
+
+
+def _texts(name, texts):
+    check_iterable(name, texts, "a list of texts")
+    texts = list(texts)
+    for text in texts:
+        check_instance(f"each of {name}", text, str)
+    return texts
 
 
 def tokenize_of(references: Sequence[str]) -> str:

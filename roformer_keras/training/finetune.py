@@ -23,7 +23,7 @@ from typing import ClassVar
 import keras
 import numpy as np
 
-from roformer_keras.checks import check_names
+from roformer_keras.checks import check_instance, check_names, check_path
 from roformer_keras.data.files import data_files
 from roformer_keras.errors import ConfigurationError, SourceError
 from roformer_keras.extras import import_extra
@@ -91,6 +91,8 @@ def finetune(
         >>> model.classes
         ['好', '差']
     """
+    check_instance("settings", settings, FinetuningSettings)
+    check_path("folder", folder)
     for library in ("matplotlib", "scipy", "sklearn"):
         import_extra(library, "a fine-tuning")
     return FinetuningRun(settings, folder, callbacks, verbose).execute(overwrite)

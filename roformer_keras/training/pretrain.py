@@ -24,7 +24,7 @@ import keras
 from tqdm import tqdm
 
 from roformer_keras import models
-from roformer_keras.checks import check_names
+from roformer_keras.checks import check_instance, check_names, check_path
 from roformer_keras.config import RoFormerConfig, config_for_model
 from roformer_keras.conversion.convert import convert
 from roformer_keras.data.arrow import data_files
@@ -106,6 +106,8 @@ def pretrain(
         ... )
         >>> model = roformer_keras.pretrain(settings, "poems-run", verbose=False)
     """
+    check_instance("settings", settings, PretrainingSettings)
+    check_path("folder", folder)
     for library in ("matplotlib", "tensorboardX"):
         import_extra(library, "a training")
     return PretrainingRun(settings, folder, callbacks, verbose).execute(overwrite)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roformer_keras.checks import check_choice
+from roformer_keras.checks import check_choice, check_path
 from roformer_keras.data.choices import BLANK_NAME, parse_choices
 from roformer_keras.data.files import name_places, read_table, row_names
 from roformer_keras.data.tables import LABEL
@@ -241,6 +241,7 @@ def load_finetuned(folder: str | os.PathLike, **options: Any) -> FinetunedTask:
         >>> list(tuned.answer([("今天天气不错",)])[0])
         ['text', 'score']
     """
+    check_path("folder", folder)
     whole = Path(os.path.abspath(folder))
     if whole.name == PRESET and (whole.parent / SETTINGS).is_file():
         # A preset does not say how files are read.
