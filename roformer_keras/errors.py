@@ -84,7 +84,7 @@ class ConfigurationError(RoFormerError, ValueError):
         >>> optimizers.layerwise_rates(num_layers=2, decay=2.0)
         Traceback (most recent call last):
         ...
-        roformer_keras.errors.ConfigurationError: layer_decay must be in (0, 1], got 2.0
+        roformer_keras.errors.ConfigurationError: layer_decay must be a number in ...
     """
 
 

@@ -596,7 +596,7 @@ def test_rates_fall_from_the_head_to_the_embeddings():
         )
     assert seen == set(factors)
     assert layerwise_rates(2, 1) == {}
-    with pytest.raises(ConfigurationError, match=r"must be in \(0, 1\], got 0"):
+    with pytest.raises(ConfigurationError, match=r"number in \(0, 1\], got 0"):
         layerwise_rates(2, 0)
     again = AdamW.from_config(optimizer.get_config())
     assert again.rates == rates
