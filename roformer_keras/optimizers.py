@@ -135,6 +135,11 @@ class _BertOptimizer(keras.optimizers.Optimizer):
                 moved += (1 - momentum) * ops.cast(variable, "float32")
                 mean.assign(ops.cast(moved, mean.dtype))
 
+    def _apply_weight_decay(self, variables):
+        # Keras on PyTorch fails if none of them decays.
+        if any(map(self._use_weight_decay, variables)):
+            super()._apply_weight_decay(variables)
+
     def _clip_gradients(self, grads):
         # Keras's other ways to clip come first.
         if not self.global_clipnorm or self.clipnorm:

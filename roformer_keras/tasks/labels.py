@@ -29,7 +29,11 @@ def parse_name(value) -> str:
     if is_whole or is_integer(value):
         return str(int(value))
     raise ConfigurationError(
-        f"a label must be a name, an integer or a truth value, got {value!r}"
+        f"a label must be a name, an integer or a truth value, got {value!r}",
+        hint="write a one-hot row as the number of its class, or name several classes "
+        "with multi_label=True"
+        if isinstance(value, list)
+        else None,
     )
 
 
