@@ -35,6 +35,9 @@ class Compiled:
         sizes: shapes of the flat arguments, of which such a graph keeps the sizes that
             are not None: layers such as LayerNormalization need them.
 
+    Attributes:
+        is_used: bool. True once it was called.
+
     Raises:
         BackendError: Keras runs on another backend.
     """
@@ -47,6 +50,7 @@ class Compiled:
         xla: bool = True,
         sizes: Sequence[Shape] = (),
     ):
+        self.is_used = False
         self._sizes = sizes
         self._weights = list(weights)
         self._any_shape = any_shape
@@ -67,6 +71,7 @@ class Compiled:
 
     def __call__(self, *arguments):
         refuse_forked_process()
+        self.is_used = True
         return self._call(*arguments)
 
 

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from roformer_keras.compiled import Compiled, general_specs
 from roformer_keras.data.adapters import call_without_wait
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.inference import Structure, for_any_shape, inference_of
 from roformer_keras.layers.fused import fused
-from roformer_keras.layers.projection import Structure
 from roformer_keras.processes import refuse_forked_process
-from roformer_keras.types import Shape
 
 # A mixin calls what a Keras model has.
 if TYPE_CHECKING:
@@ -37,11 +35,9 @@ class FastInference(_Model):
     each shape, which takes as long as some fifteen calls.
     """
 
-    # The layers when Keras made functions of them.
-    _structure: Structure | None = None
-    # `_Call`, once the model was called outside a graph.
-    _kept_call: Any = None
     predict_function: Any
+    # The structure for which Keras made its functions.
+    _made_for: Structure | None = None
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """As in Keras, as `.keras` or a folder; Keras cannot read its `.h5` of these.
@@ -106,7 +102,7 @@ class FastInference(_Model):
     # === The functions of Keras's loops ===
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """As in Keras; made again after LoRA or quantization has changed a layer."""
+        """As in Keras; made again after something has changed a layer."""
         self._drop_old_functions()
         before = self.predict_function
         super().make_predict_function(force)
@@ -114,9 +110,7 @@ class FastInference(_Model):
         # A step of the user's may need the sizes of its batch.
         is_own = type(self).predict_step is FastInference.predict_step
         if is_new and is_own and self._is_graph_of_tensorflow():
-            self.predict_function = _for_any_shape(
-                self.predict_function, known_sizes(self)
-            )
+            self.predict_function = for_any_shape(self.predict_function, self)
         return self.predict_function
 
     def _is_graph_of_tensorflow(self):
@@ -140,11 +134,10 @@ class FastInference(_Model):
 
     def _drop_old_functions(self):
         refuse_forked_process()
-        if self._structure is None:
-            self._structure = Structure(self)
-        elif self._structure.has_changed():
+        structure = inference_of(self).structure()
+        if self._made_for not in (None, structure):
             self.train_function = self.test_function = self.predict_function = None
-            self._structure = Structure(self)
+        self._made_for = structure
 
     # === The call ===
 
@@ -155,10 +148,7 @@ class FastInference(_Model):
         refuse_forked_process()
         is_plain = not training and not kwargs and _has_no_mask(mask)
         if is_plain and not self.run_eagerly and _is_outside_graph(inputs):
-            kept = self._kept_call
-            if kept is None or kept.structure.has_changed():
-                kept = self._kept_call = _Call(self, super().call)
-            return kept(inputs)
+            return inference_of(self).call(super().call, inputs)
         return super().call(inputs, training=training, mask=mask, **kwargs)
 
 
@@ -177,32 +167,6 @@ class FastModel(FastInference, keras.Model):
         >>> model.predict(backbone.tokenizer(["今天天气不错"]), verbose=0).shape
         (1, 3)
     """
-
-
-class _Call:
-    """The graph of a model's call, for one structure of the model."""
-
-    def __init__(self, model, call):
-        self.structure = Structure(model)
-        self._call = call
-        sizes = known_sizes(model)
-        self._graph = Compiled(
-            self._with_masks, model.weights, any_shape=True, sizes=sizes
-        )
-
-    def __call__(self, inputs):
-        convert = keras.ops.convert_to_tensor
-        outputs, masks = self._graph(keras.tree.map_structure(convert, inputs))
-        for output, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
-            if mask is not None:
-                output._keras_mask = mask
-        return outputs
-
-    def _with_masks(self, inputs):
-        """The outputs, and the Keras mask of each of them or None."""
-        outputs = self._call(inputs, training=False)
-        flat = keras.tree.flatten(outputs)
-        return outputs, [getattr(output, "_keras_mask", None) for output in flat]
 
 
 def _has_no_mask(mask):
@@ -224,30 +188,3 @@ def _is_outside_graph(inputs):
         and not tf.distribute.has_strategy()
         and all(isinstance(x, np.ndarray | tf.Tensor) for x in flat)
     )
-
-
-def known_sizes(model: keras.Model) -> list[Shape]:
-    """Shapes of the flat inputs of a functional model, with None for free sizes."""
-    inputs = getattr(model, "inputs", None) or ()
-    return [(None, *x.shape[1:]) for x in inputs]
-
-
-def _for_any_shape(function, sizes):
-    """A TensorFlow function of a batch that is traced once for all shapes of it."""
-    import tensorflow as tf
-
-    traced = set()
-
-    def tensor(x):
-        return tf.convert_to_tensor(x) if isinstance(x, np.ndarray) else x
-
-    def call(data):
-        data = keras.tree.map_structure(tensor, data)
-        specs = general_specs(data, sizes)
-        if str(specs) not in traced:
-            # TensorFlow runs the most general graph that it has for some arguments.
-            function.get_concrete_function(specs)
-            traced.add(str(specs))
-        return function(data)
-
-    return call

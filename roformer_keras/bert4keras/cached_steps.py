@@ -15,7 +15,7 @@ from keras import ops
 
 from roformer_keras.bert4keras import layers as own
 from roformer_keras.compiled import Compiled
-from roformer_keras.models.forward import fill_rows
+from roformer_keras.inference import fill_rows
 
 # Keys are added in steps of this size, and prompts are padded to one.
 _STEP = 64

@@ -19,10 +19,10 @@ from roformer_keras.engines.openvino_graph import OpenVINOGraph
 from roformer_keras.errors import BackendError, ConfigurationError, OutputError
 from roformer_keras.export.runtime import FORMATS, MAX_LENGTH, load_exported
 from roformer_keras.extras import import_extra
+from roformer_keras.inference import run_model
 from roformer_keras.io.atomic import replacing
 from roformer_keras.io.sources import EXPORT
 from roformer_keras.models import RoFormerSim
-from roformer_keras.models.forward import run_model
 from roformer_keras.tasks.multiple_choice import RoFormerMultipleChoice
 
 # Largest difference to Keras in float32, as a share of the largest output (at least 1).

@@ -1,5 +1,6 @@
 """The methods of models that write text: texts or ids in, texts or ids out."""
 
+import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -495,26 +496,17 @@ class TextGeneration(_Model):
     def _decoder(self, engine="keras"):
         """Kept with its programs, as long as the model computes with the same."""
         # With Keras, which the functions of this module do without.
-        from roformer_keras.layers.projection import Structure
+        from roformer_keras.inference import inference_of
 
         engine = choose_engine(engine)
-        begin = getattr(self.tokenizer, "cls_id", None)
-        # A Performer's random features are no weights; their seed is in the config.
-        version = [engine, self.config, begin, Structure(self).state]
-        version += [id(weight) for weight in self.weights]
-        if engine != "keras":
+        version = [self.config, getattr(self.tokenizer, "cls_id", None)]
+        if engine == "keras":
+            make = self._make_decoder
+        else:
             # Its programs hold the weights.
             version += weight_sums(self.weights)
-        kept = getattr(self, "_kept_decoders", ())
-        for own, decoder in kept:
-            if own == version:
-                return decoder
-        # Before another is made, so that there are never two of an engine.
-        others = tuple(pair for pair in kept if pair[0][0] != engine)
-        self._kept_decoders = others
-        decoder = self._make_decoder() if engine == "keras" else self._engine(engine)
-        self._kept_decoders = (*others, (version, decoder))
-        return decoder
+            make = functools.partial(self._engine, engine)
+        return inference_of(self).keep(f"decoder of {engine}", make, version)
 
     def _engine(self, engine):
         _LOGGER.info(f"compiling for the engine {engine!r}")

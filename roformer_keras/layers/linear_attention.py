@@ -222,8 +222,6 @@ class LinearRoPEAttention(ProjectedAttention):
     arXiv:2009.14794; for the cosine https://kexue.fm/archives/7546.
     """
 
-    structure_changes = 0
-
     def __init__(
         self,
         num_heads: int,
@@ -265,7 +263,6 @@ class LinearRoPEAttention(ProjectedAttention):
             seed: int, at least 0.
         """
         self._draw(seed)
-        self.structure_changes += 1
 
     def call(
         self,

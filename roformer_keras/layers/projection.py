@@ -6,51 +6,6 @@ from keras import ops
 _FACTORS = ("lora_kernel_a", "lora_kernel_b")
 
 
-class Structure:
-    """Detects that a model computes something else than when this was made.
-
-    LoRA, quantization, another dtype policy, new random features and changed attributes
-    of layers do so, and a compiled function does not notice. Layers of this package
-    count new and replaced weights in `structure_changes`.
-    """
-
-    def __init__(self, model):
-        layers = list(model._flatten_layers())
-        self._layers = [x for x in layers if hasattr(x, "structure_changes")]
-        kinds = keras.layers.Dense, keras.layers.Embedding, keras.layers.EinsumDense
-        self._changeable = [x for x in layers if isinstance(x, kinds)]
-        own = [
-            x for x in layers if type(x).__module__.startswith("roformer_keras.layers")
-        ]
-        self._attributes = [
-            (vars(layer), name) for layer in own for name in _plain_attributes(layer)
-        ]
-        self.state = self.read()
-
-    def read(self) -> tuple:
-        """Counts and values that differ where the model computes something else."""
-        return (
-            [layer.structure_changes for layer in self._layers],
-            [
-                (layer.quantization_mode, layer.lora_enabled, layer.compute_dtype)
-                for layer in self._changeable
-            ],
-            [values[name] for values, name in self._attributes],
-        )
-
-    def has_changed(self) -> bool:
-        return self.read() != self.state
-
-
-def _plain_attributes(layer):
-    """Names of the public attributes that are numbers, flags, words or None."""
-    return [
-        name
-        for name, value in vars(layer).items()
-        if not name.startswith("_") and isinstance(value, str | int | float | None)
-    ]
-
-
 @keras.saving.register_keras_serializable("roformer_keras")
 class Projection(keras.layers.Dense):
     """Keras's dense layer, which saves its LoRA factors.
@@ -65,8 +20,6 @@ class Projection(keras.layers.Dense):
     Source: Hu et al. 2021, arXiv:2106.09685.
     """
 
-    structure_changes = 0
-
     def call(self, inputs, training=None):
         if keras.backend.backend() != "tensorflow" or len(inputs.shape) < 3:
             return super().call(inputs, training=training)
@@ -76,17 +29,12 @@ class Projection(keras.layers.Dense):
         outputs = super().call(ops.reshape(inputs, (-1, dim)), training=training)
         return ops.reshape(outputs, (*outer, self.units))
 
-    def enable_lora(self, *arguments, **options):
-        super().enable_lora(*arguments, **options)
-        self.structure_changes += 1
-
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras refuses subclasses, which may compute something else. This one does not.
         super().quantize(mode, type_check=False, config=config)
 
     def merge_lora(self):
         """Adds the factors' product to the kernel, and drops the factors."""
-        self.structure_changes += 1
         if self.quantization_mode is None:
             self._kernel.assign(self._merged(1.0))
         else:

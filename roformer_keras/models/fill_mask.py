@@ -9,7 +9,7 @@ import numpy as np
 from roformer_keras.checks import check_integer, check_iterable
 from roformer_keras.data.rows import TOKENS_PER_BATCH, by_length, padded
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.forward import run_model
+from roformer_keras.inference import run_model
 from roformer_keras.text.matching import check_match
 
 

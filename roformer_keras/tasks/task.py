@@ -27,8 +27,8 @@ from roformer_keras.data.tables import (
 from roformer_keras.data.tagged import row_tokens, token_tags
 from roformer_keras.data.texts import as_texts, raw_rows
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.inference import run_model
 from roformer_keras.models import RoFormerBackbone
-from roformer_keras.models.forward import run_model
 from roformer_keras.models.text_trainer import TextData, TextTrainer
 from roformer_keras.optimizers import finetuning_rate, make_optimizer
 from roformer_keras.tasks import adversarial

@@ -6,7 +6,8 @@ import pytest
 from common import CHARACTER, GPT
 from finetuning_cases import BAD, GOOD, ONE_BLOCK
 
-from roformer_keras import FastModel, RoFormerBackbone, RoFormerCausalLM
+from roformer_keras import FastModel, RoFormerBackbone, RoFormerCausalLM, layers
+from roformer_keras.inference import run_model
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
 
 TEXTS = GOOD + BAD
@@ -23,19 +24,84 @@ def with_lora(layer):
     factor.assign(np.random.default_rng(0).normal(size=factor.shape))
 
 
-# What Keras, or an attribute, changes of a model that was called before.
+def classes_of(model):
+    return model.get_layer("classes")
+
+
+def block_of(model):
+    return model.backbone.get_layer("transformer_layer_0")
+
+
+def scaled(variable):
+    variable.assign(1.5 * variable)
+
+
+def replace_activation(model):
+    classes_of(model).activation = keras.activations.tanh
+
+
+def merge(model):
+    model.enable_lora(2)
+    for weight in model.trainable_variables:
+        scaled(weight)
+    model.merge_lora()
+
+
+def train(model):
+    model.fit(TEXTS, LABELS, verbose=0)
+
+
+def replace_pattern(model):
+    masks = [x for x in model.backbone.layers if isinstance(x, layers.AttentionMask)]
+    for mask in masks:
+        mask.pattern = "causal"
+
+
+# What Keras, a method or an attribute changes of a model that was called before.
 CHANGES = {
     "base of the rotation": lambda m: setattr(attention_of(m), "base", 50.0),
-    "LoRA of a dense layer of Keras": lambda m: with_lora(m.get_layer("classes")),
+    "no rotation": lambda m: setattr(attention_of(m), "rotary", False),
+    "LoRA of a dense layer of Keras": lambda m: with_lora(classes_of(m)),
     "LoRA of the embedding": lambda m: with_lora(m.backbone.token_embedding),
     "LoRA of a projection": lambda m: with_lora(attention_of(m).query),
+    "LoRA of the model, trained": lambda m: (m.enable_lora(2), train(m)),
+    "merged LoRA": merge,
     "epsilon of a norm": lambda m: setattr(
         m.backbone.get_layer("embedding_norm"), "epsilon", 0.5
     ),
-    "a quantized layer": lambda m: m.get_layer("classes").quantize("int8"),
+    "norms first": lambda m: setattr(block_of(m), "norm_first", True),
+    "another activation": replace_activation,
+    "another pattern of attention": replace_pattern,
+    "a quantized layer": lambda m: classes_of(m).quantize("int8"),
+    "a quantized embedding": lambda m: m.backbone.token_embedding.quantize("int8"),
+    "a quantized model": lambda m: m.quantize("int8"),
+    "another dtype policy": lambda m: setattr(
+        classes_of(m), "dtype_policy", keras.DTypePolicy("bfloat16")
+    ),
     "new weights": lambda m: m.set_weights([1.5 * w for w in m.get_weights()]),
+    "a new weight": lambda m: scaled(classes_of(m).kernel),
+    "training": train,
+    "another activation in a block": lambda m: setattr(
+        block_of(m).feed_forward.intermediate_dense, "activation", keras.ops.tanh
+    ),
     "a frozen model": lambda m: m.freeze(),
+    "a model compiled again": lambda m: m.compile("adam"),
 }
+SAME = ("a frozen model", "a model compiled again")
+LABELS = ["好"] * len(GOOD) + ["差"] * len(BAD)
+
+
+def ways_to_ask(model):
+    """Six functions that give the probabilities of classes, or the loss."""
+    ids = model.tokenizer(TEXTS)
+    return {
+        "call": lambda: model(ids),
+        "predict ids": lambda: model.predict(ids, verbose=0),
+        "predict texts": lambda: model.predict(TEXTS, verbose=0),
+        "predict_on_batch": lambda: model.predict_on_batch(ids),
+        "run_model": lambda: run_model(model, ids),
+        "evaluate": lambda: model.evaluate(TEXTS, LABELS, verbose=0)[0],
+    }
 
 
 @pytest.mark.slow
@@ -46,26 +112,48 @@ def test_every_call_sees_every_change():
             CHARACTER, classes=["差", "好"], **ONE_BLOCK
         )
         model.compile("sgd")
-        ids = model.tokenizer(TEXTS)
-        ways = {
-            "call": lambda: model(ids),  # noqa: B023
-            "predict ids": lambda: model.predict(ids, verbose=0),  # noqa: B023
-            "predict texts": lambda: model.predict(TEXTS, verbose=0),  # noqa: B023
-            "on batch": lambda: model.predict_on_batch(ids),  # noqa: B023
-        }
+        ways = ways_to_ask(model)
         before = [np.array(way()) for way in ways.values()]
         change(model)
-        model.run_eagerly = True
-        expected = np.array(model(ids))
-        model.run_eagerly = False
+        expected = by_operation(model, model.tokenizer(TEXTS))
         moves = np.abs(before[0] - expected).max() > 1e-5
-        if moves != (name != "a frozen model"):
+        if moves != (name not in SAME):
             wrong.append(f"{name} changes nothing")
+        targets = np.array([["差", "好"].index(label) for label in LABELS])
+        loss = float(np.mean(model.loss(targets, expected)))
         for way, call in ways.items():
-            distance = np.abs(np.array(call()) - expected).max()
-            if distance > 2e-5 * max(1, np.abs(expected).max()):
+            right = loss if way == "evaluate" else expected
+            distance = np.abs(np.array(call(), "float32") - right).max()
+            if distance > 2e-5 * max(1, np.abs(right).max()):
                 wrong.append(f"{way} after {name}: {distance}")
     assert wrong == []
+
+
+def by_operation(model, ids):
+    """The outputs without a graph, in which nothing can be stale."""
+    model.run_eagerly = True
+    outputs = np.array(model(ids), "float32")
+    model.run_eagerly = False
+    return outputs
+
+
+@pytest.mark.parametrize("change", [with_lora, lambda _: None])
+def test_answers_agree_after_a_change_and_a_training(change):
+    model = RoFormerTextClassifier.from_preset(
+        CHARACTER, classes=["差", "好"], **ONE_BLOCK
+    )
+    ids = model.tokenizer(TEXTS)
+    model.classify(TEXTS)
+    model(ids)
+    change(classes_of(model))
+    attention_of(model).base = 50.0
+    model.compile("sgd")
+    train(model)
+    expected = by_operation(model, ids)
+    for outputs in (model(ids), model.predict(ids, verbose=0), model.predict(TEXTS)):
+        np.testing.assert_allclose(np.array(outputs), expected, atol=1e-5)
+    names = [["差", "好"][row.argmax()] for row in expected]
+    assert model.classify(TEXTS) == names
 
 
 @pytest.mark.slow

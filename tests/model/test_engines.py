@@ -20,6 +20,7 @@ from roformer_keras.engines.programs import OpenVINOProgram
 from roformer_keras.errors import CheckpointError, ConfigurationError
 from roformer_keras.generation import search
 from roformer_keras.generation.stateful import StatefulDecoder
+from roformer_keras.inference import inference_of
 
 KEY_SIZE = CHECKPOINTS / "roformer-key-size_L-3_H-24_A-4.zip"
 SHORT, LONG = (2, 7, 9), (2, 30, 8, 0, 11, 200, 41)
@@ -291,9 +292,8 @@ def test_new_weights_show_in_the_next_text(causal_lm, engine):
         assert after == causal_lm.generate(SHORT, **options) != before
         assert causal_lm._decoder(engine) is not decoder
         # There are never two of an engine, and the own one stays.
-        engines = [version[0] for version, _ in causal_lm._kept_decoders]
-        assert {"keras", engine} <= set(engines)
-        assert len(set(engines)) == len(engines)
+        for name in ("keras", engine):
+            assert inference_of(causal_lm).keeps(f"decoder of {name}")
     finally:
         weight.assign(value)
     assert causal_lm.generate(SHORT, engine=engine, **options) == before

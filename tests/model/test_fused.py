@@ -10,9 +10,9 @@ from tensorflow.python.eager import context
 from weight_cases import SIZES
 
 from roformer_keras import RoFormerBackbone, RoFormerConfig
+from roformer_keras.inference import run_model
 from roformer_keras.layers import LayerNorm, RoPEAttention
 from roformer_keras.layers.fused import fused, fused_operations
-from roformer_keras.models.forward import run_model
 
 LAYERS = 2
 CONFIG = {**SIZES, "vocabulary_size": 50, "num_layers": LAYERS}

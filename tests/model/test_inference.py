@@ -13,13 +13,13 @@ from roformer_keras import (
     RoFormerMaskedLM,
     RoFormerSpanExtractor,
     RoFormerTokenizer,
+    inference,
 )
 from roformer_keras.data import rows as batches
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models import forward
+from roformer_keras.inference import run_model
 from roformer_keras.models.embedding import embed
 from roformer_keras.models.fill_mask import fill_mask
-from roformer_keras.models.forward import run_model
 
 TEXTS = [
     "今天天气不错",
@@ -55,20 +55,15 @@ def alone(model, tokenizer, text, max_length=512):
 @pytest.mark.slow
 def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch):
     """From the third on it is padded to one of two lengths, which XLA compiles."""
-    shapes, compute = [], forward._Forward.__init__
+    shapes, run = [], inference.Inference._run
 
-    def spied(kept, model):
-        compute(kept, model)
-        of_short = kept.of_short
-
-        def noted(inputs):
+    def noted(kept, name, make, inputs):
+        if name == "short rows":
             shapes.append(tuple(inputs["token_ids"].shape))
-            return of_short(inputs)
+        return run(kept, name, make, inputs)
 
-        kept.of_short = noted
-
-    monkeypatch.setattr(forward._Forward, "__init__", spied)
-    monkeypatch.setattr(pooled, "_kept_forward", None, raising=False)
+    monkeypatch.setattr(inference.Inference, "_run", noted)
+    monkeypatch.setattr(pooled, "_inference", inference.Inference(pooled))
     for length in (3, 16, 1, 7, 16, 17, 32, 33):
         inputs = {
             "token_ids": np.arange(5, 5 + length)[None],
@@ -83,7 +78,7 @@ def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch)
 
 def test_what_is_as_long_as_the_text_in_two_axes_is_cut_in_both(monkeypatch):
     model = RoFormerSpanExtractor.from_preset(CHARACTER, labels=["甲", "乙"])
-    monkeypatch.setattr(forward, "_ROWS_BEFORE", 0)
+    monkeypatch.setattr(inference, "_ROWS_BEFORE", 0)
     token_ids = np.array([[101, 5, 6, 102]])
     inputs = {"token_ids": token_ids, "segment_ids": np.zeros_like(token_ids)}
     expected = np.asarray(model(inputs, training=False))

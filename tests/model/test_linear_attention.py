@@ -17,12 +17,12 @@ from keras import ops
 import roformer_keras
 from roformer_keras import RoFormerBackbone, RoFormerCausalLM, RoFormerConfig
 from roformer_keras.errors import ConfigurationError
+from roformer_keras.inference import run_model
 from roformer_keras.layers import LinearRoPEAttention, RoPEAttention
 from roformer_keras.layers.linear_attention import (
     orthogonal_directions,
     positive_features,
 )
-from roformer_keras.models.forward import run_model
 
 pytestmark = pytest.mark.slow
 

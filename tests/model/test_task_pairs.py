@@ -94,7 +94,7 @@ def test_triplets_are_ranked(ranker):
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
     # Three are six rows, which JAX fills up to eight.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("roformer_keras.models.forward.fill_rows", to_eight_rows)
+        patch.setattr("roformer_keras.inference.fill_rows", to_eight_rows)
         filled = model.rank(triplets[:3], probabilities=True, verbose=0)
     np.testing.assert_allclose(filled, found[:3], atol=1e-6)
     # The other way round it is the other way round.

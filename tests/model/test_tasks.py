@@ -12,7 +12,7 @@ from finetuning_cases import ONE_BLOCK, assert_mean_of_adversarial_steps
 from roformer_keras import RoFormerMaskedLM, tasks
 from roformer_keras.data import rows as batches
 from roformer_keras.errors import ConfigurationError
-from roformer_keras.models.forward import run_model
+from roformer_keras.inference import run_model
 from roformer_keras.optimizers import AdamW, layerwise_rates, make_optimizer
 from roformer_keras.tasks.labels import sorted_names
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier

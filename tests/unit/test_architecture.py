@@ -26,6 +26,7 @@ LAYERS = (
     "objectives",
     "fast_model generation metrics",
     "engines",
+    "inference",
     "data layers",
     "compiled losses optimizers text",
     "conversion",
@@ -43,7 +44,8 @@ ANYWHERE = "__init__"
 ALLOWED = {
     "tensorflow": """
         bert4keras/batches bert4keras/data_generator bert4keras/keras_functions
-        bert4keras/train_functions compiled data/adapters fast_model keras_hub
+        bert4keras/train_functions compiled data/adapters fast_model inference
+        keras_hub
         layers/dropout layers/fused models/initializers optimizers export/runtime
         tasks/adversarial verification/reference_process
     """,

@@ -97,7 +97,7 @@ class RoFormer(EncodeSide):
         return {"weights_mb": 4 * self.model(source).count_params() / 2**20}
 
     def encode(self, shape):
-        from roformer_keras.models.forward import run_model
+        from roformer_keras.inference import run_model
 
         return sample(run_model(self.keep(self.model), self.keep(self.inputs, shape)))
 
