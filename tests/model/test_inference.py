@@ -63,7 +63,9 @@ def test_of_one_short_text_each_number_is_that_of_the_model(pooled, monkeypatch)
         return run(kept, name, make, inputs)
 
     monkeypatch.setattr(inference.Inference, "_run", noted)
-    monkeypatch.setattr(pooled, "_inference", inference.Inference(pooled))
+    monkeypatch.setattr(
+        pooled, "_inference", inference.Inference(pooled), raising=False
+    )
     for length in (3, 16, 1, 7, 16, 17, 32, 33):
         inputs = {
             "token_ids": np.arange(5, 5 + length)[None],
