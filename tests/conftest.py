@@ -35,11 +35,6 @@ pytest_configure = durations.pytest_configure
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Each test draws the same weights, whatever ran before it and wherever it runs."""
-    habits = sys.modules.get("roformer_keras.bert4keras.keras2_habits")
-    if habits:
-        # The interface of bert4keras changes Keras for the whole process.
-        is_interface = "bert4keras" in item.path.name
-        (habits.install if is_interface else habits.uninstall)()
     # Tests without a model need not wait for a backend.
     if "keras" in sys.modules:
         sys.modules["keras"].utils.set_random_seed(0)

@@ -4,13 +4,12 @@
     from roformer_keras.bert4keras.models import build_transformer_model
 
 Modules, names, layer names, inputs and numbers are those of bert4keras 0.11.5. Models
-are Keras 3 models made of this package's layers. Importing this package adds to
-`keras.Model` what scripts of Keras 2 call, see `keras2_habits`.
+are Keras 3 models made of this package's layers. `backend.keras` hands out what scripts
+of Keras 2 call, see `keras2`; Keras itself stays as it is.
 """
 
-from roformer_keras.bert4keras import keras2_habits
+# A model may be loaded where its script is not imported, so all classes are known.
+from roformer_keras.bert4keras import layers, optimizers  # noqa: F401
 
 __version__ = "0.11.5"
 # The version of bert4keras whose numbers these are.
-
-keras2_habits.install()

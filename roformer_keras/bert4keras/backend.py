@@ -1,15 +1,14 @@
 """`bert4keras.backend`: Keras, its functions as `K`, and what models are made with."""
 
-import contextlib
-import contextvars
-from collections.abc import Iterator
 from typing import Any
 
-import keras
+import keras as _keras3
 import numpy as np
 from keras import ops
 
 from roformer_keras.bert4keras import keras_functions as K
+from roformer_keras.bert4keras.keras2 import keras
+from roformer_keras.bert4keras.keras2_models import model_of_loss
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import (
     apply_rotary,
@@ -103,20 +102,6 @@ def get_available_gpus() -> list[str]:
     return list(keras.distribution.list_devices("gpu"))
 
 
-# The model whose loss is being computed: tensors in a loss do not know theirs.
-_model_of_loss: contextvars.ContextVar = contextvars.ContextVar("model", default=None)
-
-
-@contextlib.contextmanager
-def loss_of(model: keras.Model) -> Iterator[None]:
-    """While it lasts, `search_layer` looks for the layers of tensors in `model`."""
-    token = _model_of_loss.set(model)
-    try:
-        yield
-    finally:
-        _model_of_loss.reset(token)
-
-
 def search_layer(
     inputs: Any, name: str, exclude_from: set | None = None
 ) -> keras.layers.Layer | None:
@@ -135,12 +120,12 @@ def search_layer(
         ConfigurationError: the tensor is not symbolic, and no loss is computed.
     """
     seen = set() if exclude_from is None else exclude_from
-    if isinstance(inputs, keras.Operation):
+    if isinstance(inputs, _keras3.Operation):
         waiting = [inputs]
     elif K.is_keras_tensor(inputs):
         waiting = [inputs._keras_history.operation]
-    elif _model_of_loss.get() is not None:
-        waiting = [_model_of_loss.get()]
+    elif (trained := model_of_loss()) is not None:
+        waiting = [trained]
     else:
         raise ConfigurationError(
             "search_layer needs a layer, a symbolic tensor such as model.output, or a "
@@ -153,7 +138,7 @@ def search_layer(
         if layer in seen:
             continue
         seen.add(layer)
-        if isinstance(layer, keras.Model):
+        if isinstance(layer, _keras3.Model):
             for own in layer.layers:
                 if own.name == name:
                     return own

@@ -6,17 +6,19 @@ import keras
 import numpy as np
 from keras import ops
 
-# What Keras's own layers read; it has no public name.
-from keras.src.backend import get_keras_mask
-
-from roformer_keras.bert4keras import backend as _backend
+from roformer_keras.bert4keras.keras2_layers import (
+    MERGES,
+    NodeTensors,
+    hide_positions,
+    join_masks,
+)
 from roformer_keras.layers import causal_mask, unilm_mask
 
 _serializable = keras.saving.register_keras_serializable("bert4keras")
 
 
 @_serializable
-class Layer(keras.layers.Layer):
+class Layer(NodeTensors, keras.layers.Layer):
     """A layer that passes masks on, the base of layers that scripts define."""
 
     def __init__(self, **kwargs: Any):
@@ -27,20 +29,8 @@ class Layer(keras.layers.Layer):
 # === Masks ===
 
 
-def join_masks(masks: Any) -> Any:
-    """The mask of a sum: True where all branches that have a mask are visible.
-
-    Keras 3 drops the mask if one branch has none, and else is True where any is.
-    """
-    found = [mask for mask in masks or () if mask is not None]
-    joined = found[0] if found else None
-    for mask in found[1:]:
-        joined = ops.logical_and(joined, mask)
-    return joined
-
-
 @_serializable
-class Add(keras.layers.Add):
+class Add(NodeTensors, keras.layers.Add):
     """The sum of its inputs, with the masks of Keras 2, see `join_masks`."""
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
@@ -54,31 +44,11 @@ def _with_joined_masks(name):
         "__module__": __name__,
         "compute_mask": Add.compute_mask,
     }
-    return _serializable(type(name, (base,), content))
-
-
-# By the names of Keras's layers that add up.
-MERGES = {
-    name: _with_joined_masks(name)
-    for name in ("Average", "Maximum", "Minimum", "Multiply", "Subtract")
-} | {"Add": Add}
-
-
-def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -> Any:
-    """The inputs of a maximum over positions, with -inf where the mask is False.
-
-    Args:
-        pooling: the layer.
-        inputs: its inputs.
-        mask: of the inputs; if not given, the one that Keras has put on them.
-    """
-    mask = get_keras_mask(inputs) if mask is None else mask
-    axis = 1 if pooling.data_format == "channels_last" else 2
-    return _backend.sequence_masking(inputs, mask, -np.inf, axis)
+    return _serializable(type(name, (NodeTensors, base), content))
 
 
 @_serializable
-class GlobalMaxPooling1D(keras.layers.GlobalMaxPooling1D):
+class GlobalMaxPooling1D(NodeTensors, keras.layers.GlobalMaxPooling1D):
     """The maximum over positions that the mask leaves; Keras's ignores masks."""
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -90,6 +60,13 @@ class GlobalMaxPooling1D(keras.layers.GlobalMaxPooling1D):
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return None
+
+
+# Name of a layer of Keras -> the one with the masks of Keras 2.
+MASKED = {name: _with_joined_masks(name) for name in MERGES if name != "Add"} | {
+    "Add": Add,
+    "GlobalMaxPooling1D": GlobalMaxPooling1D,
+}
 
 
 @_serializable

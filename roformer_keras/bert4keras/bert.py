@@ -3,10 +3,9 @@
 import functools
 from typing import Any, ClassVar
 
-import keras
 import numpy as np
 
-from roformer_keras.bert4keras.backend import K, find_activation
+from roformer_keras.bert4keras.backend import K, find_activation, keras
 from roformer_keras.bert4keras.basic_layers import (
     Add,
     FirstToken,

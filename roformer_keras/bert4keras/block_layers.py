@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from roformer_keras.bert4keras import backend as _backend
+from roformer_keras.bert4keras.keras2_layers import NodeTensors
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import FeedForward as _FeedForward
 from roformer_keras.layers import LayerNorm, RMSNorm, RoPEAttention, apply_rotary
@@ -15,7 +16,7 @@ _serializable = keras.saving.register_keras_serializable("bert4keras")
 
 
 @_serializable
-class MultiHeadAttention(RoPEAttention):
+class MultiHeadAttention(NodeTensors, RoPEAttention):
     """Attention of queries to keys and values, with an optional rotation.
 
     Args:
@@ -189,7 +190,7 @@ class MultiHeadAttention(RoPEAttention):
 
 
 @_serializable
-class FeedForward(_FeedForward):
+class FeedForward(NodeTensors, _FeedForward):
     """Two dense layers with an activation between them.
 
     Args:
@@ -240,7 +241,7 @@ class FeedForward(_FeedForward):
 
 
 @_serializable
-class LayerNormalization(LayerNorm):
+class LayerNormalization(NodeTensors, LayerNorm):
     """Layer normalisation, conditional on a vector on request; RMS norm as well.
 
     Args:

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from roformer_keras.bert4keras.basic_layers import Layer
+from roformer_keras.bert4keras.keras2_layers import NodeTensors
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.layers import SinusoidalPositionEmbedding as _Sinusoidal
 from roformer_keras.layers.masks import is_token
@@ -14,7 +15,7 @@ _serializable = keras.saving.register_keras_serializable("bert4keras")
 
 
 @_serializable
-class Embedding(keras.layers.Embedding):
+class Embedding(NodeTensors, keras.layers.Embedding):
     """An embedding table, which also scores tokens as the tied output of a model.
 
     Call arguments:
@@ -138,7 +139,7 @@ def _merged(x, positions, mode):
 
 
 @_serializable
-class SinusoidalPositionEmbedding(_Sinusoidal):
+class SinusoidalPositionEmbedding(NodeTensors, _Sinusoidal):
     """Sines and cosines of positions, added to or put next to the input.
 
     Args:

@@ -7,8 +7,7 @@ layer, for the files that its users saved.
 
 from typing import Any
 
-import keras
-
+from roformer_keras.bert4keras.backend import keras
 from roformer_keras.bert4keras.basic_layers import (
     Add,
     BatchConcat,

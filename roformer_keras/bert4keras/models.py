@@ -3,14 +3,12 @@
 import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
-import keras
-from keras.models import Model
-
 from roformer_keras.bert4keras import layers as _layers
-from roformer_keras.bert4keras.backend import get_available_gpus
+from roformer_keras.bert4keras.backend import get_available_gpus, keras
 from roformer_keras.bert4keras.bert import (
     BERT,
     LM_Mask,
@@ -18,6 +16,8 @@ from roformer_keras.bert4keras.bert import (
     RoFormerV2,
     UniLM_Mask,
 )
+from roformer_keras.bert4keras.keras2 import replace_names
+from roformer_keras.bert4keras.keras2_models import Model
 from roformer_keras.bert4keras.transformer import Transformer
 from roformer_keras.errors import ConfigurationError
 from roformer_keras.models.initializers import weights_to_be_loaded
@@ -135,6 +135,8 @@ def build_transformer_model(
         ConfigurationError: a model or an option is not covered.
         CheckpointError: the checkpoint does not fit.
     """
+    # The script's own names of Keras's models are those of Keras 2 from now on.
+    replace_names(sys._getframe(1).f_globals)
     fields: dict[str, Any] = {}
     if config_path is not None:
         fields.update(json.loads(Path(config_path).read_text(encoding="utf-8")))

@@ -19,6 +19,8 @@ from roformer_keras.io.json_file import check_unicode, parse_json
 
 _ORIGINAL = "bert4keras"
 _PACKAGE = f"roformer_keras.{_ORIGINAL}"
+# Before the first import of Keras: it gives scripts the names of Keras 2.
+_HABITS = f"from {_PACKAGE}.keras2 import keras2_habits; keras2_habits()"
 _MODULES = ("backend", "layers", "models", "optimizers", "snippets", "tokenizers")
 
 # What stands between `from` and the name of a module.
@@ -80,6 +82,8 @@ class Ported(NamedTuple):
 
 def port_script(text: str, label: str = "the script") -> Ported:
     """A script with the imports of bert4keras changed, and nothing else.
+
+    One that imports Keras itself gets a line before that, see `keras2.keras2_habits`.
 
     Args:
         text: str. With its ends of lines.
@@ -218,9 +222,36 @@ def _with_imports(text, tree) -> str:
         elif any(_is_original(alias.name) for alias in node.names):
             end = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
             edits.append((begin, end, "; ".join(dict.fromkeys(_imports(node.names)))))
+    place = _first_import_of_keras(tree)
+    if edits and place is not None:
+        begin = starts[place - 1]
+        newline = "\r\n" if lines[place - 1].endswith(b"\r\n") else "\n"
+        edits.append((begin, begin, _HABITS + newline))
     for begin, end, new in sorted(edits, reverse=True):
         data = data[:begin] + new.encode() + data[end:]
     return data.decode()
+
+
+def _first_import_of_keras(tree) -> int | None:
+    """The line of the first statement that imports Keras itself."""
+    uses_tf_keras = any(
+        isinstance(node, ast.Attribute) and node.attr == "keras"
+        for node in ast.walk(tree)
+    )
+    for statement in tree.body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for name in names:
+                is_keras = f"{name}.".startswith(("keras.", "tensorflow.keras."))
+                if is_keras or (name == "tensorflow" and uses_tf_keras):
+                    decorators = getattr(statement, "decorator_list", [])
+                    return min(one.lineno for one in [statement, *decorators])
+    return None
 
 
 def _imports(names: Sequence[ast.alias]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from roformer_keras.bert4keras import keras_functions as K
+from roformer_keras.bert4keras.keras2_layers import NodeTensors
 from roformer_keras.layers import ConditionalRandomField as _ConditionalRandomField
 from roformer_keras.layers import EfficientGlobalPointer as _EfficientGlobalPointer
 from roformer_keras.layers import GlobalPointer as _GlobalPointer
@@ -25,7 +26,7 @@ def _tags(y_true, scores):
 
 
 @_serializable
-class ConditionalRandomField(_ConditionalRandomField):
+class ConditionalRandomField(NodeTensors, _ConditionalRandomField):
     """A conditional random field, whose loss is given to `compile`.
 
     Args:
@@ -71,7 +72,7 @@ class ConditionalRandomField(_ConditionalRandomField):
 
 
 @_serializable
-class MaximumEntropyMarkovModel(keras.layers.Layer):
+class MaximumEntropyMarkovModel(NodeTensors, keras.layers.Layer):
     """Tags that depend on the one before, and in the other direction on the one after.
 
     Args:
@@ -200,7 +201,7 @@ def _reversed(x, visible):
     return ops.take_along_axis(x, place, axis=1)
 
 
-class _Pointer:
+class _Pointer(NodeTensors):
     """What both pointers take and say in bert4keras's words."""
 
     def __init__(
@@ -214,7 +215,7 @@ class _Pointer:
         **kwargs: Any,
     ):
         super().__init__(
-            num_heads=heads,  # type: ignore[call-arg]  # Of the pointer.
+            num_heads=heads,
             head_dim=head_size,
             use_rotary=RoPE,
             use_bias=use_bias,
@@ -229,7 +230,7 @@ class _Pointer:
         self.tril_mask = tril_mask
 
     def get_config(self) -> dict[str, Any]:
-        config = super().get_config()  # type: ignore[misc]
+        config = super().get_config()
         for theirs, ours in (
             ("heads", "num_heads"),
             ("head_size", "head_dim"),

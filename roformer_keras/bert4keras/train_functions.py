@@ -83,30 +83,27 @@ def make_list_function(model: keras.Model) -> None:
     model._trains_on_lists = True
 
 
-def taking_batches(make: Callable) -> Callable:
-    """`Model.make_train_function`, for functions of lists too.
+def of_batches(model: keras.Model, make: Callable, force: bool = False) -> Callable:
+    """The training function of a model, which Keras calls with an iterator of batches.
 
     Args:
-        make: the method of Keras, which calls the function with an iterator of batches.
+        model: compiled `keras.Model`.
+        make: `make_train_function` of Keras.
+        force: bool. True makes a new function in any case.
     """
+    if force or model.train_function is None:
+        model._trains_on_lists = False
+        return make(force)
+    function = model.train_function
+    if model._trains_on_lists and not hasattr(function, "takes_batches"):
 
-    @functools.wraps(make)
-    def call(self, force=False):
-        if force or self.train_function is None:
-            self._trains_on_lists = False
-            return make(self, force)
-        function = self.train_function
-        if self._trains_on_lists and not hasattr(function, "takes_batches"):
+        @functools.wraps(function)
+        def of_iterator(iterator):
+            return function(_arrays_of(model, next(iterator)))
 
-            @functools.wraps(function)
-            def of_batches(iterator):
-                return function(_arrays_of(self, next(iterator)))
-
-            of_batches.takes_batches = True
-            self.train_function = of_batches
-        return self.train_function
-
-    return call
+        of_iterator.takes_batches = True  # type: ignore[attr-defined]
+        model.train_function = of_iterator
+    return model.train_function
 
 
 def total_loss(model: keras.Model) -> TotalLoss:

@@ -4,11 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
+import keras as keras3
 import numpy as np
 from keras import ops
 
 from roformer_keras.bert4keras.block_layers import MultiHeadAttention
+from roformer_keras.bert4keras.keras2 import keras
 from roformer_keras.conversion.reader import opened_bundle
 from roformer_keras.errors import CheckpointError, ConfigurationError, printable
 from roformer_keras.io.atomic import replacing
@@ -201,7 +202,10 @@ class Transformer:
             arguments: keyword arguments of the call.
             kwargs: arguments of the class, `name` among them.
         """
-        if layer is keras.layers.Dropout and self.dropout_rate == 0:
+        is_dropout = isinstance(layer, type) and issubclass(
+            layer, keras3.layers.Dropout
+        )
+        if is_dropout and self.dropout_rate == 0:
             return inputs
         if layer is keras.layers.Input:
             return keras.layers.Input(

@@ -80,6 +80,13 @@ def prepare_data(
     return adapter
 
 
+# Of Keras's own methods: a function that wraps one may hide them.
+_SIGNATURES = {
+    name: inspect.signature(getattr(keras.Model, name))
+    for name in ("fit", "evaluate", "predict")
+}
+
+
 def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any:
     """Calls `fit`, `evaluate` or `predict` of Keras with data that does not wait.
 
@@ -95,8 +102,10 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
         refuse_inference_backend()
     if _is_left_to_keras(method.__self__, options):
         return method(*arguments, **options)
-    bound = inspect.signature(method).bind(*arguments, **options)
-    given = bound.arguments
+    signature = _SIGNATURES[method.__name__]
+    given = signature.bind(method.__self__, *arguments, **options).arguments
+    del given["self"]
+    given |= given.pop("kwargs", {})
     if given.get("x") is None or given.get("validation_split"):
         return method(*arguments, **options)
     batch_size = given.get("batch_size")
@@ -118,7 +127,7 @@ def call_without_wait(method: Any, arguments: Sequence, options: Mapping) -> Any
     )
     adapters = [given["x"], given.get("validation_data")]
     try:
-        return method(*bound.args, **bound.kwargs)
+        return method(**given)
     finally:
         if is_fit:
             # After one that was interrupted Keras would evaluate the next on its data.

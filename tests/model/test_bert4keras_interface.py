@@ -1,16 +1,19 @@
 """Layers and functions of the interface of bert4keras, with the real answers."""
 
 import json
+import subprocess
+import sys
 
-import keras
+import keras as keras3
 import numpy as np
 import pytest
 from common import CHARACTER, ROOT
 from finetuning_cases import GOOD, ONE_BLOCK
 
-from roformer_keras.bert4keras import backend, keras2_habits, layers
-from roformer_keras.bert4keras.backend import K
-from roformer_keras.bert4keras.basic_layers import MERGES
+from roformer_keras.bert4keras import backend, layers
+from roformer_keras.bert4keras.backend import K, keras
+from roformer_keras.bert4keras.keras2 import keras2_habits
+from roformer_keras.bert4keras.keras2_layers import MERGES
 from roformer_keras.bert4keras.snippets import adversarial_training
 from roformer_keras.errors import ConfigurationError, RoFormerError
 from roformer_keras.tasks.text_classifier import RoFormerTextClassifier
@@ -137,9 +140,11 @@ def test_layers_are_saved_as_those_of_keras_where_masks_are_its_own(name):
         (node,) = keras.Model(ids, outputs).get_config()["layers"][-1]["inbound_nodes"]
         assert node["kwargs"] == {}
         saved = keras.saving.serialize_keras_object(layer)
-        assert saved["registered_name"] == (f"bert4keras>{name}" if is_ours else None)
+        # Keras's own name, by which Keras loads it, is none of a package.
+        assert saved["registered_name"] == (f"bert4keras>{name}" if is_ours else name)
         again = keras.saving.deserialize_keras_object(saved)
-        assert type(again) is type(layer)
+        own = type(layer) if is_ours else getattr(keras3.layers, name)
+        assert type(again) is own
 
 
 def test_a_model_with_masks_of_keras_2_is_saved_and_loaded(tmp_path):
@@ -148,8 +153,7 @@ def test_a_model_with_masks_of_keras_2_is_saved_and_loaded(tmp_path):
     summed = keras.layers.add([masked, keras.layers.Embedding(5, 3)(ids)])
     model = keras.Model(ids, keras.layers.GlobalMaxPooling1D()(summed))
     model.save(tmp_path / "model.keras")
-    keras2_habits.uninstall()
-    again = keras.models.load_model(tmp_path / "model.keras")
+    again = keras3.models.load_model(tmp_path / "model.keras")
     x = np.array([[1, 2, 0, 0]])
     np.testing.assert_array_equal(again(x), model(x))
     np.testing.assert_allclose(again(x), model(x[:, :2]), 1e-6)
@@ -212,17 +216,91 @@ def test_adversarial_training_updates_at_moved_embeddings():
         adversarial_training(model_with_table(), "Embedding-X")
 
 
-def test_keras_can_have_its_own_back():
-    own = keras2_habits._replaced[:]
-    fit, mask = keras.Model.fit, keras.layers.Add.compute_mask
-    keras2_habits.uninstall()
-    assert not hasattr(keras.Model, "fit_generator")
-    assert keras.Model.fit is not fit and keras.layers.Add.compute_mask is not mask
-    inputs = keras.Input((2,))
-    assert isinstance(keras.Model(inputs, [inputs]).output, list)
-    keras2_habits.install()
-    assert len(keras2_habits._replaced) == len(own)
-    assert keras.layers.Add.compute_mask.__qualname__ == mask.__qualname__
+def test_scripts_that_import_keras_get_the_habits_by_one_call():
+    import keras as own
+
+    before = own.layers.Add, own.Model, own.models.load_model
+    with keras2_habits():
+        from keras.layers import Add
+        from keras.models import Model
+
+        assert (Add, Model) == (keras.layers.Add, keras.models.Model)
+        from keras.losses import kullback_leibler_divergence as divergence
+
+        assert hasattr(Model, "fit_generator") and divergence
+    assert before == (own.layers.Add, own.Model, own.models.load_model)
+    assert not hasattr(own.losses, "kullback_leibler_divergence")
+    inputs = own.Input((2,))
+    assert isinstance(own.Model(inputs, [inputs]).output, list)
+
+
+SCRIPT = """
+from keras.layers import Add, Dense
+from keras.models import Model
+from roformer_keras.bert4keras.models import build_transformer_model
+
+model = build_transformer_model(
+    vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=8, hidden_act="gelu", model="roformer",
+)
+"""
+
+
+def test_a_script_that_builds_a_model_has_the_models_of_keras_2():
+    names = {}
+    exec(SCRIPT, names)
+    assert names["Model"] is keras.models.Model is type(names["model"]).__mro__[1]
+    assert (names["Add"], names["Dense"]) == (keras.layers.Add, keras3.layers.Dense)
+    assert not hasattr(keras3.Model, "fit_generator")
+
+
+CHANGES_NOTHING = """
+import importlib, pkgutil, sys, types, warnings
+import keras
+
+def content(module, seen):
+    if module.__name__ in seen or not module.__name__.startswith("keras"):
+        return
+    seen[module.__name__] = dict(vars(module))
+    for value in list(vars(module).values()):
+        if isinstance(value, types.ModuleType):
+            content(value, seen)
+        elif isinstance(value, type) and value.__module__.startswith("keras"):
+            seen[f"{value.__module__}.{value.__qualname__}"] = dict(vars(value))
+
+# Keras imports these when they are first asked for.
+keras.layers.Dense(1)(keras.Input((2,)))
+before = {}
+content(keras, before)
+filters, finders = list(warnings.filters), list(sys.meta_path)
+import roformer_keras.bert4keras as interface
+for module in pkgutil.iter_modules(interface.__path__):
+    importlib.import_module(f"{interface.__name__}.{module.name}")
+if importlib.util.find_spec("keras_hub"):
+    import keras_hub
+    filters, finders = list(warnings.filters), list(sys.meta_path)
+    before = {}
+    content(keras, before)
+    import roformer_keras.keras_hub
+after = {}
+content(keras, after)
+names = [
+    f"{owner}.{name}"
+    for owner in before
+    for name in before[owner].keys() | after[owner].keys()
+    if not name.startswith("__") and name not in ("_abc_impl", "_auto_config")
+    and before[owner].get(name) is not after[owner].get(name)
+]
+print(sorted(names), warnings.filters == filters, sys.meta_path == finders)
+"""
+
+
+@pytest.mark.slow
+def test_imports_leave_keras_as_it_was():
+    result = subprocess.run(
+        [sys.executable, "-c", CHANGES_NOTHING], capture_output=True, text=True
+    )
+    assert result.stdout.strip() == "[] True True", result.stdout + result.stderr
 
 
 def test_a_model_that_keras_cannot_read_from_h5_is_refused(tmp_path):
@@ -282,8 +360,7 @@ def test_search_layer_of_a_tensor_without_history_says_so():
 
 
 def test_losses_have_the_names_of_keras_2():
-    from keras.losses import kullback_leibler_divergence
-
+    kullback_leibler_divergence = keras.losses.kullback_leibler_divergence
     x, y = np.array([[0.2, 0.8]], "float32"), np.array([[0.5, 0.5]], "float32")
     expected = 0.2 * np.log(0.4) + 0.8 * np.log(1.6)
     assert K.eval(kullback_leibler_divergence(x, y)) == pytest.approx([expected])

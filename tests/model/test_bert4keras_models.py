@@ -8,12 +8,11 @@ import subprocess
 import sys
 import zipfile
 
-import keras
 import numpy as np
 import pytest
 from common import CHECKPOINTS, SAVED, SMALL, V2_EMBEDDING_SIZE
 
-from roformer_keras.bert4keras.backend import K, search_layer
+from roformer_keras.bert4keras.backend import K, keras, search_layer
 from roformer_keras.bert4keras.layers import FirstToken
 from roformer_keras.bert4keras.models import build_transformer_model
 from roformer_keras.bert4keras.optimizers import Adam

@@ -9,11 +9,11 @@ import contextlib
 import json
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
 from roformer_keras.bert4keras import optimizers
+from roformer_keras.bert4keras.backend import keras
 from roformer_keras.errors import ConfigurationError
 from tools.reference.optimizers import flat, make_model, make_optimizer
 

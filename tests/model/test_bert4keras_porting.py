@@ -50,6 +50,7 @@ def test_only_imports_change():
 
 OURS = "roformer_keras.bert4keras"
 PACKAGE = "from roformer_keras import bert4keras"
+HABITS = f"from {OURS}.keras2 import keras2_habits; keras2_habits()"
 # Scripts, and what becomes of them: all but the imports keeps its bytes.
 IMPORTS = {
     "import bert4keras\nbert4keras.__version__": f"{PACKAGE}\nbert4keras.__version__",
@@ -72,6 +73,18 @@ IMPORTS = {
     "from \\\n  bert4keras.snippets import (\n  open, # 一\n)": (
         f"from \\\n  {OURS}.snippets import (\n  open, # 一\n)"
     ),
+    "import os\r\nfrom keras.layers import Dense\r\nfrom bert4keras import layers": (
+        f"import os\r\n{HABITS}\r\nfrom keras.layers import Dense\r\n"
+        f"from {OURS} import layers"
+    ),
+    "import tensorflow as tf\nimport bert4keras.models\ntf.keras.Model": (
+        f"{HABITS}\nimport tensorflow as tf\n"
+        f"import {OURS}.models; {PACKAGE}\ntf.keras.Model"
+    ),
+    "import tensorflow as tf\nfrom bert4keras import layers\ntf.ones": (
+        f"import tensorflow as tf\nfrom {OURS} import layers\ntf.ones"
+    ),
+    "from keras.layers import Dense": None,
     '"""\nimport bert4keras\n"""\nfrom .bert4keras import x\x0c\n': None,
     "from bert4keras_contrib import x, bert4keras\n# import bert4keras": None,
 }

@@ -7,12 +7,12 @@ import sys
 import threading
 import types
 
-import keras
 import numpy as np
 import pytest
 from common import ROOT
 
 from roformer_keras.bert4keras import snippets
+from roformer_keras.bert4keras.backend import keras
 from roformer_keras.bert4keras.batches import as_batches, as_inputs
 from roformer_keras.bert4keras.last_token import LastToken
 from roformer_keras.bert4keras.models import build_transformer_model

@@ -1,0 +1,177 @@
+"""The habits of Keras 2, in classes of their own: `backend.keras` hands them out.
+
+Keras itself stays as it is. Scripts that take `keras` from `bert4keras.backend` get
+what Keras 2 has. In a script that calls `build_transformer_model`, so do names that it
+has by `from keras.models import Model` and the like. All others need one call before
+their imports of Keras:
+
+    from roformer_keras.bert4keras.keras2 import keras2_habits
+
+    keras2_habits()
+    import keras
+
+Models:
+
+- `fit`, `predict` and `evaluate` take generators and lists of lists, and do not wait,
+  see `data.adapters`; `fit_generator`, `predict_generator` and `evaluate_generator` are
+  their other names. A thread reads `max_queue_size` batches ahead, and with
+  `workers=0` none.
+- `compile` settles which weights are trained: `layer.trainable = False` after it
+  counts for models that are compiled later.
+- The target of a single output may be a dict with the name of its layer.
+- `Model(inputs, [x])` has the output `x`, and not a list of one.
+- `save_weights` and `load_weights` take any file name, see `weight_files`.
+- `save` takes any file name, and with `save_format="tf"` writes a folder of TensorFlow;
+  `keras.models.load_model` reads both again. What Keras could not read from a `.h5` is
+  refused.
+- In a loss, `search_layer` knows the model that is trained.
+- A script may replace `train_function` of a compiled model, see `train_functions`.
+
+Layers:
+
+- `layer.get_output_at(i)` and `layer.get_input_at(i)` are the tensors of its call `i`.
+- Layers that add up have the mask where all branches have it, see `join_masks`, and
+  `GlobalMaxPooling1D` leaves out what the mask hides. Where that differs from Keras 3,
+  the layer is saved as one of this package.
+- A `Lambda` drops the mask without a word.
+
+All else is saved as Keras's own, and loaded without this package.
+"""
+
+import contextlib
+import importlib
+import sys
+import types
+from typing import Any
+
+import keras as keras3
+
+from roformer_keras.bert4keras.keras2_layers import DIFFERENT, MERGES, layer_class
+from roformer_keras.bert4keras.keras2_models import (
+    Model,
+    Sequential,
+    load_model,
+    save_model,
+)
+
+
+class _Namespace(types.ModuleType):
+    """A module of Keras with some names replaced."""
+
+    def __init__(self, module: types.ModuleType, names: dict[str, Any]):
+        super().__init__(module.__name__, module.__doc__)
+        self._module, self._names = module, names
+
+    def __getattr__(self, name):
+        # `vars` of a module that is being made lacks both.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = self._names.get(name)
+        return getattr(self._module, name) if found is None else found
+
+    def __dir__(self):
+        return dir(self._module)
+
+
+def _merging(name):
+    def merge(inputs, **options):
+        return getattr(keras.layers, name)(**options)(inputs)
+
+    merge.__name__ = name.lower()
+    merge.__doc__ = f"`{name}` of a list of tensors."
+    return merge
+
+
+_DIVERGENCE = "kullback_leibler_divergence"
+
+
+def _replacements() -> dict[str, dict[str, Any]]:
+    """Module of Keras -> the names that scripts of Keras 2 get in place of its own."""
+    layers = {
+        name: layer_class(value)
+        for name, value in vars(keras3.layers).items()
+        if isinstance(value, type) and issubclass(value, keras3.Layer)
+    }
+    merges = {name.lower(): _merging(name) for name in MERGES}
+    files = {"load_model": load_model, "save_model": save_model}
+    kinds = {"Model": Model, "Sequential": Sequential}
+    return {
+        "": {**kinds, "Layer": layers["Layer"]},
+        "layers": {**layers, **merges},
+        "models": {**kinds, **files},
+        "saving": files,
+        "losses": {_DIVERGENCE: keras3.losses.kl_divergence},
+        "metrics": {_DIVERGENCE: keras3.metrics.kl_divergence},
+    }
+
+
+_NAMES = _replacements()
+
+
+def _make_keras():
+    modules = {
+        name: _Namespace(importlib.import_module(f"keras.{name}"), _NAMES[name])
+        for name in _NAMES
+        if name
+    }
+    return _Namespace(keras3, {**_NAMES[""], **modules})
+
+
+# Keras, as scripts of Keras 2 know it.
+keras: Any = _make_keras()
+
+# Id of a function or class of Keras -> the one that differs from it.
+_BY_ID = {
+    id(getattr(keras3.models, name)): value for name, value in _NAMES["models"].items()
+} | {
+    id(getattr(keras3.layers, name)): value
+    for name, value in _NAMES["layers"].items()
+    if name in DIFFERENT or name.capitalize() in MERGES
+}
+_NONE = object()
+
+
+def keras2_habits() -> "contextlib.ExitStack":
+    """Puts these classes in the place of Keras's own, for scripts that import `keras`.
+
+    Call it before the script's imports of `keras`. The names of `keras`, `keras.layers`
+    and so on are replaced in the whole process; Keras's classes themselves stay.
+
+    Returns:
+        A context manager, at whose end Keras's own names are back; so does its
+        `close()`.
+
+    Example:
+        >>> from roformer_keras.bert4keras.keras2 import keras2_habits
+        >>> with keras2_habits():
+        ...     from keras.layers import Dense
+        >>> hasattr(Dense, "get_output_at"), hasattr(keras.Layer, "get_output_at")
+        (True, False)
+    """
+    stack = contextlib.ExitStack()
+    # What TensorFlow calls `tf.keras`.
+    importlib.import_module("keras._tf_keras.keras")
+    for root in ("keras", "keras._tf_keras.keras"):
+        for name, values in _NAMES.items():
+            module = sys.modules.get(f"{root}.{name}".rstrip("."))
+            for key, value in values.items() if module else ():
+                stack.callback(_restore, module, key, vars(module).get(key, _NONE))
+                setattr(module, key, value)
+    return stack
+
+
+def replace_names(namespace: dict[str, Any]) -> None:
+    """Puts models and layers that differ in the place of Keras's, in a script's names.
+
+    Args:
+        namespace: dict of the names of the module that builds a model.
+    """
+    for name, value in list(namespace.items()):
+        namespace[name] = _BY_ID.get(id(value), value)
+
+
+def _restore(module, key, value):
+    if value is _NONE:
+        delattr(module, key)
+    else:
+        setattr(module, key, value)

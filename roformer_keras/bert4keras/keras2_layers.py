@@ -1,0 +1,131 @@
+"""Keras's layers with the habits of Keras 2, see `keras2`."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+from keras import ops
+
+# What Keras's own layers read; it has no public name.
+from keras.src.backend import get_keras_mask
+
+# A mixin calls what a Keras layer has.
+if TYPE_CHECKING:
+    from keras import Layer as _Layer
+else:
+    _Layer = object
+
+
+def as_keras(cls: type, base: type) -> type:
+    """A class that is saved under the name of Keras's own, which then loads it."""
+    cls.__name__, cls.__qualname__ = base.__name__, base.__qualname__
+    cls.__module__, cls.__doc__ = base.__module__, base.__doc__
+    return cls
+
+
+class NodeTensors(_Layer):
+    """A mixin of layers that tell the tensors of their calls."""
+
+    def get_input_at(self, node_index: int) -> Any:
+        """The symbolic input of the layer's call of a number."""
+        return self._tensors_at(node_index, "input_tensors")
+
+    def get_output_at(self, node_index: int) -> Any:
+        """The symbolic output of the layer's call of a number."""
+        return self._tensors_at(node_index, "output_tensors")
+
+    def _tensors_at(self, node_index, name):
+        nodes = self._inbound_nodes
+        if not -len(nodes) <= node_index < len(nodes):
+            raise ValueError(
+                f"node_index must be that of a call of the layer {self.name}, which "
+                f"was called {len(nodes)} times, got {node_index}"
+            )
+        tensors = getattr(nodes[node_index], name)
+        return tensors[0] if len(tensors) == 1 else list(tensors)
+
+    def quantize(self, mode=None, type_check=True, **options):
+        # Keras refuses subclasses, which may compute something else. These do not.
+        super().quantize(mode, type_check=False, **options)
+
+
+def join_masks(masks: Any) -> Any:
+    """The mask of a sum: True where all branches that have a mask are visible.
+
+    Keras 3 drops the mask if one branch has none, and else is True where any is.
+    """
+    found = [mask for mask in masks or () if mask is not None]
+    joined = found[0] if found else None
+    for mask in found[1:]:
+        joined = ops.logical_and(joined, mask)
+    return joined
+
+
+def hide_positions(pooling: keras.layers.Layer, inputs: Any, mask: Any = None) -> Any:
+    """The inputs of a maximum over positions, with -inf where the mask is False.
+
+    Args:
+        pooling: the layer.
+        inputs: its inputs.
+        mask: of the inputs; if not given, the one that Keras has put on them.
+    """
+    mask = get_keras_mask(inputs) if mask is None else mask
+    if mask is None:
+        return inputs
+    axis = -1 if pooling.data_format == "channels_last" else 1
+    visible = ops.expand_dims(ops.cast(mask, "bool"), axis)
+    return ops.where(visible, inputs, ops.cast(-np.inf, inputs.dtype))
+
+
+def _become(layer, name):
+    """Makes a layer one that is saved as a layer of this package."""
+    from roformer_keras.bert4keras import basic_layers
+
+    object.__setattr__(layer, "__class__", basic_layers.MASKED[name])
+
+
+def _joins_masks(self, inputs, mask=None):
+    """`compute_mask` of a layer that adds up.
+
+    A layer whose mask differs from that of Keras 3 becomes one of this package, so that
+    a model of it is loaded with this package only, and gives the same numbers.
+    """
+    masks = list(mask or ())
+    if any(one is not masks[0] for one in masks):
+        _become(self, type(self).__name__)
+    return join_masks(masks)
+
+
+def _pool_visible(self, inputs, **mask):
+    # A mask is no named argument of Keras's, which would be saved with the model.
+    pool = keras.layers.GlobalMaxPooling1D.call
+    return pool(self, hide_positions(self, inputs, **mask))
+
+
+def _drop_mask(self, inputs, mask=None):
+    if mask is not None:
+        _become(self, "GlobalMaxPooling1D")
+
+
+def _initialize_lambda(self, *arguments, **options):
+    keras.layers.Lambda.__init__(self, *arguments, **options)
+    # Keras warns of layers that drop a mask and do not say so.
+    self.supports_masking = True
+
+
+MERGES = ("Add", "Average", "Maximum", "Minimum", "Multiply", "Subtract")
+# Layer -> its methods that differ.
+DIFFERENT: dict[str, dict[str, Callable]] = {
+    **{name: {"compute_mask": _joins_masks} for name in MERGES},
+    "GlobalMaxPooling1D": {"call": _pool_visible, "compute_mask": _drop_mask},
+    "Lambda": {"__init__": _initialize_lambda},
+}
+
+
+@functools.cache
+def layer_class(base: type) -> type:
+    """The class of Keras's layer that scripts of Keras 2 get."""
+    methods = dict(DIFFERENT.get(base.__name__, {}))
+    return as_keras(type(base.__name__, (NodeTensors, base), methods), base)

@@ -1,0 +1,378 @@
+"""Keras's models with the habits of Keras 2, see `keras2`."""
+
+import contextlib
+import contextvars
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+# The class that Keras makes of `keras.Model(inputs, outputs)`; it has no public name.
+from keras.src.models.functional import Functional as _Functional
+
+from roformer_keras.bert4keras import train_functions
+from roformer_keras.bert4keras.batches import READ_AHEAD, as_batches, as_inputs
+from roformer_keras.bert4keras.keras2_layers import NodeTensors, as_keras
+from roformer_keras.checks import check_choice
+from roformer_keras.data.adapters import call_without_wait
+from roformer_keras.errors import ConfigurationError, OutputError
+from roformer_keras.io.archive import scratch_folder
+from roformer_keras.io.atomic import replacing
+
+# A mixin calls what a Keras model has.
+if TYPE_CHECKING:
+    from keras import Model as _Model
+else:
+    _Model = object
+
+# How Keras 2 reads a generator, which the methods of Keras 3 do not take.
+_READING = ("max_queue_size", "workers", "use_multiprocessing", "pickle_safe")
+# Values of `save_format`, and how the names of such files end.
+_SAVE_FORMATS = {"tf": "", "h5": ".h5", "keras": ".keras"}
+_MODEL_FILES = (".keras", ".h5", ".hdf5")
+# The model in a folder of TensorFlow, which ignores it.
+_KERAS_FILE = Path("assets.extra", "model.keras")
+
+# The model whose loss is being computed: tensors in a loss do not know theirs.
+_model_of_loss: contextvars.ContextVar = contextvars.ContextVar("model", default=None)
+
+
+@contextlib.contextmanager
+def loss_of(model: keras.Model) -> Iterator[None]:
+    """While it lasts, `search_layer` looks for the layers of tensors in `model`."""
+    token = _model_of_loss.set(model)
+    try:
+        yield
+    finally:
+        _model_of_loss.reset(token)
+
+
+def model_of_loss() -> keras.Model | None:
+    """The model whose loss is being computed, or None."""
+    return _model_of_loss.get()
+
+
+class _Computed:
+    """A property that an attribute of a script's class may replace."""
+
+    def __init__(self, make):
+        self._make = make
+
+    def __get__(self, model, owner=None):
+        return self if model is None else self._make(model)
+
+
+class ScriptModel(NodeTensors, _Model):
+    """A mixin of models with the methods of Keras 2."""
+
+    _trains_on_lists = False
+    # Ids of all weights and of the trained ones when the model was compiled.
+    _compiled_ids: frozenset[int] | None = None
+    _trained_ids: frozenset[int] | None = None
+
+    total_loss = _Computed(train_functions.total_loss)
+    _feed_inputs = _Computed(lambda model: list(model.inputs))
+    _feed_targets = _Computed(train_functions.feeds)
+    _feed_sample_weights = _Computed(train_functions.feeds)
+    _make_train_function = train_functions.make_list_function
+
+    # === Training ===
+
+    def fit(self, x: Any = None, *args: Any, **options: Any) -> Any:
+        """As in Keras, also of a generator."""
+        with self._training_as_compiled():
+            return self._without_wait(super().fit, x, args, options)
+
+    def train_on_batch(self, *args: Any, **options: Any) -> Any:
+        """As in Keras."""
+        with self._training_as_compiled():
+            return super().train_on_batch(*args, **options)
+
+    def evaluate(self, x: Any = None, *args: Any, **options: Any) -> Any:
+        """As in Keras, also of a generator."""
+        return self._without_wait(super().evaluate, x, args, options)
+
+    def predict(self, x: Any = None, *args: Any, **options: Any) -> Any:
+        """As in Keras, also of a generator."""
+        return self._without_wait(super().predict, x, args, options)
+
+    def fit_generator(self, generator: Any, *args: Any, **options: Any) -> Any:
+        """`fit`, as Keras 2 calls it for generators."""
+        return self.fit(generator, *args, **options)
+
+    def evaluate_generator(self, generator: Any, *args: Any, **options: Any) -> Any:
+        """`evaluate`, as Keras 2 calls it for generators."""
+        return self.evaluate(generator, *args, **options)
+
+    def predict_generator(self, generator: Any, *args: Any, **options: Any) -> Any:
+        """`predict`, as Keras 2 calls it for generators."""
+        return self.predict(generator, *args, **options)
+
+    def _without_wait(self, method, x, arguments, options):
+        if len(getattr(self, "inputs", None) or ()) > 1:
+            x = as_inputs(x)
+        reading = {name: options.pop(name) for name in _READING if name in options}
+        read_ahead = reading.get("max_queue_size", READ_AHEAD)
+        if not reading.get("workers", 1):
+            read_ahead = 0
+        if options.get("validation_data") is not None:
+            data = as_batches(options["validation_data"], read_ahead)
+            options["validation_data"] = data
+        arguments = (as_batches(x, read_ahead), *arguments)
+        return call_without_wait(method, arguments, options)
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """As in Keras; what is trainable now is trained."""
+        super().compile(*args, **options)
+        self._trained_ids = self._compiled_ids = None
+        if self.built:
+            self._compiled_ids = frozenset(id(x) for x in self.variables)
+            # Keras takes variables in an attribute for weights of the model.
+            self._trained_ids = frozenset(id(x) for x in self.trainable_variables)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras does this itself only if `compile` is not overridden.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    @contextlib.contextmanager
+    def _training_as_compiled(self):
+        trained = self._trained_ids
+        # Keras 2 has nothing, such as LoRA, that adds weights after `compile`.
+        if not trained or self._compiled_ids != {id(x) for x in self.variables}:
+            yield
+            return
+        others = [x for x in self.variables if x.trainable != (id(x) in trained)]
+        before = self._trainable
+        try:
+            # The property would set the flags of all layers.
+            self._trainable = True
+            for variable in others:
+                variable.trainable = not variable.trainable
+            yield
+        finally:
+            self._trainable = before
+            for variable in others:
+                variable.trainable = not variable.trainable
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, *args: Any, **options: Any
+    ) -> Any:
+        """As in Keras; the target of one output may be a dict by its name."""
+        names: list[str] = getattr(self, "output_names", None) or []
+        if isinstance(y, dict) and len(names) == 1 and names[0] in y:
+            y = y[names[0]]
+        with loss_of(self):
+            return super().compute_loss(x, y, *args, **options)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """As in Keras, and for a function of lists, see `train_functions`."""
+        return train_functions.of_batches(self, super().make_train_function, force)
+
+    # === Files ===
+
+    def save_weights(
+        self,
+        filepath: Any,
+        overwrite: bool = True,
+        save_format: str | None = None,
+        **options: Any,
+    ) -> None:
+        """As in Keras 2: HDF5 under any name.
+
+        Raises:
+            ConfigurationError: `save_format` is another.
+        """
+        from roformer_keras.bert4keras import weight_files
+
+        if save_format not in (None, "h5"):
+            raise ConfigurationError(
+                f"weights are written in HDF5, got save_format={save_format!r}",
+                hint="leave out save_format=, and load_weights reads the file",
+            )
+        if str(filepath).endswith((".weights.h5", ".weights.json")):
+            super().save_weights(filepath, overwrite=overwrite, **options)
+        else:
+            weight_files.save(self, filepath, overwrite)
+
+    def load_weights(
+        self,
+        filepath: Any,
+        by_name: bool = False,
+        skip_mismatch: bool = False,
+        **options: Any,
+    ) -> None:
+        """As in Keras 2: files of either version, also by the names of layers."""
+        from roformer_keras.bert4keras import weight_files
+
+        if weight_files.is_of_keras_3(filepath):
+            with weight_files.with_own_parts(filepath) as path:
+                super().load_weights(path, skip_mismatch=skip_mismatch, **options)
+        else:
+            weight_files.load(self, filepath, by_name, skip_mismatch)
+
+    def save(
+        self,
+        filepath: Any,
+        overwrite: bool = True,
+        save_format: str | None = None,
+        **options: Any,
+    ) -> None:
+        """As in Keras 2: under any name, and as a folder of TensorFlow.
+
+        Raises:
+            ConfigurationError: Keras could not read it, or the name is that of another
+                format.
+            OutputError: it cannot be written.
+        """
+        name = str(filepath)
+        if save_format is not None:
+            check_choice("save_format", save_format, _SAVE_FORMATS)
+            if save_format == "tf" and not name.endswith(_MODEL_FILES):
+                _save_folder(self, super().save, filepath, overwrite)
+                return
+            if save_format == "tf" or not name.endswith(_SAVE_FORMATS[save_format]):
+                raise ConfigurationError(
+                    f"save_format={save_format!r} does not write a file of the name "
+                    f"{name!r}",
+                    hint="leave out save_format=, and the file is one of Keras 3 under "
+                    "any name; .h5 is HDF5",
+                )
+        function = _function_of(self)
+        if name.endswith(".h5") and function:
+            raise ConfigurationError(
+                "Keras reads a model from HDF5 only if all of it are layers, and this "
+                f"one computes {function} between them, got the path "
+                f"{filepath}",
+                hint="end the path in .keras, or write the weights alone by "
+                "model.save_weights",
+            )
+        if name.endswith(_MODEL_FILES):
+            super().save(filepath, overwrite=overwrite, **options)
+            return
+        options.pop("include_optimizer", None)
+        with scratch_folder() as folder, replacing(filepath, overwrite) as target:
+            written = folder / "model.keras"
+            super().save(written, **options)
+            shutil.copyfile(written, target)
+
+
+class Model(ScriptModel, keras.Model):
+    """`keras.Model` with the methods of Keras 2."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        kind = Functional if cls is Model and _has_tensors(args, kwargs) else cls
+        return keras.Model.__new__(kind, *args, **kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if _has_tensors(args, kwargs):
+            if not isinstance(self, _Functional):
+                _make_functional(type(self))
+            args, kwargs = _with_single_output(args, kwargs)
+        super().__init__(*args, **kwargs)
+
+
+class Functional(Model, _Functional):
+    """What `Model(inputs, outputs)` is."""
+
+
+class Sequential(ScriptModel, keras.Sequential):
+    """`keras.Sequential` with the methods of Keras 2."""
+
+
+def _has_tensors(args, kwargs):
+    """True for the arguments of a functional model."""
+    return len(args) == 2 or "outputs" in kwargs
+
+
+def _make_functional(cls):
+    """Makes a script's subclass of `Model` one of `Functional`, as Keras does."""
+    if cls is Model:
+        return Functional
+    if issubclass(cls, Model) and not issubclass(cls, Functional):
+        cls.__bases__ = tuple(map(_make_functional, cls.__bases__))
+    return cls
+
+
+def _with_single_output(args, kwargs):
+    outputs = kwargs["outputs"] if "outputs" in kwargs else args[1]
+    if not isinstance(outputs, list | tuple) or len(outputs) != 1:
+        return args, kwargs
+    if "outputs" in kwargs:
+        return args, {**kwargs, "outputs": outputs[0]}
+    return (args[0], outputs[0]), kwargs
+
+
+as_keras(Model, keras.Model)
+as_keras(Functional, _Functional)
+as_keras(Sequential, keras.Sequential)
+_MODELS = {_Functional: Functional, keras.Sequential: Sequential}
+
+
+def save_model(
+    model: keras.Model, filepath: Any, overwrite: bool = True, **options: Any
+) -> None:
+    """`model.save`, as a function."""
+    model.save(filepath, overwrite=overwrite, **options)
+
+
+def load_model(filepath: Any, *args: Any, **options: Any) -> Any:
+    """As in Keras, also of other file names and of folders that `save` wrote."""
+    with _readable(filepath) as path:
+        model = keras.saving.load_model(path, *args, **options)
+    if type(model) in _MODELS:
+        object.__setattr__(model, "__class__", _MODELS[type(model)])
+    return model
+
+
+@contextlib.contextmanager
+def _readable(filepath):
+    """A path that Keras reads."""
+    if os.path.isfile(Path(filepath) / _KERAS_FILE):
+        filepath = Path(filepath) / _KERAS_FILE
+    is_other = not str(filepath).endswith((".keras", ".h5"))
+    if is_other and os.path.isfile(filepath) and zipfile.is_zipfile(filepath):
+        with scratch_folder() as folder:
+            linked = folder / "model.keras"
+            linked.symlink_to(os.path.abspath(filepath))
+            yield linked
+    else:
+        yield filepath
+
+
+def _save_folder(model, save, filepath, overwrite):
+    """Writes a SavedModel, as TensorFlow Serving takes it, with the Keras model in it.
+
+    Raises:
+        ConfigurationError: Keras's backend does not write any size of a batch.
+        OutputError: the folder exists and holds something else, or writing failed.
+    """
+    if keras.backend.backend() == "torch":
+        raise ConfigurationError(
+            "a SavedModel for batches of any size needs the backend TensorFlow or JAX",
+            hint="set KERAS_BACKEND=tensorflow, or leave out save_format=",
+        )
+    folder = Path(filepath)
+    is_saved = (folder / "saved_model.pb").is_file()
+    if folder.is_dir() and any(folder.iterdir()) and not is_saved:
+        raise OutputError(f"{folder} holds no SavedModel: choose another folder")
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with replacing(folder, overwrite, folder=True) as partial:
+        model.export(str(partial), verbose=False)
+        (partial / _KERAS_FILE).parent.mkdir(exist_ok=True)
+        save(partial / _KERAS_FILE)
+
+
+def _function_of(model):
+    """The name of an operation of a model that is no layer, or None."""
+    for operation in getattr(model, "operations", ()):
+        if not isinstance(operation, keras.Layer):
+            return type(operation).__name__
+        if name := _function_of(operation):
+            return name
+    return None
