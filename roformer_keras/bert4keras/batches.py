@@ -131,8 +131,14 @@ class _Batches(DataAdapter):
 
     def __init__(self, batches, read_ahead):
         # It must live as long as it is read.
-        self._source = batches
-        self._batches = map(_as_arrays, _reader(batches, read_ahead))
+        self._source, self._read_ahead = batches, read_ahead
+        self._first = self._batches = None
+
+    def _begin(self):
+        """Reads the first batch, once Keras asks for it: its order may be drawn."""
+        if self._batches is not None:
+            return
+        self._batches = map(_as_arrays, _reader(self._source, self._read_ahead))
         self._first = next(self._batches, None)
         if self._first is None:
             raise ValueError(
@@ -141,6 +147,7 @@ class _Batches(DataAdapter):
         self._is_first_needed = True
 
     def get_numpy_iterator(self) -> Iterator:
+        self._begin()
         # Keras may take the first batch to build a model, and then start again.
         taken = 0
         if self._is_first_needed:
@@ -163,6 +170,8 @@ class _Batches(DataAdapter):
 
     def get_tf_dataset(self) -> Any:
         import tensorflow as tf
+
+        self._begin()
 
         def spec(x):
             sizes = [None, *(size if size == 1 else None for size in x.shape[1:])]

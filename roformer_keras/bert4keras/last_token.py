@@ -7,11 +7,8 @@ import keras
 import numpy as np
 
 from roformer_keras.bert4keras.cached_steps import CachedSteps
-from roformer_keras.bert4keras.keras2_models import Model
+from roformer_keras.bert4keras.keras2_models import PREDICT, Model
 from roformer_keras.compiled import Compiled
-
-# Keras's own, which takes 50 ms to begin.
-_PREDICT = keras.Model.predict
 
 
 class LastToken(Model):
@@ -46,7 +43,7 @@ class LastToken(Model):
 
     def predict(self, x: Any = None, *args: Any, **options: Any) -> Any:
         """The outputs for a batch of arrays, by a function that is kept."""
-        if keras.Model.predict is not _PREDICT:
+        if keras.Model.predict is not PREDICT:
             # Whoever put another function there, to record its calls, sees this one.
             return keras.Model.predict(self, x, *args, **options)
         return self._predict_last(x)
