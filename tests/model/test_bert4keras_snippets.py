@@ -259,7 +259,7 @@ def test_other_data_stays():
     for data in ([1], {"a": 1}, np.ones(2), None):
         assert as_batches(data) is data
     with pytest.raises(ValueError, match="must yield at least one batch"):
-        as_batches(iter(()))
+        next(as_batches(iter(())).get_numpy_iterator())
 
 
 def test_batches_are_tuples_of_arrays():
